@@ -6,7 +6,7 @@
 //! | kept | coin | dirty | fresh | written |
 //! | --- | --- | --- | --- | --- |
 //! | no | | | | nothing: what the database has is right |
-//! | yes | unspent | no | no | nothing: it was only looked up |
+//! | yes | unspent | no | no | nothing: it was looked up, or written before |
 //! | yes | unspent | yes | no | the coin; the database may have an older one |
 //! | yes | unspent | yes | yes | the coin; the database has none |
 //! | yes | spent | yes | no | a deletion |
@@ -14,16 +14,32 @@
 //! A fresh coin that is spent is forgotten: neither its creation nor its spend reaches the database. If a
 //! coin were called fresh although the database has one, its spend would be lost, and it could be spent
 //! twice.
+//!
+//! Coins are in the cells of the join, with the same index: one probe finds a coin, or the place for it. When
+//! changes are written, the youngest coins stay as those that were looked up: they are likely to be spent
+//! soon.
 
-use crate::view::{CoinSource, CoinsView, OwnedCoin};
-use std::{
-    collections::{HashMap, hash_map::Entry as MapEntry},
-    mem,
+mod moves;
+#[cfg(test)]
+mod tests;
+
+use moves::MoveKind;
+pub use moves::{FoundCoins, HashedOutPoint, Moves, OutPointHasher};
+
+use crate::{
+    cell::{Cell, LongOutputs},
+    coin_list::CoinList,
+    index::Index,
+    slab::{Chunks, Slab},
+    view::{CoinSource, CoinsView, OwnedCoin},
 };
+use std::{iter, ops::Range};
 use wire::{BlockHash, Coin, OutPoint, coin::chainstate_key_order};
 
-/// Bytes that the allocator adds to those of a coin's script, on average.
-const ALLOCATION_BYTES: usize = 16;
+/// Number of cells in a chunk of 47 KB.
+const CHUNK: usize = 512;
+/// Number of cells that are prefetched together, as in the join.
+const PREFETCHED: usize = 64;
 
 /// Why a coin could not be looked up or added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -37,33 +53,61 @@ pub enum CacheError<E> {
     Exists(OutPoint),
 }
 
-/// What is known of an outpoint.
-#[derive(Debug)]
-struct Kept {
-    /// The coin; `None` if it is spent.
-    coin: Option<OwnedCoin>,
-    is_dirty: bool,
-    is_fresh: bool,
+/// The rows of the table above, but the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Clean,
+    Dirty,
+    Fresh,
+    Spent,
 }
 
+/// What is known of an outpoint. The cell of a spent coin has no output.
+#[derive(Debug)]
+struct Kept {
+    cell: Cell,
+    state: State,
+}
+
+const _: () = assert!(size_of::<Kept>() == 92, "a coin takes 92 bytes and its slot in the index");
+
 /// A change of a coin: its value after the change, `None` if it is spent.
-pub type CoinChange<'a> = (&'a OutPoint, Option<Coin<'a>>);
+pub type CoinChange<'a> = (OutPoint, Option<Coin<'a>>);
 
 /// Coins of a database, with changes that are not written yet.
 #[derive(Debug)]
 pub struct CoinsCache<S> {
     source: S,
-    kept: HashMap<OutPoint, Kept>,
+    hasher: OutPointHasher,
+    index: Index,
+    kept: Slab<Kept, CHUNK>,
+    long_outputs: LongOutputs,
     best_block: BlockHash,
-    /// Bytes of the coins that are kept, without the table.
-    coin_bytes: usize,
+    flush_count: u64,
 }
 
-impl<S: CoinSource> CoinsCache<S> {
-    /// The coins of `source`, which are those after `best_block`.
+impl<S> CoinsCache<S> {
+    /// The coins of `source`, which are those after `best_block`. The key, which must be random, is that of
+    /// the hash table.
     #[must_use]
-    pub fn new(source: S, best_block: BlockHash) -> Self {
-        Self { source, kept: HashMap::new(), best_block, coin_bytes: 0 }
+    pub fn new(source: S, best_block: BlockHash, key: (u64, u64)) -> Self {
+        Self {
+            source,
+            hasher: OutPointHasher::new(key),
+            // Pages of a table that has grown are freed.
+            index: Index::new(Chunks::closed()),
+            kept: Slab::new(),
+            long_outputs: LongOutputs::new(),
+            best_block,
+            flush_count: 0,
+        }
+    }
+
+    /// Number of flushes so far. After a flush, coins that the cache kept can be in the database alone: what
+    /// was not looked up because it was kept is to be looked up again.
+    #[must_use]
+    pub const fn flush_count(&self) -> u64 {
+        self.flush_count
     }
 
     /// The database.
@@ -72,90 +116,296 @@ impl<S: CoinSource> CoinsCache<S> {
         &self.source
     }
 
-    /// Approximate memory of what is kept, in bytes.
+    /// The database. Its coins must stay the same.
+    #[must_use]
+    pub const fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// The hash function of the cache's table.
+    #[must_use]
+    pub const fn hasher(&self) -> OutPointHasher {
+        self.hasher
+    }
+
+    /// Memory of what is kept, in bytes. Memory that the cache has for further coins is not counted.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.kept.capacity() * (mem::size_of::<(OutPoint, Kept)>() + 1) + self.coin_bytes
+        self.kept.used_bytes() + self.index.memory_bytes() + self.long_outputs.memory_bytes()
     }
 
-    /// Whether the cache knows the outpoint without asking the database.
+    /// Returns the outpoints that are spent and that the cache does not keep: what is to be looked up in the
+    /// database before [`CoinsCache::apply`].
     #[must_use]
-    pub fn keeps(&self, outpoint: &OutPoint) -> bool {
-        self.kept.contains_key(outpoint)
-    }
-
-    /// Keeps a coin that was looked up in the database, unless the outpoint is kept already.
-    pub fn keep(&mut self, outpoint: OutPoint, coin: OwnedCoin) {
-        if let MapEntry::Vacant(place) = self.kept.entry(outpoint) {
-            self.coin_bytes += bytes_of(&coin);
-            place.insert(Kept { coin: Some(coin), is_dirty: false, is_fresh: false });
+    pub fn not_kept<'m>(&self, moves: &'m Moves) -> Vec<&'m HashedOutPoint> {
+        let mut spent = moves.spent();
+        let (mut window, mut found) = (Vec::with_capacity(PREFETCHED), Vec::new());
+        loop {
+            window.extend(spent.by_ref().take(PREFETCHED));
+            if window.is_empty() {
+                return found;
+            }
+            self.prefetch(window.iter().copied());
+            found.extend(window.drain(..).filter(|outpoint| self.find(outpoint).is_none()));
         }
     }
 
-    /// Like [`CoinsView::add_coin`], without a copy.
-    ///
-    /// # Errors
-    /// [`CacheError::Exists`] if the coin exists and must not.
-    pub fn add_owned(
-        &mut self,
-        outpoint: OutPoint,
-        coin: OwnedCoin,
-        possible_overwrite: bool,
-    ) -> Result<(), CacheError<S::Error>> {
-        self.coin_bytes += bytes_of(&coin);
-        match self.kept.entry(outpoint) {
-            MapEntry::Vacant(place) => {
-                place.insert(Kept { coin: Some(coin), is_dirty: true, is_fresh: !possible_overwrite });
-            }
-            MapEntry::Occupied(mut place) => {
-                let kept = place.get_mut();
-                if kept.coin.is_some() && !possible_overwrite {
-                    return Err(CacheError::Exists(outpoint));
+    /// Keeps coins that were looked up in the database, unless their outpoints are kept already.
+    pub fn keep(&mut self, found: &FoundCoins) {
+        let mut coins = found.coins.iter();
+        for window in found.outpoints.chunks(PREFETCHED) {
+            self.prefetch(window.iter());
+            for (outpoint, coin) in window.iter().zip(&mut coins) {
+                let is_it = |at| self.kept[at].cell.is_at(&outpoint.outpoint);
+                if let Err(vacant) = self.index.find_or_reserve(outpoint.hash, is_it) {
+                    self.insert(vacant, outpoint, coin, State::Clean);
                 }
-                // What is kept and not fresh may be in the database, until a deletion is written.
-                kept.is_dirty = true;
-                self.coin_bytes -= kept.coin.replace(coin).as_ref().map_or(0, bytes_of);
             }
         }
-        Ok(())
     }
 
-    /// Writes all changes: calls `write` with the database, the best block and the changes, in the order of
-    /// the chainstate's keys, and then keeps nothing.
+    /// Prefetches the memory in which a few outpoints are looked for, and the next free places.
+    fn prefetch<'m>(&self, outpoints: impl Iterator<Item = &'m HashedOutPoint> + Clone) {
+        outpoints.clone().for_each(|outpoint| self.index.prefetch(outpoint.hash));
+        for outpoint in outpoints {
+            if let Some((_, at)) = self.index.find(outpoint.hash, |_| true) {
+                digest::cache::prefetch(&self.kept[at]);
+            }
+        }
+        self.kept.next_places(PREFETCHED).for_each(digest::cache::prefetch);
+    }
+
+    /// Writes all changes: calls `write` with the database, the best block and the changes. Then they are
+    /// not changes any more, and of the unspent coins the youngest stay, in up to `stay_bytes` bytes.
     ///
     /// # Errors
-    /// The error of `write`; all is then kept.
+    /// The error of `write`; nothing has then changed.
     pub fn flush<E>(
         &mut self,
-        write: impl FnOnce(&mut S, BlockHash, &[CoinChange<'_>]) -> Result<(), E>,
+        stay_bytes: usize,
+        write: impl FnOnce(&mut S, BlockHash, &Changes<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let dirty = self.kept.iter().filter(|(_, kept)| kept.is_dirty);
-        let mut changes: Vec<CoinChange<'_>> =
-            dirty.map(|(outpoint, kept)| (outpoint, kept.coin.as_ref().map(OwnedCoin::as_coin))).collect();
-        changes.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
+        let changes = Changes::new(&self.kept, &self.long_outputs);
         write(&mut self.source, self.best_block, &changes)?;
-        (self.kept, self.coin_bytes) = (HashMap::new(), 0);
+        self.set_written(stay_bytes);
+        self.flush_count += 1;
         Ok(())
+    }
+
+    fn set_written(&mut self, stay_bytes: usize) {
+        let coins = self.kept.iter().filter(|(_, kept)| kept.is_coin());
+        let mut codes: Vec<u32> = coins.map(|(_, kept)| kept.cell.code).collect();
+        let stay_count = codes.len().min(stay_bytes / (size_of::<Kept>() + 2 * size_of::<u64>()));
+        let leaving_count = codes.len() - stay_count;
+        let oldest_staying = match leaving_count {
+            0 => Some(0),
+            count => codes.select_nth_unstable(count - 1).1.checked_add(1),
+        };
+        drop(codes);
+        self.index.clear();
+        let Some(oldest_staying) = oldest_staying.filter(|_| stay_count > 0) else {
+            (self.kept, self.long_outputs) = (Slab::new(), LongOutputs::new());
+            return;
+        };
+        for at in 0..self.kept.len() {
+            let kept = &mut self.kept[at];
+            if kept.cell.is_free() {
+                continue;
+            }
+            if kept.is_coin() && kept.cell.code >= oldest_staying {
+                kept.state = State::Clean;
+                self.index.insert(self.hasher.hash(kept.cell.outpoint()).hash, at);
+            } else {
+                kept.cell.release(&mut self.long_outputs);
+                self.kept.remove(at, Kept::FREE);
+            }
+        }
+    }
+
+    fn find(&self, outpoint: &HashedOutPoint) -> Option<(usize, u32)> {
+        self.index.find(outpoint.hash, |at| self.kept[at].cell.is_at(&outpoint.outpoint))
+    }
+
+    #[inline]
+    fn insert(&mut self, vacant: usize, outpoint: &HashedOutPoint, coin: Coin<'_>, state: State) {
+        let cell = Cell::creation(&outpoint.outpoint, coin, &mut self.long_outputs);
+        let at = self.kept.insert(Kept { cell, state });
+        self.index.fill(vacant, outpoint.hash, at);
     }
 }
 
-const fn bytes_of(coin: &OwnedCoin) -> usize {
-    coin.out.len() + ALLOCATION_BYTES
+impl<S: CoinSource> CoinsCache<S> {
+    /// Spends and creates what a block does, in its order, and sets the best block. Appends the coins that
+    /// are spent to `spent`. Returns false if one of them is missing; the coins are then between two blocks.
+    ///
+    /// # Errors
+    /// [`CacheError`]; the coins are then between two blocks.
+    pub fn apply(
+        &mut self,
+        moves: &Moves,
+        best_block: BlockHash,
+        spent: &mut CoinList,
+    ) -> Result<bool, CacheError<S::Error>> {
+        let mut created = moves.created.iter();
+        for window in moves.moves.chunks(PREFETCHED) {
+            self.prefetch(window.iter().map(|(outpoint, _)| outpoint));
+            for (outpoint, kind) in window {
+                match kind {
+                    MoveKind::Spend => {
+                        if self.spend(outpoint, |coin| spent.push(coin))?.is_none() {
+                            return Ok(false);
+                        }
+                    }
+                    &MoveKind::Create { possible_overwrite } => {
+                        created.next().map_or(Ok(()), |coin| self.add(outpoint, coin, possible_overwrite))?;
+                    }
+                }
+            }
+        }
+        self.best_block = best_block;
+        Ok(true)
+    }
+
+    fn add(
+        &mut self,
+        outpoint: &HashedOutPoint,
+        coin: Coin<'_>,
+        possible_overwrite: bool,
+    ) -> Result<(), CacheError<S::Error>> {
+        let is_it = |at| self.kept[at].cell.is_at(&outpoint.outpoint);
+        match self.index.find_or_reserve(outpoint.hash, is_it) {
+            Err(vacant) => {
+                let state = if possible_overwrite { State::Dirty } else { State::Fresh };
+                self.insert(vacant, outpoint, coin, state);
+            }
+            Ok((_, at)) => {
+                let kept = &mut self.kept[at];
+                if kept.state != State::Spent && !possible_overwrite {
+                    return Err(CacheError::Exists(outpoint.outpoint));
+                }
+                // What is kept and not fresh may be in the database, until a deletion is written.
+                if kept.state != State::Fresh {
+                    kept.state = State::Dirty;
+                }
+                kept.cell.release(&mut self.long_outputs);
+                kept.cell = Cell::creation(&outpoint.outpoint, coin, &mut self.long_outputs);
+            }
+        }
+        Ok(())
+    }
+
+    /// Spends a coin and calls `take` with it. Returns the result, or `None` if there is no such coin.
+    fn spend<R>(
+        &mut self,
+        outpoint: &HashedOutPoint,
+        take: impl FnOnce(Coin<'_>) -> R,
+    ) -> Result<Option<R>, CacheError<S::Error>> {
+        let Some((slot, at)) = self.find(outpoint) else {
+            let found = self.source.coin(&outpoint.outpoint).map_err(CacheError::Source)?;
+            return Ok(found.map(|coin| {
+                let at = self.kept.insert(Kept::spent(&outpoint.outpoint));
+                self.index.insert(outpoint.hash, at);
+                take(coin.as_coin())
+            }));
+        };
+        let kept = &mut self.kept[at];
+        if kept.state == State::Spent {
+            return Ok(None);
+        }
+        let taken = take(kept.cell.coin(&self.long_outputs));
+        kept.cell.release(&mut self.long_outputs);
+        if kept.state == State::Fresh {
+            self.index.remove(slot);
+            self.kept.remove(at, Kept::FREE);
+        } else {
+            *kept = Kept::spent(&outpoint.outpoint);
+        }
+        Ok(Some(taken))
+    }
+}
+
+impl Kept {
+    const FREE: Self = Self { cell: Cell::BLANK, state: State::Clean };
+
+    fn spent(outpoint: &OutPoint) -> Self {
+        Self { cell: Cell::without_coin(outpoint), state: State::Spent }
+    }
+
+    /// Whether it is an unspent coin.
+    fn is_coin(&self) -> bool {
+        !self.cell.is_free() && self.state != State::Spent
+    }
+}
+
+/// All changes of a cache, in the order of the chainstate's keys.
+#[derive(Debug)]
+pub struct Changes<'a> {
+    kept: &'a Slab<Kept, CHUNK>,
+    long_outputs: &'a LongOutputs,
+    /// The first word of each txid, and the number of the cell.
+    order: Vec<(u64, u32)>,
+}
+
+impl<'a> Changes<'a> {
+    fn new(kept: &'a Slab<Kept, CHUNK>, long_outputs: &'a LongOutputs) -> Self {
+        let first_word = |cell: &Cell| cell.txid().first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
+        let changed = kept.iter().filter(|(_, kept)| kept.state != State::Clean);
+        let mut order: Vec<_> = changed.map(|(at, kept)| (first_word(&kept.cell), at)).collect();
+        let outpoint = |at: u32| kept[at].cell.outpoint();
+        order.sort_unstable_by(|(a, at_a), (b, at_b)| {
+            a.cmp(b).then_with(|| chainstate_key_order(&outpoint(*at_a), &outpoint(*at_b)))
+        });
+        Self { kept, long_outputs, order }
+    }
+
+    /// Returns the number of changes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there are no changes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Returns the outpoint of the change with this number.
+    #[must_use]
+    pub fn outpoint(&self, number: usize) -> Option<OutPoint> {
+        self.order.get(number).map(|&(_, at)| self.kept[at].cell.outpoint())
+    }
+
+    /// Returns the changes with the numbers of `range`.
+    pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = CoinChange<'_>> {
+        let order = self.order.get(range).unwrap_or_default();
+        let following = order.iter().skip(PREFETCHED).map(Some).chain(iter::repeat(None));
+        order.iter().zip(following).map(|(&(_, at), following)| {
+            if let Some(&(_, following)) = following {
+                digest::cache::prefetch(&self.kept[following]);
+            }
+            let Kept { cell, state } = &self.kept[at];
+            (cell.outpoint(), (*state != State::Spent).then(|| cell.coin(self.long_outputs)))
+        })
+    }
 }
 
 impl<S: CoinSource> CoinsView for CoinsCache<S> {
     type Error = CacheError<S::Error>;
 
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-        match self.kept.get(outpoint) {
-            Some(kept) => Ok(kept.coin.clone()),
+        match self.find(&self.hasher.hash(*outpoint)) {
+            Some((_, at)) => {
+                let kept = &self.kept[at];
+                Ok(kept.is_coin().then(|| kept.cell.coin(&self.long_outputs).into()))
+            }
             None => self.source.coin(outpoint).map_err(CacheError::Source),
         }
     }
 
     fn have_coin(&self, outpoint: &OutPoint) -> Result<bool, Self::Error> {
-        match self.kept.get(outpoint) {
-            Some(kept) => Ok(kept.coin.is_some()),
+        match self.find(&self.hasher.hash(*outpoint)) {
+            Some((_, at)) => Ok(self.kept[at].is_coin()),
             None => Ok(self.source.coin(outpoint).map_err(CacheError::Source)?.is_some()),
         }
     }
@@ -166,30 +416,11 @@ impl<S: CoinSource> CoinsView for CoinsCache<S> {
         coin: Coin<'_>,
         possible_overwrite: bool,
     ) -> Result<(), Self::Error> {
-        self.add_owned(outpoint, coin.into(), possible_overwrite)
+        self.add(&self.hasher.hash(outpoint), coin, possible_overwrite)
     }
 
     fn spend_coin(&mut self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-        match self.kept.entry(*outpoint) {
-            MapEntry::Vacant(place) => {
-                let found = self.source.coin(outpoint).map_err(CacheError::Source)?;
-                if found.is_some() {
-                    place.insert(Kept { coin: None, is_dirty: true, is_fresh: false });
-                }
-                Ok(found)
-            }
-            MapEntry::Occupied(mut place) => {
-                let kept = place.get_mut();
-                let found = kept.coin.take();
-                self.coin_bytes -= found.as_ref().map_or(0, bytes_of);
-                if kept.is_fresh {
-                    place.remove();
-                } else if found.is_some() {
-                    kept.is_dirty = true;
-                }
-                Ok(found)
-            }
-        }
+        self.spend(&self.hasher.hash(*outpoint), |coin| coin.into())
     }
 
     fn best_block(&self) -> Result<BlockHash, Self::Error> {
@@ -199,153 +430,5 @@ impl<S: CoinSource> CoinsView for CoinsCache<S> {
     fn set_best_block(&mut self, hash: BlockHash) -> Result<(), Self::Error> {
         self.best_block = hash;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MemoryCoins;
-    use proptest::prelude::*;
-    use wire::{Height, Txid};
-
-    /// Few outpoints, so that each meets all states.
-    fn outpoint(number: u8) -> OutPoint {
-        OutPoint { txid: Txid([number % 7; 32]), vout: u32::from(number % 3) }
-    }
-
-    fn coin(number: u8) -> (u32, Vec<u8>) {
-        (Coin::code_of(Height(u32::from(number)), false), vec![number, 6])
-    }
-
-    impl CoinSource for MemoryCoins {
-        type Error = std::convert::Infallible;
-
-        fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-            CoinsView::coin(self, outpoint)
-        }
-    }
-
-    /// Writes changes, none of which may be for a coin that was fresh.
-    fn write(
-        database: &mut MemoryCoins,
-        best: BlockHash,
-        changes: &[CoinChange<'_>],
-    ) -> Result<(), std::convert::Infallible> {
-        assert!(changes.is_sorted_by(|(a, _), (b, _)| chainstate_key_order(a, b).is_lt()));
-        for (outpoint, coin) in changes {
-            match coin {
-                Some(coin) => database.add_coin(**outpoint, *coin, true)?,
-                None => drop(database.spend_coin(outpoint)?),
-            }
-        }
-        database.set_best_block(best)
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Add(u8),
-        Overwrite(u8),
-        Spend(u8),
-        Keep(u8),
-        Flush,
-    }
-
-    fn arb_step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => any::<u8>().prop_map(Step::Add),
-            1 => any::<u8>().prop_map(Step::Overwrite),
-            4 => any::<u8>().prop_map(Step::Spend),
-            1 => any::<u8>().prop_map(Step::Keep),
-            1 => Just(Step::Flush),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_cache_behaves_like_the_coins_in_memory(steps in prop::collection::vec(arb_step(), 0..200)) {
-            let mut model = MemoryCoins::new();
-            let mut cache = CoinsCache::new(MemoryCoins::new(), BlockHash::default());
-            for step in steps {
-                match step {
-                    Step::Add(number) => {
-                        let (outpoint, (code, out)) = (outpoint(number), coin(number));
-                        let coin = Coin { code, out: &out };
-                        if model.have_coin(&outpoint).unwrap() {
-                            continue;
-                        }
-                        model.add_coin(outpoint, coin, false).unwrap();
-                        cache.add_coin(outpoint, coin, false).unwrap();
-                    }
-                    Step::Overwrite(number) => {
-                        let (outpoint, (code, out)) = (outpoint(number), coin(number));
-                        let coin = Coin { code, out: &out };
-                        model.add_coin(outpoint, coin, true).unwrap();
-                        cache.add_coin(outpoint, coin, true).unwrap();
-                    }
-                    Step::Spend(number) => {
-                        let outpoint = outpoint(number);
-                        let spent = model.spend_coin(&outpoint).unwrap();
-                        prop_assert_eq!(cache.spend_coin(&outpoint).unwrap(), spent);
-                    }
-                    Step::Keep(number) => {
-                        let outpoint = outpoint(number);
-                        if let Some(coin) = CoinSource::coin(cache.source(), &outpoint).unwrap() {
-                            cache.keep(outpoint, coin);
-                        }
-                    }
-                    Step::Flush => {
-                        cache.flush(write).unwrap();
-                        prop_assert_eq!(cache.source(), &model);
-                        prop_assert_eq!(cache.bytes(), 0);
-                    }
-                }
-                for number in 0..21 {
-                    let outpoint = outpoint(number);
-                    let expected = CoinsView::coin(&model, &outpoint).map_err(CacheError::Source);
-                    prop_assert_eq!(CoinsView::coin(&cache, &outpoint), expected);
-                    prop_assert_eq!(cache.have_coin(&outpoint).unwrap(), model.have_coin(&outpoint).unwrap());
-                }
-            }
-            cache.flush(write).unwrap();
-            prop_assert_eq!(cache.source(), &model);
-        }
-    }
-
-    fn changes(cache: &mut CoinsCache<MemoryCoins>) -> Vec<bool> {
-        let mut found = Vec::new();
-        cache
-            .flush(|database, best, changes| {
-                found.extend(changes.iter().map(|(_, coin)| coin.is_some()));
-                write(database, best, changes)
-            })
-            .unwrap();
-        found
-    }
-
-    #[test]
-    fn a_coin_that_is_created_and_spent_never_reaches_the_database() {
-        let mut cache = CoinsCache::new(MemoryCoins::new(), BlockHash::default());
-        let (at, (code, out)) = (outpoint(1), coin(1));
-        cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-        assert!(cache.spend_coin(&at).unwrap().is_some());
-        assert!(!cache.keeps(&at) && changes(&mut cache).is_empty());
-
-        cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-        assert_eq!(changes(&mut cache), [true]);
-        assert!(cache.spend_coin(&at).unwrap().is_some());
-        cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-        assert!(cache.spend_coin(&at).unwrap().is_some(), "it is not fresh: the database has an older one");
-        assert_eq!(changes(&mut cache), [false]);
-    }
-
-    #[test]
-    fn creating_a_coin_that_exists_is_an_error() {
-        let mut cache = CoinsCache::new(MemoryCoins::new(), BlockHash::default());
-        let (at, (code, out)) = (outpoint(1), coin(1));
-        cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-        let again = cache.add_coin(at, Coin { code, out: &out }, false).unwrap_err();
-        assert!(matches!(again, CacheError::Exists(found) if found == at));
-        assert!(again.to_string().ends_with("which exists"));
     }
 }

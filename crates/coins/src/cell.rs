@@ -50,6 +50,11 @@ impl Cell {
         cell
     }
 
+    /// A cell that has an outpoint and nothing else.
+    pub(crate) const fn without_coin(outpoint: &OutPoint) -> Self {
+        Self::with(outpoint, 0, 0)
+    }
+
     #[inline]
     const fn with(outpoint: &OutPoint, code: u32, shape: u8) -> Self {
         Self { txid: outpoint.txid.0, vout: outpoint.vout, code, shape, body: [0; BODY] }
@@ -100,6 +105,11 @@ impl Cell {
     #[inline]
     pub(crate) fn same_outpoint(&self, other: &Self) -> bool {
         self.vout == other.vout && self.txid == other.txid
+    }
+
+    #[inline]
+    pub(crate) fn is_at(&self, outpoint: &OutPoint) -> bool {
+        self.vout == outpoint.vout && self.txid == outpoint.txid.0
     }
 
     /// Returns the compressed output.

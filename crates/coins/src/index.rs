@@ -67,13 +67,19 @@ impl Index {
     /// Removes all entries and prepares for `count` new ones. A table that is not much too large is kept,
     /// since further entries will fill it again.
     pub(crate) fn reset(&mut self, count: usize) {
-        self.used = 0;
         if self.capacity <= FIRST_CAPACITY.max(count * MAX_SLOTS_PER_ENTRY) {
-            self.pages.iter_mut().for_each(|page| page.fill(0));
+            self.clear();
         } else {
+            self.used = 0;
             self.give_back();
             self.replace(FIRST_CAPACITY.max(count * 2));
         }
+    }
+
+    /// Removes all entries, and keeps the table.
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+        self.pages.iter_mut().for_each(|page| page.fill(0));
     }
 
     fn give_back(&mut self) {
@@ -111,16 +117,32 @@ impl Index {
     /// Returns the slot and cell number of the entry with the tag of `hash` whose cell number `is_it`
     /// accepts.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
+    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
+        self.probe(hash, is_it).ok()
+    }
+
+    /// Like [`Index::find`]; without such an entry, returns the slot for a new one ([`Index::fill`]).
+    #[inline]
+    pub(crate) fn find_or_reserve(
+        &mut self,
+        hash: u64,
+        is_it: impl FnMut(u32) -> bool,
+    ) -> Result<(usize, u32), usize> {
+        self.make_room();
+        self.probe(hash, is_it)
+    }
+
+    #[inline]
+    fn probe(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Result<(usize, u32), usize> {
         let mut at = self.home(hash);
         loop {
             let slot = self.slot(at);
             if slot == 0 {
-                return None;
+                return Err(at);
             }
             let cell = (slot as u32).wrapping_sub(1);
             if slot >> 32 == hash >> 32 && is_it(cell) {
-                return Some((at, cell));
+                return Ok((at, cell));
             }
             at = self.after(at);
         }
@@ -129,12 +151,23 @@ impl Index {
     /// Adds an entry, which must not exist yet.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, cell: u32) {
+        self.make_room();
+        self.used += 1;
+        self.place(slot_of(hash, cell));
+    }
+
+    /// Adds an entry at the slot that [`Index::find_or_reserve`] has just returned for `hash`.
+    #[inline]
+    pub(crate) fn fill(&mut self, at: usize, hash: u64, cell: u32) {
+        self.used += 1;
+        self.set(at, slot_of(hash, cell));
+    }
+
+    #[inline]
+    fn make_room(&mut self) {
         if (self.used + 1) * MAX_LOAD.1 > self.capacity * MAX_LOAD.0 {
             self.grow();
         }
-        self.used += 1;
-        // Cell numbers are below u32::MAX (`Slab` asserts it), so the slot is never zero.
-        self.place(hash >> 32 << 32 | u64::from(cell + 1));
     }
 
     #[inline]
@@ -187,6 +220,12 @@ impl Drop for Index {
     }
 }
 
+/// Cell numbers are below `u32::MAX` (`Slab` asserts it), so a slot in use is never zero.
+#[inline]
+fn slot_of(hash: u64, cell: u32) -> Slot {
+    hash >> 32 << 32 | u64::from(cell + 1)
+}
+
 /// Returns a page to the pool, if it has the size that other tables use.
 fn give(shared: &Pages, page: Vec<Slot>) {
     if page.capacity() >= PAGE {
@@ -215,7 +254,12 @@ mod tests {
                 prop_assert_eq!(found.map(|(_, cell)| cell), known);
                 match found {
                     None if insert => {
-                        index.insert(hash, next);
+                        if low % 2 == 0 {
+                            index.insert(hash, next);
+                        } else {
+                            let at = index.find_or_reserve(hash, |cell| Some(cell) == known).unwrap_err();
+                            index.fill(at, hash, next);
+                        }
                         model.insert(hash, next);
                         next += 1;
                     }

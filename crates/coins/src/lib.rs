@@ -32,6 +32,7 @@
 pub mod aggregate;
 mod cache;
 mod cell;
+mod coin_list;
 mod coinbase;
 mod delta;
 pub mod hinted;
@@ -48,7 +49,10 @@ mod slab;
 mod survivors;
 mod view;
 
-pub use cache::{CacheError, CoinsCache};
+pub use cache::{
+    CacheError, Changes, CoinChange, CoinsCache, FoundCoins, HashedOutPoint, Moves, OutPointHasher,
+};
+pub use coin_list::CoinList;
 pub use coinbase::CoinbaseTxids;
 pub use delta::{Delta, EffectSink, OutputStatus, RouteSink};
 pub use join::{Effects, Join};

@@ -20,6 +20,11 @@ impl<T> Chunks<T> {
         Arc::new(Self { pooled: Mutex::new(Some(Vec::new())) })
     }
 
+    /// A pool that keeps no chunks.
+    pub(crate) fn closed() -> Arc<Self> {
+        Arc::new(Self { pooled: Mutex::new(None) })
+    }
+
     /// Returns a chunk from the pool, or a new one.
     pub(crate) fn take(&self, len: usize) -> Vec<T> {
         let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,6 +76,17 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
         self.chunks.len() * CHUNK * size_of::<T>()
             + self.chunks.capacity() * size_of::<Vec<T>>()
             + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Returns the number of places ever used.
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns the memory of the values in use, in bytes, without memory that they own. Places that are free
+    /// are for the next values, except for the list of them.
+    pub(crate) fn used_bytes(&self) -> usize {
+        (self.len as usize - self.free.len()) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }
 
     /// Stores a value and returns the number of its place.

@@ -25,7 +25,10 @@ use crate::error::DiskError;
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
-use leveldb::{Cursor, Database, OPEN_TABLE_BYTES, TableMeta, UnsyncedTable, write_database};
+use leveldb::{
+    Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, RangeTables as ChangedTables, TableMeta,
+    UnsyncedTable, write_database,
+};
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
@@ -153,74 +156,172 @@ impl<'d> ChainstateReader<'d> {
         })
     }
 
-    /// Returns the coin at `outpoint` as the value of its row without obfuscation
-    /// ([`Coin::read_chainstate_value`]); `None` if there is no such coin.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if the row is not a coin.
-    pub fn coin_value(&self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, DiskError> {
-        let mut key = Vec::with_capacity(COIN_KEY_LEN_MAX);
-        write_chainstate_key(&mut key, outpoint);
-        let mut value = self.database.get(&key)?;
-        if let Some(value) = &mut value {
-            self.obfuscation.apply(value, 0);
-            let coin = Coin::read_chainstate_value(value).and_then(|coin| coin.output().map(drop));
-            coin.map_err(|flaw| DiskError::row(&self.dir, &key, format!("{flaw}; rebuild the chainstate")))?;
-        }
-        Ok(value)
+    /// Returns what looks up coins, on one thread.
+    #[must_use]
+    pub fn lookup(&self) -> CoinLookup<'_> {
+        let rows = self.database.lookup(&[COIN_KEY_PREFIX], Some(&[COIN_KEY_PREFIX + 1]));
+        let (dir, obfuscation) = (&self.dir, self.obfuscation);
+        let (key, value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
+        CoinLookup { rows, dir, obfuscation, key, value }
     }
 }
 
-impl ChainstateReader<'_> {
+/// Looks up coins, at the least cost if they are in the order of keys.
+pub struct CoinLookup<'a> {
+    rows: Lookup<'a>,
+    dir: &'a Path,
+    obfuscation: Obfuscation,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl CoinLookup<'_> {
+    /// Whether the chainstate surely has no coins.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the coin at `outpoint`; `None` if there is no such coin.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Row`] if the row is not a coin.
+    pub fn coin(&mut self, outpoint: &OutPoint) -> Result<Option<Coin<'_>>, DiskError> {
+        self.key.clear();
+        write_chainstate_key(&mut self.key, outpoint);
+        if !self.rows.get(&self.key, &mut self.value)? {
+            return Ok(None);
+        }
+        self.obfuscation.apply(&mut self.value, 0);
+        let coin = Coin::read_chainstate_value(&self.value).and_then(|coin| coin.output().map(|_| coin));
+        let damaged = |flaw| DiskError::row(self.dir, &self.key, format!("{flaw}; rebuild the chainstate"));
+        coin.map(Some).map_err(damaged)
+    }
+}
+
+impl<'d> ChainstateReader<'d> {
     /// Lets look-ups use about this much memory for tables that stay open.
     pub fn keep_open(&mut self, bytes: u64) {
         self.database.keep_open(usize::try_from(bytes / OPEN_TABLE_BYTES).unwrap_or(usize::MAX));
     }
 
-    /// Changes the database: `best_block` becomes the best block, and each coin of `changes`, which are in
-    /// the order of keys, is set, or deleted if it is `None`. After a crash, the database has all of the
-    /// change or nothing of it. The obfuscation stays.
+    /// Begins a change of the database: `best_block` becomes the best block, and coins are set or deleted.
+    /// After a crash, the database has all of the change or nothing of it. The obfuscation stays.
     ///
     /// The caller has locked the datadir for changes.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails or changes are out of order. If only the last sync failed,
-    /// the change may be in place; otherwise, the database is as it was.
-    pub fn update<'c>(
-        &mut self,
-        best_block: BlockHash,
-        changes: impl Iterator<Item = (&'c OutPoint, Option<Coin<'c>>)>,
-    ) -> Result<(), DiskError> {
-        let obfuscation = self.obfuscation;
+    /// [`DiskError::LevelDb`] if the disk fails or the database is damaged.
+    pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
         self.database.merge_if_many()?;
-        let mut update = self.database.update()?;
-        let mut hash = best_block.0;
-        obfuscation.apply(&mut hash, 0);
-        update.set(BEST_BLOCK, Some(&hash))?;
+        let Self { database, best_block: best, obfuscation, .. } = self;
+        Ok(ChainstateUpdate { rows: database.update()?, best, best_block, obfuscation: *obfuscation })
+    }
+
+    /// Begins to merge tables, so that look-ups stay fast after many changes; `None` if there is nothing to
+    /// merge. The coins stay the same.
+    ///
+    /// # Errors
+    /// The same errors as [`ChainstateReader::update`].
+    pub fn begin_merge(&mut self) -> Result<Option<ChainstateMerge<'_, 'd>>, DiskError> {
+        Ok(self.database.begin_merge()?.map(ChainstateMerge))
+    }
+}
+
+/// A change of a chainstate that is being written, by any number of threads. If it is dropped before
+/// [`ChainstateUpdate::commit`], the chainstate is as it was.
+pub struct ChainstateUpdate<'a, 'd> {
+    rows: DatabaseUpdate<'a, 'd>,
+    best: &'a mut BlockHash,
+    best_block: BlockHash,
+    obfuscation: Obfuscation,
+}
+
+/// The changed coins of a range of keys, which are on the medium.
+#[must_use]
+pub struct ChangedRange(ChangedTables);
+
+impl ChainstateUpdate<'_, '_> {
+    /// Writes the changes of the coins from `start` on, below `end`, in the order of keys; `None` for the
+    /// first and the last range.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails or changes are out of order.
+    pub fn write_range<'c>(
+        &self,
+        start: Option<&OutPoint>,
+        end: Option<&OutPoint>,
+        changes: impl Iterator<Item = (OutPoint, Option<Coin<'c>>)>,
+    ) -> Result<ChangedRange, DiskError> {
+        let mut rows = self.rows.range(&key_of(start).unwrap_or_default(), key_of(end).as_deref());
+        if start.is_none() {
+            let mut hash = self.best_block.0;
+            self.obfuscation.apply(&mut hash, 0);
+            rows.set(BEST_BLOCK, Some(&hash))?;
+        }
         let (mut key, mut value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
         for (outpoint, coin) in changes {
             key.clear();
-            write_chainstate_key(&mut key, outpoint);
+            write_chainstate_key(&mut key, &outpoint);
             value.clear();
             if let Some(coin) = coin {
                 coin.write_chainstate_value(&mut value);
-                obfuscation.apply(&mut value, 0);
+                self.obfuscation.apply(&mut value, 0);
             }
-            update.set(&key, coin.is_some().then_some(&value[..]))?;
+            rows.set(&key, coin.is_some().then_some(&value[..]))?;
         }
-        update.commit()?;
-        self.best_block = best_block;
-        Ok(())
+        Ok(ChangedRange(rows.finish()?))
     }
 
-    /// Merges tables, so that look-ups stay fast after many changes. The coins stay the same. If
-    /// `should_stop` returns true, nothing is merged.
+    /// Puts the change in place; `ranges` are all ranges, in order.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the disk fails. If only the last sync failed, the change may be in place;
+    /// otherwise, the database is as it was.
+    pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
+        self.rows.commit(ranges.into_iter().map(|range| range.0))?;
+        *self.best = self.best_block;
+        Ok(())
+    }
+}
+
+/// A merge of a chainstate's tables, by any number of threads. If it is dropped before
+/// [`ChainstateMerge::commit`], the tables are as they were.
+pub struct ChainstateMerge<'a, 'd>(DatabaseUpdate<'a, 'd>);
+
+impl ChainstateMerge<'_, '_> {
+    /// Merges the rows of coins whose txid (internal byte order) begins with `start` or a greater byte, and
+    /// below `end`; `None` for the first and the last range. Returns `None` if `should_stop` returned true.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if the disk fails or the database is damaged.
-    pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), DiskError> {
-        Ok(self.database.merge(should_stop)?)
+    pub fn merge_range(
+        &self,
+        start: Option<u8>,
+        end: Option<u8>,
+        should_stop: impl Fn() -> bool,
+    ) -> Result<Option<ChangedRange>, DiskError> {
+        let key = |byte: Option<u8>| byte.map(|byte| [COIN_KEY_PREFIX, byte]);
+        let (start, end) = (key(start), key(end));
+        let rows = self.0.range(start.as_ref().map_or(&[], |key| &key[..]), end.as_ref().map(|key| &key[..]));
+        Ok(rows.merge(should_stop)?.map(ChangedRange))
     }
+
+    /// Puts the merged tables in place; `ranges` are all ranges, in order.
+    ///
+    /// # Errors
+    /// The same errors as [`ChainstateUpdate::commit`].
+    pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
+        Ok(self.0.commit(ranges.into_iter().map(|range| range.0))?)
+    }
+}
+
+fn key_of(outpoint: Option<&OutPoint>) -> Option<Vec<u8>> {
+    outpoint.map(|outpoint| {
+        let mut key = Vec::with_capacity(COIN_KEY_LEN_MAX);
+        write_chainstate_key(&mut key, outpoint);
+        key
+    })
 }
 
 /// A cursor over coins in key order.
@@ -458,8 +559,7 @@ mod tests {
             coins.push((outpoint, coin.code, coin.out.to_vec()));
         }
         for (outpoint, code, out) in &coins {
-            let value = reader.coin_value(outpoint).unwrap().unwrap();
-            assert_eq!(Coin::read_chainstate_value(&value), Ok(Coin { code: *code, out }));
+            assert_eq!(reader.lookup().coin(outpoint).unwrap(), Some(Coin { code: *code, out }));
         }
         coins
     }
@@ -536,7 +636,7 @@ mod tests {
         let reader = ChainstateReader::open(&RealDisk, dir.path()).unwrap();
         let error = reader.coins().unwrap().advance().unwrap_err().to_string();
         assert!(error.contains("row 43abab") && error.contains("ends early"), "{error}");
-        assert_eq!(reader.coin_value(&OutPoint::NULL).unwrap(), None);
+        assert_eq!(reader.lookup().coin(&OutPoint::NULL).unwrap(), None);
 
         let path = dir.path().join("other");
         let writer = ChainstateWriter::create(&RealDisk, &path, Obfuscation::default(), 2).unwrap();

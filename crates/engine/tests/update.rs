@@ -35,7 +35,7 @@ fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
     let full = common::scratch();
     chain().write_datadir(full.path(), &layout()).unwrap();
     for height in [0, 1, 99, 124, tip - 1] {
-        for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(20_000) }] {
+        for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(60_000) }] {
             let what = format!("from {height}, {how:?}");
             let dir = behind(chain().blocks.iter(), height, &layout());
             let report = update(&update_options(dir.path(), how, None))

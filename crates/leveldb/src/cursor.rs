@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::LevelDbError;
 use super::coding::{DELETION, VALUE};
 use super::manifest::LiveTable;
-use super::reader::Database;
+use super::reader::{Database, within};
 use super::table::TableCursor;
 
 /// A cursor over rows in ascending order of their keys. It starts before the first row.
@@ -98,14 +98,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// A cursor over the rows of these groups of tables, which are sorted, and over the deletions that hide
-    /// rows of other tables, or were to hide some.
+    /// rows of other tables, or were to hide some: those from `start` on, below `end` if there is one.
     pub(super) fn with_deletions(
         database: &'a Database<'a>,
         groups: impl Iterator<Item = &'a [LiveTable]>,
+        (start, end): (&[u8], Option<&[u8]>),
     ) -> Result<Self, LevelDbError> {
-        let mut cursor = Self::from_memory(database, &[], None);
+        let mut cursor = Self::from_memory(database, start, end);
         (cursor.with_deletions, cursor.sources) = (true, Vec::new());
-        cursor.with_tables(groups, &[])
+        cursor.with_tables(groups.map(|tables| within(tables, start, end)), start)
     }
 
     /// Adds the rows of these groups of tables from `start`.

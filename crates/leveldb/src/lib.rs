@@ -40,6 +40,7 @@ mod coding;
 mod cursor;
 mod filter;
 mod log;
+mod lookup;
 mod manifest;
 mod reader;
 mod table;
@@ -47,8 +48,9 @@ mod update;
 mod writer;
 
 pub use cursor::Cursor;
+pub use lookup::Lookup;
 pub use reader::{Database, OPEN_TABLE_BYTES};
-pub use update::DatabaseUpdate;
+pub use update::{DatabaseUpdate, RangeTables, RangeUpdate};
 pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
 
 use std::{ffi::OsStr, path::PathBuf};

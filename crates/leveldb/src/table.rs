@@ -23,6 +23,7 @@
 //! the next block's first one, and the block's handle. The meta index has the filter's name and handle. The
 //! filter block has no entries and no restarts. Data blocks have about 4 KiB, files in a chainstate 32 MiB.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -261,24 +262,128 @@ impl Table {
         LevelDbError::Damaged { path: self.path.clone(), offset, flaw }
     }
 
-    /// Returns the number of the first data block that can have a user key not below `key`.
-    fn find_block(&self, key: &[u8]) -> usize {
-        let mut start = 0;
-        // The separators are concatenated, so a binary search needs the end of the entry before.
-        let separator = |at: usize, entry: &IndexEntry| {
-            let start =
-                at.checked_sub(1).and_then(|before| self.index.get(before)).map_or(0, |e| e.separator_end);
-            self.separators.get(start..entry.separator_end).unwrap_or_default()
-        };
-        let mut end = self.index.len();
+    /// Returns the separator of a data block.
+    fn separator(&self, block: usize) -> Option<&[u8]> {
+        // The separators are concatenated.
+        let end = |block: usize| self.index.get(block).map(|entry| entry.separator_end);
+        self.separators.get(block.checked_sub(1).map_or(Some(0), end)?..end(block)?)
+    }
+
+    /// Returns the number of the first data block that can have a user key not below `key`. It is found
+    /// sooner if it is near the block `guess`, or if that is 0.
+    pub(super) fn find_block(&self, key: &[u8], guess: usize) -> usize {
+        let is_below = |block: usize| self.separator(block).is_some_and(|separator| separator < key);
+        let is_after = guess.checked_sub(1).is_none_or(is_below);
+        let mut start = if is_after { guess } else { 0 };
+        let (mut end, mut step) = if is_after { (start, 1) } else { (guess - 1, 0) };
+        while step > 0 && is_below(end) {
+            (start, end, step) = (end + 1, (end + step).min(self.index.len()), step * 2);
+        }
         while start < end {
             let middle = start.midpoint(end);
-            match self.index.get(middle) {
-                Some(entry) if separator(middle, entry) < key => start = middle + 1,
-                _ => end = middle,
+            if is_below(middle) {
+                start = middle + 1;
+            } else {
+                end = middle;
             }
         }
         start
+    }
+
+    /// Whether the data block with this number can have a user key, of which `hash` is the hash for filters.
+    /// If there is no such block, it cannot.
+    pub(super) fn may_have(&self, block: usize, hash: u32) -> bool {
+        self.index.get(block).is_some_and(|entry| {
+            self.filter.is_empty() || filter::may_contain(&self.filter, entry.handle.offset, hash)
+        })
+    }
+
+    /// Looks for a row of `key` that `is_row` accepts by its trailer, in the data block with this number.
+    pub(super) fn search(
+        &self,
+        block: usize,
+        key: &[u8],
+        is_row: impl Fn(u64) -> bool,
+        buffer: &mut BlockBuffer,
+    ) -> Result<Search, LevelDbError> {
+        let Some(entry) = self.index.get(block) else { return Ok(Search::Beyond) };
+        let offset = entry.handle.offset;
+        if buffer.number != Some(block) {
+            buffer.number = None;
+            buffer.stored.resize(usize::try_from(entry.handle.stored_size()).unwrap_or(usize::MAX), 0);
+            self.read(&mut buffer.stored, offset)?;
+            self.verify(&buffer.stored, offset)?;
+            buffer.number = Some(block);
+        }
+        buffer.search(key, is_row).ok_or_else(|| self.damaged(offset, "a data block is malformed".into()))
+    }
+}
+
+/// What a search for a key in a data block has found.
+pub(super) enum Search {
+    /// A row: [`BlockBuffer::row`].
+    Row,
+    /// A greater key.
+    Absent,
+    /// No greater key: rows of the key can be in the next block.
+    Beyond,
+}
+
+/// A data block that was read, and the row that was found in it.
+#[derive(Default)]
+pub(super) struct BlockBuffer {
+    /// Number of the block.
+    number: Option<usize>,
+    /// The block and its trailer.
+    stored: Vec<u8>,
+    /// Internal key of the row.
+    key: Vec<u8>,
+    trailer: u64,
+    value: Range<usize>,
+}
+
+impl BlockBuffer {
+    /// Returns trailer and value of the row that was found last.
+    pub(super) fn row(&self) -> (u64, &[u8]) {
+        (self.trailer, self.stored.get(self.value.clone()).unwrap_or_default())
+    }
+
+    /// Returns `None` if the block is malformed.
+    fn search(&mut self, key: &[u8], is_row: impl Fn(u64) -> bool) -> Option<Search> {
+        let block = self.stored.get(..self.stored.len().checked_sub(TRAILER_LEN)?)?;
+        let entries_len = entries_len(block)?;
+        let (entries, restarts) = block.split_at_checked(entries_len)?;
+        let (restarts, _) = restarts.as_chunks::<4>();
+        let offset_of = |restart: &[u8; 4]| u32::from_le_bytes(*restart) as usize;
+        let is_below = |restart: &[u8; 4]| {
+            let entry = entries.get(offset_of(restart)..).and_then(decode_entry);
+            entry.and_then(|entry| split_internal(entry.unshared)).is_some_and(|(user, _)| user < key)
+        };
+        // The last word is the number of restarts.
+        let restarts = restarts.split_last()?.1;
+        let below = restarts.partition_point(is_below);
+        let mut at = below.checked_sub(1).and_then(|last| restarts.get(last)).map_or(0, offset_of);
+        self.key.clear();
+        while at < entries_len {
+            let entry = decode_entry(entries.get(at..)?)?;
+            self.key.truncate(entry.shared);
+            self.key.extend_from_slice(entry.unshared);
+            if self.key.len() != entry.shared + entry.unshared.len() {
+                return None;
+            }
+            let start = at + entry.value_start;
+            at = start + entry.value.len();
+            let (user, trailer) = split_internal(&self.key)?;
+            match user.cmp(key) {
+                Ordering::Equal if is_row(trailer) => {
+                    (self.trailer, self.value) = (trailer, start..at);
+                    return Some(Search::Row);
+                }
+                Ordering::Greater => return Some(Search::Absent),
+                Ordering::Less | Ordering::Equal => {}
+            }
+        }
+        Some(Search::Beyond)
     }
 }
 
@@ -286,7 +391,6 @@ impl Table {
 pub(super) struct TableCursor {
     table: Arc<Table>,
     next_block: usize,
-    read_ahead: u64,
     /// Bytes of the file from `window_offset`.
     window: Vec<u8>,
     window_offset: u64,
@@ -300,27 +404,12 @@ pub(super) struct TableCursor {
 impl TableCursor {
     /// Returns a cursor at the first row whose user key is not below `start`, and whether there is one.
     pub(super) fn from(table: Arc<Table>, start: &[u8]) -> Result<(Self, bool), LevelDbError> {
-        let next_block = table.find_block(start);
-        let mut cursor = Self::at_block(table, next_block, READ_AHEAD);
+        let next_block = table.find_block(start, 0);
+        let (window, key) = (Vec::new(), Vec::new());
+        let mut cursor =
+            Self { table, next_block, window, window_offset: 0, entries: 0..0, key, value: 0..0 };
         let found = cursor.skip_to(start)?;
         Ok((cursor, found))
-    }
-
-    /// Returns a cursor at the first row whose user key is not below `key`, or `None` if there is none or the
-    /// filter excludes `key`.
-    pub(super) fn at_key(table: Arc<Table>, key: &[u8]) -> Result<Option<Self>, LevelDbError> {
-        let block = table.find_block(key);
-        let Some(entry) = table.index.get(block) else { return Ok(None) };
-        if !table.filter.is_empty() && !filter::may_contain(&table.filter, entry.handle.offset, key) {
-            return Ok(None);
-        }
-        let mut cursor = Self::at_block(table, block, 0);
-        Ok(cursor.skip_to(key)?.then_some(cursor))
-    }
-
-    fn at_block(table: Arc<Table>, next_block: usize, read_ahead: u64) -> Self {
-        let (window, key) = (Vec::new(), Vec::new());
-        Self { table, next_block, read_ahead, window, window_offset: 0, entries: 0..0, key, value: 0..0 }
     }
 
     /// Moves to the first row whose user key is not below `start`. Returns false if there is none.
@@ -371,7 +460,7 @@ impl TableCursor {
             _ => {
                 let data_end =
                     table.index.last().map_or(0, |last| last.handle.offset + last.handle.stored_size());
-                let len = handle.stored_size().max(self.read_ahead).min(data_end - handle.offset);
+                let len = handle.stored_size().max(READ_AHEAD).min(data_end - handle.offset);
                 self.window.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
                 table.read(&mut self.window, handle.offset)?;
                 self.window_offset = handle.offset;

@@ -18,7 +18,11 @@
 //! A database that gets many changes from here is to be merged after each ([`Database::merge`],
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
-use std::{ffi::OsString, mem};
+use std::{
+    ffi::OsString,
+    mem,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use hex_conservative::DisplayHex as _;
 
@@ -47,25 +51,42 @@ const MANY_TABLES: usize = 12;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
-/// A change of a database that is being written. If it is dropped before [`DatabaseUpdate::commit`], the
-/// database is as it was.
+/// A change of a database that is being written, by any number of threads. If it is dropped before
+/// [`DatabaseUpdate::commit`], the database is as it was.
 pub struct DatabaseUpdate<'a, 'd> {
     database: &'a mut Database<'d>,
     sequence: u64,
+    /// The numbers of the first new file, and of the next one.
+    first: u64,
+    next: AtomicU64,
+    /// The deepest of the levels whose rows are written anew.
+    merged: Option<usize>,
+}
+
+/// The changes of one range of keys.
+pub struct RangeUpdate<'u> {
+    database: &'u Database<'u>,
+    sequence: u64,
+    next: &'u AtomicU64,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+    merged: Option<usize>,
     /// The rows, as long as they are few enough for a log.
-    batch: Option<Batch>,
+    log: Option<Batch>,
     last_key: Vec<u8>,
     /// Index of the next row of the logs.
     next_logged: usize,
-    tables: NewTables,
-}
-
-/// The tables so far, and the number of the next file.
-struct NewTables {
-    first: u64,
-    next: u64,
     open: Option<TableWriter>,
     complete: Vec<UnsyncedTable>,
+}
+
+/// What was written of one range of keys.
+#[must_use]
+pub struct RangeTables {
+    /// They are on the medium.
+    tables: Vec<LiveTable>,
+    /// All rows of a small change, instead of tables.
+    log: Option<Batch>,
 }
 
 impl<'d> Database<'d> {
@@ -84,33 +105,37 @@ impl<'d> Database<'d> {
         // A crash can leave files with numbers that no MANIFEST knows.
         let used = names.iter().filter_map(file_number).max().unwrap_or(0);
         let first = self.manifest.next_file.max(used.saturating_add(1));
-        let tables = NewTables { first, next: first, open: None, complete: Vec::new() };
-        let batch = (self.log_count < MANY_LOGS).then(|| Batch::new(sequence));
-        let (last_key, next_logged) = (Vec::new(), 0);
-        Ok(DatabaseUpdate { database: self, sequence, batch, last_key, next_logged, tables })
+        Ok(DatabaseUpdate { database: self, sequence, first, next: AtomicU64::new(first), merged: None })
     }
 
     /// Merges levels of similar size into the deepest of them, as compactions of LevelDB do. The rows stay
     /// the same. Begins with what the logs have. If `should_stop` returns true, nothing is merged.
     ///
     /// # Errors
-    /// The same errors as [`Database::update`], [`Cursor::advance`] and [`DatabaseUpdate::commit`].
+    /// The same errors as [`Database::begin_merge`], [`RangeUpdate::merge`] and [`DatabaseUpdate::commit`].
     pub fn merge(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
+        let Some(update) = self.begin_merge()? else { return Ok(()) };
+        match update.range(&[], None).merge(should_stop)? {
+            Some(tables) => update.commit([tables]),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a merge, if there is something to merge: the caller merges all rows, in any number of ranges
+    /// ([`RangeUpdate::merge`]). Writes what the logs have.
+    ///
+    /// # Errors
+    /// The same errors as [`Database::update`] and [`DatabaseUpdate::commit`].
+    pub fn begin_merge(&mut self) -> Result<Option<DatabaseUpdate<'_, 'd>>, LevelDbError> {
         if self.memory.len() > 0 {
-            self.update()?.commit_tables()?;
+            let update = self.update()?;
+            let logged = update.range_in_tables(&[], None).finish()?;
+            update.commit([logged])?;
         }
-        let Some(level) = self.level_to_merge() else { return Ok(()) };
+        let Some(level) = self.level_to_merge() else { return Ok(None) };
         let mut update = self.update()?;
-        if !update.add_levels(level, should_stop)? {
-            return Ok(());
-        }
-        let merged = update.synced_tables()?;
-        let mut levels = update.database.manifest.levels.clone();
-        levels.iter_mut().take(level + 1).for_each(Vec::clear);
-        if let Some(tables) = levels.get_mut(level) {
-            *tables = merged;
-        }
-        update.put_in_place(levels)
+        update.merged = Some(level);
+        Ok(Some(update))
     }
 
     /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes that are to
@@ -140,74 +165,67 @@ impl<'d> Database<'d> {
 }
 
 impl DatabaseUpdate<'_, '_> {
-    /// Sets the value of `key`, or deletes the row if there is no value. Keys must ascend.
-    ///
-    /// # Errors
-    /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
-    /// fails.
-    pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
-        let Some(batch) = &mut self.batch else { return self.set_in_table(key, value) };
-        if !batch.is_empty() && self.last_key.as_slice() >= key {
-            let [before, after] = [&self.last_key, key].map(|key| key.to_lower_hex_string());
-            return Err(LevelDbError::Order { path: self.database.dir.clone(), before, after });
+    /// Begins the changes of the keys from `start` on, below `end` if there is one. Ranges must not overlap,
+    /// and together contain all keys.
+    #[must_use]
+    pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
+        let is_whole = start.is_empty() && end.is_none();
+        let may_be_log = is_whole && self.merged.is_none() && self.database.log_count < MANY_LOGS;
+        let log = may_be_log.then(|| Batch::new(self.sequence));
+        RangeUpdate { log, ..self.range_in_tables(start, end) }
+    }
+
+    fn range_in_tables(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
+        RangeUpdate {
+            database: self.database,
+            sequence: self.sequence,
+            next: &self.next,
+            start: start.to_vec(),
+            end: end.map(<[u8]>::to_vec),
+            merged: self.merged,
+            log: None,
+            last_key: Vec::new(),
+            next_logged: self.database.memory.seek(start),
+            open: None,
+            complete: Vec::new(),
         }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
-        batch.add(key, value);
-        if batch.len() + self.database.memory.batch_bytes() > LOG_BYTES {
-            self.leave_log()?;
-        }
-        Ok(())
     }
 
-    /// Moves the rows from the batch to tables.
-    fn leave_log(&mut self) -> Result<(), LevelDbError> {
-        let Some(batch) = self.batch.take() else { return Ok(()) };
-        let mut rows = MemTable::default();
-        rows.add_batch(&batch.finish()).map_err(|flaw| self.database.damaged(flaw.to_owned()))?;
-        (0..rows.len()).filter_map(|index| rows.row(index)).try_for_each(|(key, trailer, value)| {
-            self.set_in_table(key, (trailer as u8 == VALUE).then_some(value))
-        })
-    }
-
-    fn set_in_table(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
-        self.add_logged(Some(key))?;
-        let kind = if value.is_some() { VALUE } else { DELETION };
-        let trailer = self.sequence << 8 | u64::from(kind);
-        self.tables.add(self.database, key, trailer, value.unwrap_or_default())
-    }
-
-    /// Adds the rows of the logs below `end`, and passes over the one of `end`, which is replaced.
-    fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
-        while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
-            if end.is_some_and(|end| key > end) {
-                break;
-            }
-            if end != Some(key) {
-                self.tables.add(self.database, key, trailer, value)?;
-            }
-            self.next_logged += 1;
-        }
-        Ok(())
-    }
-
-    /// Puts the change in place. When it returns, it is on the medium, and the database has the new rows.
+    /// Puts the change in place; `ranges` are all ranges, in order. When it returns, the change is on the
+    /// medium, and the database has the new rows.
     ///
     /// # Errors
     /// [`LevelDbError::File`] if the disk fails. The database is then as it was, or, if only the last sync
     /// failed, as it is after the change.
-    pub fn commit(mut self) -> Result<(), LevelDbError> {
-        match self.batch.take() {
-            Some(batch) if batch.is_empty() => Ok(()),
-            Some(batch) => self.write_log(batch),
-            None => self.commit_tables(),
+    pub fn commit(self, ranges: impl IntoIterator<Item = RangeTables>) -> Result<(), LevelDbError> {
+        let mut new = Vec::new();
+        for RangeTables { tables, log } in ranges {
+            new.extend(tables);
+            if let Some(log) = log {
+                return self.write_log(log);
+            }
         }
+        let mut levels = self.database.manifest.levels.clone();
+        match self.merged {
+            None if new.is_empty() => return Ok(()),
+            None => add_tables(&mut levels, new),
+            Some(level) => {
+                levels.iter_mut().take(level + 1).for_each(Vec::clear);
+                if let Some(tables) = levels.get_mut(level) {
+                    *tables = new;
+                }
+            }
+        }
+        self.put_in_place(levels)
     }
 
     /// Puts the change in place as a log.
     fn write_log(self, batch: Batch) -> Result<(), LevelDbError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let Database { disk, dir, .. } = &*self.database;
-        let [temporary, path] = ["dbtmp", "log"].map(|suffix| numbered(dir, self.tables.next, suffix));
+        let [temporary, path] = ["dbtmp", "log"].map(|suffix| numbered(dir, self.first, suffix));
         let (batch, mut file) = (batch.finish(), Vec::new());
         log::append_record(&mut file, &batch);
         AtomicFile::write(*disk, temporary, &path, &file)?;
@@ -223,50 +241,10 @@ impl DatabaseUpdate<'_, '_> {
         Ok(())
     }
 
-    /// Puts the change in place as tables, with the rows of the logs.
-    fn commit_tables(mut self) -> Result<(), LevelDbError> {
-        self.leave_log()?;
-        self.add_logged(None)?;
-        let live = self.synced_tables()?;
-        if live.is_empty() {
-            return Ok(());
-        }
-        let mut levels = self.database.manifest.levels.clone();
-        add_tables(&mut levels, live);
-        self.put_in_place(levels)
-    }
-
-    /// Adds the newest row of each key in the levels down to `last`, and the deletions that hide rows below.
-    /// Returns false if it was stopped.
-    fn add_levels(&mut self, last: usize, should_stop: impl Fn() -> bool) -> Result<bool, LevelDbError> {
-        let Self { database, tables, .. } = self;
-        let database: &Database<'_> = database;
-        let [level0, deeper @ ..] = &database.manifest.levels;
-        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
-        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
-        let (mut rows, mut count) = (Cursor::with_deletions(database, groups)?, 0u32);
-        while rows.advance()? {
-            if !(is_last_used && rows.trailer() as u8 == DELETION) {
-                tables.add(database, rows.key(), rows.trailer(), rows.value())?;
-            }
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Completes the new tables. When it returns, they are on the medium.
-    fn synced_tables(&mut self) -> Result<Vec<LiveTable>, LevelDbError> {
-        self.tables.close()?;
-        mem::take(&mut self.tables.complete).into_iter().map(|table| Ok(table.sync()?.live())).collect()
-    }
-
     /// Puts a MANIFEST with these levels in place.
     fn put_in_place(mut self, levels: [Vec<LiveTable>; LEVELS]) -> Result<(), LevelDbError> {
         let Database { disk, dir, .. } = &*self.database;
-        let number = self.tables.next;
+        let number = *self.next.get_mut();
         let new = Manifest {
             log_number: number,
             previous_log: 0,
@@ -276,7 +254,7 @@ impl DatabaseUpdate<'_, '_> {
         };
         // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
         // live.
-        self.tables.first = number;
+        self.first = number;
         put_in_place(*disk, dir, &new, number)?;
         self.database.manifest = new;
         (self.database.memory, self.database.log_count) = (MemTable::default(), 0);
@@ -305,30 +283,111 @@ impl DatabaseUpdate<'_, '_> {
 impl Drop for DatabaseUpdate<'_, '_> {
     fn drop(&mut self) {
         let Database { disk, dir, .. } = &*self.database;
-        let numbers = self.tables.first..self.tables.next;
-        self.tables.open = None;
-        self.tables.complete.clear();
         // If the disk refuses, LevelDB removes them. The error that ended the change is the one to report.
-        for number in numbers {
+        for number in self.first..*self.next.get_mut() {
             let _ = disk.remove_file(&table_path(dir, number));
         }
     }
 }
 
-impl NewTables {
-    fn add(
-        &mut self,
-        database: &Database<'_>,
-        key: &[u8],
-        trailer: u64,
-        value: &[u8],
-    ) -> Result<(), LevelDbError> {
+impl RangeUpdate<'_> {
+    /// Sets the value of `key`, or deletes the row if there is no value. Keys must ascend, and be in the
+    /// range.
+    ///
+    /// # Errors
+    /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
+    /// fails.
+    pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
+        let Some(log) = &mut self.log else { return self.set_in_table(key, value) };
+        if !log.is_empty() && self.last_key.as_slice() >= key {
+            let [before, after] = [&self.last_key, key].map(|key| key.to_lower_hex_string());
+            return Err(LevelDbError::Order { path: self.database.dir.clone(), before, after });
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        log.add(key, value);
+        if log.len() + self.database.memory.batch_bytes() > LOG_BYTES {
+            self.leave_log()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the rows of the log to tables.
+    fn leave_log(&mut self) -> Result<(), LevelDbError> {
+        let Some(log) = self.log.take() else { return Ok(()) };
+        let mut rows = MemTable::default();
+        rows.add_batch(&log.finish()).map_err(|flaw| self.database.damaged(flaw.to_owned()))?;
+        (0..rows.len()).filter_map(|index| rows.row(index)).try_for_each(|(key, trailer, value)| {
+            self.set_in_table(key, (trailer as u8 == VALUE).then_some(value))
+        })
+    }
+
+    fn set_in_table(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
+        self.add_logged(Some(key))?;
+        let kind = if value.is_some() { VALUE } else { DELETION };
+        let trailer = self.sequence << 8 | u64::from(kind);
+        self.add(key, trailer, value.unwrap_or_default())
+    }
+
+    /// Adds the newest row of each key in the levels that are merged, and the deletions that hide rows below.
+    /// Returns `None` if it was stopped.
+    ///
+    /// # Errors
+    /// The same errors as [`Cursor::advance`]; [`LevelDbError::File`] if the disk fails.
+    pub fn merge(mut self, should_stop: impl Fn() -> bool) -> Result<Option<RangeTables>, LevelDbError> {
+        let database = self.database;
+        let [level0, deeper @ ..] = &database.manifest.levels;
+        let last = self.merged.unwrap_or(0);
+        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
+        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
+        let range = (self.start.as_slice(), self.end.as_deref());
+        let (mut rows, mut count) = (Cursor::with_deletions(database, groups, range)?, 0u32);
+        while rows.advance()? {
+            if !(is_last_used && rows.trailer() as u8 == DELETION) {
+                self.add(rows.key(), rows.trailer(), rows.value())?;
+            }
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
+                return Ok(None);
+            }
+        }
+        self.finish().map(Some)
+    }
+
+    /// Completes the range. When it returns, its tables are on the medium.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    pub fn finish(mut self) -> Result<RangeTables, LevelDbError> {
+        if self.log.is_some() {
+            return Ok(RangeTables { tables: Vec::new(), log: self.log });
+        }
+        self.add_logged(self.end.clone().as_deref())?;
+        self.close()?;
+        let live = mem::take(&mut self.complete).into_iter().map(|table| Ok(table.sync()?.live()));
+        Ok(RangeTables { tables: live.collect::<Result<_, LevelDbError>>()?, log: None })
+    }
+
+    /// Adds the rows of the logs below `end`, and passes over the one of `end`, which is replaced.
+    fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
+        while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
+            if end.is_some_and(|end| key > end) {
+                break;
+            }
+            if end != Some(key) {
+                self.add(key, trailer, value)?;
+            }
+            self.next_logged += 1;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<(), LevelDbError> {
         let table = match &mut self.open {
             Some(table) => table,
             none => {
-                let number = self.next;
-                self.next += 1;
-                none.insert(TableWriter::create(database.disk, &database.dir, number)?)
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                none.insert(TableWriter::create(self.database.disk, &self.database.dir, number)?)
             }
         };
         table.add_internal(key, trailer, value)?;

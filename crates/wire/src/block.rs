@@ -77,6 +77,20 @@ impl BlockArena {
         Ok(BlockView { bytes, header, arena: self })
     }
 
+    /// Returns the view of the block that was parsed last, which had this header and these bytes.
+    #[must_use]
+    pub const fn view<'a>(&'a self, header: Header, bytes: &'a [u8]) -> BlockView<'a> {
+        BlockView { bytes, header, arena: self }
+    }
+
+    /// Returns the memory in bytes.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        self.txs.capacity() * size_of::<TxSpan>()
+            + self.inputs.capacity() * size_of::<InputSpan>()
+            + self.outputs.capacity() * size_of::<OutputSpan>()
+    }
+
     fn parse_block_spans(&mut self, reader: &mut Reader<'_>) -> Result<Header, WireError> {
         self.clear();
         let header = Header::read(reader)?;

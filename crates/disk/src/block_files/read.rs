@@ -99,6 +99,12 @@ impl RecordBuffer {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
+    /// Returns the memory in bytes.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Returns the CRC-32C of the bytes that were read last.
     #[must_use]
     pub fn crc32c(&self) -> u32 {

@@ -107,11 +107,13 @@ impl<'d> IndexRows<'d> {
             return Ok(());
         }
         self.database.merge_if_many()?;
-        let mut update = self.database.update()?;
+        let update = self.database.update()?;
+        let mut rows = update.range(&[], None);
         for (key, value) in changed {
-            update.set(&key, Some(&value))?;
+            rows.set(&key, Some(&value))?;
         }
-        Ok(update.commit()?)
+        let tables = rows.finish()?;
+        Ok(update.commit([tables])?)
     }
 }
 

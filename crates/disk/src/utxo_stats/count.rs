@@ -36,7 +36,7 @@ impl CoinCounter {
 
     /// Like [`CoinCounter::add`], for a parsed coin. Returns whether it is the first of its transaction.
     #[inline]
-    pub(super) fn add_parsed(
+    pub fn add_parsed(
         &mut self,
         outpoint: &OutPoint,
         coin: &Coin<'_>,

@@ -157,6 +157,11 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
+/// Returns a random key of two numbers.
+pub fn random_pair() -> Result<(u64, u64), Error> {
+    Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

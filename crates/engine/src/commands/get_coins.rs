@@ -86,13 +86,10 @@ pub fn get_coins(
     // In the order of the keys, so that each table is opened once.
     let mut order: Vec<(usize, &OutPoint)> = outpoints.iter().enumerate().collect();
     order.sort_unstable_by_key(|(_, outpoint)| **outpoint);
-    let mut found = Vec::with_capacity(outpoints.len());
+    let (mut lookup, mut found) = (reader.lookup(), Vec::with_capacity(outpoints.len()));
     for (at, outpoint) in order {
-        let coin = match reader.coin_value(outpoint)? {
-            Some(value) => {
-                let coin = Coin::read_chainstate_value(&value);
-                Ok(StoredCoin::new(reader, *height, *outpoint, coin)?)
-            }
+        let coin = match lookup.coin(outpoint)? {
+            Some(coin) => Ok(StoredCoin::new(reader, *height, *outpoint, Ok(coin))?),
             None => Err(*outpoint),
         };
         found.push((at, coin));

@@ -247,7 +247,7 @@ impl<'a> Update<'a> {
                 tip.disconnect(&old, height)?;
                 work.disconnected += 1;
                 if tip.coins.bytes() > memory.coins {
-                    work.commit(&mut tip, report)?;
+                    work.commit(&mut tip, memory, report)?;
                 }
             }
         }
@@ -259,8 +259,9 @@ impl<'a> Update<'a> {
             skipped_to: plan.assumed_valid_to,
         });
         let threads = budget.threads;
-        let window = Window { chain: &plan.chain, reader, params: files.params, scripts, threads };
-        let mut blocks = InOrder::new(window, memory, plan, fork.0 + 1, self.exactly.clone(), self.sink);
+        let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
+        let window = Window { chain, reader, params, scripts, threads, buffers };
+        let mut blocks = InOrder::new(window, plan, fork.0 + 1, self.exactly.clone(), self.sink);
         loop {
             self.check_interrupt(report)?;
             match blocks.step(&mut tip.coins).map_err(|error| self.explain(error))? {
@@ -272,10 +273,10 @@ impl<'a> Update<'a> {
                 Step::Done => break,
             }
             if tip.coins.bytes() > memory.coins {
-                work.commit(&mut tip, report)?;
+                work.commit(&mut tip, memory, report)?;
             }
         }
-        work.commit(&mut tip, report)?;
+        work.commit(&mut tip, memory, report)?;
         plan.index_files = tip.infos().to_vec();
         Ok(None)
     }
@@ -313,11 +314,16 @@ struct Uncommitted {
 
 impl Uncommitted {
     /// Commits, if there is something to commit, and adds it to the report.
-    fn commit(&mut self, tip: &mut Tip<'_>, report: &mut UpdateReport) -> Result<(), Error> {
+    fn commit(
+        &mut self,
+        tip: &mut Tip<'_>,
+        memory: CacheMemory,
+        report: &mut UpdateReport,
+    ) -> Result<(), Error> {
         if self.disconnected == 0 && self.counts.blocks == 0 {
             return Ok(());
         }
-        report.undo_written += tip.commit()?;
+        report.undo_written += tip.commit(report.threads, memory.staying)?;
         report.commits += 1;
         report.disconnected += mem::take(&mut self.disconnected);
         report.counts += mem::take(&mut self.counts);

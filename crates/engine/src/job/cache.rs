@@ -9,6 +9,7 @@ use crate::{
         counts::Counts,
         error::{Error, ErrorKind},
         event::Event,
+        machine::random_pair,
         options::Matching,
         remedy::Remedy,
         stage::Stage,
@@ -21,8 +22,8 @@ use crate::{
     stages::{
         make_undo::UndoSink,
         read::BlockReader,
-        stored_coins::StoredCoins,
-        window::{ConnectedBlock, TipCoins, Window},
+        stored_coins::{StoredCoins, flush, merge},
+        window::{ConnectedBlock, Window},
     },
 };
 use coins::CoinsCache;
@@ -97,16 +98,17 @@ impl Job<'_> {
         let memory = CacheMemory::of(self.budget);
         chainstate.keep_open(memory.tables);
         let best_block = chainstate.best_block();
-        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block);
+        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_pair()?);
         let window = Window {
             chain: &self.plan.chain,
             reader: &BlockReader::new(&self.plan.chain, self.files),
             params: self.files.params,
             scripts: self.scripts(),
             threads: self.threads(),
+            buffers: memory.buffers(),
         };
         let (mut done, next) = (*committed, committed.counts.blocks as u32);
-        let mut blocks = InOrder::new(window, memory, self.plan, next, exactly, self.sink);
+        let mut blocks = InOrder::new(window, self.plan, next, exactly, self.sink);
         loop {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
@@ -126,21 +128,14 @@ impl Job<'_> {
                 }
             }
             if coins.bytes() > memory.coins {
-                self.flush(&mut coins)?;
+                flush(&mut coins, self.threads(), memory.staying)?;
+                merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
                 *committed = done;
             }
         }
-        self.flush(&mut coins)?;
+        flush(&mut coins, self.threads(), 0)?;
         *committed = done;
         Ok(None)
-    }
-
-    /// Writes the changes of the coins to the chainstate.
-    fn flush(&self, coins: &mut TipCoins<'_>) -> Result<(), Error> {
-        coins.flush(|StoredCoins(chainstate), best, changes| {
-            chainstate.update(best, changes.iter().copied())?;
-            Ok(chainstate.merge(|| self.interrupt.load(Ordering::Relaxed))?)
-        })
     }
 
     /// Makes the undo data of a block, unless the undo file has it. If undo data is not made, it is an error

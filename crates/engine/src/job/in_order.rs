@@ -9,26 +9,26 @@ use crate::{
     },
     job::memory::MemoryBudget,
     plan::planner::Plan,
-    stages::window::{BlockBuffers, ConnectedBlock, TipCoins, Window},
+    stages::{
+        stored_coins::TipCoins,
+        window::{BufferPool, CheckedWindow, ConnectedBlock, ConnectedWindow, Window},
+    },
 };
 use std::{ops::Range, time::Instant};
 use wire::Height;
 
-/// Maximum number of blocks in a window.
-const WINDOW_BLOCKS: u32 = 32;
-/// Memory that a block of a window can take, in bytes: the block itself, its transactions and coins.
-const BLOCK_BYTES: usize = 12 << 20;
-
-/// How the memory for coins is divided: half for those that are kept, of which a sorted list is made in the
-/// end; an eighth each for blocks and open tables.
+/// How the memory for coins is divided: five eighths for those that are kept, an eighth for a sorted list of
+/// their changes, one for two windows of blocks, and one for open tables.
 #[derive(Clone, Copy)]
 pub struct CacheMemory {
     /// Bytes of coins after which their changes are written.
     pub coins: usize,
+    /// Bytes of coins that stay when changes are written.
+    pub staying: usize,
     /// Bytes of open tables.
     pub tables: u64,
-    /// Number of blocks in a window.
-    window_blocks: u32,
+    /// Bytes of the blocks of a window.
+    window: usize,
 }
 
 impl CacheMemory {
@@ -36,8 +36,13 @@ impl CacheMemory {
     #[must_use]
     pub fn of(budget: MemoryBudget) -> Self {
         let part = budget.join_bytes / 8;
-        let window_blocks = (part / BLOCK_BYTES).clamp(1, WINDOW_BLOCKS as usize) as u32;
-        Self { coins: budget.join_bytes / 2, tables: part as u64, window_blocks }
+        Self { coins: 5 * part, staying: 2 * part, tables: part as u64, window: part / 2 }
+    }
+
+    /// The memory for blocks.
+    #[must_use]
+    pub const fn buffers(&self) -> BufferPool {
+        BufferPool::new(self.window)
     }
 }
 
@@ -52,11 +57,14 @@ pub enum Step {
     Done,
 }
 
+/// A window that was checked, at most up to the end of these heights; `None` if anything is wrong with it.
+struct Ahead(Range<u32>, Option<CheckedWindow>);
+
 /// Connects blocks of a chain in order.
 pub struct InOrder<'a> {
     window: Window<'a>,
-    window_blocks: u32,
-    buffers: Vec<BlockBuffers>,
+    /// The blocks from `next` on that are checked already.
+    ahead: Option<Ahead>,
     next: u32,
     end: u32,
     /// The heights of the blocks that are connected one by one.
@@ -69,15 +77,13 @@ impl<'a> InOrder<'a> {
     #[must_use]
     pub fn new(
         window: Window<'a>,
-        memory: CacheMemory,
         plan: &'a Plan,
         next: u32,
         exactly: Range<u32>,
         sink: &'a dyn EventSink,
     ) -> Self {
         let end = plan.chain.block_count() as u32;
-        let (window_blocks, meter) = (memory.window_blocks, Meter::new(plan, next..end, sink));
-        Self { window, window_blocks, buffers: Vec::new(), next, end, exactly, meter }
+        Self { window, ahead: None, next, end, exactly, meter: Meter::new(plan, next..end, sink) }
     }
 
     /// Connects the next window, or the next block.
@@ -85,27 +91,49 @@ impl<'a> InOrder<'a> {
     /// # Errors
     /// The first violation, if the block is connected by itself; damage to the chainstate; any I/O error.
     pub fn step(&mut self, coins: &mut TipCoins<'_>) -> Result<Step, Error> {
-        let next = self.next;
-        if next >= self.end {
+        if self.next >= self.end {
             return Ok(Step::Done);
         }
-        // The coin of the genesis block is not in the UTXO set.
-        let connected = if next == 0 || self.exactly.contains(&next) {
-            let (block, counts) =
-                self.window.connect_exactly(coins, Height(next), &mut BlockBuffers::default())?;
-            (vec![block], counts)
-        } else {
-            let limit = if next < self.exactly.start { self.exactly.start } else { self.end };
-            let heights = next..limit.min(self.end).min(next + self.window_blocks);
-            match self.window.connect(coins, heights.clone(), &mut self.buffers)? {
-                Some(connected) => connected,
-                None => return Ok(Step::Suspect(heights)),
-            }
+        if self.is_single(self.next) {
+            let (block, counts) = self.window.connect_exactly(coins, Height(self.next))?;
+            return Ok(self.connected(vec![block], counts));
+        }
+        let Ahead(heights, window) = match self.ahead.take() {
+            Some(ahead) => ahead,
+            None => Ahead(self.next..self.next, Some(CheckedWindow::default())),
         };
-        let (blocks, counts) = connected;
+        let Some(window) = window else { return Ok(Step::Suspect(heights)) };
+        let following = self.heights_from(self.next + window.len());
+        match self.window.connect(coins, window, following.clone())? {
+            Some(ConnectedWindow { blocks, counts, next }) => {
+                self.ahead = (!following.is_empty()).then_some(Ahead(following, next));
+                Ok(self.connected(blocks, counts))
+            }
+            None => Ok(Step::Suspect(heights)),
+        }
+    }
+
+    /// Whether the block is connected by itself. The coin of the genesis block is not in the UTXO set.
+    fn is_single(&self, height: u32) -> bool {
+        height == 0 || self.exactly.contains(&height)
+    }
+
+    /// Returns the heights of the longest window from `start` on; none if the block there is connected by
+    /// itself.
+    fn heights_from(&self, start: u32) -> Range<u32> {
+        let limit = if start < self.exactly.start { self.exactly.start } else { self.end };
+        let end = if self.is_single(start) {
+            start
+        } else {
+            limit.min(self.end).min(start + self.window.buffers.max_blocks())
+        };
+        start..end.max(start)
+    }
+
+    fn connected(&mut self, blocks: Vec<ConnectedBlock>, counts: Counts) -> Step {
         self.next += blocks.len() as u32;
         self.meter.show(self.next, &counts);
-        Ok(Step::Connected(blocks, counts))
+        Step::Connected(blocks, counts)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     api::{
         error::{Error, ErrorKind},
         event::{Event, PROGRESS_INTERVAL, Progress},
-        machine::random,
+        machine::random_pair,
         note::Note,
         options::Matching,
         remedy::Remedy,
@@ -101,10 +101,6 @@ impl RunPayload for RoutedCoin {
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
         job.settle(routing, state)
     }
-}
-
-fn random_pair() -> Result<(u64, u64), Error> {
-    Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
 }
 
 impl Job<'_> {

@@ -7,7 +7,7 @@
 //! to them, and perhaps the undo data of later blocks, like after a crash of Core between its own flushes.
 
 use crate::{
-    api::{error::Error, remedy::Remedy},
+    api::{error::Error, machine::random_pair, remedy::Remedy},
     blocks::{
         block_hashes::BlockHashes,
         chain::{BlockPosition, Chain},
@@ -17,8 +17,8 @@ use crate::{
     stages::{
         connect::{ConnectContext, DisconnectError, DisconnectResult, disconnect_block},
         read::read_block,
-        stored_coins::StoredCoins,
-        window::{ConnectedBlock, TipCoins, view_error},
+        stored_coins::{StoredCoins, TipCoins, flush},
+        window::{ConnectedBlock, view_error},
     },
 };
 use coins::CoinsCache;
@@ -61,7 +61,7 @@ impl<'a> Tip<'a> {
         let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
         Ok(Self {
             files,
-            coins: CoinsCache::new(StoredCoins(coins), best_block),
+            coins: CoinsCache::new(StoredCoins(coins), best_block, random_pair()?),
             index: IndexRows::open(files.disk, &files.datadir.index_dir())?,
             appender: block_files.append_after(infos.to_vec(), AppendOptions::default()),
             connected: Vec::new(),
@@ -178,13 +178,13 @@ impl<'a> Tip<'a> {
         self.appender.infos()
     }
 
-    /// Writes all changes. When it returns, they are on the medium. Returns the number of blocks whose undo
-    /// data was written.
+    /// Writes all changes, on up to `threads` threads. When it returns, they are on the medium. Coins of
+    /// `stay_bytes` bytes stay in memory. Returns the number of blocks whose undo data was written.
     ///
     /// # Errors
     /// Any I/O error. The chainstate is then that of the last commit, or, if only the last sync failed, of
     /// this one.
-    pub fn commit(&mut self) -> Result<u32, Error> {
+    pub fn commit(&mut self, threads: usize, stay_bytes: usize) -> Result<u32, Error> {
         self.appender.flush()?;
         let infos = self.appender.infos();
         let info = |&file: &FileNo| Some((file, *infos.get(file.0 as usize)?));
@@ -192,7 +192,7 @@ impl<'a> Tip<'a> {
         self.index.update(&self.connected, &changed)?;
         self.connected.clear();
         self.appended.clear();
-        self.coins.flush(|StoredCoins(coins), best, changes| coins.update(best, changes.iter().copied()))?;
+        flush(&mut self.coins, threads, stay_bytes)?;
         Ok(mem::take(&mut self.undo_written))
     }
 }

@@ -31,21 +31,35 @@ pub fn spawn<'scope, T: Send + 'scope>(
 /// The same errors as [`spawn`]; [`ErrorKind::Internal`] if a thread panics.
 pub fn for_all<T: Send, R: Send>(
     threads: usize,
-    items: impl ExactSizeIterator<Item = T> + Send,
+    items: impl Iterator<Item = T> + Send,
     work: impl Fn(T) -> R + Sync,
 ) -> Result<Vec<R>, Error> {
-    let others = threads.min(items.len()).saturating_sub(1);
+    Ok(for_all_beside(threads, items, work, || ())?.0)
+}
+
+/// Like [`for_all`], while this thread first calls `own`, whose result is returned too.
+///
+/// # Errors
+/// The same errors as [`for_all`].
+pub fn for_all_beside<T: Send, R: Send, O>(
+    threads: usize,
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+    own: impl FnOnce() -> O,
+) -> Result<(Vec<R>, O), Error> {
+    let others = threads.min(items.size_hint().1.unwrap_or(usize::MAX)).saturating_sub(1);
     let items = Mutex::new(items);
     let next = || lock(&items).next();
     let work_all = || std::iter::from_fn(next).map(&work).collect::<Vec<R>>();
     thread::scope(|scope| {
         let started = (0..others).map(|_| spawn(scope, "checker", work_all));
         let started = started.collect::<Result<Vec<_>, _>>()?;
+        let own = own();
         let mut results = work_all();
         for thread in started {
             results.extend(thread.join().map_err(|_| Error::panicked())?);
         }
-        Ok(results)
+        Ok((results, own))
     })
 }
 

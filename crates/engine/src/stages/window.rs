@@ -1,9 +1,13 @@
 //! Stage connect: connects consecutive blocks to the coins of a chainstate.
 //!
-//! A window is as many blocks as fit into the memory. All threads read and check its blocks, and look up the
-//! coins that these spend, in the order of their keys. One thread moves the coins, block by block. Then all
-//! threads check the spends of each block with the coins that it has spent, run scripts, and encode the undo
-//! data.
+//! A window is as many blocks as fit into the memory. Two windows are at work at once, in two steps. While
+//! one thread moves the coins of the lower one, block by block, the others read and check the blocks of the
+//! next. Then all threads check the spends of the lower one with the coins that it has spent, run its
+//! scripts, and encode its undo data; and they look up what the next one spends, in the order of keys.
+//!
+//! Nothing changes the coins during the second step: what the cache does not keep is looked up, and stays as
+//! it is until the next window is moved. If changes are written in between, so that the cache may not keep
+//! what it kept before, all is looked up again.
 //!
 //! That proves a window to be valid, but not which block is the first that is not, or which rule it breaks.
 //! If anything is wrong, the caller begins again at the last commit, and connects the blocks of this window
@@ -14,30 +18,35 @@ use crate::{
     blocks::{block_hashes::BlockHashes, chain::Chain},
     stages::{
         block_fault::BlockFaults,
-        connect::{ConnectContext, ConnectError, connect_block, for_each_created, spent_coins},
+        connect::{ConnectContext, ConnectError, connect_block, for_each_created},
         read::BlockReader,
         scripts::{ScriptQueue, Scripts},
         sequential::{bip34_ancestor, has_undo},
-        stored_coins::StoredCoins,
-        threads::for_all,
+        stored_coins::TipCoins,
+        threads::{for_all, for_all_beside, lock},
     },
 };
-use coins::{CacheError, CoinSource as _, CoinsCache, CoinsView as _, OwnedCoin};
+use coins::{CacheError, CoinList, FoundCoins, HashedOutPoint, Moves, OutPointHasher, OwnedCoin};
 use disk::{
     DiskError,
     block_files::RecordBuffer,
     undo::write_undo,
     utxo_stats::{CoinCounter, UtxoCounts},
 };
-use rules::{BlockSpendContext, ChainParams, bip30_enforced, check_block_spends, is_bip30_exempt};
-use std::{mem, ops::Range, sync::atomic::AtomicBool};
-use wire::{BlockArena, BlockHash, BlockView, Coin, Height, OutPoint, coin::chainstate_key_order};
+use rules::{BlockSpendContext, ChainParams, SpentCoin, bip30_enforced, check_block_spends, is_bip30_exempt};
+use std::{
+    ops::Range,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+use wire::{BlockArena, BlockHash, BlockView, Coin, Header, Height, OutPoint, Txid, Wtxid};
 
-/// Number of coins that a thread looks up at once.
-const LOOKUP_COINS: usize = 256;
-
-/// The coins of an update.
-pub type TipCoins<'d> = CoinsCache<StoredCoins<'d>>;
+/// Maximum number of blocks in a window.
+const WINDOW_BLOCKS: usize = 32;
+/// Memory for which a window may have one more block, in bytes.
+const SMALL_BLOCK_BYTES: usize = 64 << 10;
 
 /// What connects blocks of a chain.
 pub struct Window<'a> {
@@ -51,29 +60,66 @@ pub struct Window<'a> {
     pub scripts: Option<Scripts<'a>>,
     /// Number of threads.
     pub threads: usize,
+    /// The memory of blocks.
+    pub buffers: BufferPool,
+}
+
+/// The memory of the blocks of a window.
+pub struct BufferPool {
+    /// Bytes of blocks after which a window is complete.
+    window_bytes: usize,
+    free: Mutex<Vec<BlockBuffers>>,
 }
 
 /// The buffers of one block, which are reused.
 #[derive(Default)]
-pub struct BlockBuffers {
+struct BlockBuffers {
     record: RecordBuffer,
     arena: BlockArena,
     hashes: BlockHashes,
 }
 
 /// A block that obeys all rules that need no coins.
-struct CheckedBlock<'b> {
+struct CheckedBlock {
     height: Height,
     hash: BlockHash,
-    block: BlockView<'b>,
-    hashes: &'b BlockHashes,
+    header: Header,
+    /// Length of the block in bytes, without what follows it in its record.
+    len: usize,
+    buffers: BlockBuffers,
     legacy_sigops: u32,
     /// Whether none of its coins may exist (BIP-0030).
     creates_only_new: bool,
-    /// The coins that it creates, and for each transaction the end of its own.
-    created: Vec<(OutPoint, OwnedCoin)>,
-    created_ends: Vec<usize>,
+    moves: Moves,
     created_counts: UtxoCounts,
+}
+
+/// Consecutive blocks that obey all rules that need no coins, and the coins of the chainstate that they
+/// spend.
+#[derive(Default)]
+pub struct CheckedWindow {
+    blocks: Vec<CheckedBlock>,
+    found: Vec<FoundCoins>,
+    /// [`CoinsCache::flush_count`](coins::CoinsCache::flush_count) when coins were looked up.
+    flush_count: u64,
+}
+
+impl CheckedWindow {
+    /// Returns the number of blocks.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+}
+
+/// A window that was connected.
+pub struct ConnectedWindow {
+    /// Its blocks.
+    pub blocks: Vec<ConnectedBlock>,
+    /// How much was checked.
+    pub counts: Counts,
+    /// The next window; `None` if anything is wrong with it.
+    pub next: Option<CheckedWindow>,
 }
 
 /// A block that was connected.
@@ -94,32 +140,64 @@ pub struct ConnectedBlock {
     pub spent: UtxoCounts,
 }
 
+/// The results of the second step. What is wrong is `None`.
+struct SecondStep {
+    connected: Option<Vec<ConnectedBlock>>,
+    found: Option<Vec<FoundCoins>>,
+    counts: Counts,
+}
+
+/// What all threads do in the second step.
+enum Task<'b> {
+    CheckSpends(Box<(CheckedBlock, CoinList)>),
+    LookUp(&'b CheckedBlock),
+}
+
+/// Its results; `None` if anything is wrong.
+enum Done {
+    CheckedSpends(Option<ConnectedBlock>),
+    LookedUp(Option<FoundCoins>),
+}
+
 impl Window<'_> {
-    /// Connects the blocks at `heights`, the first of which follows the best block of `coins`. Returns them,
-    /// and how much was checked; `None` if anything is wrong with one of them, or with a file.
+    /// Connects the blocks of `window`, the first of which follows the best block of `coins`, and checks
+    /// those at the heights `next`, which follow: as many as fit into the memory. Returns `None` if anything
+    /// is wrong with the former, or with a file.
     ///
     /// # Errors
     /// Any I/O error; damage to the chainstate. After an error or `None`, `coins` is between two blocks.
     pub fn connect(
         &self,
         coins: &mut TipCoins<'_>,
-        heights: Range<u32>,
-        buffers: &mut Vec<BlockBuffers>,
-    ) -> Result<Option<(Vec<ConnectedBlock>, Counts)>, Error> {
-        buffers.resize_with(heights.len(), BlockBuffers::default);
-        let items = heights.map(Height).zip(buffers.iter_mut());
-        let checked = for_all(self.threads, items, |(height, buffers)| self.check(height, buffers).ok())?;
-        let Some(mut blocks) = checked.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        blocks.sort_unstable_by_key(|block| block.height);
-        if !self.look_up(coins, &blocks)? {
-            return Ok(None);
+        mut window: CheckedWindow,
+        next: Range<u32>,
+    ) -> Result<Option<ConnectedWindow>, Error> {
+        if window.flush_count != coins.flush_count() {
+            match self.second_step(coins, Vec::new(), &window.blocks)?.found {
+                Some(found) => window.found = found,
+                None => return Ok(None),
+            }
         }
-        let mut moved = Vec::with_capacity(blocks.len());
-        for mut block in blocks {
-            let Some(spent) = move_coins(coins, &mut block)? else { return Ok(None) };
-            moved.push((block, spent));
-        }
-        self.check_spends(moved)
+        let (hasher, bytes) = (coins.hasher(), AtomicUsize::new(0));
+        let has_room = |_: &Height| match bytes.load(Ordering::Relaxed) {
+            0 => true,
+            bytes => bytes < self.buffers.window_bytes,
+        };
+        let check = |height| {
+            let block = self.check(height, hasher).ok()?;
+            bytes.fetch_add(block.memory_bytes(), Ordering::Relaxed);
+            Some(block)
+        };
+        let heights = next.map(Height).take_while(has_room);
+        let (checked, moved) = for_all_beside(self.threads, heights, check, || move_coins(coins, window))?;
+        let Some(moved) = moved? else { return Ok(None) };
+        let mut next: Option<Vec<_>> = checked.into_iter().collect();
+        next.iter_mut().for_each(|blocks| blocks.sort_unstable_by_key(|block| block.height));
+        let SecondStep { connected, found, counts } =
+            self.second_step(coins, moved, next.as_deref().unwrap_or_default())?;
+        let flush_count = coins.flush_count();
+        let next = next.zip(found).map(|(blocks, found)| CheckedWindow { blocks, found, flush_count });
+        Ok(connected.map(|blocks| ConnectedWindow { blocks, counts, next }))
     }
 
     /// Connects one block. The result is the same as that of [`Window::connect`], but later.
@@ -130,35 +208,36 @@ impl Window<'_> {
         &self,
         coins: &mut TipCoins<'_>,
         height: Height,
-        buffers: &mut BlockBuffers,
     ) -> Result<(ConnectedBlock, Counts), Error> {
-        let block = self.check(height, buffers)?;
+        let block = self.check(height, coins.hasher())?;
         let context = ConnectContext {
             params: self.params,
             height,
             hash: &block.hash,
-            block: &block.block,
-            txids: &block.hashes.txids,
+            block: &block.view(),
+            txids: &block.buffers.hashes.txids,
             mtp_by_height: self.chain.median_times(),
             bip34_ancestor: bip34_ancestor(self.params, self.chain, height),
         };
         let scripts = self.scripts.as_ref().filter(|scripts| scripts.are_run_at(height));
         let undo = connect_block(coins, &context, scripts).map_err(|error| match error {
             ConnectError::Violation(violation) => {
-                self.reader.located(height).verdict(&violation, &block.hashes.txids)
+                self.reader.located(height).verdict(&violation, &block.buffers.hashes.txids)
             }
             ConnectError::View(error) => view_error(error),
         })?;
-        let mut counts = Counts::of(&block.block);
+        let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
-        Ok((self.connected(&block, &undo.concat())?, counts))
+        let spent: Vec<Coin<'_>> = undo.iter().flatten().map(OwnedCoin::as_coin).collect();
+        Ok((self.connected(&block, &spent, &decoded(&spent))?, counts))
     }
 
     /// Reads a block, and checks all rules that need no coins.
-    fn check<'b>(&self, height: Height, buffers: &'b mut BlockBuffers) -> Result<CheckedBlock<'b>, Error> {
+    fn check(&self, height: Height, hasher: OutPointHasher) -> Result<CheckedBlock, Error> {
         let hash = self.chain.block(height).hash;
         let located = self.reader.located(height);
-        let BlockBuffers { record, arena, hashes } = buffers;
+        let mut buffers = self.buffers.take();
+        let BlockBuffers { record, arena, hashes } = &mut buffers;
         self.reader.read_block(height, record).map_err(|error| error.at_block(height, hash))?;
         let (block, checked) = located.check(record.bytes(), arena, hashes)?;
         if let Some(scripts) = &self.scripts {
@@ -166,164 +245,253 @@ impl Window<'_> {
             solution.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         }
         let sums = checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
-        let (mut created, mut created_ends) = (Vec::with_capacity(block.output_count()), Vec::new());
-        for (tx, txid) in block.txs().zip(&hashes.txids) {
-            let code = Coin::code_of(height, created_ends.is_empty());
-            let Ok(()) = for_each_created(&tx, txid, code, |outpoint, coin| {
-                created.push((outpoint, coin.into()));
-                Ok::<(), std::convert::Infallible>(())
-            });
-            created_ends.push(created.len());
-        }
-        // The coins of the coinbase, if these exist.
-        let replaced = match created_ends.first() {
-            Some(&end) if is_bip30_exempt(self.params, height, &hash) => end,
-            _ => 0,
-        };
-        let counted = if height.0 == 0 { &[] } else { created.get(replaced..).unwrap_or_default() };
-        let created_counts = count(counted.iter().map(|(outpoint, coin)| (*outpoint, coin)));
         let ancestor = bip34_ancestor(self.params, self.chain, height);
         let creates_only_new = bip30_enforced(self.params, height, &hash, ancestor.as_ref());
-        let legacy_sigops = sums.legacy_sigops;
+        let replaces = is_bip30_exempt(self.params, height, &hash);
+        let mut moves = Moves::with_capacity(hasher, block.input_count(), block.output_count());
+        let mut created = CoinCounter::default();
+        for ((tx, txid), index) in block.txs().zip(&hashes.txids).zip(0u32..) {
+            let is_coinbase = index == 0;
+            if !is_coinbase {
+                tx.inputs().for_each(|input| moves.spend(input.prevout()));
+            }
+            let can_exist = is_coinbase && !creates_only_new;
+            // The coin of the genesis block is not in the UTXO set.
+            let is_new = height.0 > 0 && !(is_coinbase && replaces);
+            let Ok(()) = for_each_created(&tx, txid, Coin::code_of(height, is_coinbase), |outpoint, coin| {
+                moves.create(outpoint, coin, can_exist);
+                if is_new {
+                    count(&mut created, &outpoint, &coin);
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+        }
+        let (header, len) = (*block.header(), block.bytes().len());
+        let (legacy_sigops, created_counts) = (sums.legacy_sigops, created.counts());
         Ok(CheckedBlock {
             height,
             hash,
-            block,
-            hashes,
+            header,
+            len,
+            buffers,
             legacy_sigops,
             creates_only_new,
-            created,
-            created_ends,
+            moves,
             created_counts,
         })
     }
 
-    /// Looks up the coins that the blocks spend, as far as they are in the chainstate. All others are created
-    /// in this window, or are missing. Returns whether no coin exists that a block must not create.
-    fn look_up(&self, coins: &mut TipCoins<'_>, blocks: &[CheckedBlock<'_>]) -> Result<bool, Error> {
-        let prevouts = blocks.iter().flat_map(|block| block.block.txs().skip(1)).flat_map(|tx| tx.inputs());
-        for (outpoint, coin) in self.stored(coins, prevouts.map(|input| input.prevout()).collect())? {
-            coins.keep(outpoint, coin);
-        }
-        let only_new = blocks.iter().filter(|block| block.creates_only_new);
-        let created = only_new.flat_map(|block| &block.created).map(|(outpoint, _)| *outpoint).collect();
-        Ok(self.stored(coins, created)?.is_empty())
-    }
-
-    /// Returns those coins of the chainstate that are not kept in memory.
-    fn stored(
+    /// Checks the spends and the scripts of blocks with the coins that they have spent, and looks up what the
+    /// blocks of the next window spend.
+    fn second_step(
         &self,
         coins: &TipCoins<'_>,
-        mut wanted: Vec<OutPoint>,
-    ) -> Result<Vec<(OutPoint, OwnedCoin)>, Error> {
-        wanted.retain(|outpoint| !coins.keeps(outpoint));
-        wanted.sort_unstable_by(chainstate_key_order);
-        let source = coins.source();
-        let found = for_all(self.threads, wanted.chunks(LOOKUP_COINS), |outpoints| {
-            let found =
-                outpoints.iter().map(|outpoint| Ok(source.coin(outpoint)?.map(|coin| (*outpoint, coin))));
-            found.filter_map(Result::transpose).collect::<Result<Vec<_>, DiskError>>()
-        })?;
-        let found = found.into_iter().collect::<Result<Vec<_>, DiskError>>()?;
-        Ok(found.into_iter().flatten().collect())
-    }
-
-    /// Checks the spends and the scripts of blocks with the coins that they have spent.
-    fn check_spends(
-        &self,
-        moved: Vec<(CheckedBlock<'_>, Vec<OwnedCoin>)>,
-    ) -> Result<Option<(Vec<ConnectedBlock>, Counts)>, Error> {
+        moved: Vec<(CheckedBlock, CoinList)>,
+        next: &[CheckedBlock],
+    ) -> Result<SecondStep, Error> {
         let mut counts = Counts::default();
-        moved.iter().for_each(|(block, _)| counts += Counts::of(&block.block));
+        moved.iter().for_each(|(block, _)| counts += Counts::of(&block.view()));
         let last = moved.last().map_or(Height(0), |(block, _)| block.height);
         let queue = self.scripts.filter(|scripts| scripts.are_run_at(last)).map(ScriptQueue::new);
         let (faults, never) = (BlockFaults::default(), AtomicBool::new(false));
-        let connected = for_all(self.threads, moved.into_iter(), |(block, spent)| {
-            let CheckedBlock { height, ref hash, block: view, legacy_sigops, .. } = block;
-            let coins = &spent_coins(&spent);
-            let (params, mtp_by_height) = (self.params, self.chain.median_times());
-            let spends =
-                BlockSpendContext { params, height, hash, block: &view, coins, mtp_by_height, legacy_sigops };
-            if check_block_spends(&spends).is_err() {
-                return Ok(None);
+        let spends = moved.into_iter().map(|moved| Task::CheckSpends(Box::new(moved)));
+        let done = for_all(self.threads, spends.chain(next.iter().map(Task::LookUp)), |task| match task {
+            Task::CheckSpends(moved) => {
+                let (block, spent) = *moved;
+                let connected = self.check_block_spends(&block, &spent, queue.as_ref(), &faults)?;
+                self.buffers.give(block.buffers);
+                Ok::<_, Error>(Done::CheckedSpends(connected))
             }
-            if let Some(queue) = &queue
-                && queue.push_block(&view, height, hash, coins, &faults).is_err()
-            {
-                return Ok(None);
-            }
-            self.connected(&block, &spent).map(Some)
+            Task::LookUp(block) => Ok(Done::LookedUp(look_up(coins, block)?)),
         })?;
         if let Some(queue) = queue {
             // What did not fit into the queue was run by the threads that pushed it.
             for_all(self.threads, 0..self.threads, |_| queue.drain(&faults, &never))?;
             counts.scripts = queue.take_inputs();
         }
-        let connected: Option<Vec<_>> = connected.into_iter().collect::<Result<_, Error>>()?;
-        let valid = connected.filter(|_| faults.into_lowest().is_none());
-        Ok(valid.map(|mut connected| {
-            connected.sort_unstable_by_key(|block| block.height);
-            (connected, counts)
-        }))
+        let (mut connected, mut found) = (Some(Vec::new()), Some(Vec::new()));
+        for done in done {
+            match done? {
+                Done::CheckedSpends(block) => add(&mut connected, block),
+                Done::LookedUp(coins) => add(&mut found, coins),
+            }
+        }
+        let mut connected = connected.filter(|_| faults.into_lowest().is_none());
+        connected.iter_mut().for_each(|blocks| blocks.sort_unstable_by_key(|block| block.height));
+        Ok(SecondStep { connected, found, counts })
+    }
+
+    /// Checks the spends of a block, and adds its scripts to the queue. Returns `None` if anything is wrong.
+    fn check_block_spends(
+        &self,
+        block: &CheckedBlock,
+        spent: &CoinList,
+        queue: Option<&ScriptQueue<'_>>,
+        faults: &BlockFaults,
+    ) -> Result<Option<ConnectedBlock>, Error> {
+        let &CheckedBlock { height, ref hash, legacy_sigops, .. } = block;
+        let spent: Vec<Coin<'_>> = spent.iter().collect();
+        let (view, coins) = (&block.view(), &decoded(&spent));
+        let (params, mtp_by_height) = (self.params, self.chain.median_times());
+        let spends =
+            BlockSpendContext { params, height, hash, block: view, coins, mtp_by_height, legacy_sigops };
+        if check_block_spends(&spends).is_err() {
+            return Ok(None);
+        }
+        if let Some(queue) = queue
+            && queue.push_block(view, height, hash, coins, faults).is_err()
+        {
+            return Ok(None);
+        }
+        self.connected(block, &spent, coins).map(Some)
     }
 
     /// Encodes the undo data of a block that spent these coins.
-    fn connected(&self, block: &CheckedBlock<'_>, spent: &[OwnedCoin]) -> Result<ConnectedBlock, Error> {
+    fn connected(
+        &self,
+        block: &CheckedBlock,
+        spent: &[Coin<'_>],
+        decoded: &[SpentCoin<'_>],
+    ) -> Result<ConnectedBlock, Error> {
+        let view = block.view();
         let mut rest = spent;
-        let by_tx = block.block.txs().skip(1).map(|tx| {
+        let by_tx = view.txs().skip(1).map(|tx| {
             let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
             rest = others;
-            own
+            own.iter().copied()
         });
-        let by_tx: Vec<&[OwnedCoin]> = by_tx.collect();
-        let undo = write_undo(by_tx.into_iter().map(|coins| coins.iter().map(OwnedCoin::as_coin)));
-        let &CheckedBlock { height, hash, ref block, created_counts: created, .. } = block;
-        let prev = block.header().prev;
+        let undo = write_undo(by_tx);
+        let &CheckedBlock { height, hash, created_counts: created, .. } = block;
+        let prev = block.header.prev;
         let is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
-        let prevouts = block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
-        let spent = count(prevouts.zip(spent));
-        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, created, spent })
-    }
-}
-
-/// Counts coins. None is malformed, so none is left out.
-fn count<'c>(coins: impl Iterator<Item = (OutPoint, &'c OwnedCoin)>) -> UtxoCounts {
-    let mut counter = CoinCounter::default();
-    for (outpoint, coin) in coins {
-        let counted = counter.add(&outpoint, &coin.as_coin());
-        debug_assert!(counted.is_ok(), "{outpoint}");
-    }
-    counter.counts()
-}
-
-/// Removes the coins that a block spends, transaction by transaction, and adds those that it creates. Returns
-/// the former; `None` if one is missing, or a coin exists that must not.
-fn move_coins(
-    coins: &mut TipCoins<'_>,
-    block: &mut CheckedBlock<'_>,
-) -> Result<Option<Vec<OwnedCoin>>, Error> {
-    let mut spent = Vec::with_capacity(block.block.input_count());
-    let mut created = mem::take(&mut block.created).into_iter();
-    let (mut begin, mut is_coinbase) = (0, true);
-    for (tx, &end) in block.block.txs().zip(&block.created_ends) {
-        if !is_coinbase {
-            for input in tx.inputs() {
-                match coins.spend_coin(&input.prevout()).map_err(view_error)? {
-                    Some(coin) => spent.push(coin),
-                    None => return Ok(None),
-                }
-            }
+        let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
+        let mut counter = CoinCounter::default();
+        for ((outpoint, coin), decoded) in prevouts.zip(spent).zip(decoded) {
+            counter.add_parsed(&outpoint, coin, decoded.amount, decoded.script.script_len());
         }
-        let can_exist = is_coinbase && !block.creates_only_new;
-        for (outpoint, coin) in created.by_ref().take(end - begin) {
-            if coins.add_owned(outpoint, coin, can_exist).is_err() {
+        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, created, spent: counter.counts() })
+    }
+}
+
+impl CheckedBlock {
+    fn view(&self) -> BlockView<'_> {
+        let BlockBuffers { record, arena, .. } = &self.buffers;
+        arena.view(self.header, record.bytes().get(..self.len).unwrap_or_default())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.buffers.memory_bytes() + self.moves.memory_bytes()
+    }
+}
+
+impl BlockBuffers {
+    fn memory_bytes(&self) -> usize {
+        let BlockHashes { txids, wtxids, .. } = &self.hashes;
+        let hashes = txids.capacity() * size_of::<Txid>() + wtxids.capacity() * size_of::<Wtxid>();
+        self.record.memory_bytes() + self.arena.memory_bytes() + hashes
+    }
+}
+
+impl BufferPool {
+    /// The memory of windows of about `window_bytes` bytes.
+    #[must_use]
+    pub const fn new(window_bytes: usize) -> Self {
+        Self { window_bytes, free: Mutex::new(Vec::new()) }
+    }
+
+    /// Maximum number of blocks in a window.
+    #[must_use]
+    pub fn max_blocks(&self) -> u32 {
+        (self.window_bytes / SMALL_BLOCK_BYTES).clamp(1, WINDOW_BLOCKS) as u32
+    }
+
+    fn take(&self) -> BlockBuffers {
+        lock(&self.free).pop().unwrap_or_default()
+    }
+
+    fn give(&self, buffers: BlockBuffers) {
+        let mut free = lock(&self.free);
+        let bytes: usize = free.iter().map(BlockBuffers::memory_bytes).sum();
+        if bytes + buffers.memory_bytes() <= self.window_bytes {
+            free.push(buffers);
+        }
+    }
+}
+
+/// Adds an item to those of a list, or makes it `None`.
+fn add<T>(list: &mut Option<Vec<T>>, item: Option<T>) {
+    match (item, &mut *list) {
+        (Some(item), Some(items)) => items.push(item),
+        _ => *list = None,
+    }
+}
+
+/// Counts a coin. None is malformed, so none is left out.
+fn count(counter: &mut CoinCounter, outpoint: &OutPoint, coin: &Coin<'_>) {
+    let counted = counter.add(outpoint, coin);
+    debug_assert!(counted.is_ok(), "{outpoint}");
+}
+
+/// Decodes coins. None is malformed, so none is left out.
+fn decoded<'c>(coins: &[Coin<'c>]) -> Vec<SpentCoin<'c>> {
+    let decoded: Vec<_> = coins.iter().filter_map(|coin| SpentCoin::from_coin(coin).ok()).collect();
+    debug_assert_eq!(decoded.len(), coins.len());
+    decoded
+}
+
+/// Looks up the coins that a block spends, as far as they are in the chainstate and not kept in memory. All
+/// others are created below it in its window, or are missing. Returns `None` if a coin exists that the block
+/// must not create.
+fn look_up(coins: &TipCoins<'_>, block: &CheckedBlock) -> Result<Option<FoundCoins>, DiskError> {
+    let (mut stored, mut found) = (coins.source().0.lookup(), FoundCoins::default());
+    if stored.is_empty() {
+        return Ok(Some(found));
+    }
+    let mut wanted = coins.not_kept(&block.moves);
+    wanted.sort_unstable_by_key(|outpoint| first_word(&outpoint.outpoint.txid));
+    for outpoint in wanted {
+        if let Some(coin) = stored.coin(&outpoint.outpoint)? {
+            found.push(*outpoint, coin);
+        }
+    }
+    if block.creates_only_new {
+        // Those that the cache keeps are found when coins are moved.
+        let created: Vec<&HashedOutPoint> = block.moves.created().collect();
+        let mut by_tx: Vec<_> = created.chunk_by(|a, b| a.outpoint.txid == b.outpoint.txid).collect();
+        by_tx.sort_unstable_by_key(|outpoints| {
+            outpoints.first().map(|first| first_word(&first.outpoint.txid))
+        });
+        for outpoint in by_tx.into_iter().flatten() {
+            if stored.coin(&outpoint.outpoint)?.is_some() {
                 return Ok(None);
             }
         }
-        (begin, is_coinbase) = (end, false);
     }
-    coins.set_best_block(block.hash).map_err(view_error)?;
-    Ok(Some(spent))
+    Ok(Some(found))
+}
+
+/// Returns what nearly always decides about the order of keys.
+fn first_word(txid: &Txid) -> u64 {
+    txid.0.first_chunk().map_or(0, |word| u64::from_be_bytes(*word))
+}
+
+/// Removes the coins that the blocks spend, transaction by transaction, and adds those that they create.
+/// Returns the former; `None` if one is missing, or a coin exists that must not.
+fn move_coins(
+    coins: &mut TipCoins<'_>,
+    window: CheckedWindow,
+) -> Result<Option<Vec<(CheckedBlock, CoinList)>>, Error> {
+    window.found.iter().for_each(|found| coins.keep(found));
+    let mut moved = Vec::with_capacity(window.blocks.len());
+    for block in window.blocks {
+        let mut spent = CoinList::with_capacity(block.view().input_count());
+        match coins.apply(&block.moves, block.hash, &mut spent) {
+            Ok(true) => moved.push((block, spent)),
+            Ok(false) | Err(CacheError::Exists(_)) => return Ok(None),
+            Err(error) => return Err(view_error(error)),
+        }
+    }
+    Ok(Some(moved))
 }
 
 /// The error of a cache over a chainstate.

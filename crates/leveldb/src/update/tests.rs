@@ -1,15 +1,21 @@
 //! Changes of databases that this crate or another LevelDB wrote, read by both, and a simple model.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use rusty_leveldb::{DB, LdbIterator as _, Options};
 use tempfile::TempDir;
 
 use super::LOG_BYTES;
-use crate::{Database, LevelDbError, TableWriter, manifest, table_path, write_database};
+use crate::{
+    Database, DatabaseUpdate, LevelDbError, RangeUpdate, TableWriter, manifest, table_path, write_database,
+};
 use vfs::{Disk as _, RealDisk};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A directory in memory where possible, because each change is synced.
 fn scratch() -> TempDir {
@@ -66,24 +72,58 @@ fn new_database(dir: &Path, model: &mut Model) {
     write_database(&RealDisk, dir, &[table.finish().unwrap()]).unwrap();
 }
 
-/// Makes a random change in both, which becomes a log or tables.
+/// Returns the ranges of an update, of which all but the first begin at `splits`.
+fn ranges<'u>(update: &'u DatabaseUpdate<'_, '_>, splits: &[Vec<u8>]) -> Vec<RangeUpdate<'u>> {
+    let starts = std::iter::once(&[][..]).chain(splits.iter().map(Vec::as_slice));
+    let ends = splits.iter().map(|split| Some(split.as_slice())).chain([None]);
+    starts.zip(ends).map(|(start, end)| update.range(start, end)).collect()
+}
+
+/// Merges as [`Database::merge`] does, in ranges.
+fn merge_in_ranges(database: &mut Database<'_>, splits: &[Vec<u8>]) {
+    if let Some(update) = database.begin_merge().unwrap() {
+        let merged = ranges(&update, splits).into_iter().map(|range| range.merge(|| false).unwrap().unwrap());
+        let merged: Vec<_> = merged.collect();
+        update.commit(merged).unwrap();
+    }
+}
+
+/// Sets or deletes rows, in ranges.
+fn set(database: &mut Database<'_>, rows: &Changes, splits: &[Vec<u8>]) {
+    let update = database.update().unwrap();
+    let mut ranges = ranges(&update, splits);
+    for (key, value) in rows {
+        let range = splits.iter().filter(|split| *split <= key).count();
+        ranges[range].set(key, value.as_deref()).unwrap();
+    }
+    let tables: Vec<_> = ranges.into_iter().map(|range| range.finish().unwrap()).collect();
+    update.commit(tables).unwrap();
+}
+
+/// Splits the keys into those that there are and others: what has two ranges becomes tables.
+fn in_tables() -> Vec<Vec<u8>> {
+    vec![vec![0xff; 9]]
+}
+
+/// Makes a random change in both, as a log or as tables.
 fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64) {
+    let splits = if next(state, 3) == 0 { in_tables() } else { Vec::new() };
+    change_ranges(database, model, state, &splits);
+}
+
+/// Makes a random change in both, in ranges of which all but the first begin at `splits`.
+fn change_ranges(database: &mut Database<'_>, model: &mut Model, state: &mut u64, splits: &[Vec<u8>]) {
     let mut rows = BTreeMap::new();
     for _ in 0..=next(state, 60) {
         let value = (next(state, 3) > 0).then(|| vec![next(state, 256) as u8; next(state, 300) as usize]);
         rows.insert(key(next(state, KEYS)), value);
     }
-    let mut update = database.update().unwrap();
+    set(database, &rows, splits);
     for (key, value) in rows {
-        update.set(&key, value.as_deref()).unwrap();
         match value {
             Some(value) => drop(model.insert(key, value)),
             None => drop(model.remove(&key)),
         }
-    }
-    match next(state, 3) {
-        0 => update.commit_tables().unwrap(),
-        _ => update.commit().unwrap(),
     }
 }
 
@@ -112,7 +152,9 @@ fn changes_by_this_crate_and_by_another_leveldb_alternate() {
             }
             let mut database = Database::open(&RealDisk, dir.path()).unwrap();
             for _ in 0..=next(&mut state, 3) {
-                change(&mut database, &mut model, &mut state);
+                let splits = (0..next(&mut state, 4)).map(|_| key(next(&mut state, KEYS)));
+                let splits: Vec<_> = splits.collect::<BTreeSet<_>>().into_iter().collect();
+                change_ranges(&mut database, &mut model, &mut state, &splits);
                 assert_equal(&database, &model, &what);
             }
             assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
@@ -132,10 +174,8 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let mut used = Vec::new();
     for _ in 0..7 {
-        let mut update = database.update().unwrap();
-        update.set(&key(1), Some(b"first")).unwrap();
-        update.set(&key(KEYS - 1), Some(b"last")).unwrap();
-        update.commit_tables().unwrap();
+        let ends = [(key(1), Some(b"first".to_vec())), (key(KEYS - 1), Some(b"last".to_vec()))];
+        set(&mut database, &ends.into(), &in_tables());
         used.push(database.table_count_by_level());
     }
     assert_eq!(used[0], [0, 0, 0, 0, 0, 1, 1]);
@@ -143,9 +183,7 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
     assert_eq!(used[6], [2, 1, 1, 1, 1, 1, 1], "after that, level 0");
     model.insert(key(1), b"newest".to_vec());
     model.insert(key(KEYS - 1), b"last".to_vec());
-    let mut update = database.update().unwrap();
-    update.set(&key(1), Some(b"newest")).unwrap();
-    update.commit_tables().unwrap();
+    set(&mut database, &[(key(1), Some(b"newest".to_vec()))].into(), &in_tables());
     assert_equal(&database, &model, "a table of level 0 hides the older ones");
 }
 
@@ -154,13 +192,13 @@ fn a_large_change_has_several_tables_of_one_level() {
     let (dir, mut model) = (scratch(), Model::new());
     new_database(dir.path(), &mut model);
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    let mut update = database.update().unwrap();
+    let mut rows = Changes::new();
     for number in 0..70u32 {
         let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 1 << 20]);
-        update.set(&key, Some(&value)).unwrap();
+        rows.insert(key.clone(), Some(value.clone()));
         model.insert(key, value);
     }
-    update.commit().unwrap();
+    set(&mut database, &rows, &[]);
     assert_eq!(database.table_count_by_level(), [0, 0, 0, 0, 0, 3, 1]);
     assert_equal(&database, &model, "in memory");
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
@@ -172,13 +210,15 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
     new_database(dir.path(), &mut model);
     let before = RealDisk.list(dir.path()).unwrap();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    let mut update = database.update().unwrap();
-    update.set(b"b", None).unwrap();
-    let error = update.set(b"a", None).unwrap_err();
+    let update = database.update().unwrap();
+    let mut range = update.range(&[], None);
+    range.set(b"b", None).unwrap();
+    let error = range.set(b"a", None).unwrap_err();
     assert!(matches!(error, LevelDbError::Order { .. }), "{error}");
+    drop(range);
     drop(update);
     assert_eq!(RealDisk.list(dir.path()).unwrap(), before);
-    database.update().unwrap().commit().unwrap();
+    set(&mut database, &Changes::new(), &[]);
     assert_eq!(RealDisk.list(dir.path()).unwrap(), before, "a change without rows");
     assert_equal(&database, &model, "unchanged");
 }
@@ -192,13 +232,12 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    let mut update = database.update().unwrap();
-    update.set(&key(1), None).unwrap();
-    update.commit().unwrap();
+    set(&mut database, &[(key(1), Some(b"in a log".to_vec()))].into(), &[]);
     assert!(dir.path().join("000013.log").is_file());
-    model.remove(&key(1));
+    model.insert(key(1), b"in a log".to_vec());
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "after the change");
-    database.update().unwrap().commit_tables().unwrap();
+    set(&mut database, &[(key(2), None)].into(), &in_tables());
+    model.remove(&key(2));
     assert_equal(&database, &model, "without the log");
     let names = RealDisk.list(dir.path()).unwrap();
     assert_eq!(names, ["000007.ldb", "000014.ldb", "CURRENT", "LOCK", "MANIFEST-000015"]);
@@ -220,7 +259,7 @@ fn merging_after_each_change_keeps_the_rows_in_few_levels() {
                 database = Database::open(&RealDisk, dir.path()).unwrap();
             }
             change(&mut database, &mut model, &mut state);
-            database.merge(|| false).unwrap();
+            merge_in_ranges(&mut database, &[key(next(&mut state, KEYS))]);
             assert_equal(&database, &model, &what);
             assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
             let used = database.table_count_by_level();
@@ -232,11 +271,7 @@ fn merging_after_each_change_keeps_the_rows_in_few_levels() {
         }
         assert!((2..=6).contains(&most), "seed {seed}: look-ups ask {most} tables");
         // Deletions hide the rows of levels that are not merged with them.
-        let mut update = database.update().unwrap();
-        (0..KEYS).map(key).collect::<std::collections::BTreeSet<_>>().iter().for_each(|key| {
-            update.set(key, None).unwrap();
-        });
-        update.commit().unwrap();
+        set(&mut database, &(0..KEYS).map(|number| (key(number), None)).collect(), &[]);
         database.merge(|| false).unwrap();
         assert_equal(&database, &Model::new(), "all rows are deleted");
         let rows: Model = with_other(dir.path(), |db| {
@@ -254,13 +289,10 @@ fn a_merge_that_is_stopped_changes_nothing() {
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     // More rows than are merged between two checks, half of them twice.
     for values in 0..2u32 {
-        let mut update = database.update().unwrap();
-        for number in 0..70_000u32 {
-            let value = [values as u8; 3];
-            let is_kept = number >= 35_000 * values;
-            update.set(&number.to_be_bytes(), is_kept.then_some(&value[..])).unwrap();
-        }
-        update.commit_tables().unwrap();
+        let is_kept = |number: u32| number >= 35_000 * values;
+        let value = |number| is_kept(number).then(|| vec![values as u8; 3]);
+        let rows = (0..70_000u32).map(|number| (number.to_be_bytes().to_vec(), value(number)));
+        set(&mut database, &rows.collect(), &in_tables());
     }
     let before = database.table_count_by_level();
     database.merge(|| true).unwrap();
@@ -284,50 +316,44 @@ fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
         let names = RealDisk.list(dir.path()).unwrap();
         names.iter().filter(|name| name.to_str().unwrap().ends_with(".log")).count()
     };
-    let set = |database: &mut Database<'_>, model: &mut Model, number: u64, len: usize| {
-        let mut update = database.update().unwrap();
-        update.set(&key(number), Some(&vec![3; len])).unwrap();
-        update.commit().unwrap();
+    let set_one = |database: &mut Database<'_>, model: &mut Model, number: u64, len: usize| {
+        set(database, &[(key(number), Some(vec![3; len]))].into(), &[]);
         model.insert(key(number), vec![3; len]);
     };
-    let (mut counts, mut half) = (Vec::new(), Database::open(&RealDisk, dir.path()).unwrap());
+    let (mut counts, mut half) = (Vec::new(), 0);
     for number in 0..15 {
-        set(&mut database, &mut model, number, 5);
+        set_one(&mut database, &mut model, number, 5);
         counts.push(logs());
         if number == 6 {
-            half = Database::open(&RealDisk, dir.path()).unwrap();
+            half = Database::open(&RealDisk, dir.path()).unwrap().log_count;
         }
     }
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1, 2]);
-    assert_eq!(half.log_count, 7, "an opened database counts its logs too");
+    assert_eq!(half, 7, "a database that is opened counts its logs");
     assert_equal(&database, &model, "in memory");
 
-    set(&mut database, &mut model, 1, LOG_BYTES - 200);
+    set_one(&mut database, &mut model, 1, LOG_BYTES - 200);
     assert_eq!(logs(), 3);
-    set(&mut database, &mut model, 2, 200);
+    set_one(&mut database, &mut model, 2, 200);
     assert_eq!(logs(), 0, "all logs together have a limit");
-    set(&mut database, &mut model, 3, LOG_BYTES);
+    set_one(&mut database, &mut model, 3, LOG_BYTES);
     assert_eq!(logs(), 0);
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
 }
 
 #[test]
-fn a_torn_log_has_no_name_yet_and_a_whole_one_is_found() {
+fn a_torn_log_has_no_name_yet_and_another_leveldb_reads_whole_ones() {
     let (dir, mut model) = (scratch(), Model::new());
     new_database(dir.path(), &mut model);
     std::fs::write(dir.path().join("000009.dbtmp"), "torn").unwrap();
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "before");
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    for _ in 0..3 {
-        let mut update = database.update().unwrap();
-        for number in (1..KEYS).step_by(2) {
-            model.insert(key(number), vec![number as u8; 300]);
-        }
-        let rows: Model = model.clone().into_iter().filter(|(_, value)| value.len() == 300).collect();
-        rows.iter().for_each(|(key, value)| update.set(key, Some(value)).unwrap());
-        update.commit().unwrap();
+    for log in 0..3 {
+        // Of more than one block of 32 KiB.
+        let rows: Changes = (1..KEYS).step_by(2).map(|at| (key(at), Some(vec![log; 300]))).collect();
+        set(&mut database, &rows, &[]);
+        model.extend(rows.into_iter().filter_map(|(key, value)| Some((key, value?))));
     }
-    // Each log is a batch of more than one block of 32 KiB.
     assert_eq!(database.log_count, 3);
     with_other(dir.path(), |db| {
         for number in 0..KEYS {

@@ -1,0 +1,303 @@
+//! The cache against coins in memory, its memory, and what it keeps after a flush.
+
+use super::*;
+use crate::MemoryCoins;
+use proptest::prelude::*;
+use std::convert::Infallible;
+use wire::{Height, Sats, Txid, coin::compress_output};
+
+const KEY: (u64, u64) = (1, 2);
+
+/// Few outpoints, so that each meets all states.
+fn outpoint(number: u8) -> OutPoint {
+    OutPoint { txid: Txid([number % 7; 32]), vout: u32::from(number % 3) }
+}
+
+/// A coin that is in its cell, or in the long outputs.
+fn coin(number: u8) -> (u32, Vec<u8>) {
+    let len = if number.is_multiple_of(5) { 60 } else { 2 };
+    (Coin::code_of(Height(u32::from(number)), false), vec![number; len])
+}
+
+impl CoinSource for MemoryCoins {
+    type Error = Infallible;
+
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
+        CoinsView::coin(self, outpoint)
+    }
+}
+
+/// Writes changes, none of which may be for a coin that was fresh.
+fn write(database: &mut MemoryCoins, best: BlockHash, changes: &Changes<'_>) -> Result<(), Infallible> {
+    let changes: Vec<_> = changes.range(0..changes.len()).collect();
+    assert!(changes.is_sorted_by(|(a, _), (b, _)| chainstate_key_order(a, b).is_lt()));
+    for (outpoint, coin) in changes {
+        match coin {
+            Some(coin) => database.add_coin(outpoint, coin, true)?,
+            None => drop(database.spend_coin(&outpoint)?),
+        }
+    }
+    database.set_best_block(best)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u8),
+    Overwrite(u8),
+    Spend(u8),
+    /// Looks coins up, does the steps that may come in between, and then keeps what was found.
+    LookUp(Vec<u8>, Option<usize>),
+    /// Spends and creates these, all at once.
+    Apply(Vec<(bool, u8)>),
+    Flush(usize),
+    FailToFlush,
+}
+
+/// Bytes that stay: those of no coin, of some, or of all.
+fn arb_stay() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), 100usize..1500, Just(usize::MAX)]
+}
+
+fn arb_step() -> impl Strategy<Value = Step> {
+    let moves = prop::collection::vec((any::<bool>(), any::<u8>()), 0..90);
+    let wanted = prop::collection::vec(any::<u8>(), 0..90);
+    prop_oneof![
+        4 => any::<u8>().prop_map(Step::Add),
+        1 => any::<u8>().prop_map(Step::Overwrite),
+        4 => any::<u8>().prop_map(Step::Spend),
+        2 => (wanted, prop::option::of(arb_stay())).prop_map(|(wanted, stay)| Step::LookUp(wanted, stay)),
+        2 => moves.prop_map(Step::Apply),
+        1 => arb_stay().prop_map(Step::Flush),
+        1 => Just(Step::FailToFlush),
+    ]
+}
+
+type Cache = CoinsCache<MemoryCoins>;
+
+fn cache() -> Cache {
+    CoinsCache::new(MemoryCoins::new(), BlockHash::default(), KEY)
+}
+
+fn spends(cache: &Cache, numbers: &[u8]) -> Moves {
+    let mut moves = Moves::with_capacity(cache.hasher(), numbers.len(), 0);
+    numbers.iter().for_each(|&number| moves.spend(outpoint(number)));
+    moves
+}
+
+fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
+    let mut found = FoundCoins::default();
+    for wanted in cache.not_kept(moves) {
+        assert!(cache.find(wanted).is_none());
+        if let Ok(Some(coin)) = CoinSource::coin(cache.source(), &wanted.outpoint) {
+            found.push(*wanted, coin.as_coin());
+        }
+    }
+    found
+}
+
+/// Does what is valid of some moves in the cache at once, and in the model one after the other.
+fn apply(cache: &mut Cache, model: &mut MemoryCoins, wanted: &[(bool, u8)]) {
+    let (mut moves, mut expected) = (Moves::with_capacity(cache.hasher(), 0, 0), CoinList::default());
+    for &(is_spend, number) in wanted {
+        let (at, (code, out)) = (outpoint(number), coin(number));
+        let Ok(exists) = model.have_coin(&at);
+        if is_spend && let Ok(Some(spent)) = model.spend_coin(&at) {
+            expected.push(spent.as_coin());
+            moves.spend(at);
+        } else if !exists {
+            moves.create(at, Coin { code, out: &out }, false);
+            let Ok(()) = model.add_coin(at, Coin { code, out: &out }, false);
+        }
+    }
+    let (best, mut spent) = (BlockHash([wanted.len() as u8; 32]), CoinList::default());
+    assert!(cache.apply(&moves, best, &mut spent).unwrap());
+    assert_eq!(spent, expected);
+    let Ok(()) = model.set_best_block(best);
+}
+
+proptest! {
+    #[test]
+    fn a_cache_behaves_like_the_coins_in_memory(steps in prop::collection::vec(arb_step(), 0..100)) {
+        let (mut model, mut cache) = (MemoryCoins::new(), cache());
+        for step in steps {
+            match step {
+                Step::Add(number) => {
+                    let (outpoint, (code, out)) = (outpoint(number), coin(number));
+                    let coin = Coin { code, out: &out };
+                    if model.have_coin(&outpoint).unwrap() {
+                        continue;
+                    }
+                    model.add_coin(outpoint, coin, false).unwrap();
+                    cache.add_coin(outpoint, coin, false).unwrap();
+                }
+                Step::Overwrite(number) => {
+                    let (outpoint, (code, out)) = (outpoint(number), coin(number));
+                    let coin = Coin { code, out: &out };
+                    model.add_coin(outpoint, coin, true).unwrap();
+                    cache.add_coin(outpoint, coin, true).unwrap();
+                }
+                Step::Spend(number) => {
+                    let outpoint = outpoint(number);
+                    let spent = model.spend_coin(&outpoint).unwrap();
+                    prop_assert_eq!(cache.spend_coin(&outpoint).unwrap(), spent);
+                }
+                Step::LookUp(numbers, flushed) => {
+                    let found = look_up(&cache, &spends(&cache, &numbers));
+                    if let Some(stay_bytes) = flushed {
+                        cache.flush(stay_bytes, write).unwrap();
+                    }
+                    cache.keep(&found);
+                }
+                Step::Apply(moves) => apply(&mut cache, &mut model, &moves),
+                Step::Flush(stay_bytes) => {
+                    cache.flush(stay_bytes, write).unwrap();
+                    prop_assert_eq!(cache.source(), &model);
+                    let kept = cache.kept.iter().filter(|(_, kept)| !kept.cell.is_free());
+                    prop_assert!(kept.count().saturating_mul(size_of::<Kept>()) <= stay_bytes);
+                    prop_assert_eq!(Changes::new(&cache.kept, &cache.long_outputs).len(), 0);
+                }
+                Step::FailToFlush => {
+                    let before = cache.bytes();
+                    cache.flush(0, |_, _, _| Err("the disk is full")).unwrap_err();
+                    prop_assert_eq!(cache.bytes(), before);
+                }
+            }
+            for number in 0..21 {
+                let outpoint = outpoint(number);
+                let expected = CoinsView::coin(&model, &outpoint).map_err(CacheError::Source);
+                prop_assert_eq!(CoinsView::coin(&cache, &outpoint), expected);
+                prop_assert_eq!(cache.have_coin(&outpoint).unwrap(), model.have_coin(&outpoint).unwrap());
+            }
+        }
+        cache.flush(0, write).unwrap();
+        prop_assert_eq!(cache.source(), &model);
+    }
+}
+
+fn changes(cache: &mut Cache) -> Vec<bool> {
+    let mut found = Vec::new();
+    let Ok(()) = cache.flush(0, |database, best, changes| {
+        found.extend(changes.range(0..changes.len()).map(|(_, coin)| coin.is_some()));
+        write(database, best, changes)
+    });
+    found
+}
+
+#[test]
+fn a_coin_that_is_created_and_spent_never_reaches_the_database() {
+    let mut cache = cache();
+    let (at, (code, out)) = (outpoint(1), coin(1));
+    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
+    assert!(cache.spend_coin(&at).unwrap().is_some());
+    assert_eq!((cache.not_kept(&spends(&cache, &[1])).len(), changes(&mut cache)), (1, vec![]));
+
+    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
+    assert_eq!(changes(&mut cache), [true]);
+    assert!(cache.spend_coin(&at).unwrap().is_some());
+    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
+    assert!(cache.spend_coin(&at).unwrap().is_some(), "it is not fresh: the database has an older one");
+    assert_eq!(changes(&mut cache), [false]);
+}
+
+#[test]
+fn creating_a_coin_that_exists_is_an_error() {
+    let mut cache = cache();
+    let (at, (code, out)) = (outpoint(1), coin(1));
+    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
+    let again = cache.add_coin(at, Coin { code, out: &out }, false).unwrap_err();
+    assert!(matches!(again, CacheError::Exists(found) if found == at));
+    assert!(again.to_string().ends_with("which exists"));
+}
+
+#[test]
+fn a_missing_coin_ends_the_moves_of_a_block() {
+    let (mut cache, mut spent) = (cache(), CoinList::default());
+    let (code, out) = coin(1);
+    cache.add_coin(outpoint(1), Coin { code, out: &out }, false).unwrap();
+    let twice = spends(&cache, &[1, 1]);
+    assert!(!cache.apply(&twice, BlockHash([1; 32]), &mut spent).unwrap());
+    assert_eq!((spent.len(), cache.best_block().unwrap()), (1, BlockHash::default()));
+}
+
+/// The youngest coins stay, whatever the order in which they came.
+#[test]
+fn the_oldest_coins_leave_when_changes_are_written() {
+    let mut cache = cache();
+    for height in (0..1000u32).map(|number| number * 7 % 1000) {
+        let at = OutPoint { txid: Txid([1; 32]), vout: height };
+        cache.add_coin(at, Coin { code: Coin::code_of(Height(height), false), out: &[9] }, false).unwrap();
+    }
+    let full = cache.bytes();
+    cache.flush(full / 4, write).unwrap();
+    let stays =
+        |height| cache.find(&cache.hasher().hash(OutPoint { txid: Txid([1; 32]), vout: height })).is_some();
+    let first = (0..1000).find(|&height| stays(height)).unwrap();
+    assert!((700..800).contains(&first), "{first}");
+    assert!((0..1000).all(|height| stays(height) == (height >= first)));
+    assert!(cache.bytes() < full / 2, "{} of {full}", cache.bytes());
+    assert!((0..1000).all(|vout| cache.have_coin(&OutPoint { txid: Txid([1; 32]), vout }).unwrap()));
+}
+
+/// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps the
+/// table, and what was freed is used again.
+#[test]
+fn memory_is_counted_and_used_again() {
+    let (mut cache, mut most) = (cache(), [0; 2]);
+    for round in 0..6u32 {
+        for number in 0..20_000u32 {
+            let at = OutPoint { txid: Txid([round as u8; 32]), vout: number };
+            let out = &[7; 70][..if number.is_multiple_of(50) { 70 } else { 30 }];
+            cache.add_coin(at, Coin { code: round * 2, out }, false).unwrap();
+        }
+        let used = 20_000 * (size_of::<Kept>() + 8) + 400 * 70;
+        let staying = if round == 0 { 0 } else { 300_000 };
+        assert!((used..(used + staying) * 3 / 2).contains(&cache.bytes()), "{}", cache.bytes());
+        most = most.map(|most: usize| most.max(cache.kept.memory_bytes()));
+        if round == 1 {
+            most[0] = most[1];
+        }
+        let table = cache.index.memory_bytes();
+        cache.flush(300_000, write).unwrap();
+        assert_eq!(cache.index.memory_bytes(), table, "the table stays as large");
+        assert!(cache.bytes() < 300_000 + table + 200_000, "{}", cache.bytes());
+    }
+    assert_eq!(most[0], most[1], "places that were freed are used before there are new ones");
+}
+
+#[test]
+fn all_common_scripts_are_in_the_cell() {
+    let (key, hash) = ([&[2][..], &[0x79; 32]].concat(), [7; 20]);
+    // The generator, uncompressed: Core compresses public keys only if they are points on the curve.
+    let x = "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798";
+    let y = "483ada7726a3c4655da4fbfc0e1108a8fd17b448a68554199c47d08ffb10d4b8";
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    };
+    let compressed = [&[2][..], &bytes(x)].concat();
+    let uncompressed = [&[4][..], &bytes(x), &bytes(y)].concat();
+    let multisig = |needed: u8, keys: &[&[u8]]| {
+        let pushed = keys.iter().flat_map(|key| [&[key.len() as u8], *key].concat());
+        [vec![0x50 + needed], pushed.collect(), vec![0x50 + keys.len() as u8, 0xae]].concat()
+    };
+    for (name, script, is_inline) in [
+        ("P2PKH", [&[0x76, 0xa9, 20][..], &hash, &[0x88, 0xac]].concat(), true),
+        ("P2SH", [&[0xa9, 20][..], &hash, &[0x87]].concat(), true),
+        ("P2WPKH", [&[0, 20][..], &hash].concat(), true),
+        ("P2WSH", [&[0, 32][..], &[7; 32]].concat(), true),
+        ("P2TR", [&[0x51, 32][..], &[7; 32]].concat(), true),
+        ("P2PK, 33 bytes", [&[33][..], &compressed, &[0xac]].concat(), true),
+        ("P2PK, 65 bytes", [&[65][..], &uncompressed, &[0xac]].concat(), true),
+        ("any of 36 bytes", vec![0x51; 36], true),
+        ("multisig, 1 of 1", multisig(1, &[&key]), true),
+        ("multisig, 1 of 2", multisig(1, &[&key, &key]), false),
+        ("multisig, 2 of 3", multisig(2, &[&key, &key, &key]), false),
+    ] {
+        for amount in [0, 546, 123_456_789, Sats::MAX_MONEY.0] {
+            let (mut cache, mut out) = (cache(), Vec::new());
+            compress_output(&mut out, Sats(amount), &script);
+            cache.add_coin(outpoint(1), Coin { code: 2, out: &out }, false).unwrap();
+            assert_eq!(cache.long_outputs.long_bytes() == 0, is_inline, "{name}, {amount}: {}", out.len());
+            assert_eq!(CoinsView::coin(&cache, &outpoint(1)).unwrap().unwrap().out[..], out);
+        }
+    }
+}
