@@ -18,6 +18,7 @@ use bench::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
+    DiskError,
     chainstate::{ChainstateReader, ChainstateWriter},
     datadir::{Datadir, FileKind},
     undo::{UndoArena, UndoView, write_record, write_undo},
@@ -295,20 +296,29 @@ pub fn write_coins<const BATCHES: usize>(lab: &Lab<'_>, watch: &mut Stopwatch) -
     }
     watch.time(|| {
         batches.iter().try_for_each(|batch| {
-            let changes = batch.iter().map(|(outpoint, coin)| (outpoint, Some(*coin)));
-            chainstate.update(BlockHash::default(), changes)?;
-            chainstate.merge(|| false)
+            write_changes(&mut chainstate, batch.iter().copied())?;
+            let Some(merge) = chainstate.begin_merge()? else { return Ok(()) };
+            let merged = merge.merge_range(None, None, || false)?;
+            merge.commit(merged)
         })
     })?;
     let answer = work::utxo_hash(work::read_chainstate(&chainstate));
     Ok(Outcome { answer, count: lab.spent.len() })
 }
 
+fn write_changes<'c>(
+    chainstate: &mut ChainstateReader<'_>,
+    coins: impl Iterator<Item = &'c (OutPoint, Coin<'c>)>,
+) -> Result<(), DiskError> {
+    let update = chainstate.update(BlockHash::default())?;
+    let written = update.write_range(None, None, coins.map(|(outpoint, coin)| (*outpoint, Some(*coin))))?;
+    update.commit([written])
+}
+
 /// Looks up the coins of the inputs of coming blocks, window by window, on `THREADS` threads.
 pub fn look_up<const THREADS: usize>(lab: &Lab<'_>, watch: &mut Stopwatch) -> Result<Outcome, Error> {
     if !lab.stored.exists() {
-        let changes = lab.spent.iter().map(|(outpoint, coin)| (outpoint, Some(*coin)));
-        lab.new_chainstate(&lab.stored)?.update(BlockHash::default(), changes)?;
+        write_changes(&mut lab.new_chainstate(&lab.stored)?, lab.spent.iter())?;
     }
     let mut chainstate = ChainstateReader::open(&RealDisk, &lab.stored)?;
     chainstate.keep_open(OPEN_TABLES);
@@ -320,10 +330,11 @@ pub fn look_up<const THREADS: usize>(lab: &Lab<'_>, watch: &mut Stopwatch) -> Re
             wanted.sort_unstable_by(wire::coin::chainstate_key_order);
             let (next, chunks) = (AtomicUsize::new(0), wanted.chunks(LOOKUPS).collect::<Vec<_>>());
             let look = || {
+                let mut lookup = chainstate.lookup();
                 while let Some(outpoints) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for outpoint in *outpoints {
-                        let found = chainstate.coin_value(outpoint)?;
-                        bytes.fetch_add(found.map_or(0, |value| value.len()), Ordering::Relaxed);
+                        let found = lookup.coin(outpoint)?;
+                        bytes.fetch_add(found.map_or(0, |coin| coin.out.len()), Ordering::Relaxed);
                     }
                 }
                 Ok::<_, Error>(())
