@@ -134,6 +134,12 @@ impl<S> CoinsCache<S> {
         self.kept.used_bytes() + self.index.memory_bytes() + self.long_outputs.memory_bytes()
     }
 
+    /// Whether the cache knows the outpoint without asking the database.
+    #[must_use]
+    pub fn keeps(&self, outpoint: &HashedOutPoint) -> bool {
+        self.find(outpoint).is_some()
+    }
+
     /// Returns the outpoints that are spent and that the cache does not keep: what is to be looked up in the
     /// database before [`CoinsCache::apply`].
     #[must_use]

@@ -455,14 +455,14 @@ fn look_up(coins: &TipCoins<'_>, block: &CheckedBlock) -> Result<Option<FoundCoi
         }
     }
     if block.creates_only_new {
-        // Those that the cache keeps are found when coins are moved.
+        // What the cache keeps is found when coins are moved: it can be spent there, and still be stored.
         let created: Vec<&HashedOutPoint> = block.moves.created().collect();
         let mut by_tx: Vec<_> = created.chunk_by(|a, b| a.outpoint.txid == b.outpoint.txid).collect();
         by_tx.sort_unstable_by_key(|outpoints| {
             outpoints.first().map(|first| first_word(&first.outpoint.txid))
         });
         for outpoint in by_tx.into_iter().flatten() {
-            if stored.coin(&outpoint.outpoint)?.is_some() {
+            if stored.coin(&outpoint.outpoint)?.is_some() && !coins.keeps(outpoint) {
                 return Ok(None);
             }
         }
