@@ -13,8 +13,8 @@ use common::{
     with_threads,
 };
 use peregrine_engine::{
-    Engine, ErrorKind, Event, Height, HintOptions, Matching, Network, ReindexOptions, Remedy, Stage,
-    UndoPolicy, hex_reversed,
+    BuriedDeployment, ChainParams, Engine, ErrorKind, Event, Height, HintOptions, Matching, Network,
+    ReindexOptions, Remedy, Stage, UndoPolicy, hex_reversed,
 };
 use std::{
     io,
@@ -22,12 +22,15 @@ use std::{
 };
 use testkit::{
     Chain, ChainSpec,
+    block::{HeaderPlan, assemble},
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
     fault::{FaultDisk, InjectedFault, Operations},
+    make::MadeTx,
     mutation::{CheckLevel, base_chain, mutations},
     rng::Rng,
 };
+use wire::Header;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (3, None)];
@@ -143,6 +146,30 @@ fn each_mutation_gets_the_joins_verdict() {
         assert_same_tree(&before, dir.path(), mutation.name);
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The coins of a block can be written, and leave the memory, after the next block was looked up.
+#[test]
+fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() {
+    const TIP: u32 = 50;
+    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
+    for original in [TIP, TIP - 1, 3] {
+        let mut again = chain().clone();
+        again.blocks.retain(|block| !block.stale && block.height <= TIP);
+        let block = |height: u32| &again.blocks[height as usize];
+        let made: bitcoin::Block = bitcoin::consensus::deserialize(&block(original).bytes).unwrap();
+        let Header { version, time, .. } = block(TIP).header;
+        let plan = HeaderPlan { height: TIP + 1, prev: block(TIP).hash, version, time: time.0 + 1 };
+        again.blocks.push(assemble(plan, &MadeTx::new(&made.txdata[0], Vec::new()), &[], false));
+        let dir = common::scratch();
+        again.write_datadir(dir.path(), &layout()).unwrap();
+        let join = changed(options(dir.path()), |it| it.chain.params = params);
+        for options in [join.clone()].into_iter().chain(WAYS.map(|way| with_cache(&join, way))) {
+            let error = run(&options).map(|report| report.height).unwrap_err();
+            assert_eq!(error.core.as_deref(), Some("bad-txns-BIP30"), "{original}: {error}");
+            assert_eq!(error.height, Some(Height(TIP + 1)), "{original}: {error}");
+        }
+    }
 }
 
 #[test]
