@@ -15,8 +15,8 @@ use disk::{
     index::{FileInfo, IndexRows},
 };
 use peregrine_engine::{
-    CheckUndoOptions, ConnectedAtTip, Disk, ErrorKind, Event, FollowEnd, FollowReport, Height, Network, Note,
-    SyncOptions, SyncReport, VerifyOptions, check_undo, sync, verify,
+    BlockHash, CheckUndoOptions, ConnectedAtTip, Disk, ErrorKind, Event, FollowEnd, FollowReport, Height,
+    Network, Note, SyncOptions, SyncReport, VerifyOptions, Warning, check_undo, sync, verify,
 };
 use std::{
     io,
@@ -81,6 +81,7 @@ fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
 struct Seen {
     is_at_tip: AtomicBool,
     steps: Mutex<Vec<ConnectedAtTip>>,
+    invalid: Mutex<Vec<BlockHash>>,
 }
 
 impl Seen {
@@ -88,6 +89,7 @@ impl Seen {
         match event {
             Event::Note(Note::AtTip { .. }) => self.is_at_tip.store(true, Ordering::Relaxed),
             Event::Note(Note::ConnectedAtTip(step)) => self.steps.lock().unwrap().push(*step),
+            Event::Warning(Warning::InvalidBlock { hash, .. }) => self.invalid.lock().unwrap().push(*hash),
             _ => {}
         }
     }
@@ -257,9 +259,10 @@ fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
     let [first, second, honest] = [(); 3].map(|()| peer(&good));
     let (report, _) = run(&staying(dir.path(), &[&first, &second, &honest]), |seen| {
         seen.wait_for_tip();
-        for (liar, bad) in [(&first, &at_tip), (&second, &in_branch)] {
+        for (liar, bad, invalid) in [(&first, &at_tip, height + 1), (&second, &in_branch, height - 2)] {
             liar.serve(&serving(bad));
-            wait_until("the invalid block", || liar.asked().contains(&bad.last().unwrap().hash));
+            // Asked for is not connected: another branch would come first.
+            wait_until("the invalid block", || seen.invalid.lock().unwrap().contains(&bad[invalid].hash));
         }
         honest.serve(&serving(&main_to(height + 1)));
         wait_until("the valid block", || seen.has_tip(&main_to(height + 1)));
