@@ -16,7 +16,8 @@ const SLACK: Duration = Duration::from_millis(200);
 /// Number of blocks that are in flight at least.
 const MIN_IN_FLIGHT: usize = 2;
 /// Number of blocks that one of several peers may be asked for at first. After tiny blocks, nobody knows
-/// whether the next ones are large, and a peer that has to send many of them binds the download to itself.
+/// whether the next ones are large, and a peer that has to send many of them binds the download to itself:
+/// it is closed for that ([`Download::asked_for_too_much`]), but only when the others are nearly done.
 const FIRST_IN_FLIGHT: u64 = 4;
 /// Later, all peers together may be asked for a fourth of the blocks that have come.
 const IN_FLIGHT_PART: u64 = 4;

@@ -80,6 +80,32 @@ fn blocks_that_become_larger_or_smaller_do_not_bind_the_download_to_slow_peers()
 }
 
 #[test]
+fn several_peers_are_asked_for_few_blocks_each_until_many_have_come() {
+    let (mut download, now) = one_peer(2_000);
+    let group = crate::address::Host::V4([2, 1, 1, 1].into()).group();
+    download.add_peer(PeerId(1), group, 2_000, MS * 10);
+    download.raise_height(PeerId(0), 2_000);
+    let (mut came, mut most) = (0, Vec::new());
+    for round in 1..=40 {
+        let actions = download.poll(now + MS * 20 * round, false);
+        let mut largest = 0;
+        for action in actions {
+            let Action::Request { peer, hashes, marker } = action else { panic!("{action:?}") };
+            largest = largest.max(hashes.len());
+            for hash in hashes {
+                download.received_bytes(peer, 250, now + MS * (20 * round + 10));
+                download.received_block(peer, hash, 250, now + MS * (20 * round + 10));
+                came += 1;
+            }
+            download.received_pong(peer, marker, now + MS * (20 * round + 10));
+        }
+        most.push((came, largest));
+    }
+    assert!(most.iter().all(|&(came, largest)| largest <= (came / 8).max(4)), "{most:?}");
+    assert!(came == 2_000 && most.iter().any(|&(_, largest)| largest > 60), "it grows: {most:?}");
+}
+
+#[test]
 fn a_stalled_peer_is_closed_and_its_blocks_are_asked_again() {
     let peers = [honest(50, 1_000_000), with(Fault::Stall { after: 5 }), with(Fault::Silent)];
     let simulation = run(600, 50_000, &peers, 1);
@@ -152,8 +178,8 @@ fn other_hash(height: u32) -> BlockHash {
     hash
 }
 
-/// Two peers; the first one of them is asked for all blocks of a short chain.
-fn two_peers(blocks: u32) -> (Download, Instant) {
+/// A peer that is asked for all blocks of a short chain.
+fn one_peer(blocks: u32) -> (Download, Instant) {
     let now = Instant::now();
     let sizes = SizeEstimate::new(wire::Network::Regtest);
     let mut download = Download::new(0, sizes, DownloadOptions::default());
@@ -172,7 +198,7 @@ fn only_request(download: &mut Download, now: Instant) -> (Vec<BlockHash>, u64) 
 
 #[test]
 fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
-    let (mut download, now) = two_peers(2);
+    let (mut download, now) = one_peer(2);
     let (hashes, marker) = only_request(&mut download, now);
     assert_eq!(hashes, [network::hash_at(0)]);
     // The chain has other blocks from height 0 on. The old one comes, and the peer lacks the next old one.
@@ -194,7 +220,7 @@ fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
 
 #[test]
 fn a_peer_that_lacks_blocks_of_the_branch_that_was_left_is_asked_for_those_of_the_new_one() {
-    let (mut download, now) = two_peers(100);
+    let (mut download, now) = one_peer(100);
     let (hashes, marker) = only_request(&mut download, now);
     assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
     download.received_pong(PeerId(0), marker, now + MS);
@@ -209,7 +235,7 @@ fn a_peer_that_lacks_blocks_of_the_branch_that_was_left_is_asked_for_those_of_th
 
 #[test]
 fn what_is_in_flight_below_a_fork_is_not_asked_for_again() {
-    let (mut download, now) = two_peers(100);
+    let (mut download, now) = one_peer(100);
     let (hashes, marker) = only_request(&mut download, now);
     assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
     download.received_pong(PeerId(0), marker, now + MS);
