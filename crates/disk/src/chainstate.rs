@@ -26,7 +26,7 @@ use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
 use leveldb::{
-    Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, RangeTables as ChangedTables, TableMeta,
+    ChangedRange as ChangedRows, Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, TableMeta,
     UnsyncedTable, write_database,
 };
 use std::path::{Path, PathBuf};
@@ -237,9 +237,9 @@ pub struct ChainstateUpdate<'a, 'd> {
     obfuscation: Obfuscation,
 }
 
-/// The changed coins of a range of keys, which are on the medium.
+/// The changed coins of a range of keys, for [`ChainstateUpdate::commit`] or [`ChainstateMerge::commit`].
 #[must_use]
-pub struct ChangedRange(ChangedTables);
+pub struct ChangedRange(ChangedRows);
 
 impl ChainstateUpdate<'_, '_> {
     /// Writes the changes of the coins from `start` on, below `end`, in the order of keys; `None` for the

@@ -50,7 +50,7 @@ mod writer;
 pub use cursor::Cursor;
 pub use lookup::Lookup;
 pub use reader::{Database, OPEN_TABLE_BYTES};
-pub use update::{DatabaseUpdate, RangeTables, RangeUpdate};
+pub use update::{ChangedRange, DatabaseUpdate, RangeUpdate};
 pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
 
 use std::{ffi::OsStr, path::PathBuf};

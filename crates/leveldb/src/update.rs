@@ -80,12 +80,12 @@ pub struct RangeUpdate<'u> {
     complete: Vec<UnsyncedTable>,
 }
 
-/// What was written of one range of keys.
+/// The complete changes of one range of keys, for [`DatabaseUpdate::commit`].
 #[must_use]
-pub struct RangeTables {
+pub struct ChangedRange {
     /// They are on the medium.
     tables: Vec<LiveTable>,
-    /// All rows of a small change, instead of tables.
+    /// All rows of a small change, instead of tables: they are written when they are put in place.
     log: Option<Batch>,
 }
 
@@ -138,8 +138,8 @@ impl<'d> Database<'d> {
         Ok(Some(update))
     }
 
-    /// Does the same if level 0 has many tables, each of which a look-up asks: for small changes that are to
-    /// be fast.
+    /// Like [`Database::merge`], but only if level 0 has many tables, each of which a look-up asks: for small
+    /// changes that are to be fast.
     ///
     /// # Errors
     /// Those of [`Database::merge`].
@@ -166,7 +166,7 @@ impl<'d> Database<'d> {
 
 impl DatabaseUpdate<'_, '_> {
     /// Begins the changes of the keys from `start` on, below `end` if there is one. Ranges must not overlap,
-    /// and together contain all keys.
+    /// and together contain all keys. Only a range of all keys can become a log.
     #[must_use]
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
         let is_whole = start.is_empty() && end.is_none();
@@ -175,6 +175,7 @@ impl DatabaseUpdate<'_, '_> {
         RangeUpdate { log, ..self.range_in_tables(start, end) }
     }
 
+    /// Like [`DatabaseUpdate::range`], for changes that do not become a log.
     fn range_in_tables(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
         RangeUpdate {
             database: self.database,
@@ -197,9 +198,9 @@ impl DatabaseUpdate<'_, '_> {
     /// # Errors
     /// [`LevelDbError::File`] if the disk fails. The database is then as it was, or, if only the last sync
     /// failed, as it is after the change.
-    pub fn commit(self, ranges: impl IntoIterator<Item = RangeTables>) -> Result<(), LevelDbError> {
+    pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), LevelDbError> {
         let mut new = Vec::new();
-        for RangeTables { tables, log } in ranges {
+        for ChangedRange { tables, log } in ranges {
             new.extend(tables);
             if let Some(log) = log {
                 return self.write_log(log);
@@ -334,7 +335,7 @@ impl RangeUpdate<'_> {
     ///
     /// # Errors
     /// The same errors as [`Cursor::advance`]; [`LevelDbError::File`] if the disk fails.
-    pub fn merge(mut self, should_stop: impl Fn() -> bool) -> Result<Option<RangeTables>, LevelDbError> {
+    pub fn merge(mut self, should_stop: impl Fn() -> bool) -> Result<Option<ChangedRange>, LevelDbError> {
         let database = self.database;
         let [level0, deeper @ ..] = &database.manifest.levels;
         let last = self.merged.unwrap_or(0);
@@ -354,21 +355,22 @@ impl RangeUpdate<'_> {
         self.finish().map(Some)
     }
 
-    /// Completes the range. When it returns, its tables are on the medium.
+    /// Completes the range. When it returns, its tables, if it has any, are on the medium.
     ///
     /// # Errors
     /// [`LevelDbError::File`] if the disk fails.
-    pub fn finish(mut self) -> Result<RangeTables, LevelDbError> {
+    pub fn finish(mut self) -> Result<ChangedRange, LevelDbError> {
         if self.log.is_some() {
-            return Ok(RangeTables { tables: Vec::new(), log: self.log });
+            return Ok(ChangedRange { tables: Vec::new(), log: self.log });
         }
         self.add_logged(self.end.clone().as_deref())?;
         self.close()?;
         let live = mem::take(&mut self.complete).into_iter().map(|table| Ok(table.sync()?.live()));
-        Ok(RangeTables { tables: live.collect::<Result<_, LevelDbError>>()?, log: None })
+        Ok(ChangedRange { tables: live.collect::<Result<_, LevelDbError>>()?, log: None })
     }
 
-    /// Adds the rows of the logs below `end`, and passes over the one of `end`, which is replaced.
+    /// Adds the rows of the logs below `end`, and passes over the one of `end`: it is replaced, or that of
+    /// another range.
     fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
         while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
             if end.is_some_and(|end| key > end) {
