@@ -13,7 +13,7 @@ use bitcoin::{
 };
 use criterion::{BenchmarkId, Criterion, Throughput};
 use digest::sha256::sha256;
-use rules::{BlockContext, ChainParams, TxContext, check_block, check_tx, has_distinct_inputs};
+use rules::{BlockContext, ChainParams, TxContext, check_block, check_tx, inputs_are_distinct_and_not_null};
 use std::hint::black_box;
 use testkit::{
     block::{HeaderPlan, assemble, coinbase},
@@ -81,7 +81,7 @@ fn repeated(criterion: &mut Criterion) {
     bench("BTreeSet", Box::new(distinct::by_ordered_set));
     bench("HashSet", Box::new(distinct::by_hash_set));
     bench("sorted outpoints", Box::new(distinct::by_sorting));
-    bench("sorted keys", Box::new(|tx| has_distinct_inputs(tx, &mut keys)));
+    bench("sorted keys", Box::new(|tx| inputs_are_distinct_and_not_null(tx, &mut keys)));
     bench("all rules of a transaction, to the violation", Box::new(|_| check_tx(&context).is_ok()));
 }
 

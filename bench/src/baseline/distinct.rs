@@ -1,5 +1,5 @@
 //! Whether a transaction spends a coin twice: by sets, and by sorting outpoints. `rules` sorts keys of
-//! outpoints ([`rules::has_distinct_inputs`]).
+//! outpoints ([`rules::inputs_are_distinct_and_not_null`]).
 
 use std::collections::{BTreeSet, HashSet};
 use wire::TxView;

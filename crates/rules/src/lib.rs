@@ -50,6 +50,6 @@ pub use spend::{
     check_coinbase_amount, check_tx_spends,
 };
 pub use table::{BIP30, MISSING_OR_SPENT, PROOF_OF_WORK, SCRIPT, SIGNET_SOLUTION};
-pub use tx::{TxContext, check_tx, has_distinct_inputs};
+pub use tx::{TxContext, check_tx, inputs_are_distinct_and_not_null};
 pub use u256::U256;
 pub use violation::{Rule, RuleInfo, RuleSource, Tests, Violation, ViolationClass, ViolationDetails};

@@ -150,7 +150,7 @@ pub(crate) fn passes_all(tx: &TxView<'_>, is_first: bool, keys: &mut Vec<u64>) -
         let size = input.script_sig().len();
         return outputs_pass && (MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size);
     }
-    outputs_pass && tx.input_count() > 0 && has_distinct_inputs(tx, keys)
+    outputs_pass && tx.input_count() > 0 && inputs_are_distinct_and_not_null(tx, keys)
 }
 
 /// Returns whether the inputs certainly spend distinct coins and none has a null outpoint. Two inputs are
@@ -158,7 +158,7 @@ pub(crate) fn passes_all(tx: &TxView<'_>, is_first: bool, keys: &mut Vec<u64>) -
 /// that outpoints may be equal: the pass then fails and the rule decides. An attacker who constructs equal
 /// keys causes no more work than that rule's sort.
 #[inline]
-pub fn has_distinct_inputs(tx: &TxView<'_>, keys: &mut Vec<u64>) -> bool {
+pub fn inputs_are_distinct_and_not_null(tx: &TxView<'_>, keys: &mut Vec<u64>) -> bool {
     let mut inputs = tx.inputs();
     if let (1 | 2, Some(first)) = (inputs.len(), inputs.next()) {
         let first = first.prevout();

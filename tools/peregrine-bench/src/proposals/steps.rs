@@ -376,5 +376,5 @@ pub fn distinct_by_sorting(lab: &Lab<'_>, watch: &mut Stopwatch) -> Result<Outco
 
 pub fn distinct_by_keys(lab: &Lab<'_>, watch: &mut Stopwatch) -> Result<Outcome, Error> {
     let mut keys = Vec::new();
-    check_inputs(lab, watch, |tx| rules::has_distinct_inputs(tx, &mut keys))
+    check_inputs(lab, watch, |tx| rules::inputs_are_distinct_and_not_null(tx, &mut keys))
 }
