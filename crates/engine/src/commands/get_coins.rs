@@ -35,7 +35,7 @@ impl StoredCoin {
         reader: &ChainstateReader<'_>,
         best: Option<Height>,
         outpoint: OutPoint,
-        coin: Result<Coin<'_>, CoinError>,
+        coin: Coin<'_>,
     ) -> Result<Self, Error> {
         Self::decode(best, outpoint, coin).map_err(|flaw| {
             let error = Error::damaged(format!("coin {outpoint}: {flaw}")).in_file(reader.dir(), None);
@@ -43,12 +43,7 @@ impl StoredCoin {
         })
     }
 
-    fn decode(
-        best: Option<Height>,
-        outpoint: OutPoint,
-        coin: Result<Coin<'_>, CoinError>,
-    ) -> Result<Self, CoinError> {
-        let coin = coin?;
+    fn decode(best: Option<Height>, outpoint: OutPoint, coin: Coin<'_>) -> Result<Self, CoinError> {
         let (amount, compressed) = coin.output()?;
         let mut script = Vec::with_capacity(compressed.script_len());
         compressed.decompress(&mut script)?;
@@ -89,7 +84,7 @@ pub fn get_coins(
     let (mut lookup, mut found) = (reader.lookup(), Vec::with_capacity(outpoints.len()));
     for (at, outpoint) in order {
         let coin = match lookup.coin(outpoint)? {
-            Some(coin) => Ok(StoredCoin::new(reader, *height, *outpoint, Ok(coin))?),
+            Some(coin) => Ok(StoredCoin::new(reader, *height, *outpoint, coin)?),
             None => Err(*outpoint),
         };
         found.push((at, coin));

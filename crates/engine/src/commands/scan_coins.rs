@@ -127,7 +127,7 @@ impl Scan<'_> {
         while let Some((outpoint, coin)) = coins.advance()? {
             part.txouts += 1;
             if let Some(&script_index) = self.wanted.get(compressed_script(&coin)) {
-                let coin = StoredCoin::new(self.reader, self.height, outpoint, Ok(coin))?;
+                let coin = StoredCoin::new(self.reader, self.height, outpoint, coin)?;
                 part.found.push(FoundCoin { coin, script_index, block_hash: None });
             }
         }
