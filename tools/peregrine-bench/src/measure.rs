@@ -2,6 +2,7 @@
 //!
 //! The account includes the children that the process waited for, so that a command may be run by a shell.
 
+use clap::Args;
 use engine::{Error, ErrorKind, Network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
@@ -47,15 +48,36 @@ pub struct DiskBytes {
     pub written: u64,
 }
 
-/// Returns the executable of Peregrine: the one that is named, or that in the folder of this program.
-pub fn find_program(named: Option<&Path>) -> Result<PathBuf, Error> {
-    let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
-    let program = named.map_or_else(beside, |path| path.canonicalize());
-    let program = program.and_then(|path| path.metadata().map(|_| path));
-    program.map_err(|error: io::Error| {
-        let detail = format!("there is no program peregrine to measure ({error}); name it with --peregrine");
-        Error::new(ErrorKind::Usage, detail)
-    })
+/// The program that is measured.
+#[derive(Args, Debug)]
+pub struct ProgramArgs {
+    /// The program to measure [default: peregrine in the folder of this program]
+    #[arg(long, value_name = "FILE")]
+    pub peregrine: Option<PathBuf>,
+
+    /// More arguments for its command, separated by spaces
+    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub args: String,
+}
+
+impl ProgramArgs {
+    /// Returns the path of the program.
+    pub fn find(&self) -> Result<PathBuf, Error> {
+        let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
+        let program = self.peregrine.as_ref().map_or_else(beside, |path| path.canonicalize());
+        let program = program.and_then(|path| path.metadata().map(|_| path));
+        program.map_err(|error: io::Error| {
+            let detail =
+                format!("there is no program peregrine to measure ({error}); name it with --peregrine");
+            Error::new(ErrorKind::Usage, detail)
+        })
+    }
+
+    /// Returns the further arguments of its command.
+    pub fn further(&self) -> impl Iterator<Item = &str> {
+        self.args.split_whitespace()
+    }
 }
 
 /// Adds the arguments that all commands of Peregrine take.

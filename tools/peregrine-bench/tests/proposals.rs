@@ -127,6 +127,26 @@ fn a_chain_is_generated_and_proposals_are_selected() {
 }
 
 #[test]
+fn a_malformed_block_is_named() {
+    if !has_peregrine() {
+        return;
+    }
+    let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut chain = Chain::generate(&ChainSpec { blocks: Some(110), ..ChainSpec::new(29, 50_000) });
+    let block = chain.blocks.iter_mut().find(|block| block.height == 60).unwrap();
+    block.bytes.truncate(100);
+    let hash = block.hash.to_string();
+    chain.write_datadir(dir.path(), &Layout::new(29)).unwrap();
+    let datadir = ["--chain", "regtest", "--datadir", dir.path().to_str().unwrap(), "--only", "hash"];
+    let output = bench(work.path(), &datadir);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    for part in [hash.as_str(), "blk00000.dat, byte ", "peregrine doctor"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_runs() {
     let work = TempDir::new().unwrap();
     let page = work.path().join("page.html");

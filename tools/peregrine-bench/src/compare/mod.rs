@@ -6,7 +6,7 @@ mod scripts;
 
 use crate::{
     circumstances::Circumstances,
-    measure::{Measured, add_datadir, find_program, measure, stored_height, utxo_hash},
+    measure::{Measured, ProgramArgs, add_datadir, measure, stored_height, utxo_hash},
     place::{self, Copy, Scratch, copy_blocks, environment},
     rows::{OutputArgs, Rows},
 };
@@ -59,14 +59,8 @@ pub struct CompareArgs {
     #[arg(long, requires = "against")]
     pub no_peregrine: bool,
 
-    /// The program to measure [default: peregrine in the folder of this program]
-    #[arg(long, value_name = "FILE")]
-    pub peregrine: Option<PathBuf>,
-
-    /// More arguments for its reindex, separated by spaces
-    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
-    #[arg(allow_hyphen_values = true)]
-    pub args: String,
+    #[command(flatten)]
+    pub program: ProgramArgs,
 
     /// Drop the block files from the page cache before each run
     #[arg(long, conflicts_with = "warm")]
@@ -197,7 +191,7 @@ impl<'a> Comparison<'a> {
         let scratch = work_dir.and_then(|folder| Scratch::new(&folder));
         let scratch =
             scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
-        let program = find_program(args.peregrine.as_deref())?;
+        let program = args.program.find()?;
         let commands = args.against.iter().map(|against| &against.command).chain(&args.prepare);
         let asks_height = commands.into_iter().any(|command| command.contains("{height}"));
         let height = asks_height.then(|| stored_height(&program, args.chain, &args.datadir)).transpose()?;
@@ -294,7 +288,7 @@ impl<'a> Comparison<'a> {
                 let mut command = Command::new(&self.program);
                 command.args(["reindex", "--progress", "none"]);
                 add_datadir(&mut command, self.args.chain, &self.datadir);
-                command.arg("--output").arg(output).args(self.args.args.split_whitespace());
+                command.arg("--output").arg(output).args(self.args.program.further());
                 command
             }
             Some(line) => self.shell(run, line),

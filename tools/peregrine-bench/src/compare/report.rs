@@ -184,7 +184,7 @@ impl Report {
             chain: args.chain.name(),
             cache: args.cache(),
             runs: args.runs.get(),
-            args: args.args.clone(),
+            args: args.program.args.clone(),
             circumstances: circumstances.end(),
             programs,
             ratio,

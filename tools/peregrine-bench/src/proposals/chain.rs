@@ -2,7 +2,7 @@
 //! obfuscation, hints for it, and its blocks in memory.
 
 use crate::{
-    measure::add_datadir,
+    measure::{ProgramArgs, add_datadir},
     place::{copy_blocks, environment, files, warm},
 };
 use bench::StoredBlock;
@@ -12,7 +12,7 @@ use disk::{
     block_files::{BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
     index::{IndexEntry, read_block_index},
-    undo::CHECKSUM_LEN,
+    undo::{CHECKSUM_LEN, UndoArena, UndoView},
     xor::read_block_obfuscation,
 };
 use engine::{Error, ErrorKind, Network, RealDisk};
@@ -28,7 +28,7 @@ use testkit::{
     datadir::{DatadirWriter, Layout},
     generate::generate,
 };
-use wire::{BlockHash, ByteOffset, FileNo};
+use wire::{BlockArena, BlockHash, ByteOffset, FileNo};
 
 /// Blocks without transactions at the end of a generated chain: Core assumes the blocks below them valid.
 const EMPTY_TAIL: u32 = 2_100;
@@ -105,7 +105,7 @@ impl Chain {
     }
 
     /// Makes hints for the chain.
-    pub fn make_hints(&self, program: &Path, args: &str) -> Result<(), Error> {
+    pub fn make_hints(&self, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
         print_message("making hints");
         let mut command = Command::new(program);
         command.args(["hints", "make", "--progress", "none", "--output"]).arg(&self.hints);
@@ -113,7 +113,7 @@ impl Chain {
         if let Some(height) = self.hints_height {
             command.args(["--height", &height.to_string()]);
         }
-        let output = command.args(args.split_whitespace()).output();
+        let output = command.args(args.further()).output();
         let output = output.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -144,18 +144,33 @@ impl Chain {
         let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir())?;
         let mut records = Records::new(&datadir, obfuscation);
         let (mut blocks, mut places) = (Vec::new(), Vec::new());
+        let (mut arena, mut undo_arena) = (BlockArena::default(), UndoArena::default());
         for entry in entries {
+            let malformed = |kind, file, position: ByteOffset, flaw: String| {
+                let detail = format!("{flaw}; peregrine doctor says how to repair the datadir");
+                let error = Error::damaged(detail).at_block(entry.height, entry.hash);
+                // Of the path, which is that of a copy, only the name says something.
+                let path = datadir.block_file_path(kind, file);
+                error.in_file(path.file_name().unwrap_or_default(), Some(position.0))
+            };
             let (Some(file), Some(block)) = (entry.file, entry.data_pos) else {
-                return Err(failed(format!("block {} is not stored", entry.hash)));
+                let detail = "this block is not stored; name a datadir that has it, or end below it";
+                return Err(failed(detail).at_block(entry.height, entry.hash));
             };
             let undo = entry.undo_pos.filter(|_| entry.height.0 > 0);
             let bytes = records.read(FileKind::Blk, file, block)?.to_vec();
+            let parsed = arena.parse(&bytes).map(drop);
+            parsed.map_err(|flaw| malformed(FileKind::Blk, file, block, flaw.to_string()))?;
             let undo_data = match undo {
                 Some(position) => records.read(FileKind::Rev, file, position)?,
                 None => &[],
             };
             let undo_len = undo_data.len().saturating_sub(CHECKSUM_LEN);
             let undo_data = undo_data.get(..undo_len).unwrap_or_default().to_vec();
+            if let Some(position) = undo {
+                let parsed = UndoView::parse(&undo_data, &mut undo_arena).map(drop);
+                parsed.map_err(|flaw| malformed(FileKind::Rev, file, position, flaw.to_string()))?;
+            }
             let (hash, time, prev) = (entry.hash, entry.header.time, entry.header.prev);
             blocks.push(StoredBlock { hash, time, bytes, undo: undo_data });
             places.push(Place { file, block, prev });

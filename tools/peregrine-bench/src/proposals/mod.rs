@@ -11,7 +11,7 @@ mod steps;
 
 use crate::{
     circumstances::Circumstances,
-    measure::{Measured, find_program, measure},
+    measure::{Measured, ProgramArgs, measure},
     place::{Scratch, environment},
     plot,
     rows::{OutputArgs, Rows},
@@ -78,14 +78,8 @@ pub struct ProposalsArgs {
     #[arg(long, value_name = "N", default_value = "5")]
     pub runs: NonZeroU32,
 
-    /// The program to measure [default: peregrine in the folder of this program]
-    #[arg(long, value_name = "FILE")]
-    pub peregrine: Option<PathBuf>,
-
-    /// More arguments for its commands, separated by spaces
-    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
-    #[arg(allow_hyphen_values = true)]
-    pub args: String,
+    #[command(flatten)]
+    pub program: ProgramArgs,
 
     /// Write the report as an HTML page to this file
     #[arg(long, value_name = "FILE")]
@@ -103,7 +97,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
         plot::exists(page, false)?;
     }
     let mut rows = Rows::new(&args.output)?;
-    let program = find_program(args.peregrine.as_deref())?;
+    let program = args.program.find()?;
     let work_dir = &args.output.work_dir;
     let scratch = fs::canonicalize(work_dir).and_then(|dir| Scratch::new(&dir));
     let scratch = scratch.map_err(|error| environment("make a folder in", work_dir, error))?;
@@ -117,7 +111,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let variants = || proposals.iter().flat_map(|proposal| proposal.variants);
     if variants().any(|variant| matches!(variant.work, Work::Run(Run { has_hints: true, .. }))) {
-        chain.make_hints(&program, &args.args)?;
+        chain.make_hints(&program, &args.program)?;
     }
     let (stored, places) = chain.load()?;
     let inputs = Inputs::new(stored);
@@ -196,7 +190,7 @@ impl Runner<'_> {
         if let Some(height) = self.chain.stop_at_height {
             command.args(["--stop-at-height", &height.to_string()]);
         }
-        command.args(self.args.args.split_whitespace());
+        command.args(self.args.program.further());
         let measured = measure(&mut command, self.scratch, self.interrupt)
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))?;
         let answer: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);

@@ -143,7 +143,7 @@ impl About {
             block_hash: tip.map(|(_, hash)| hash.to_string()),
             block_bytes,
             runs: args.runs.get(),
-            args: args.args.clone(),
+            args: args.program.args.clone(),
         }
     }
 

@@ -13,7 +13,7 @@ mod tunnel;
 
 use crate::{
     circumstances::Circumstances,
-    measure::{Measured, add_datadir, find_program, measure, utxo_hash},
+    measure::{Measured, ProgramArgs, add_datadir, measure, utxo_hash},
     place::{self, Scratch, environment},
     rows::{OutputArgs, Rows},
 };
@@ -89,14 +89,8 @@ pub struct SyncArgs {
     #[arg(allow_hyphen_values = true)]
     pub against_args: String,
 
-    /// The program to measure [default: peregrine in the folder of this program]
-    #[arg(long, value_name = "FILE")]
-    pub peregrine: Option<PathBuf>,
-
-    /// More arguments for its sync, separated by spaces
-    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
-    #[arg(allow_hyphen_values = true)]
-    pub args: String,
+    #[command(flatten)]
+    pub program: ProgramArgs,
 
     /// Let Peregrine use these hints
     #[arg(long, value_name = "FILE")]
@@ -236,7 +230,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// Makes the network, and starts the peers.
     fn new(args: &'a SyncArgs, rows: Rows<Row>, stop: &'a AtomicBool) -> Result<Self, Error> {
-        let peregrine = find_program(args.peregrine.as_deref())?;
+        let peregrine = args.program.find()?;
         let missing = |error: io::Error| {
             let detail = format!("there is no bitcoind at {}: {error}", args.bitcoind.display());
             Error::new(ErrorKind::Usage, detail)
@@ -344,7 +338,7 @@ impl<'a> Bench<'a> {
         if let Some(hints) = &self.args.hints {
             command.arg("--hints").arg(hints);
         }
-        command.args(self.args.args.split_whitespace());
+        command.args(self.args.program.further());
     }
 
     /// Adds the arguments of any download by Peregrine.

@@ -224,7 +224,7 @@ impl Report {
             links: args.links.iter().map(|link| link.text.clone()).collect(),
             links_bytes_per_second: links_rate(args),
             runs: args.runs.get(),
-            args: args.args.clone(),
+            args: args.program.args.clone(),
             against_args: args.against_args.clone(),
             circumstances: circumstances.end(),
             programs: ["peregrine", "bitcoind"].into_iter().filter_map(summary).collect(),
