@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    chain::tiny,
+    chain::{of_sizes, tiny},
     drive::{Driver, options},
     proxy,
 };
@@ -84,6 +84,23 @@ fn odd_but_allowed_peers_are_served() {
 
 /// Each peer with a fault is alone at first, until it is closed or for three seconds. Then an honest one
 /// helps: the download ends, and the faulty peer was closed for what it did.
+/// After so many small blocks, all large ones are asked for at once: no further request makes the peer look.
+#[test]
+fn a_peer_whose_buffer_was_full_is_woken() {
+    let sizes = (0..1_000).map(|_| 300).chain((0..30).map(|_| 400_000));
+    let chain = Arc::new(of_sizes(sizes));
+    for use_v2 in [false, true] {
+        let peer = ScriptedPeer::start(&chain, Fault::WaitsWhenFull);
+        let mut options = options();
+        options.use_v2 = use_v2;
+        let mut driver = Driver::new(&chain, options);
+        driver.add(&peer);
+        driver.download_all(LIMIT);
+        assert_eq!((driver.client.download().totals().blocks, driver.closed.len()), (1_029, 0));
+        assert_eq!(peer.accepted(), 1);
+    }
+}
+
 fn check_fault(fault: Fault, use_v2: bool, is_expected: impl Fn(&CloseReason) -> bool) {
     let chain = chain(200, 20_000);
     let (faulty, honest) = (ScriptedPeer::start(&chain, fault), ScriptedPeer::start(&chain, Fault::None));

@@ -6,8 +6,13 @@ use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
 
 /// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
 pub fn tiny(count: usize, size: usize) -> ServedChain {
+    of_sizes(std::iter::repeat_n(size, count))
+}
+
+/// Makes blocks of about these sizes in bytes; block 0 is the genesis block of this chain.
+pub fn of_sizes(sizes: impl Iterator<Item = usize>) -> ServedChain {
     let mut prev = BlockHash::default();
-    let block = |height: usize| {
+    let block = |(height, size): (usize, usize)| {
         let transaction = coinbase(height as u32, size.saturating_sub(200));
         let header = Header {
             version: 4,
@@ -20,7 +25,7 @@ pub fn tiny(count: usize, size: usize) -> ServedChain {
         prev = header.hash();
         [&header.to_bytes()[..], &[1], &transaction].concat()
     };
-    ServedChain::new((0..count).map(block).collect())
+    ServedChain::new(sizes.enumerate().map(block).collect())
 }
 
 /// A coinbase whose output script has `len` bytes that differ from block to block.

@@ -57,6 +57,8 @@ pub enum Fault {
     Chatter,
     /// Writes three bytes at a time.
     SplitBytes,
+    /// Sends no more than a megabyte of blocks until another message comes: Core would look after 100 ms.
+    WaitsWhenFull,
     /// Announces new blocks by `inv`, although it was asked for headers.
     AnnouncesByInv,
 }

@@ -8,6 +8,7 @@ use net::{
     transport::{Role, Transport},
 };
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
     net::TcpStream,
     sync::{Arc, atomic::Ordering},
@@ -22,6 +23,9 @@ const DRIP: Duration = Duration::from_secs(1);
 /// Maximum number of headers in an announcement (Core `MAX_BLOCKS_TO_ANNOUNCE`).
 const MAX_ANNOUNCED: usize = 8;
 
+/// Bytes of blocks after which a peer waits that waits when it is full (Core `DEFAULT_MAXSENDBUFFER`).
+const FULL: usize = 1_000_000;
+
 /// An accepted connection.
 pub(super) struct Session {
     socket: TcpStream,
@@ -32,6 +36,10 @@ pub(super) struct Session {
     announced: Option<Arc<ServedChain>>,
     /// Whether the client wants new blocks to be announced by `headers`.
     sends_headers: bool,
+    /// Messages that were not answered.
+    unanswered: VecDeque<Message>,
+    /// Blocks that the client has asked for and that were not sent. No further message is answered before.
+    wanted: VecDeque<BlockHash>,
 }
 
 impl Session {
@@ -44,7 +52,9 @@ impl Session {
         let (magic, fault) = (Network::Regtest.magic(), shared.fault);
         let is_v1 = first == magic || fault == Fault::OnlyV1;
         let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
-        let mut session = Self { socket, transport, shared, fault, announced: None, sends_headers: false };
+        let (announced, sends_headers, unanswered, wanted) = Default::default();
+        let mut session =
+            Self { socket, transport, shared, fault, announced, sends_headers, unanswered, wanted };
         session.receive(&first)?;
         let mut buffer = vec![0; 1 << 16];
         while !session.shared.is_over() {
@@ -67,7 +77,8 @@ impl Session {
             match received {
                 None => return Ok(()),
                 Some(Received::Message(raw)) => {
-                    self.answer(Message::decode(raw).map_err(io::Error::other)?)?;
+                    self.unanswered.push_back(Message::decode(raw).map_err(io::Error::other)?);
+                    self.answer_all()?;
                 }
                 Some(_) => {}
             }
@@ -97,6 +108,17 @@ impl Session {
         Ok(())
     }
 
+    /// Answers what has come, in order, unless blocks are left.
+    fn answer_all(&mut self) -> io::Result<()> {
+        self.send_wanted()?;
+        while self.wanted.is_empty() {
+            let Some(message) = self.unanswered.pop_front() else { break };
+            self.answer(message)?;
+            self.send_wanted()?;
+        }
+        Ok(())
+    }
+
     fn answer(&mut self, message: Message) -> io::Result<()> {
         match message {
             Message::Version(_) => self.introduce(),
@@ -104,7 +126,8 @@ impl Session {
             Message::Ping(number) if self.fault != Fault::PingFlood => self.send(&Message::Pong(number)),
             Message::GetHeaders { locator, .. } => self.headers(&locator),
             Message::GetData(list) => {
-                list.iter().filter_map(Inventory::block_hash).try_for_each(|hash| self.block(hash))
+                self.wanted.extend(list.iter().filter_map(Inventory::block_hash));
+                Ok(())
             }
             Message::SendHeaders => {
                 self.sends_headers = self.fault != Fault::AnnouncesByInv;
@@ -224,6 +247,17 @@ impl Session {
             _ => {}
         }
         self.send(&Message::Headers(headers))
+    }
+
+    fn send_wanted(&mut self) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < FULL || self.fault != Fault::WaitsWhenFull {
+            let Some(hash) = self.wanted.pop_front() else { break };
+            let chain = self.shared.chain();
+            sent += chain.find(&hash).map_or(0, |height| chain.blocks[height].len());
+            self.block(hash)?;
+        }
+        Ok(())
     }
 
     fn block(&mut self, hash: BlockHash) -> io::Result<()> {
