@@ -141,6 +141,10 @@ pub trait WriteAt: Send {
     /// Any I/O error, including a full disk; how much was written is then unknown.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Asks the operating system to begin to write these bytes to the medium, so that a later sync takes
+    /// less time. Does not wait for it; where this is not possible, it does nothing.
+    fn begin_to_sync(&self, _offset: u64, _len: u64) {}
+
     /// Extends the file with zeros if it has fewer than `len` bytes, and reserves space for all of them where
     /// the file system can do so.
     ///

@@ -60,6 +60,12 @@ impl WriteAt for File {
         std::os::unix::fs::FileExt::write_all_at(self, bytes, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn begin_to_sync(&self, offset: u64, len: u64) {
+        // Linux begins to write what it is advised to forget, and keeps what is not written yet.
+        let _ = rustix::fs::fadvise(self, offset, NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
+    }
+
     fn allocate(&mut self, len: u64) -> io::Result<()> {
         reserve(self, len)?;
         // Some systems reserve space without changing the length.

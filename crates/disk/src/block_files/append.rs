@@ -205,6 +205,11 @@ impl<'a> BlockAppender<'a> {
             open.file.allocate(len).during("reserve space", &open.path)?;
         }
         open.file.write_all_at(&record, used.into()).during("write", &open.path)?;
+        // A disk that is slower than the download is not left idle until the next flush.
+        let [full_before, full] = [u64::from(used), end].map(|len| len - len % chunk_len);
+        if full > full_before {
+            open.file.begin_to_sync(full_before, full - full_before);
+        }
         if is_last {
             open.file.truncate(end).during("truncate", &open.path)?;
         }
