@@ -195,6 +195,23 @@ fn threads_and_memory_change_nothing() {
 }
 
 #[test]
+fn blocks_are_the_same_from_memory_and_from_their_files() {
+    let (case, mut first) = (scratch(), None);
+    // No block, a few of them, all.
+    for kept_bytes_max in [0, 20_000, u64::MAX] {
+        let what = format!("{kept_bytes_max} bytes");
+        let (root, peer) = (case.path().join(&what), honest());
+        let mut options = from(&root, &[&peer]);
+        options.chain.hooks.kept_bytes_max = kept_bytes_max;
+        let (report, _) = run(&options);
+        assert_synced(&root, chain(), &what);
+        let counts = report.rebuild.unwrap().counts;
+        let found = (rows(&root), counts);
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{what}");
+    }
+}
+
+#[test]
 fn peers_with_half_of_the_chain_are_asked_for_that_half() {
     let half = serving(chain().main().take(71));
     let (dir, peers) = (scratch(), [ScriptedPeer::start(&half, Fault::None), honest()]);

@@ -111,6 +111,12 @@ impl RecordBuffer {
         crc32c::crc32c(self.bytes())
     }
 
+    /// Makes these the bytes that were read last.
+    pub fn set(&mut self, bytes: Vec<u8>) {
+        self.len = bytes.len();
+        self.bytes = bytes;
+    }
+
     /// Empties the buffer, and keeps its memory.
     pub const fn clear(&mut self) {
         self.len = 0;

@@ -20,6 +20,9 @@ use wire::{BlockHash, Height, Network, ScriptVerifier};
 /// of it.
 pub const RANGE_BYTES: u64 = 28 << 20;
 
+/// Maximum memory in bytes of downloaded blocks that wait in it for the rebuild.
+pub const KEPT_BYTES_MAX: u64 = 128 << 20;
+
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Matching {
@@ -240,6 +243,8 @@ pub struct TestHooks {
     pub undo_blocks: u32,
     /// Length in bytes that a `blk` file to which a download appends stays below.
     pub block_file_len: u32,
+    /// Maximum memory in bytes of downloaded blocks that wait for the rebuild; the budget may allow less.
+    pub kept_bytes_max: u64,
     /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
 }
@@ -252,6 +257,7 @@ impl Default for TestHooks {
             range_bytes: RANGE_BYTES,
             undo_blocks: MIN_UNDO_BLOCKS,
             block_file_len: MAX_BLOCK_FILE_LEN,
+            kept_bytes_max: KEPT_BYTES_MAX,
             obfuscation_key: None,
         }
     }

@@ -6,20 +6,48 @@
 //! files without higher blocks can be deleted, and the download goes on.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use wire::{ByteOffset, FileNo, Height};
+use wire::{BlockHash, ByteOffset, FileNo, Height, Txid};
 
 /// Longest time for which a thread waits before it checks whether it should give up.
 const WAIT: Duration = Duration::from_millis(100);
+
+/// A block that is valid as far as that can be known without other blocks.
+#[derive(Debug)]
+pub struct CheckedBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The serialised block.
+    pub bytes: Vec<u8>,
+    /// What its check has computed.
+    pub facts: BlockFacts,
+}
+
+/// What is known of a block that was checked as far as that is possible without other blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockFacts {
+    /// The id of each transaction.
+    pub txids: Vec<Txid>,
+    /// Number of signature operations of its own scripts.
+    pub legacy_sigops: u32,
+}
+
+impl CheckedBlock {
+    const fn memory_bytes(&self) -> u64 {
+        (self.bytes.capacity() + self.facts.txids.capacity() * size_of::<Txid>()) as u64
+    }
+}
 
 /// Where such blocks are, as they come. One thread places them; others wait for them.
 #[derive(Debug)]
 pub struct AwaitedBlocks {
     /// With pruning, bytes of blocks after which the job settles.
     settle_bytes: Option<u64>,
+    /// Maximum memory in bytes of the blocks that are kept.
+    kept_bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -43,13 +71,18 @@ struct State {
     deleted: Vec<FileNo>,
     /// Files that got blocks since the job last made sure that they are on the medium.
     unsynced: BTreeSet<FileNo>,
+    /// Blocks that have come and that nobody has taken, so that they are not read and hashed again.
+    kept: BTreeMap<Height, CheckedBlock>,
+    /// Memory in bytes of these blocks.
+    kept_bytes: u64,
 }
 
 impl AwaitedBlocks {
     /// None of the blocks of a chain has come. With pruning, `settle_bytes` are the bytes of blocks after
-    /// which the job settles.
+    /// which the job settles. `kept_bytes_max` limits the memory in bytes of the blocks that are kept until
+    /// they are taken.
     #[must_use]
-    pub fn new(blocks: usize, settle_bytes: Option<u64>) -> Self {
+    pub fn new(blocks: usize, settle_bytes: Option<u64>, kept_bytes_max: u64) -> Self {
         let state = State {
             positions: vec![(FileNo(0), 0); blocks],
             is_complete: false,
@@ -59,8 +92,10 @@ impl AwaitedBlocks {
             settled: None,
             deleted: Vec::new(),
             unsynced: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
         };
-        Self { settle_bytes, state: Mutex::new(state), changed: Condvar::new() }
+        Self { settle_bytes, kept_bytes_max, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// With pruning, the bytes of blocks after which the job settles.
@@ -69,14 +104,23 @@ impl AwaitedBlocks {
         self.settle_bytes
     }
 
-    /// Records where a block was stored. It can be read from now on. Heights above the chain are ignored.
-    pub fn place(&self, height: Height, file: FileNo, data_pos: ByteOffset) {
+    /// Records where a block was stored. It can be read from now on. As long as the memory suffices, it can
+    /// be taken too; the lowest blocks are kept, because they are needed next. Heights above the chain are
+    /// ignored.
+    pub fn place(&self, height: Height, file: FileNo, data_pos: ByteOffset, block: CheckedBlock) {
         let state = &mut *self.state();
         if let Some(position) = state.positions.get_mut(height.0 as usize) {
             *position = (file, data_pos.0 as u32);
             state.unsynced.insert(file);
+            state.keep(height, block, self.kept_bytes_max);
         }
         self.changed.notify_all();
+    }
+
+    /// Takes a block with this hash, if it is kept.
+    pub fn take(&self, height: Height, hash: &BlockHash) -> Option<CheckedBlock> {
+        let block = self.state().take(height)?;
+        (block.hash == *hash).then_some(block)
     }
 
     /// Records that all blocks have come, and that the block index has them.
@@ -174,6 +218,24 @@ impl State {
     fn position(&self, height: Height) -> Option<(FileNo, u32)> {
         self.positions.get(height.0 as usize).copied().filter(|&(_, pos)| pos > 0)
     }
+
+    fn keep(&mut self, height: Height, block: CheckedBlock, bytes_max: u64) {
+        let bytes = block.memory_bytes();
+        while self.kept_bytes + bytes > bytes_max {
+            match self.kept.last_key_value() {
+                Some((&last, _)) if last > height => drop(self.take(last)),
+                _ => return,
+            }
+        }
+        self.kept_bytes += bytes;
+        self.kept.insert(height, block);
+    }
+
+    fn take(&mut self, height: Height) -> Option<CheckedBlock> {
+        let block = self.kept.remove(&height)?;
+        self.kept_bytes -= block.memory_bytes();
+        Some(block)
+    }
 }
 
 #[cfg(test)]
@@ -184,17 +246,45 @@ mod tests {
         thread,
     };
 
+    /// A block of 100 bytes with one transaction.
+    fn block(number: u8) -> CheckedBlock {
+        let (bytes, txids) = (vec![number; 100], vec![Txid([number; 32])]);
+        let facts = BlockFacts { txids, legacy_sigops: number.into() };
+        CheckedBlock { hash: BlockHash([number; 32]), bytes, facts }
+    }
+
+    #[test]
+    fn the_lowest_blocks_are_kept() {
+        let awaited = AwaitedBlocks::new(9, None, 300);
+        let place = |height: u8| {
+            awaited.place(Height(height.into()), FileNo(0), ByteOffset(8), block(height));
+        };
+        let take = |height: u8| {
+            let taken = awaited.take(Height(height.into()), &BlockHash([height; 32]));
+            taken.map(|block| (block.bytes, block.facts))
+        };
+        let of = |number: u8| Some((block(number).bytes, block(number).facts));
+        // There is space for two.
+        [5, 3, 6, 4].into_iter().for_each(place);
+        assert_eq!([6, 5, 4, 4].map(take), [None, None, of(4), None]);
+        [5, 6, 9].into_iter().for_each(place);
+        assert_eq!([9, 6, 5, 3].map(take), [None, None, of(5), of(3)]);
+        assert_eq!(awaited.state().kept_bytes, 0);
+        place(1);
+        assert!(awaited.take(Height(1), &BlockHash([2; 32])).is_none(), "another block");
+    }
+
     #[test]
     fn a_thread_waits_until_a_block_comes_or_it_gives_up() {
-        let (awaited, gives_up) = (AwaitedBlocks::new(3, None), AtomicBool::new(false));
+        let (awaited, gives_up) = (AwaitedBlocks::new(3, None, 0), AtomicBool::new(false));
         let give_up = || gives_up.load(Ordering::Relaxed);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| awaited.wait_for(Height(1), false, &give_up));
             let all = scope.spawn(|| awaited.wait_for_all(&give_up));
-            awaited.place(Height(2), FileNo(4), ByteOffset(8));
-            awaited.place(Height(7), FileNo(0), ByteOffset(9));
+            awaited.place(Height(2), FileNo(4), ByteOffset(8), block(2));
+            awaited.place(Height(7), FileNo(0), ByteOffset(9), block(7));
             assert!(!waiting.is_finished());
-            awaited.place(Height(1), FileNo(0), ByteOffset(300));
+            awaited.place(Height(1), FileNo(0), ByteOffset(300), block(1));
             assert!(waiting.join().unwrap());
             assert_eq!(awaited.position(Height(2)), Some((FileNo(4), 8)));
             assert_eq!((awaited.position(Height(0)), awaited.position(Height(7))), (None, None));
@@ -209,7 +299,7 @@ mod tests {
 
     #[test]
     fn all_workers_stop_where_the_download_holds_back() {
-        let awaited = AwaitedBlocks::new(9, Some(1));
+        let awaited = AwaitedBlocks::new(9, Some(1), 0);
         let wait = |height, was_stored| awaited.wait_for(Height(height), was_stored, &|| true);
         assert!(wait(0, true), "before the first round");
         awaited.begin_round();
@@ -221,7 +311,7 @@ mod tests {
         // Another worker must not go on, although the download does.
         awaited.settle(Height(4));
         awaited.give(Height(8), false);
-        awaited.place(Height(2), FileNo(0), ByteOffset(8));
+        awaited.place(Height(2), FileNo(0), ByteOffset(8), block(2));
         assert!(!wait(5, true) && !wait(4, true) && wait(2, false));
         awaited.begin_round();
         assert!(wait(5, true));

@@ -1,6 +1,6 @@
 //! The chain that is rebuilt, and the files that hold its blocks.
 
-use crate::blocks::awaited::AwaitedBlocks;
+use crate::blocks::awaited::{AwaitedBlocks, CheckedBlock};
 use std::{num::NonZeroU32, sync::Arc};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
@@ -108,10 +108,10 @@ impl Chain {
         self.hashes.get(height.0 as usize) == Some(hash)
     }
 
-    /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` as in
-    /// [`AwaitedBlocks::new`].
-    pub fn await_missing(&mut self, settle_bytes: Option<u64>) -> Arc<AwaitedBlocks> {
-        let awaited = AwaitedBlocks::new(self.positions.len(), settle_bytes);
+    /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` and
+    /// `kept_bytes_max` as in [`AwaitedBlocks::new`].
+    pub fn await_missing(&mut self, settle_bytes: Option<u64>, kept_bytes_max: u64) -> Arc<AwaitedBlocks> {
+        let awaited = AwaitedBlocks::new(self.positions.len(), settle_bytes, kept_bytes_max);
         Arc::clone(self.awaited.insert(Arc::new(awaited)))
     }
 
@@ -134,6 +134,15 @@ impl Chain {
     #[must_use]
     pub fn is_awaited(&self, height: Height) -> bool {
         self.positions[height.0 as usize].data_pos == 0
+    }
+
+    /// Takes a block that was awaited, if it is kept.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn take(&self, height: Height) -> Option<CheckedBlock> {
+        self.awaited()?.take(height, &self.hashes[height.0 as usize])
     }
 
     /// Waits for a block that is awaited and has not come. Returns false if `give_up` has returned true, or

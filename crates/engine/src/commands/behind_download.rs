@@ -11,7 +11,10 @@ use crate::{
         stage::Stage,
         sync::SyncOptions,
     },
-    blocks::{awaited::AwaitedBlocks, files::Files},
+    blocks::{
+        awaited::{AwaitedBlocks, CheckedBlock},
+        files::Files,
+    },
     commands::reindex::{Awaiting, Planned, plan, reindex_behind},
     download::{
         fetch::{self, Fetched, Follower, fetch},
@@ -43,6 +46,9 @@ const MAX_LEFT: u32 = 1_000;
 
 /// The same with pruning: more blocks than any branch of a public network has had that was left.
 const MAX_LEFT_BY_PRUNING: u32 = 24;
+
+/// The part of the memory beyond what both need for blocks that wait in it for the rebuild: one in this many.
+const KEPT_SHARE: u64 = 4;
 
 /// Minimum memory in bytes for the rest of the rebuild.
 const MIN_REBUILD_BYTES: u64 = 64 << 20;
@@ -194,7 +200,10 @@ impl Follower for Rebuilder<'_> {
         // Elsewhere, sizes are not known before blocks come.
         let bytes = if files.params.network == Network::Main { missing_bytes } else { 0 };
         let settle_bytes = options.prune_bytes.map(settle_bytes);
-        let awaiting = Awaiting { end, bytes, memory_bytes, settle_bytes };
+        let affordable = (options.chain.memory_bytes - need) / KEPT_SHARE;
+        let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
+        let memory_bytes = memory_bytes + kept_bytes_max;
+        let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
         let planned = plan(files, rebuild, (&[], None), Some(awaiting), sink, self.stop_fetch)?;
         let Some(awaited) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
@@ -214,9 +223,9 @@ impl Follower for Rebuilder<'_> {
         Ok(prunes.then_some(end))
     }
 
-    fn stored(&mut self, height: Height, file: FileNo, data_pos: ByteOffset) {
+    fn stored(&mut self, height: Height, (file, data_pos): (FileNo, ByteOffset), block: CheckedBlock) {
         if let Some((awaited, _)) = &self.awaited {
-            awaited.place(height, file, data_pos);
+            awaited.place(height, file, data_pos, block);
         }
     }
 

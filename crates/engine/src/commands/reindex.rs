@@ -207,6 +207,8 @@ pub struct Awaiting {
     pub bytes: u64,
     /// Memory that storing them takes, in bytes.
     pub memory_bytes: u64,
+    /// The part of it for blocks that are kept until they are taken ([`AwaitedBlocks::new`]).
+    pub kept_bytes_max: u64,
     /// With pruning, bytes of blocks after which the rebuild settles ([`AwaitedBlocks::new`]).
     pub settle_bytes: Option<u64>,
 }
@@ -269,7 +271,8 @@ pub fn plan(
     };
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
-        (plan.chain.await_missing(blocks.settle_bytes), blocks.memory_bytes)
+        let awaited = plan.chain.await_missing(blocks.settle_bytes, blocks.kept_bytes_max);
+        (awaited, blocks.memory_bytes)
     });
     Ok(Planned { plan, hint_reader, lost_blocks, awaited })
 }

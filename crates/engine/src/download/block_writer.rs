@@ -6,12 +6,15 @@
 
 use crate::{
     api::error::{Error, ErrorKind},
-    blocks::block_hashes::BlockHashes,
+    blocks::{
+        awaited::{BlockFacts, CheckedBlock},
+        block_hashes::BlockHashes,
+    },
     stages::threads::{lock, spawn},
 };
-use crossbeam::channel::{Receiver, SendError, Sender};
+use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
-use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
+use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
 use std::{sync::Mutex, thread::Scope};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
 
@@ -38,8 +41,8 @@ pub enum BlockOutcome {
         file: FileNo,
         /// Its position there, after the record's frame.
         data_pos: ByteOffset,
-        /// Number of its transactions.
-        tx_count: u32,
+        /// The block.
+        block: CheckedBlock,
     },
     /// These are not the bytes to which its header commits.
     Mutated,
@@ -71,9 +74,14 @@ struct Appending<'a> {
 }
 
 impl Appending<'_> {
-    fn append(&mut self, block: &ArrivedBlock, time: BlockTime) -> Result<(FileNo, ByteOffset), Error> {
-        let position = self.appender.append_block(block.height, time, &block.bytes)?;
-        self.unflushed += block.bytes.len() as u64;
+    fn append(
+        &mut self,
+        height: Height,
+        time: BlockTime,
+        bytes: &[u8],
+    ) -> Result<(FileNo, ByteOffset), Error> {
+        let position = self.appender.append_block(height, time, bytes)?;
+        self.unflushed += bytes.len() as u64;
         if self.unflushed >= FLUSH_BYTES {
             self.flush()?;
         }
@@ -124,7 +132,7 @@ impl<'a> BlockWriter<'a> {
             spawn(scope, "store", move || {
                 let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
                 for block in arrived {
-                    if self.handle(&block, &mut arena, &mut hashes, &handled).is_err() {
+                    if !self.handle(block, &mut arena, &mut hashes, &handled) {
                         return;
                     }
                     wake();
@@ -134,24 +142,26 @@ impl<'a> BlockWriter<'a> {
         Ok(())
     }
 
-    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks. Fails
-    /// if nobody takes the result.
+    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks.
+    /// Returns false if nobody takes the result.
     fn handle(
         &self,
-        block: &ArrivedBlock,
+        block: ArrivedBlock,
         arena: &mut BlockArena,
         hashes: &mut BlockHashes,
         handled: &Sender<HandledBlock>,
-    ) -> Result<(), SendError<HandledBlock>> {
-        let &ArrivedBlock { height, hash, ref bytes, .. } = block;
-        let send = |outcome| handled.send(HandledBlock { height, hash, len: bytes.len(), outcome });
-        match check_arrived(self.params, block, arena, hashes) {
+    ) -> bool {
+        let (height, hash, len) = (block.height, block.hash, block.bytes.len());
+        let send = |outcome| handled.send(HandledBlock { height, hash, len, outcome }).is_ok();
+        match check_arrived(self.params, &block, arena, hashes) {
             Err(outcome) => send(outcome),
-            Ok((time, tx_count)) => {
+            Ok((time, BlockSums { legacy_sigops })) => {
+                let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
+                let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
                 // Until it is sent, nobody flushes.
                 let appending = &mut *lock(&self.appending);
-                send(match appending.append(block, time) {
-                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, tx_count },
+                send(match appending.append(height, time, &block.bytes) {
+                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block },
                     Err(error) => BlockOutcome::Failed(error.at_block(height, hash)),
                 })
             }
@@ -193,8 +203,8 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// Checks all rules of a block that need no other block than the headers below it. Returns its time and the
-/// number of its transactions.
+/// Checks all rules of a block that need no other block than the headers below it. Returns its time and sums;
+/// `hashes` are those of the block then.
 ///
 /// # Errors
 /// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
@@ -203,7 +213,7 @@ pub fn check_arrived(
     block: &ArrivedBlock,
     arena: &mut BlockArena,
     hashes: &mut BlockHashes,
-) -> Result<(BlockTime, u32), BlockOutcome> {
+) -> Result<(BlockTime, BlockSums), BlockOutcome> {
     let view = arena.parse(&block.bytes).map_err(|_| BlockOutcome::Mutated)?;
     hashes.of_block(&view, &[]);
     if hashes.block != block.hash {
@@ -218,7 +228,7 @@ pub fn check_arrived(
         median_time_past_prev: block.median_time_past_prev,
     });
     match checked {
-        Ok(_) => Ok((view.header().time, view.tx_count() as u32)),
+        Ok(sums) => Ok((view.header().time, sums)),
         Err(violation) => Err(match violation.rule.class {
             ViolationClass::Mutated => BlockOutcome::Mutated,
             _ if may_be_merkle_nodes(&view) => BlockOutcome::Mutated,
@@ -254,9 +264,8 @@ mod tests {
         let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
         let params = ChainParams::of(Network::Regtest);
         let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
-        let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
-        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes: params.genesis_block() };
-        let appended = lock(&writer.appending).append(&block, params.genesis.time).map(drop);
+        let genesis = (Height(0), params.genesis.time, &params.genesis_block());
+        let appended = lock(&writer.appending).append(genesis.0, genesis.1, genesis.2).map(drop);
         let before = disk.count();
         let flushes = [(); 2].map(|()| writer.flush(|| Ok(())).map(drop));
         let [first, second] = flushes;

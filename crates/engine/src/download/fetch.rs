@@ -463,13 +463,13 @@ impl Fetch<'_> {
         let HandledBlock { height, hash, len, outcome } = block;
         self.in_hand -= 1;
         match outcome {
-            BlockOutcome::Stored { file, data_pos, tx_count } => {
+            BlockOutcome::Stored { file, data_pos, block } => {
                 self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
-                    self.stored.set(height, file, data_pos, tx_count);
+                    self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
                     self.index_true_to = self.index_true_to.map(|height| height.min(below));
-                    self.follower.stored(height, file, data_pos);
+                    self.follower.stored(height, (file, data_pos), block);
                 }
                 self.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
                 self.report.blocks += 1;

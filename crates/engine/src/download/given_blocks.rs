@@ -104,8 +104,9 @@ impl Wanted<'_> {
         };
         let median_time_past_prev = self.chain.median_time_before(height);
         let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
-        let checked = check_arrived(self.files.params, &block, &mut arena, &mut BlockHashes::default());
-        let (time, tx_count) = checked.map_err(|outcome| match outcome {
+        let mut hashes = BlockHashes::default();
+        let checked = check_arrived(self.files.params, &block, &mut arena, &mut hashes);
+        let (time, _) = checked.map_err(|outcome| match outcome {
             BlockOutcome::Invalid(violation) => Error::violation(&violation).at_block(height, hash),
             _ => {
                 let detail = "the file has the header of this block, but not the transactions and witnesses \
@@ -117,7 +118,7 @@ impl Wanted<'_> {
             let what = format!("block {hash} (height {height}) is stored, and not damaged");
             return Err(self.unwanted(&what));
         }
-        Ok(GivenBlock { block, time, tx_count })
+        Ok(GivenBlock { block, time, tx_count: hashes.txids.len() as u32 })
     }
 
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, Error> {

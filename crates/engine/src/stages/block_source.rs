@@ -5,7 +5,10 @@
 //! error that names the place and the remedy.
 
 use super::block_fault::{BlockFault, LocatedFault};
-use crate::{api::error::Error, blocks::damage::Damage};
+use crate::{
+    api::error::Error,
+    blocks::{awaited::BlockFacts, damage::Damage},
+};
 use disk::block_files::RecordBuffer;
 use std::ops::Range;
 use wire::Height;
@@ -19,6 +22,8 @@ pub struct Block {
     pub height: Height,
     /// The serialised block, and what follows it in its record.
     pub block: RecordBuffer,
+    /// What is known of it, if all was checked that can be without other blocks.
+    pub facts: Option<BlockFacts>,
     /// The undo data with its checksum; empty if there is none, or it is not needed.
     pub undo: RecordBuffer,
 }

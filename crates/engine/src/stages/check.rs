@@ -8,6 +8,7 @@
 use crate::{
     api::{counts::Counts, error::Error, spend_ages::SpendAges},
     blocks::{
+        awaited::BlockFacts,
         block_hashes::BlockHashes,
         chain::Chain,
         damage::{Damage, UndoDefect},
@@ -163,7 +164,7 @@ impl<P: JobPayload> Worker<'_, P> {
             let _busy = shared.scripts.map(ScriptQueue::enter);
             let started = Instant::now();
             self.outcome.reading += started - reading;
-            self.process_block(&block)?;
+            self.process_block(&mut block)?;
             self.outcome.checking += started.elapsed();
         }
     }
@@ -175,7 +176,7 @@ impl<P: JobPayload> Worker<'_, P> {
         Ok(self.outcome)
     }
 
-    fn process_block(&mut self, block: &Block) -> Result<(), Error> {
+    fn process_block(&mut self, block: &mut Block) -> Result<(), Error> {
         let shared = self.shared;
         match self.check(block) {
             Ok(()) => self.outcome.partial.completed.add(block.height),
@@ -198,7 +199,7 @@ impl<P: JobPayload> Worker<'_, P> {
         Ok(())
     }
 
-    fn check(&mut self, read: &Block) -> Result<(), BlockFault> {
+    fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
         let Shared { chain, params, .. } = *self.shared;
         let height = read.height;
         let hash = &chain.block(height).hash;
@@ -206,22 +207,31 @@ impl<P: JobPayload> Worker<'_, P> {
         let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
 
-        self.hashes.of_block(&block, undo_data);
-        if self.hashes.block != *hash {
-            return Err(Damage::OtherBlock(self.hashes.block).into());
-        }
-        let sums = check_block(&BlockContext {
-            params,
-            height,
-            block: &block,
-            txids: &self.hashes.txids,
-            wtxids: &self.hashes.wtxids,
-            median_time_past_prev: chain.median_time_before(height),
-        })
-        .map_err(|violation| match violation.rule.class {
-            ViolationClass::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
-            _ => BlockFault::Suspect,
-        })?;
+        let legacy_sigops = match read.facts.take() {
+            Some(BlockFacts { txids, legacy_sigops }) => {
+                self.hashes.txids = txids;
+                legacy_sigops
+            }
+            None => {
+                self.hashes.of_block(&block, undo_data);
+                if self.hashes.block != *hash {
+                    return Err(Damage::OtherBlock(self.hashes.block).into());
+                }
+                let context = BlockContext {
+                    params,
+                    height,
+                    block: &block,
+                    txids: &self.hashes.txids,
+                    wtxids: &self.hashes.wtxids,
+                    median_time_past_prev: chain.median_time_before(height),
+                };
+                let checked = check_block(&context).map_err(|violation| match violation.rule.class {
+                    ViolationClass::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
+                    _ => BlockFault::Suspect,
+                });
+                checked?.legacy_sigops
+            }
+        };
         if let Some(queue) = self.shared.scripts {
             queue
                 .scripts()
@@ -234,7 +244,7 @@ impl<P: JobPayload> Worker<'_, P> {
             return Ok(());
         }
 
-        let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops: sums.legacy_sigops };
+        let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops };
         let (arena, hashes) = (&mut self.undo_arena, &self.hashes);
         let Outcome { scripting, ages, .. } = &mut self.outcome;
         let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
@@ -252,7 +262,7 @@ impl<P: JobPayload> Worker<'_, P> {
             UndoUse::Made => None,
         };
         if claims.is_none() {
-            let (checksum, legacy_sigops) = (read.block.crc32c(), sums.legacy_sigops);
+            let checksum = read.block.crc32c();
             self.outcome.partial.routed.push(RoutedBlock { height, checksum, legacy_sigops });
         }
         let txids = &self.hashes.txids;

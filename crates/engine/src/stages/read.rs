@@ -13,6 +13,7 @@
 use crate::{
     api::error::{Error, ErrorKind},
     blocks::{
+        awaited::CheckedBlock,
         chain::Chain,
         damage::Damage,
         files::{Files, LocatedBlock},
@@ -163,7 +164,16 @@ impl<'a> FileSource<'a> {
 
     fn read_block(&self, height: Height, into: &mut Block) -> Result<(), Error> {
         into.height = height;
-        self.reader.read_block(height, &mut into.block)?;
+        into.facts = match self.reader.chain.take(height) {
+            Some(CheckedBlock { bytes, facts, .. }) => {
+                into.block.set(bytes);
+                Some(facts)
+            }
+            None => {
+                self.reader.read_block(height, &mut into.block)?;
+                None
+            }
+        };
         if height < self.undo.from {
             into.undo.clear();
             return Ok(());

@@ -2,6 +2,7 @@
 
 use crate::{
     api::error::Error,
+    blocks::awaited::CheckedBlock,
     download::{header_chain::HeaderChain, stored_blocks::StoredBlocks},
 };
 use disk::index::FileInfo;
@@ -69,8 +70,8 @@ pub trait Follower {
         Ok(None)
     }
 
-    /// A block of the chain was stored.
-    fn stored(&mut self, _height: Height, _file: FileNo, _data_pos: ByteOffset) {}
+    /// A block of the chain was stored, at this position of a file.
+    fn stored(&mut self, _height: Height, _at: (FileNo, ByteOffset), _block: CheckedBlock) {}
 
     /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
     fn chain_changed(&mut self, _fork: Height, _target: Height) {}
