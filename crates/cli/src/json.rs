@@ -1,7 +1,7 @@
 //! What `--json` prints: the report of a command with the facts that all reports have.
 
 #[cfg(feature = "export")]
-use crate::export::{ExportCommand, ExportedJson};
+use crate::export::{ExportedBlocksJson, ExportedJson};
 use crate::{
     args::{Command, HintsCommand, SnapshotCommand, UndoCommand},
     doctor::json::DiagnosisJson,
@@ -81,6 +81,18 @@ pub enum Report {
     #[cfg(feature = "export")]
     #[serde(rename = "export utxo")]
     ExportUtxo(ExportedJson),
+    #[cfg(feature = "export")]
+    #[serde(rename = "export blocks")]
+    ExportBlocks(ExportedBlocksJson),
+    #[cfg(feature = "export")]
+    #[serde(rename = "export transactions")]
+    ExportTransactions(ExportedBlocksJson),
+    #[cfg(feature = "export")]
+    #[serde(rename = "export inputs")]
+    ExportInputs(ExportedBlocksJson),
+    #[cfg(feature = "export")]
+    #[serde(rename = "export outputs")]
+    ExportOutputs(ExportedBlocksJson),
 }
 
 impl Command {
@@ -112,7 +124,7 @@ impl Command {
             Self::Utxo { command: UtxoCommand::Get(_) } => "utxo get",
             Self::Utxo { command: UtxoCommand::Scan(_) } => "utxo scan",
             #[cfg(feature = "export")]
-            Self::Export { command: ExportCommand::Utxo(_) } => "export utxo",
+            Self::Export { command } => command.name(),
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
         }

@@ -31,6 +31,7 @@ pub fn remedy_text(remedy: &Remedy) -> String {
         Remedy::Repair => "download what is damaged with: peregrine repair",
         Remedy::GiveBlock => "pass the block with: peregrine reindex --block FILE",
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
+        Remedy::MakeUndo => "make it with: peregrine undo make",
         Remedy::RebuildChainstate => "rebuild it with: peregrine reindex",
         Remedy::GiveDatadir => "pass --datadir",
         Remedy::Prune => "pass --prune",

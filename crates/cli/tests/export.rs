@@ -215,7 +215,7 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     for (datadir, words, exit, text) in [
         (".", vec!["-o", &at("mine")], 2, "it exists already"),
         (".", vec!["-o", &at("mine"), "--format", "csv"], 2, "it exists already"),
-        (".", vec!["-o", &at("out"), "--format", "xml"], 2, "must be parquet, csv or sqlite"),
+        (".", vec!["-o", &at("out"), "--format", "xml"], 2, "must be parquet, arrow, csv or sqlite"),
         (
             ".",
             vec!["-o", &at("out"), "--format", "sqlite", "--addresses"],

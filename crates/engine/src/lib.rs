@@ -74,6 +74,9 @@ pub use commands::{
         make_hints, make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
+    read_blocks::{
+        BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
+    },
     read_coins::{EachCoin, StoredCoins, read_coins},
     reindex::reindex,
     repair::{RepairOptions, RepairReport, repair},
@@ -105,9 +108,12 @@ pub use net::{
     seeds::default_port,
     transport::TransportVersion,
 };
-pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams};
+pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
-pub use wire::{BlockHash, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, Txid, UtxoElement};
+pub use wire::{
+    BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
+    UtxoElement, Wtxid,
+};
 
 /// Formats a digest as tools print the one of a file: the first byte comes first.
 #[must_use]

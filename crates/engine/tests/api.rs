@@ -2,19 +2,20 @@
 //! Removing a name or a trait is a breaking change, and fails here.
 
 use peregrine_engine::{
-    Absence, Advice, AggregateKind, AssumeValid, BlockHash, BoundBy, BuriedDeployment, ChainOptions,
-    ChainParams, ChainstateOptions, ChainstatePosition, ChainstateState, CheckHintsOptions, CheckUndoOptions,
-    CoinProgress, CoinSource, Comparison, Counts, DatabaseState, Datadir, DatadirState, DeepState, Diagnosis,
-    Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo, ErrorKind, Event, EventSink, FileKind,
-    FilesState, FlawedUndo, FoundCoin, Gap, GetReport, Height, HintCheck, HintFileInfo, HintFormat, HintInfo,
-    HintOptions, HintsReport, HumanMemory, HumanShare, HumanSize, IndexState, Kernel, Leftovers, Limit,
-    LoadedSnapshotReport, Location, LockHolder, LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport,
-    MakeOptions, MakeUndoOptions, Matching, Network, Note, Numbering, OutPoint, Owner, PackedFile, Packing,
-    Pinned, Progress, RealDisk, RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile,
-    RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit,
-    SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin,
-    StoredCoins, TestHooks, Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoElement,
-    UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
+    Absence, Advice, AggregateKind, AssumeValid, BlockData, BlockHash, BlockRange, BlockStats, BoundBy,
+    BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, ChainstatePosition, ChainstateState,
+    CheckHintsOptions, CheckUndoOptions, CoinProgress, CoinSource, Comparison, Counts, DatabaseState,
+    Datadir, DatadirState, DeepState, Diagnosis, Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo,
+    ErrorKind, Event, EventSink, FileKind, FilesState, FlawedUndo, FoundCoin, Gap, GetReport, Height,
+    HintCheck, HintFileInfo, HintFormat, HintInfo, HintOptions, HintsReport, HumanMemory, HumanShare,
+    HumanSize, IndexState, Kernel, Leftovers, Limit, LoadedSnapshotReport, Location, LockHolder, LockState,
+    LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions, Matching, Network, Note,
+    Numbering, OutPoint, Owner, PackedFile, Packing, Pinned, Progress, ReadBlocksOptions, RealDisk,
+    RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile, RepairOptions, RepairReport,
+    ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata,
+    SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin, StoredCoins, TestHooks,
+    Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoElement, UtxoStatsReport, VerifyOptions,
+    VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -31,6 +32,7 @@ fn values_can_be_printed_and_sent_to_other_threads() {
     check::<(CoinSource, AggregateKind, AssumeValid, BlockHash, BoundBy, Comparison, Counts, Difference)>();
     check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
+    check::<(BlockData<'_>, BlockRange, BlockStats, ReadBlocksOptions)>();
     check::<(HintFileInfo, PackedFile, Packing, Pinned)>();
     check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
     check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();

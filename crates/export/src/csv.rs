@@ -1,57 +1,88 @@
-//! CSV (RFC 4180, with line feeds): a header line, then one line for each coin. Txids and scripts are in hex,
-//! txids with their bytes reversed, as Bitcoin Core prints them. No value contains a comma or a quote.
+//! CSV (RFC 4180, with line feeds): a header line, then one line for each row. Hashes and scripts are in hex,
+//! hashes with their bytes reversed, as Bitcoin Core prints them; true is 1, false is 0, and what is missing
+//! is empty. No value contains a comma or a quote.
 
-use crate::{Row, Written};
-use hex_conservative::DisplayHex as _;
-use std::fmt::Write as _;
-use std::path::Path;
-use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use std::fmt::{Display, Write as _};
 
-/// Bytes that are written at once.
-const BUFFER_LEN: usize = 1 << 20;
+/// Appends the value of a column in a row.
+type Cell<'a> = Box<dyn Fn(usize, &mut String) + 'a>;
 
-pub struct CsvWriter<'d> {
-    file: AtomicFile<'d>,
-    addresses: bool,
-    buffer: String,
-    rows: u64,
-    /// Bytes written before the buffer.
-    written: u64,
+/// Returns the header line.
+pub fn header(schema: &Schema) -> String {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    names.join(",") + "\n"
 }
 
-impl<'d> CsvWriter<'d> {
-    pub fn create(disk: &'d dyn Disk, path: &Path, addresses: bool) -> Result<Self, UnfinishedError> {
-        let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
-        let mut buffer = "txid,vout,height,coinbase,value,script_type,script".to_owned();
-        buffer += if addresses { ",address\n" } else { "\n" };
-        Ok(Self { file, addresses, buffer, rows: 0, written: 0 })
-    }
-
-    pub fn add(&mut self, row: &Row<'_>) -> Result<(), UnfinishedError> {
-        let Row { txid, vout, height, is_coinbase, value, script_type, script, address } = *row;
-        let coinbase = u8::from(is_coinbase);
-        let script = script.as_hex();
-        // Writing to a string cannot fail.
-        let _ = write!(self.buffer, "{txid},{vout},{height},{coinbase},{value},{script_type},{script}");
-        if self.addresses {
-            self.buffer.push(',');
-            self.buffer.push_str(address.unwrap_or_default());
+/// Appends the lines of all rows.
+pub fn write(batch: &RecordBatch, text: &mut String) {
+    let cells: Vec<Cell<'_>> = batch.columns().iter().map(|column| cell(column)).collect();
+    for row in 0..batch.num_rows() {
+        for (index, cell) in cells.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            cell(row, text);
         }
-        self.buffer.push('\n');
-        self.rows += 1;
-        if self.buffer.len() >= BUFFER_LEN { self.flush() } else { Ok(()) }
+        text.push('\n');
     }
+}
 
-    pub fn finish(mut self) -> Result<Written, UnfinishedError> {
-        self.flush()?;
-        self.file.commit()?;
-        Ok(Written { files: 1, rows: self.rows, bytes: self.written })
-    }
+fn push(text: &mut String, value: impl Display) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{value}");
+}
 
-    fn flush(&mut self) -> Result<(), UnfinishedError> {
-        self.file.write_all(self.buffer.as_bytes())?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
+fn push_hex<'a>(text: &mut String, bytes: impl Iterator<Item = &'a u8>) {
+    let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' - 10 + value });
+    text.extend(bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+}
+
+/// Returns what appends the values of a column.
+fn cell(column: &dyn Array) -> Cell<'_> {
+    match column.data_type() {
+        DataType::FixedSizeBinary(_) => {
+            let hashes = column.as_fixed_size_binary();
+            Box::new(move |row, text| {
+                push_hex(text, hashes.value(row).iter().rev());
+            })
+        }
+        DataType::UInt32 => {
+            let numbers = column.as_primitive::<UInt32Type>();
+            Box::new(move |row, text| push(text, numbers.value(row)))
+        }
+        DataType::Int64 => {
+            let numbers = column.as_primitive::<Int64Type>();
+            Box::new(move |row, text| {
+                if !numbers.is_null(row) {
+                    push(text, numbers.value(row));
+                }
+            })
+        }
+        DataType::Boolean => {
+            let flags = column.as_boolean();
+            Box::new(move |row, text| text.push(if flags.value(row) { '1' } else { '0' }))
+        }
+        DataType::Binary => {
+            let bytes = column.as_binary::<i32>();
+            Box::new(move |row, text| push_hex(text, bytes.value(row).iter()))
+        }
+        DataType::Dictionary(..) => {
+            let names = column.as_dictionary::<Int8Type>();
+            let (keys, names) = (names.keys(), names.values().as_string::<i32>());
+            Box::new(move |row, text| text.push_str(names.value(usize::from(keys.value(row).unsigned_abs()))))
+        }
+        // The last type of a column.
+        _ => {
+            let texts = column.as_string::<i32>();
+            Box::new(move |row, text| {
+                if !texts.is_null(row) {
+                    text.push_str(texts.value(row));
+                }
+            })
+        }
     }
 }

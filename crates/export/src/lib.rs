@@ -1,21 +1,31 @@
-//! Writes the coins of a UTXO set in formats of programs that work with data: Parquet, CSV, SQLite.
+//! Writes coins and blocks in formats of programs that work with data: Parquet, Arrow, CSV, SQLite.
 //!
-//! A [`Writer`] takes rows in order. Its output is written under a temporary name, and gets its own when all
-//! of it is on the medium: a writer that is dropped before [`Writer::finish`] leaves nothing. This crate
-//! knows formats only: where coins come from, and what their scripts are called, is the caller's.
+//! A [`Writer`] takes the coins of a UTXO set in order; [`Parts`] are files of any [`Table`]. An output is
+//! written under a temporary name, and gets its own when all of it is on the medium: a writer that is dropped
+//! before [`Writer::finish`] leaves nothing. This crate knows formats only: where rows come from, and what
+//! scripts are called, is the caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod csv;
 mod parquet;
+mod parts;
+mod rows;
 mod sqlite;
+mod table;
+
+pub use parts::{Parts, PartsError};
+pub use rows::{FileFormat, RowFile};
+pub use table::{
+    BlockRow, BlockTable, CoinRow, CoinTable, InputRow, InputTable, OutputRow, OutputTable, Table,
+    TransactionRow, TransactionTable,
+};
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use vfs::{Disk, During as _, FileError, UnfinishedError};
-use wire::Txid;
 
 /// Upper bound of the memory of a writer, in bytes.
 pub const MAX_MEMORY: u64 = 96 << 20;
@@ -25,6 +35,8 @@ pub const MAX_MEMORY: u64 = 96 << 20;
 pub enum Format {
     /// A directory of Parquet files.
     Parquet,
+    /// One Arrow file.
+    Arrow,
     /// One CSV file.
     Csv,
     /// One SQLite database.
@@ -33,13 +45,14 @@ pub enum Format {
 
 impl Format {
     /// All formats, the default first.
-    pub const ALL: [Self; 3] = [Self::Parquet, Self::Csv, Self::Sqlite];
+    pub const ALL: [Self; 4] = [Self::Parquet, Self::Arrow, Self::Csv, Self::Sqlite];
 
     /// Its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
             Self::Csv => "csv",
             Self::Sqlite => "sqlite",
         }
@@ -57,32 +70,11 @@ impl FromStr for Format {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let named = Self::ALL.into_iter().find(|format| format.name() == name);
-        named.ok_or("must be parquet, csv or sqlite")
+        named.ok_or("must be parquet, arrow, csv or sqlite")
     }
 }
 
-/// A coin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row<'a> {
-    /// The transaction that created it.
-    pub txid: Txid,
-    /// Index of the output in that transaction.
-    pub vout: u32,
-    /// Height of the block that created it.
-    pub height: u32,
-    /// Whether a coinbase created it.
-    pub is_coinbase: bool,
-    /// Its amount, in satoshis.
-    pub value: i64,
-    /// Name of the type of its script.
-    pub script_type: &'static str,
-    /// The output script.
-    pub script: &'a [u8],
-    /// The address of the script, if it has one and addresses are written.
-    pub address: Option<&'a str>,
-}
-
-/// What the coins are: Parquet files contain it, so that they prove themselves.
+/// What the coins are: Parquet and Arrow files contain it, so that they prove themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// Name of the network.
@@ -101,6 +93,27 @@ pub struct Metadata {
     pub program: String,
 }
 
+impl Metadata {
+    /// The metadata of a part of a set with so many coins, by its number and that of all parts.
+    fn of_part(&self, (part, parts): (u32, u32), coins: u64) -> Vec<(&'static str, String)> {
+        let height = self.height.map(|height| ("height", height.to_string()));
+        [
+            ("network", self.network.to_owned()),
+            ("block_hash", self.block_hash.clone()),
+            ("hash_serialized_3", self.hash_serialized_3.clone()),
+            ("muhash", self.muhash.clone()),
+            ("coins", coins.to_string()),
+            ("total_value", self.total_value.to_string()),
+            ("part", part.to_string()),
+            ("parts", parts.to_string()),
+            ("program", self.program.clone()),
+        ]
+        .into_iter()
+        .chain(height)
+        .collect()
+    }
+}
+
 /// What was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
@@ -117,7 +130,7 @@ pub struct Writer<'d>(Kind<'d>);
 
 enum Kind<'d> {
     Parquet(Box<parquet::ParquetWriter<'d>>),
-    Csv(csv::CsvWriter<'d>),
+    File(Box<RowFile<'d, CoinTable>>),
     Sqlite(sqlite::SqliteWriter<'d>),
 }
 
@@ -149,7 +162,8 @@ impl<'d> Writer<'d> {
             Format::Parquet => {
                 Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, addresses)?))
             }
-            Format::Csv => Kind::Csv(csv::CsvWriter::create(disk, path, addresses)?),
+            Format::Arrow => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Arrow, addresses)?)),
+            Format::Csv => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Csv, addresses)?)),
             Format::Sqlite => Kind::Sqlite(sqlite::SqliteWriter::create(disk, path)?),
         }))
     }
@@ -158,10 +172,10 @@ impl<'d> Writer<'d> {
     ///
     /// # Errors
     /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
-    pub fn add(&mut self, row: &Row<'_>) -> Result<(), UnfinishedError> {
+    pub fn add(&mut self, row: CoinRow<'_>) -> Result<(), UnfinishedError> {
         match &mut self.0 {
             Kind::Parquet(writer) => writer.add(row),
-            Kind::Csv(writer) => writer.add(row),
+            Kind::File(file) => file.add(row),
             Kind::Sqlite(writer) => writer.add(row),
         }
     }
@@ -174,7 +188,10 @@ impl<'d> Writer<'d> {
     pub fn finish(self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
         match self.0 {
             Kind::Parquet(writer) => writer.finish(metadata),
-            Kind::Csv(writer) => writer.finish(),
+            Kind::File(file) => {
+                let rows = file.rows();
+                Ok(Written { files: 1, rows, bytes: file.finish(&metadata.of_part((0, 1), rows))? })
+            }
             Kind::Sqlite(writer) => writer.finish(),
         }
     }

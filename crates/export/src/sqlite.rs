@@ -5,12 +5,13 @@
 //! complete and synced; SQLite's own journal and syncs are off. A crash leaves the temporary file, which the
 //! next attempt removes.
 
-use crate::{Row, Written, write_error};
+use crate::{CoinRow, Written, write_error};
 use hex_conservative::DisplayHex as _;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::io;
 use std::path::Path;
 use vfs::{AtomicFile, Disk, During as _, UnfinishedError, unfinished};
+use wire::Txid;
 
 const CREATE: &str = "\
     PRAGMA journal_mode = OFF;
@@ -48,10 +49,10 @@ impl<'d> SqliteWriter<'d> {
         Ok(Self { connection, file, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
     }
 
-    pub fn add(&mut self, row: &Row<'_>) -> Result<(), UnfinishedError> {
-        let Row { txid, vout, height, is_coinbase, value, script, .. } = *row;
-        let (txid, script) = (txid.to_string(), script.to_lower_hex_string());
-        self.batch.push((txid, vout, value, is_coinbase, height, script));
+    pub fn add(&mut self, row: CoinRow<'_>) -> Result<(), UnfinishedError> {
+        let CoinRow { txid, vout, height, coinbase, value, script, .. } = row;
+        let (txid, script) = (Txid(txid).to_string(), script.to_lower_hex_string());
+        self.batch.push((txid, vout, value, coinbase, height, script));
         if self.batch.len() == BATCH_ROWS { self.insert() } else { Ok(()) }
     }
 
@@ -93,7 +94,6 @@ mod tests {
     use super::*;
     use std::fs;
     use tempfile::TempDir;
-    use wire::Txid;
 
     /// SQLite writes by itself: its own limit stands for a full disk.
     #[test]
@@ -101,17 +101,17 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let mut writer = SqliteWriter::create(&vfs::RealDisk, &dir.path().join("utxos.sqlite")).unwrap();
         writer.connection.execute_batch("PRAGMA max_page_count = 100").unwrap();
-        let row = Row {
-            txid: Txid([7; 32]),
+        let row = CoinRow {
+            txid: [7; 32],
             vout: 1,
             height: 2,
-            is_coinbase: false,
+            coinbase: false,
             value: 3,
             script_type: "other",
             script: &[0x51; 100],
             address: None,
         };
-        let error = (0..10 * BATCH_ROWS).find_map(|_| writer.add(&row).err()).unwrap();
+        let error = (0..10 * BATCH_ROWS).find_map(|_| writer.add(row).err()).unwrap();
         let UnfinishedError::File(error) = error else { panic!("{error}") };
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));
         drop(writer);

@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
+use arrow_array::{Array as _, ArrayAccessor as _, StringArray};
+use arrow_ipc::reader::FileReader;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor;
-use peregrine_export::{Format, Metadata, Row, Writer, Written};
+use peregrine_export::{CoinRow, Format, Metadata, Writer, Written};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -74,11 +78,11 @@ fn write(
 ) -> Result<Written, UnfinishedError> {
     let mut writer = Writer::create(disk, path, format, addresses)?;
     for coin in coins {
-        writer.add(&Row {
-            txid: coin.txid,
+        writer.add(CoinRow {
+            txid: coin.txid.0,
             vout: coin.vout,
             height: coin.height,
-            is_coinbase: coin.is_coinbase,
+            coinbase: coin.is_coinbase,
             value: coin.value,
             script_type: coin.script_type,
             script: &coin.script,
@@ -138,6 +142,7 @@ fn parquet_has_all_rows_and_says_what_they_are() {
                 .collect::<Vec<_>>()
                 .iter())
         );
+        assert_eq!(pairs.iter().filter(|(key, _)| *key != "ARROW:schema").count(), 10);
         let expected = [
             ("network", "regtest"),
             ("height", "7"),
@@ -150,8 +155,41 @@ fn parquet_has_all_rows_and_says_what_they_are() {
             ("parts", "1"),
             ("program", "peregrine 1"),
         ];
-        assert_eq!(pairs, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        expected.iter().for_each(|(key, value)| assert_eq!(pairs.get(*key).unwrap(), value));
     }
+}
+
+#[test]
+fn arrow_has_all_rows_and_says_what_they_are() {
+    let dir = TempDir::new().unwrap();
+    // More than one record batch, which share their dictionary.
+    let (coins, out) = (coins(140_000), dir.path().join("utxo.arrow"));
+    write(&RealDisk, &out, Format::Arrow, true, &coins).unwrap();
+    let reader = FileReader::try_new(File::open(&out).unwrap(), None).unwrap();
+    assert_eq!(reader.num_batches(), 2);
+    assert_eq!(reader.custom_metadata().get("hash_serialized_3"), Some(&"bb".repeat(32)));
+    let mut expected = coins.iter();
+    for batch in reader {
+        let batch = batch.unwrap();
+        let column = |name| batch.column_by_name(name).unwrap();
+        let (types, addresses) =
+            (column("script_type").as_dictionary::<Int8Type>(), column("address").as_string::<i32>());
+        let types = types.downcast_dict::<StringArray>().unwrap();
+        for row in 0..batch.num_rows() {
+            let found = Coin {
+                txid: Txid(column("txid").as_fixed_size_binary().value(row).try_into().unwrap()),
+                vout: column("vout").as_primitive::<UInt32Type>().value(row),
+                height: column("height").as_primitive::<UInt32Type>().value(row),
+                is_coinbase: column("coinbase").as_boolean().value(row),
+                value: column("value").as_primitive::<Int64Type>().value(row),
+                script_type: TYPES.into_iter().find(|name| *name == types.value(row)).unwrap(),
+                script: column("script").as_binary::<i32>().value(row).to_vec(),
+                address: (!addresses.is_null(row)).then(|| addresses.value(row).to_owned()),
+            };
+            assert_eq!(Some(&found), expected.next());
+        }
+    }
+    assert_eq!(expected.next(), None);
 }
 
 #[test]

@@ -191,7 +191,7 @@ pub struct Ownership {
 pub const CORE_DIR_MODE: u32 = 0o700;
 
 /// A held lock, released on drop.
-pub trait Lock: Send {}
+pub trait Lock: Send + Sync {}
 
 /// The process that holds a lock, as far as the system reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -97,6 +97,8 @@ pub enum Remedy {
     LaterAssumedBlock,
     /// Use undo data ([`crate::HintOptions::without_undo`]).
     UseUndoData,
+    /// Make the undo data that is missing or damaged ([`crate::make_undo()`]).
+    MakeUndo,
     /// Run without hints ([`crate::ReindexOptions::hints`]).
     WithoutHints,
     /// Run without hints if they are wrong, and find the first wrong one
@@ -162,6 +164,7 @@ impl Remedy {
             Self::CorrectClock => "correct-clock",
             Self::LaterAssumedBlock => "later-assumed-block",
             Self::UseUndoData => "use-undo-data",
+            Self::MakeUndo => "make-undo",
             Self::WithoutHints => "without-hints",
             Self::FallBackToJoin => "fall-back-to-join",
             Self::NameHintFormat => "name-hint-format",
@@ -256,6 +259,7 @@ impl fmt::Display for Remedy {
             Self::CorrectClock => "if the clock of this machine is wrong, correct it",
             Self::LaterAssumedBlock => "choose a later assumed-valid block",
             Self::UseUndoData => "use undo data",
+            Self::MakeUndo => "make the undo data that is missing or damaged",
             Self::WithoutHints => "run without hints",
             Self::FallBackToJoin => "fall back to a rebuild without hints to find the first wrong hint",
             Self::NameHintFormat => "name the format",

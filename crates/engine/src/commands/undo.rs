@@ -314,7 +314,7 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBu
 
 /// Chooses the chain up to `best`, the chainstate's best block, if it can be found; otherwise the most-work
 /// chain. Blocks above the best block need no undo data: it is written when they are connected.
-fn plan(
+pub(super) fn plan(
     files: &Files<'_>,
     options: &ChainOptions,
     scan: bool,

@@ -1,0 +1,243 @@
+//! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
+//! have the same number of blocks.
+
+use super::{PROGRAM, rows::BlockRows};
+use crate::{
+    args::{DatadirArgs, size},
+    json, limits, paths,
+    progress::{Progress, Style, stages},
+    units::{count, counted},
+};
+use clap::Args as ClapArgs;
+use engine::{
+    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, ErrorKind, Height, HumanSize, Network,
+    PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
+};
+use export::{FileFormat, Parts, PartsError, RowFile};
+use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use serde::Serialize;
+use std::{
+    marker::PhantomData,
+    num::NonZeroUsize,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Instant,
+};
+
+/// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
+/// them.
+const WORKER_BYTES: u64 = 64 << 20;
+
+#[derive(ClapArgs, Debug)]
+pub struct ExportBlocksArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// First block
+    #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
+    pub from: u32,
+
+    /// Last block [default: the chainstate's best block]
+    #[arg(long, value_name = "HEIGHT")]
+    pub to: Option<u32>,
+
+    /// Format of the files: parquet, arrow or csv
+    #[arg(long, default_value_t = FileFormat::Parquet)]
+    pub format: FileFormat,
+
+    /// Directory to write; it must not exist. What an interrupted run has left of it is completed
+    #[arg(long, short, value_name = "PATH")]
+    pub output: PathBuf,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ExportScriptsArgs {
+    #[command(flatten)]
+    pub blocks: ExportBlocksArgs,
+
+    /// Also write addresses
+    #[arg(long)]
+    pub addresses: bool,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExportedBlocksJson {
+    /// The directory that was written.
+    output: String,
+    format: &'static str,
+    files: u32,
+    /// Those of them that an interrupted run had completed.
+    files_kept: u32,
+    bytes: u64,
+    chain: &'static str,
+    from: u32,
+    to: u32,
+    /// The last block.
+    block_hash: String,
+    seconds: f64,
+}
+
+/// Exports a table.
+pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
+    let started = Instant::now();
+    let located = args.datadir.core.locate()?;
+    paths::check_output(None, &located, &args.output)?;
+    let options = options::<T>(args, args.datadir.default_options(&located));
+    limits::check(&options.chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let progress = Progress::new(args.progress, stages::EXPORT_BLOCKS);
+    let begin = |range: &BlockRange| Directory::<T>::open(args, addresses, range);
+    let read = read_blocks(&RealDisk, &options, begin, &progress, &interrupt);
+    progress.close();
+    let (range, directory) = read?;
+    directory.parts.finish()?;
+    let exported = ExportedBlocksJson {
+        output: args.output.display().to_string(),
+        format: args.format.name(),
+        files: directory.files.into_inner(),
+        files_kept: directory.files_kept.into_inner(),
+        bytes: directory.bytes.into_inner(),
+        chain: range.network.name(),
+        from: range.from.0,
+        to: range.to.0,
+        block_hash: range.last.to_string(),
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    Ok(match args.datadir.json {
+        true => json::report(T::report(exported), Exit::Done),
+        false => (text(&exported), Exit::Done),
+    })
+}
+
+fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBlocksOptions {
+    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
+    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
+    let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
+    ReadBlocksOptions {
+        chain: ChainOptions { memory_bytes, threads, ..chain },
+        scan: args.scan,
+        from: Height(args.from),
+        to: args.to.map(Height),
+        with_coins: T::NEEDS_COINS,
+        part_blocks: T::FILE_BLOCKS,
+    }
+}
+
+/// The directory that is written.
+struct Directory<T> {
+    parts: Parts<'static>,
+    format: FileFormat,
+    addresses: bool,
+    range: BlockRange,
+    files: AtomicU32,
+    files_kept: AtomicU32,
+    bytes: AtomicU64,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T: BlockRows> Directory<T> {
+    fn open(args: &ExportBlocksArgs, addresses: bool, range: &BlockRange) -> Result<Self, Error> {
+        let BlockRange { network, from, to, last } = range;
+        let (format, addresses_text) = (args.format, if addresses { "yes" } else { "no" });
+        let request = format!(
+            "program {PROGRAM}\ntable {}\nformat {format}\naddresses {addresses_text}\nnetwork {network}\n\
+             from {from}\nto {to}\nlast block {last}\n",
+            T::NAME
+        );
+        let parts = Parts::open(&RealDisk, &args.output, &request).map_err(|error| refusal(error, args))?;
+        let (files, files_kept, bytes, table) = Default::default();
+        Ok(Self { parts, format, addresses, range: *range, files, files_kept, bytes, table })
+    }
+}
+
+fn refusal(error: PartsError, args: &ExportBlocksArgs) -> Error {
+    match error {
+        PartsError::Unfinished(error) => error.into(),
+        PartsError::OtherRequest(path) => other_request(&path),
+        _ => super::exists(&args.output),
+    }
+}
+
+fn other_request(path: &Path) -> Error {
+    let detail = "an interrupted export with other options has left this directory; repeat that one, or \
+                  remove the directory";
+    Error::new(ErrorKind::Usage, detail).in_file(path, None).with_remedies([Remedy::OtherName])
+}
+
+impl<T: BlockRows> BlockConsumer for Directory<T> {
+    fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        let number = heights.start() / T::FILE_BLOCKS;
+        let name = format!("{}-{:07}.{}", T::NAME, number * T::FILE_BLOCKS, self.format);
+        self.files.fetch_add(1, Ordering::Relaxed);
+        if let Some(bytes) = self.parts.complete_len(&name)? {
+            self.files_kept.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let file = self.parts.begin(&name, self.format, self.addresses)?;
+        Ok(Some(Box::new(Part::<T> { directory: self, heights, file })))
+    }
+}
+
+/// A file of the directory.
+struct Part<'a, T> {
+    directory: &'a Directory<T>,
+    heights: RangeInclusive<u32>,
+    file: RowFile<'static, T>,
+}
+
+impl<T: BlockRows> PartConsumer for Part<'_, T> {
+    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
+        let network: Option<Network> = self.directory.addresses.then_some(self.directory.range.network);
+        T::write(&mut self.file, block, network)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let range = &self.directory.range;
+        let metadata = [
+            ("network", range.network.name().to_owned()),
+            ("from", self.heights.start().to_string()),
+            ("to", self.heights.end().to_string()),
+            ("rows", self.file.rows().to_string()),
+            ("tip_height", range.to.to_string()),
+            ("tip_hash", range.last.to_string()),
+            ("program", PROGRAM.to_owned()),
+        ];
+        let bytes = self.file.finish(&metadata)?;
+        self.directory.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn text(exported: &ExportedBlocksJson) -> String {
+    let kept = match exported.files_kept {
+        0 => String::new(),
+        kept => format!(", {} of an interrupted run", count(kept)),
+    };
+    format!(
+        "export             {} ({}, {}{kept}, {})\n\
+         blocks             {} to {}\n\
+         last block         {}",
+        exported.output,
+        exported.format,
+        counted(exported.files, "file"),
+        HumanSize(exported.bytes),
+        exported.from,
+        exported.to,
+        exported.block_hash
+    )
+}

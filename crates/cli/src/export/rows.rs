@@ -1,0 +1,247 @@
+//! The rows of blocks.
+
+use super::ExportedBlocksJson;
+use crate::{
+    json::Report,
+    script_type::{self, ScriptType},
+};
+use bitcoin::Script;
+use engine::{BlockData, BlockStats, Error, ErrorKind, Network, SpentCoin, Txid};
+use export::{
+    BlockRow, BlockTable, InputRow, InputTable, OutputRow, OutputTable, RowFile, Table, TransactionRow,
+    TransactionTable,
+};
+use std::iter::repeat;
+
+/// A table of what blocks contain.
+pub trait BlockRows: Table {
+    /// Whether the coins are needed that blocks spend.
+    const NEEDS_COINS: bool = true;
+    /// Number of blocks of a file.
+    const FILE_BLOCKS: u32 = 1_000;
+
+    /// Returns the report in JSON.
+    fn report(exported: ExportedBlocksJson) -> Report;
+
+    /// Writes the rows of a block, with addresses of a network if there is one.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn write(
+        file: &mut RowFile<'_, Self>,
+        data: &BlockData<'_>,
+        addresses: Option<Network>,
+    ) -> Result<(), Error>;
+}
+
+impl BlockRows for BlockTable {
+    const FILE_BLOCKS: u32 = 10_000;
+
+    fn report(exported: ExportedBlocksJson) -> Report {
+        Report::ExportBlocks(exported)
+    }
+
+    fn write(
+        file: &mut RowFile<'_, Self>,
+        data: &BlockData<'_>,
+        _addresses: Option<Network>,
+    ) -> Result<(), Error> {
+        let (header, stats) = (data.block.header(), BlockStats::of(data));
+        let [p10, p25, p50, p75, p90] = stats.feerate_percentiles;
+        Ok(file.add(BlockRow {
+            height: data.height.0,
+            blockhash: data.hash.0,
+            time: header.time.0.into(),
+            mediantime: data.median_time.0.into(),
+            version: header.version.into(),
+            bits: header.bits,
+            nonce: header.nonce,
+            size: data.block.bytes().len() as i64,
+            weight: data.block.weight().0 as i64,
+            txs: stats.txs,
+            ins: stats.ins,
+            outs: stats.outs,
+            subsidy: stats.subsidy,
+            totalfee: stats.totalfee,
+            total_out: stats.total_out,
+            total_size: stats.total_size,
+            total_weight: stats.total_weight,
+            avgfee: stats.avgfee,
+            avgfeerate: stats.avgfeerate,
+            avgtxsize: stats.avgtxsize,
+            feerate_percentile_10: p10,
+            feerate_percentile_25: p25,
+            feerate_percentile_50: p50,
+            feerate_percentile_75: p75,
+            feerate_percentile_90: p90,
+            maxfee: stats.maxfee,
+            maxfeerate: stats.maxfeerate,
+            maxtxsize: stats.maxtxsize,
+            medianfee: stats.medianfee,
+            mediantxsize: stats.mediantxsize,
+            minfee: stats.minfee,
+            minfeerate: stats.minfeerate,
+            mintxsize: stats.mintxsize,
+            swtxs: stats.swtxs,
+            swtotal_size: stats.swtotal_size,
+            swtotal_weight: stats.swtotal_weight,
+            utxo_increase: stats.utxo_increase,
+            utxo_size_inc: stats.utxo_size_inc,
+            utxo_increase_actual: stats.utxo_increase_actual,
+            utxo_size_inc_actual: stats.utxo_size_inc_actual,
+        })?)
+    }
+}
+
+impl BlockRows for TransactionTable {
+    fn report(exported: ExportedBlocksJson) -> Report {
+        Report::ExportTransactions(exported)
+    }
+
+    fn write(
+        file: &mut RowFile<'_, Self>,
+        data: &BlockData<'_>,
+        _addresses: Option<Network>,
+    ) -> Result<(), Error> {
+        let wtxids = data.wtxids.iter().map(|wtxid| wtxid.0);
+        // Without witnesses, both ids are the same.
+        let wtxids = wtxids.chain(data.txids.iter().skip(data.wtxids.len()).map(|txid| txid.0));
+        let mut coins = data.coins;
+        for ((tx, tx_index), (txid, wtxid)) in data.block.txs().zip(0..).zip(data.txids.iter().zip(wtxids)) {
+            let coinbase = tx_index == 0;
+            let spent = if coinbase { 0 } else { tx.input_count().min(coins.len()) };
+            let (spent, rest) = coins.split_at(spent);
+            coins = rest;
+            let value_in = (!coinbase).then(|| spent.iter().map(|coin| coin.amount.0).sum::<i64>());
+            let value_out = tx.outputs().map(|output| output.value().0).sum();
+            file.add(TransactionRow {
+                height: data.height.0,
+                tx_index,
+                block_time: data.block.header().time.0.into(),
+                txid: txid.0,
+                wtxid,
+                coinbase,
+                version: tx.version(),
+                lock_time: tx.lock_time(),
+                inputs: tx.input_count() as u32,
+                outputs: tx.output_count() as u32,
+                size: tx.total_size() as u32,
+                weight: (tx.stripped_size() * 3 + tx.total_size()) as u32,
+                value_in,
+                value_out,
+                fee: value_in.map(|value_in| value_in - value_out),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockRows for InputTable {
+    fn report(exported: ExportedBlocksJson) -> Report {
+        Report::ExportInputs(exported)
+    }
+
+    fn write(
+        file: &mut RowFile<'_, Self>,
+        data: &BlockData<'_>,
+        addresses: Option<Network>,
+    ) -> Result<(), Error> {
+        let txs = data.block.txs().zip(0..).zip(data.txids).skip(1);
+        let inputs =
+            txs.flat_map(|((tx, tx_index), txid)| tx.inputs().zip(0..).zip(repeat((tx_index, txid))));
+        let mut script = Vec::new();
+        for (((input, input_index), (tx_index, &Txid(txid))), coin) in inputs.zip(data.coins) {
+            let &SpentCoin { amount, script: compressed, height, is_coinbase } = coin;
+            script.clear();
+            // A coin of undo data has a script that can be decompressed, if its rules were checked.
+            compressed.decompress(&mut script).map_err(|error| {
+                Error::new(ErrorKind::Damaged, format!("the undo data has a malformed coin: {error}"))
+                    .at_block(data.height, data.hash)
+            })?;
+            let prevout = input.prevout();
+            file.add(InputRow {
+                height: data.height.0,
+                tx_index,
+                input_index,
+                txid,
+                sequence: input.sequence(),
+                prev_txid: prevout.txid.0,
+                prev_vout: prevout.vout,
+                prev_height: height.0,
+                prev_coinbase: is_coinbase,
+                value: amount.0,
+                script_type: type_of(&script),
+                script: &script,
+                address: address(&script, addresses).as_deref(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockRows for OutputTable {
+    const NEEDS_COINS: bool = false;
+
+    fn report(exported: ExportedBlocksJson) -> Report {
+        Report::ExportOutputs(exported)
+    }
+
+    fn write(
+        file: &mut RowFile<'_, Self>,
+        data: &BlockData<'_>,
+        addresses: Option<Network>,
+    ) -> Result<(), Error> {
+        for ((tx, tx_index), txid) in data.block.txs().zip(0..).zip(data.txids) {
+            for (output, vout) in tx.outputs().zip(0..) {
+                let script = output.script_pubkey();
+                file.add(OutputRow {
+                    height: data.height.0,
+                    tx_index,
+                    vout,
+                    txid: txid.0,
+                    coinbase: tx_index == 0,
+                    value: output.value().0,
+                    script_type: type_of(script),
+                    script,
+                    address: address(script, addresses).as_deref(),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name of a script's type. Unlike a coin, an output can have an `OP_RETURN`.
+fn type_of(script: &[u8]) -> &'static str {
+    match script.split_first() {
+        Some((&OP_RETURN, data)) if Script::from_bytes(data).is_push_only() => "nulldata",
+        _ => ScriptType::of(Script::from_bytes(script)).name(),
+    }
+}
+
+const OP_RETURN: u8 = bitcoin::opcodes::all::OP_RETURN.to_u8();
+
+fn address(script: &[u8], network: Option<Network>) -> Option<String> {
+    network.and_then(|network| script_type::address(Script::from_bytes(script), network))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_with_data_have_a_type_of_their_own() {
+        // Core's `Solver`: only pushes may follow.
+        for (script, name) in [
+            (&[0x6a][..], "nulldata"),
+            (&[0x6a, 2, 5, 6], "nulldata"),
+            (&[0x6a, 0x51, 0x60, 0x4f], "nulldata"),
+            (&[0x6a, 2, 5], "other"),
+            (&[0x6a, 0x61], "other"),
+            (&[0x51, 0x6a], "other"),
+            (&[], "other"),
+        ] {
+            assert_eq!(type_of(script), name, "{script:?}");
+        }
+    }
+}

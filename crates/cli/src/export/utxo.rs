@@ -1,0 +1,210 @@
+//! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, for programs that work with
+//! data.
+
+use super::PROGRAM;
+use crate::{
+    args::{DatadirArgs, size},
+    core_args::CoreArgs,
+    json::{self, Report},
+    limits, paths,
+    progress::{Progress, Style, stages},
+    report::pinned_text,
+    script_type::{self, ScriptType},
+    units::{btc, count, counted},
+};
+use bitcoin::Script;
+use clap::Args as ClapArgs;
+use engine::{
+    ChainOptions, ChainstateOptions, Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk, Remedy,
+    StoredCoins, UtxoElement, UtxoStatsReport, hex_reversed,
+};
+use export::{CoinRow, Format, Metadata, Writer, Written};
+use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use serde::Serialize;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+#[derive(ClapArgs, Debug)]
+pub struct ExportUtxoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Take the coins from this snapshot, as of Bitcoin Core's dumptxoutset, instead of the chainstate
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Format to write: parquet (a directory of files), arrow, csv, or sqlite (the table of Bitcoin Core's
+    /// utxo_to_sqlite.py)
+    #[arg(long, default_value_t = Format::Parquet)]
+    pub format: Format,
+
+    /// Directory (parquet) or file to write; it must not exist
+    #[arg(long, short, value_name = "PATH")]
+    pub output: PathBuf,
+
+    /// Also write addresses [not with --format sqlite]
+    #[arg(long)]
+    pub addresses: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExportedJson {
+    /// The directory or file that was written.
+    output: String,
+    format: &'static str,
+    files: u32,
+    bytes: u64,
+    chain: &'static str,
+    /// `null` if the block index does not have the block; for a snapshot, also if no datadir was given.
+    height: Option<u32>,
+    block_hash: String,
+    coins: u64,
+    total_amount_sat: i64,
+    hash_serialized_3: String,
+    muhash: String,
+    /// `null` if Core's source has no hash for this block. Never false: nothing is written then.
+    matches_core_assumeutxo_hash: Option<bool>,
+    seconds: f64,
+}
+
+/// Exports the coins of a chainstate or a snapshot.
+pub fn utxo(args: &ExportUtxoArgs) -> Done {
+    let started = Instant::now();
+    let (coins, network, options) = source(args)?;
+    if args.addresses && args.format == Format::Sqlite {
+        let text = "the table of --format sqlite has no column for --addresses; leave them out, or choose \
+                    another format";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    limits::check(&options)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let mut writer = create(args)?;
+    let progress = Progress::new(args.progress, stages::EXPORT);
+    let mut each = |coin: &UtxoElement<'_>| {
+        let script = Script::from_bytes(coin.script);
+        let address = args.addresses.then(|| script_type::address(script, network)).flatten();
+        Ok(writer.add(CoinRow {
+            txid: coin.outpoint.txid.0,
+            vout: coin.outpoint.vout,
+            height: coin.height().0,
+            coinbase: coin.is_coinbase(),
+            value: coin.amount.0,
+            script_type: ScriptType::of(script).name(),
+            script: coin.script,
+            address: address.as_deref(),
+        })?)
+    };
+    let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
+    let read = engine::read_coins(&RealDisk, &coins, memory, &mut each, (&progress, &interrupt));
+    progress.close();
+    let stats = read?;
+    if stats.pinned == Some(false) {
+        let text = format!(
+            "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
+            hex_reversed(&stats.hash_serialized_3),
+            stats.best_block
+        );
+        return Err(Error::damaged(text).with_remedies([Remedy::RebuildChainstate]));
+    }
+    let written = writer.finish(&metadata(&stats, network))?;
+    let exported = ExportedJson {
+        output: args.output.display().to_string(),
+        format: args.format.name(),
+        files: written.files,
+        bytes: written.bytes,
+        chain: network.name(),
+        height: stats.height.map(|height| height.0),
+        block_hash: stats.best_block.to_string(),
+        coins: written.rows,
+        total_amount_sat: stats.total_amount.0,
+        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
+        muhash: stats.muhash.as_ref().map(hex_reversed).unwrap_or_default(),
+        matches_core_assumeutxo_hash: stats.pinned,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    Ok(match args.datadir.json {
+        true => json::report(Report::ExportUtxo(exported), Exit::Done),
+        false => (text(&exported, &written), Exit::Done),
+    })
+}
+
+/// Returns where the coins are, their network, and the limits of the run.
+fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions), Error> {
+    let DatadirArgs { core, .. } = &args.datadir;
+    let Some(file) = args.snapshot.clone() else {
+        let located = core.locate()?;
+        paths::check_output(None, &located, &args.output)?;
+        let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
+        return Ok((coins, located.network(), with_memory(args, args.datadir.default_options(&located))));
+    };
+    let network = engine::snapshot_info(&RealDisk, &file)?.network();
+    let Some(datadir) = &core.datadir else {
+        let coins = StoredCoins::Snapshot { file, datadir: None };
+        return Ok((coins, network, with_memory(args, ChainOptions::new(Path::new(""), network))));
+    };
+    let core =
+        CoreArgs { chain: core.chain.or(Some(network)), datadir: Some(datadir.clone()), ..core.clone() };
+    let located = core.locate()?;
+    paths::check_output(None, &located, &args.output)?;
+    let options: ChainstateOptions = args.datadir.chainstate_options(&located);
+    let coins = StoredCoins::Snapshot { file, datadir: Some(options) };
+    Ok((coins, network, with_memory(args, args.datadir.default_options(&located))))
+}
+
+fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
+    ChainOptions { memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
+}
+
+fn create(args: &ExportUtxoArgs) -> Result<Writer<'static>, Error> {
+    let created = Writer::create(&RealDisk, &args.output, args.format, args.addresses);
+    created.map_err(|error| match RealDisk.exists(&args.output) {
+        Ok(true) => super::exists(&args.output),
+        _ => error.into(),
+    })
+}
+
+fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
+    Metadata {
+        network: network.name(),
+        height: stats.height.map(|height| height.0),
+        block_hash: stats.best_block.to_string(),
+        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
+        muhash: stats.muhash.as_ref().map(hex_reversed).unwrap_or_default(),
+        total_value: stats.total_amount.0,
+        program: PROGRAM.to_owned(),
+    }
+}
+
+fn text(exported: &ExportedJson, written: &Written) -> String {
+    format!(
+        "export             {} ({}, {}, {})\n\
+         height             {}\n\
+         block              {}\n\
+         coins              {}\n\
+         amount             {} BTC\n\
+         hash_serialized_3  {}{}\n\
+         muhash             {}",
+        exported.output,
+        exported.format,
+        counted(written.files, "file"),
+        HumanSize(written.bytes),
+        exported.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
+        exported.block_hash,
+        count(exported.coins),
+        btc(exported.total_amount_sat),
+        exported.hash_serialized_3,
+        pinned_text(exported.matches_core_assumeutxo_hash),
+        exported.muhash
+    )
+}

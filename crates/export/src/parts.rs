@@ -1,0 +1,124 @@
+//! A directory of files that are written one by one, in any order, and that a later run can complete.
+//!
+//! The directory has a temporary name until it is complete. It has a file that states what it is for: a run
+//! that wants the same keeps the files that are complete, and one that wants something else is refused.
+
+use crate::rows::{FileFormat, RowFile};
+use crate::table::Table;
+use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished};
+
+/// The file that states what a directory is for.
+const REQUEST: &str = "export.txt";
+/// Maximum length of that file, in bytes.
+const REQUEST_LEN: u64 = 1 << 16;
+
+/// Why a directory cannot be begun or continued.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartsError {
+    /// The disk failed, or another process writes the directory.
+    #[error(transparent)]
+    Unfinished(#[from] UnfinishedError),
+    /// The directory exists and is complete.
+    #[error("{}: it exists already", .0.display())]
+    Exists(PathBuf),
+    /// An earlier run for something else has left a part of its directory.
+    #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
+    OtherRequest(PathBuf),
+}
+
+impl From<FileError> for PartsError {
+    fn from(error: FileError) -> Self {
+        Self::Unfinished(error.into())
+    }
+}
+
+/// See the module.
+pub struct Parts<'d> {
+    disk: &'d dyn Disk,
+    path: PathBuf,
+    temporary: PathBuf,
+    _lock: Box<dyn Lock>,
+}
+
+impl<'d> Parts<'d> {
+    /// Begins the directory `path`, or continues it if an earlier run with the same `request` has begun it.
+    /// `request` is text for people, which determines all files.
+    ///
+    /// # Errors
+    /// [`PartsError`]
+    pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
+        if disk.exists(path).during("look for", path)? {
+            return Err(PartsError::Exists(path.to_owned()));
+        }
+        let mut temporary = path.as_os_str().to_os_string();
+        temporary.push(unfinished::SUFFIX);
+        let temporary = PathBuf::from(temporary);
+        disk.create_dir_all(&temporary).during_creation(&temporary)?;
+        let file = temporary.join(REQUEST);
+        if disk.exists(&file).during("look for", &file)? {
+            let lock = lock(disk, &file)?;
+            let found = disk.read(&file, REQUEST_LEN).during("read", &file)?;
+            return match found == request.as_bytes() {
+                true => Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock }),
+                false => Err(PartsError::OtherRequest(temporary)),
+            };
+        }
+        // A crash may have left the request without its name, but nothing else.
+        let leftover = format!("{REQUEST}{}", unfinished::SUFFIX);
+        if disk.list(&temporary).during("list", &temporary)?.iter().any(|name| *name != *leftover) {
+            return Err(PartsError::OtherRequest(temporary));
+        }
+        let mut unnamed = unfinished::create(disk, &file, unfinished::SUFFIX)?;
+        unnamed.write_all(request.as_bytes())?;
+        unnamed.commit()?;
+        Ok(Self { disk, path: path.to_owned(), _lock: lock(disk, &file)?, temporary })
+    }
+
+    /// Returns the path of a file until the directory is complete.
+    fn file(&self, name: &str) -> PathBuf {
+        self.temporary.join(name)
+    }
+
+    /// Returns the size in bytes of a file, if it is complete.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn complete_len(&self, name: &str) -> Result<Option<u64>, FileError> {
+        let path = self.file(name);
+        Ok(self.disk.metadata(&path).during("look for", &path)?.map(|found| found.len))
+    }
+
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`]
+    pub fn begin<T: Table>(
+        &self,
+        name: &str,
+        format: FileFormat,
+        addresses: bool,
+    ) -> Result<RowFile<'d, T>, UnfinishedError> {
+        RowFile::create(self.disk, &self.file(name), format, addresses)
+    }
+
+    /// Gives the directory its name, when all files are complete.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn finish(self) -> Result<(), FileError> {
+        let Self { disk, path, temporary, .. } = &self;
+        disk.rename(temporary, path).during("rename to its final name", temporary)?;
+        let parent = dir_of(path);
+        disk.sync_dir(parent).during("sync", parent)
+    }
+}
+
+fn lock(disk: &dyn Disk, file: &Path) -> Result<Box<dyn Lock>, PartsError> {
+    let lock = disk.lock(file).during("lock", file)?;
+    lock.ok_or_else(|| {
+        let flaw = "another peregrine writes this directory; let it end, or write another one";
+        UnfinishedError::Refused { path: file.to_owned(), flaw }.into()
+    })
+}

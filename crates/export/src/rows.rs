@@ -1,0 +1,255 @@
+//! One file of rows: Parquet, Arrow or CSV. It has its name when it is complete and on the medium.
+
+use crate::csv;
+use crate::table::Table;
+use crate::write_error;
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
+
+/// Number of rows that are written at once, and are in memory until then: about as many as DuckDB has in a
+/// row group.
+const BATCH_ROWS: usize = 1 << 17;
+/// Bytes of scripts and addresses after which rows are written earlier.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// Numbers with few distinct values among many rows, which rows are not sorted by.
+const FEW_VALUES: [&str; 2] = ["prev_vout", "sequence"];
+
+/// The format of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileFormat {
+    /// Parquet, compressed with zstd.
+    Parquet,
+    /// Arrow's file format, also called Feather.
+    Arrow,
+    /// CSV.
+    Csv,
+}
+
+impl FileFormat {
+    /// Its name in options, and the end of the names of its files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+impl fmt::Display for FileFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for FileFormat {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let named = [Self::Parquet, Self::Arrow, Self::Csv].into_iter().find(|format| format.name() == name);
+        named.ok_or("must be parquet, arrow or csv")
+    }
+}
+
+/// Writes rows to one file.
+pub struct RowFile<'d, T> {
+    path: PathBuf,
+    table: T,
+    schema: SchemaRef,
+    encoder: Encoder<'d>,
+    rows: u64,
+}
+
+enum Encoder<'d> {
+    Parquet(Box<ArrowWriter<CountedFile<'d>>>),
+    Arrow(Box<FileWriter<CountedFile<'d>>>),
+    Csv { file: CountedFile<'d>, text: String },
+}
+
+impl<'d, T: Table> RowFile<'d, T> {
+    /// Begins a file at `path` under a temporary name. `addresses`: whether rows have an address.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`]
+    pub fn create(
+        disk: &'d dyn Disk,
+        path: &Path,
+        format: FileFormat,
+        addresses: bool,
+    ) -> Result<Self, UnfinishedError> {
+        let file = CountedFile { file: unfinished::create(disk, path, unfinished::SUFFIX)?, written: 0 };
+        let is_written = |field: &Field| addresses || field.name() != "address";
+        let fields: Vec<Field> = T::fields().into_iter().filter(is_written).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let encoder = match format {
+            FileFormat::Parquet => parquet_encoder(file, &schema, T::SORTED).map(Encoder::Parquet),
+            FileFormat::Arrow => FileWriter::try_new(file, &schema)
+                .map(|writer| Encoder::Arrow(Box::new(writer)))
+                .map_err(arrow),
+            FileFormat::Csv => Ok(Encoder::Csv { file, text: csv::header(&schema) }),
+        };
+        let encoder = encoder.map_err(|error| write_error(path, error))?;
+        Ok(Self { path: path.to_owned(), table: T::default(), schema, encoder, rows: 0 })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
+    pub fn add(&mut self, row: T::Row<'_>) -> Result<(), UnfinishedError> {
+        self.table.add(row);
+        self.rows += 1;
+        match self.table.rows() >= BATCH_ROWS || self.table.bytes() >= BATCH_BYTES {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the rows that are in memory.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
+    pub fn flush(&mut self) -> Result<(), UnfinishedError> {
+        if self.table.rows() == 0 {
+            return Ok(());
+        }
+        let mut columns = self.table.take();
+        columns.truncate(self.schema.fields().len());
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(arrow);
+        let written = batch.and_then(|batch| match &mut self.encoder {
+            Encoder::Parquet(writer) => writer.write(&batch).and_then(|()| writer.flush()).map_err(parquet),
+            Encoder::Arrow(writer) => writer.write(&batch).map_err(arrow),
+            Encoder::Csv { file, text } => {
+                csv::write(&batch, text);
+                let written = file.write_all(text.as_bytes());
+                text.clear();
+                written
+            }
+        });
+        written.map_err(|error| write_error(&self.path, error))
+    }
+
+    /// Writes the rest and, where the format has a place for it, the metadata, and gives the file its name.
+    /// Returns its size in bytes. When it returns, the file is on the medium.
+    ///
+    /// # Errors
+    /// [`UnfinishedError`] if the disk fails.
+    pub fn finish(mut self, metadata: &[(&str, String)]) -> Result<u64, UnfinishedError> {
+        self.flush()?;
+        let file = match self.encoder {
+            Encoder::Parquet(mut writer) => {
+                for (key, value) in metadata {
+                    writer.append_key_value_metadata(KeyValue::new((*key).to_owned(), value.clone()));
+                }
+                writer.into_inner().map_err(parquet)
+            }
+            Encoder::Arrow(mut writer) => {
+                for (key, value) in metadata {
+                    writer.write_metadata(*key, value);
+                }
+                writer.finish().and_then(|()| writer.into_inner()).map_err(arrow)
+            }
+            // A file without rows has its header only.
+            Encoder::Csv { mut file, text } => file.write_all(text.as_bytes()).map(|()| file),
+        };
+        let CountedFile { file, written } = file.map_err(|error| write_error(&self.path, error))?;
+        file.commit()?;
+        Ok(written)
+    }
+}
+
+fn parquet_encoder<'d>(
+    file: CountedFile<'d>,
+    schema: &SchemaRef,
+    sorted: usize,
+) -> io::Result<Box<ArrowWriter<CountedFile<'d>>>> {
+    let level = ZstdLevel::try_new(1).map_err(parquet)?;
+    let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_max_row_group_row_count(None)
+        .set_sorting_columns(Some((0..sorted as i32).map(ascending).collect()))
+        .set_dictionary_enabled(false);
+    for (index, field) in schema.fields().iter().enumerate() {
+        let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
+        properties = match field.data_type() {
+            DataType::Dictionary(..) => properties.set_column_dictionary_enabled(path, true),
+            DataType::UInt32 if index < sorted || FEW_VALUES.contains(&name) => {
+                properties.set_column_dictionary_enabled(path, true)
+            }
+            // Nobody looks for a range of hashes, unless the rows are in their order; most occur once.
+            DataType::FixedSizeBinary(_) if index >= sorted => {
+                let properties =
+                    properties.set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
+                if name == "txid" {
+                    properties
+                } else {
+                    properties.set_column_compression(path, Compression::UNCOMPRESSED)
+                }
+            }
+            _ => properties,
+        };
+    }
+    let writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties.build()));
+    writer.map(Box::new).map_err(parquet)
+}
+
+/// A file, and how much was written to it.
+struct CountedFile<'d> {
+    file: AtomicFile<'d>,
+    written: u64,
+}
+
+impl Write for CountedFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all(bytes).map_err(|error| error.source)?;
+        self.written += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the error of the disk, if a library's error is one.
+fn unwrapped(error: Box<dyn Error + Send + Sync>) -> io::Error {
+    error.downcast::<io::Error>().map_or_else(io::Error::other, |error| *error)
+}
+
+fn parquet(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(error) => unwrapped(error),
+        error => io::Error::other(error),
+    }
+}
+
+fn arrow(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        ArrowError::ExternalError(error) => unwrapped(error),
+        error => io::Error::other(error),
+    }
+}

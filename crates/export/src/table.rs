@@ -1,0 +1,448 @@
+//! Tables with typed columns, which become Arrow record batches.
+
+use arrow_array::builder::{
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder, Int64Builder, StringBuilder,
+    StringDictionaryBuilder, UInt32Builder,
+};
+use arrow_array::types::Int8Type;
+use arrow_array::{ArrayRef, StringArray};
+use arrow_schema::{DataType, Field};
+
+/// Length of a hash, in bytes.
+const HASH_LEN: i32 = 32;
+
+/// The names of script types. All record batches have the same dictionary.
+const SCRIPT_TYPES: [&str; 10] =
+    ["p2pk", "p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr", "p2a", "multisig", "nulldata", "other"];
+
+/// The type of a column.
+pub trait Column {
+    /// A value.
+    type Value<'a>: Copy;
+    /// What makes an array of values.
+    type Builder: ArrayBuilder;
+    /// Whether a value can be missing.
+    const IS_OPTIONAL: bool = false;
+    /// Its type in Arrow.
+    fn data_type() -> DataType;
+    /// A builder with no values.
+    fn builder() -> Self::Builder;
+    /// Appends a value. Returns the bytes that it takes, if they differ from value to value.
+    fn append(builder: &mut Self::Builder, value: Self::Value<'_>) -> usize;
+}
+
+/// Rows of one kind, in memory.
+pub trait Table: Default + Send {
+    /// A row.
+    type Row<'a>: Copy;
+    /// Name of the table.
+    const NAME: &'static str;
+    /// Number of the first columns in whose order the rows must be.
+    const SORTED: usize;
+    /// Its columns, in order. One that is optional and called `address` is the last.
+    fn fields() -> Vec<Field>;
+    /// Appends a row.
+    fn add(&mut self, row: Self::Row<'_>);
+    /// Number of rows.
+    fn rows(&self) -> usize;
+    /// Bytes of the values that have no fixed length.
+    fn bytes(&self) -> usize;
+    /// Takes all rows, by columns.
+    fn take(&mut self) -> Vec<ArrayRef>;
+}
+
+/// 32 bytes, in the order of the hash function: Bitcoin Core prints them reversed.
+pub enum Hash {}
+/// An unsigned number of 32 bits.
+pub enum U32 {}
+/// A number of 64 bits with a sign.
+pub enum I64 {}
+/// A number of 64 bits with a sign, or none.
+pub enum OptionalI64 {}
+/// Whether something is the case.
+pub enum Bool {}
+/// The name of a script type.
+pub enum ScriptType {}
+/// Bytes.
+pub enum Bytes {}
+/// Text, or none.
+pub enum OptionalText {}
+
+/// Implements [`Column`] for a type whose values have a fixed length.
+macro_rules! fixed {
+    ($kind:ty, $value:ty, $builder:ty, $data_type:expr) => {
+        impl Column for $kind {
+            type Value<'a> = $value;
+            type Builder = $builder;
+
+            fn data_type() -> DataType {
+                $data_type
+            }
+
+            fn builder() -> Self::Builder {
+                <$builder>::new()
+            }
+
+            fn append(builder: &mut Self::Builder, value: $value) -> usize {
+                builder.append_value(value);
+                0
+            }
+        }
+    };
+}
+
+fixed!(U32, u32, UInt32Builder, DataType::UInt32);
+fixed!(I64, i64, Int64Builder, DataType::Int64);
+fixed!(Bool, bool, BooleanBuilder, DataType::Boolean);
+
+impl Column for OptionalI64 {
+    type Value<'a> = Option<i64>;
+    type Builder = Int64Builder;
+    const IS_OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        DataType::Int64
+    }
+
+    fn builder() -> Self::Builder {
+        Int64Builder::new()
+    }
+
+    fn append(builder: &mut Self::Builder, value: Option<i64>) -> usize {
+        builder.append_option(value);
+        0
+    }
+}
+
+impl Column for Hash {
+    type Value<'a> = [u8; 32];
+    type Builder = FixedSizeBinaryBuilder;
+
+    fn data_type() -> DataType {
+        DataType::FixedSizeBinary(HASH_LEN)
+    }
+
+    fn builder() -> Self::Builder {
+        FixedSizeBinaryBuilder::new(HASH_LEN)
+    }
+
+    fn append(builder: &mut Self::Builder, value: [u8; 32]) -> usize {
+        // It fails only for another length.
+        let _ = builder.append_value(value);
+        0
+    }
+}
+
+impl Column for ScriptType {
+    type Value<'a> = &'static str;
+    type Builder = StringDictionaryBuilder<Int8Type>;
+
+    fn data_type() -> DataType {
+        DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8))
+    }
+
+    fn builder() -> Self::Builder {
+        // It fails only for more names than the keys can count.
+        StringDictionaryBuilder::new_with_dictionary(0, &StringArray::from(SCRIPT_TYPES.to_vec()))
+            .unwrap_or_default()
+    }
+
+    fn append(builder: &mut Self::Builder, value: &'static str) -> usize {
+        builder.append_value(value);
+        0
+    }
+}
+
+impl Column for Bytes {
+    type Value<'a> = &'a [u8];
+    type Builder = BinaryBuilder;
+
+    fn data_type() -> DataType {
+        DataType::Binary
+    }
+
+    fn builder() -> Self::Builder {
+        BinaryBuilder::new()
+    }
+
+    fn append(builder: &mut Self::Builder, value: &[u8]) -> usize {
+        builder.append_value(value);
+        value.len()
+    }
+}
+
+impl Column for OptionalText {
+    type Value<'a> = Option<&'a str>;
+    type Builder = StringBuilder;
+    const IS_OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        DataType::Utf8
+    }
+
+    fn builder() -> Self::Builder {
+        StringBuilder::new()
+    }
+
+    fn append(builder: &mut Self::Builder, value: Option<&str>) -> usize {
+        builder.append_option(value);
+        value.map_or(0, str::len)
+    }
+}
+
+/// Defines a table: a struct for a row, and one for the rows in memory.
+macro_rules! table {
+    (
+        $(#[$doc:meta])*
+        $name:literal $row:ident $table:ident, sorted by $sorted:literal {
+            $($(#[$column_doc:meta])* $column:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $row<'a> {
+            $($(#[$column_doc])* pub $column: <$kind as Column>::Value<'a>,)*
+        }
+
+        #[doc = concat!("Rows of the table `", $name, "`.")]
+        pub struct $table {
+            rows: usize,
+            bytes: usize,
+            $($column: <$kind as Column>::Builder,)*
+        }
+
+        impl Default for $table {
+            fn default() -> Self {
+                Self { rows: 0, bytes: 0, $($column: <$kind>::builder(),)* }
+            }
+        }
+
+        impl Table for $table {
+            type Row<'a> = $row<'a>;
+            const NAME: &'static str = $name;
+            const SORTED: usize = $sorted;
+
+            fn fields() -> Vec<Field> {
+                vec![$(Field::new(stringify!($column), <$kind>::data_type(), <$kind>::IS_OPTIONAL)),*]
+            }
+
+            fn add(&mut self, row: $row<'_>) {
+                self.rows += 1;
+                $(self.bytes += <$kind>::append(&mut self.$column, row.$column);)*
+            }
+
+            fn rows(&self) -> usize {
+                self.rows
+            }
+
+            fn bytes(&self) -> usize {
+                self.bytes
+            }
+
+            fn take(&mut self) -> Vec<ArrayRef> {
+                let mut full = std::mem::take(self);
+                vec![$(ArrayBuilder::finish(&mut full.$column)),*]
+            }
+        }
+    };
+}
+
+table! {
+    /// A coin of a UTXO set.
+    "utxo" CoinRow CoinTable, sorted by 2 {
+        /// The transaction that created it.
+        txid: Hash,
+        /// Index of the output in that transaction.
+        vout: U32,
+        /// Height of the block that created it.
+        height: U32,
+        /// Whether a coinbase created it.
+        coinbase: Bool,
+        /// Its amount, in satoshis.
+        value: I64,
+        /// Name of the type of its script.
+        script_type: ScriptType,
+        /// The output script.
+        script: Bytes,
+        /// The address of the script, if it has one and addresses are written.
+        address: OptionalText,
+    }
+}
+
+table! {
+    /// A block: what Core's `getblockstats` returns, with its names, and the rest of the header.
+    "blocks" BlockRow BlockTable, sorted by 1 {
+        /// Its height.
+        height: U32,
+        /// Its hash.
+        blockhash: Hash,
+        /// Its time, in seconds since 1970.
+        time: I64,
+        /// The median of its time and those of the ten blocks below.
+        mediantime: I64,
+        /// Version.
+        version: I64,
+        /// Target of the proof of work, in its compact form.
+        bits: U32,
+        /// Nonce.
+        nonce: U32,
+        /// Size of the block in bytes.
+        size: I64,
+        /// Weight of the block.
+        weight: I64,
+        /// Number of transactions.
+        txs: I64,
+        /// Number of inputs, without the coinbase's.
+        ins: I64,
+        /// Number of outputs.
+        outs: I64,
+        /// Subsidy, in satoshis.
+        subsidy: I64,
+        /// Sum of all fees, in satoshis.
+        totalfee: I64,
+        /// Sum of all outputs but the coinbase's, in satoshis.
+        total_out: I64,
+        /// Size of all transactions but the coinbase, in bytes.
+        total_size: I64,
+        /// Weight of all transactions but the coinbase.
+        total_weight: I64,
+        /// Mean fee, rounded down.
+        avgfee: I64,
+        /// Fees by weight, in satoshis per virtual byte, rounded down.
+        avgfeerate: I64,
+        /// Mean size, rounded down.
+        avgtxsize: I64,
+        /// Fee rate at the 10th percentile of the weight.
+        feerate_percentile_10: I64,
+        /// Fee rate at the 25th percentile of the weight.
+        feerate_percentile_25: I64,
+        /// Fee rate at the 50th percentile of the weight.
+        feerate_percentile_50: I64,
+        /// Fee rate at the 75th percentile of the weight.
+        feerate_percentile_75: I64,
+        /// Fee rate at the 90th percentile of the weight.
+        feerate_percentile_90: I64,
+        /// Greatest fee.
+        maxfee: I64,
+        /// Greatest fee rate.
+        maxfeerate: I64,
+        /// Greatest size of a transaction.
+        maxtxsize: I64,
+        /// Median fee, rounded down.
+        medianfee: I64,
+        /// Median size of a transaction, rounded down.
+        mediantxsize: I64,
+        /// Least fee.
+        minfee: I64,
+        /// Least fee rate.
+        minfeerate: I64,
+        /// Least size of a transaction.
+        mintxsize: I64,
+        /// Number of transactions with witnesses.
+        swtxs: I64,
+        /// Their size.
+        swtotal_size: I64,
+        /// Their weight.
+        swtotal_weight: I64,
+        /// Number of outputs less number of inputs.
+        utxo_increase: I64,
+        /// By how much the UTXO set grows, in bytes by Core's measure.
+        utxo_size_inc: I64,
+        /// Like `utxo_increase`, without outputs that cannot be spent.
+        utxo_increase_actual: I64,
+        /// Like `utxo_size_inc`, without outputs that cannot be spent.
+        utxo_size_inc_actual: I64,
+    }
+}
+
+table! {
+    /// A transaction.
+    "transactions" TransactionRow TransactionTable, sorted by 2 {
+        /// Height of its block.
+        height: U32,
+        /// Its index in the block.
+        tx_index: U32,
+        /// Time of its block, in seconds since 1970.
+        block_time: I64,
+        /// Its id.
+        txid: Hash,
+        /// Its id with witnesses.
+        wtxid: Hash,
+        /// Whether it is the coinbase.
+        coinbase: Bool,
+        /// Version.
+        version: U32,
+        /// Lock time.
+        lock_time: U32,
+        /// Number of inputs.
+        inputs: U32,
+        /// Number of outputs.
+        outputs: U32,
+        /// Size in bytes.
+        size: U32,
+        /// Weight.
+        weight: U32,
+        /// Sum of the coins that it spends, in satoshis; none for the coinbase.
+        value_in: OptionalI64,
+        /// Sum of its outputs, in satoshis.
+        value_out: I64,
+        /// Its fee, in satoshis; none for the coinbase.
+        fee: OptionalI64,
+    }
+}
+
+table! {
+    /// An input, with the coin that it spends. Coinbases have none.
+    "inputs" InputRow InputTable, sorted by 3 {
+        /// Height of its block.
+        height: U32,
+        /// Index of its transaction in the block.
+        tx_index: U32,
+        /// Its index in the transaction.
+        input_index: U32,
+        /// The id of its transaction.
+        txid: Hash,
+        /// Sequence number.
+        sequence: U32,
+        /// The transaction that created the coin.
+        prev_txid: Hash,
+        /// Index of the output in that transaction.
+        prev_vout: U32,
+        /// Height of the block that created the coin.
+        prev_height: U32,
+        /// Whether a coinbase created the coin.
+        prev_coinbase: Bool,
+        /// Amount of the coin, in satoshis.
+        value: I64,
+        /// Name of the type of the coin's script.
+        script_type: ScriptType,
+        /// The coin's script.
+        script: Bytes,
+        /// The address of the script, if it has one and addresses are written.
+        address: OptionalText,
+    }
+}
+
+table! {
+    /// An output.
+    "outputs" OutputRow OutputTable, sorted by 3 {
+        /// Height of its block.
+        height: U32,
+        /// Index of its transaction in the block.
+        tx_index: U32,
+        /// Its index in the transaction.
+        vout: U32,
+        /// The id of its transaction.
+        txid: Hash,
+        /// Whether its transaction is a coinbase.
+        coinbase: Bool,
+        /// Its amount, in satoshis.
+        value: I64,
+        /// Name of the type of its script.
+        script_type: ScriptType,
+        /// The output script.
+        script: Bytes,
+        /// The address of the script, if it has one and addresses are written.
+        address: OptionalText,
+    }
+}
