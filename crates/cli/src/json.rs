@@ -13,7 +13,7 @@ use crate::{
     sync::SyncJson,
     undo,
     update::UpdateJson,
-    utxo::{GetJson, ScanJson, StatsJson, UtxoCommand},
+    utxo::{GetJson, ScanJson, StatsReport, UtxoCommand},
 };
 use peregrine::{
     exit::Exit,
@@ -73,7 +73,7 @@ pub enum Report {
     #[serde(rename = "undo make")]
     UndoMake(undo::MadeJson),
     #[serde(rename = "utxo stats")]
-    UtxoStats(StatsJson),
+    UtxoStats(StatsReport),
     #[serde(rename = "utxo get")]
     UtxoGet(GetJson),
     #[serde(rename = "utxo scan")]

@@ -26,6 +26,7 @@ mod report;
 mod script_type;
 mod shared_report;
 mod snapshot;
+mod stats_at;
 mod storage;
 mod sync;
 mod undo;

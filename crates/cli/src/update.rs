@@ -82,7 +82,7 @@ pub fn run(args: &UpdateArgs) -> Done {
     let options = args.options(&located);
     limits::check(&options.chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress, stages::UPDATE);
+    let progress = Progress::new(args.progress, stages::CONNECT);
     let report = engine::update(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let report = report?;

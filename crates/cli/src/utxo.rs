@@ -8,13 +8,14 @@ use crate::{
     json::{self, Report},
     report::pinned_text,
     script_type::{self, ScriptType},
+    stats_at::{self, AtArgs, StatsAtJson},
     units::{btc, count},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, ScanReport, StatsOptions, StoredCoin,
-    UtxoStatsReport, hex_reversed,
+    Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, ScanReport, StatsOptions,
+    StoredCoin, UtxoStatsReport, hex_reversed,
 };
 use peregrine::{exit::Exit, output::Done};
 use serde::Serialize;
@@ -38,6 +39,9 @@ pub struct StatsArgs {
     /// Also compute MuHash3072 (about 3 microseconds per coin)
     #[arg(long)]
     pub muhash: bool,
+
+    #[command(flatten)]
+    pub at: AtArgs,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -83,6 +87,15 @@ fn index_range(text: &str) -> Result<RangeInclusive<u32>, String> {
         (Some(first), Some(last)) => Ok(first..=last),
         _ => Err("must be an index below 2147483648, or two of them: 1000, 500-600".to_owned()),
     }
+}
+
+/// Of the chainstate, or with --at.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum StatsReport {
+    OfChainstate(StatsJson),
+    AtHeights(StatsAtJson),
 }
 
 #[derive(Serialize)]
@@ -170,12 +183,22 @@ pub fn run(command: &UtxoCommand) -> (bool, Done) {
 }
 
 fn stats(args: &StatsArgs) -> Done {
+    if !args.at.at.is_empty() {
+        return stats_at::run(&args.datadir, &args.at);
+    }
+    if args.at.has_run_options() {
+        let text = "--assumevalid, --memory and --work-dir are for --at, which goes through the blocks";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     let located = args.datadir.core.locate()?;
     let chainstate = args.datadir.chainstate_options(&located);
     let stats = engine::utxo_stats(&RealDisk, &StatsOptions { chainstate, muhash: args.muhash })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
     Ok(match args.datadir.json {
-        true => json::report(Report::UtxoStats(stats_json(&stats, located.network())), exit),
+        true => json::report(
+            Report::UtxoStats(StatsReport::OfChainstate(stats_json(&stats, located.network()))),
+            exit,
+        ),
         false => (stats_text(&stats), exit),
     })
 }

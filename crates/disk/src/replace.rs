@@ -557,7 +557,10 @@ fn is_new_database_dir(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
 }
 
 /// Removes a database's files, then the mark, then the directory, which must be empty by then.
-fn remove_database(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+///
+/// # Errors
+/// [`DiskError::File`] if one of them cannot be removed.
+pub fn remove_database(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     remove_files(disk, dir)?;
     let mark = dir.join(MARK);
     if exists(disk, &mark)? {

@@ -83,6 +83,7 @@ pub use commands::{
     scan_coins::{FoundCoin, ScanReport, scan_coins},
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},
+    stats_at::{StatsAtOptions, UtxoStatsAt, utxo_stats_at},
     sync::sync,
     undo::{
         CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,
@@ -109,6 +110,7 @@ pub use net::{
     transport::TransportVersion,
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
+pub use stages::stats_change::{BlockAmounts, UnspendableAmounts};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,

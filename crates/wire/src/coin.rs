@@ -171,12 +171,18 @@ pub fn write_utxo_element(
     amount: Sats,
     script: CompressedScript<'_>,
 ) -> Result<(), CoinError> {
+    begin_utxo_element(element, outpoint, code, amount);
+    write_compact_size(element, script.script_len() as u64);
+    script.decompress(element)
+}
+
+/// Appends all of an element but its script.
+#[inline]
+fn begin_utxo_element(element: &mut Vec<u8>, outpoint: &OutPoint, code: u32, amount: Sats) {
     // One number, so that no memory is read in other widths than it was written in, which would stall.
     let numbers = u128::from(outpoint.vout) | u128::from(code) << 32 | u128::from(amount.0 as u64) << 64;
     element.extend_from_slice(&outpoint.txid.0);
     element.extend_from_slice(&numbers.to_le_bytes());
-    write_compact_size(element, script.script_len() as u64);
-    script.decompress(element)
 }
 
 /// A coin as the hashes of the UTXO set cover it, with its script uncompressed ([`write_utxo_element`]).
@@ -202,6 +208,13 @@ impl<'a> UtxoElement<'a> {
         let outpoint = OutPoint { txid: Txid(reader.array()?), vout: reader.u32()? };
         let (code, amount) = (reader.u32()?, reader.u64()?);
         Ok(Self { outpoint, code, amount: Sats(amount as i64), script: reader.byte_string()? })
+    }
+
+    /// Appends the element.
+    pub fn write(&self, element: &mut Vec<u8>) {
+        begin_utxo_element(element, &self.outpoint, self.code, self.amount);
+        write_compact_size(element, self.script.len() as u64);
+        element.extend_from_slice(self.script);
     }
 
     /// Returns the height of the block that created the coin.

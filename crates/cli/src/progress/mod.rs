@@ -46,7 +46,7 @@ pub mod stages {
     use engine::Stage::{self, *};
 
     pub const REINDEX: &[Stage] = &[Plan, Check, Finish, Prove, Commit];
-    pub const UPDATE: &[Stage] = &[Plan, Connect];
+    pub const CONNECT: &[Stage] = &[Plan, Connect];
     pub const SYNC: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect];
     pub const FOLLOW: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect, Follow];
     pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];

@@ -13,6 +13,7 @@ pub mod repair;
 pub mod scan_coins;
 pub mod snapshot;
 pub mod stats;
+pub mod stats_at;
 pub mod sync;
 pub mod undo;
 pub mod unspent_outputs;

@@ -22,7 +22,11 @@ use crate::{
         tip::Tip,
     },
     plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
-    stages::{read::BlockReader, scripts::Scripts, window::Window},
+    stages::{
+        read::BlockReader,
+        scripts::Scripts,
+        window::{BlockResult, Window},
+    },
 };
 use disk::{chainstate::ChainstateReader, datadir::Datadir};
 use std::{
@@ -260,7 +264,7 @@ impl<'a> Update<'a> {
         });
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
-        let window = Window { chain, reader, params, scripts, threads, buffers };
+        let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let mut blocks = InOrder::new(window, plan, fork.0 + 1, self.exactly.clone(), self.sink);
         loop {
             self.check_interrupt(report)?;

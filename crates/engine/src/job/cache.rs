@@ -23,7 +23,7 @@ use crate::{
         make_undo::UndoSink,
         read::BlockReader,
         stored_coins::{StoredCoins, flush, merge},
-        window::{ConnectedBlock, Window},
+        window::{BlockResult, ConnectedBlock, Window},
     },
 };
 use coins::CoinsCache;
@@ -34,6 +34,9 @@ use disk::{
 };
 use std::{ops::Range, path::Path, sync::atomic::Ordering};
 use wire::{BlockHash, Height};
+
+/// Takes a block that was connected.
+pub type EachBlock<'e> = dyn FnMut(&ConnectedBlock) -> Result<(), Error> + 'e;
 
 /// What the blocks up to some height amount to.
 #[derive(Clone, Copy)]
@@ -57,7 +60,6 @@ impl Job<'_> {
         key: [u8; 8],
         clock: &mut Clock,
     ) -> Result<(UtxoCounts, MatchStats), Error> {
-        self.sink.event(Event::Started(Stage::Connect));
         if self.work.may_have_checkpoint() && self.resume.is_some_and(|resume| !resume.discard_other) {
             let detail = "an interrupted run has left a checkpoint here, which the engine with the coins \
                           cache cannot resume";
@@ -67,16 +69,40 @@ impl Job<'_> {
         }
         self.work.remove()?;
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
+        let each = &mut |block: &ConnectedBlock| self.record_undo(block);
+        self.connect_each((dir, key), clock, BlockResult::Undo, each)
+    }
+
+    /// Like [`Job::connect_all`], and passes each block to `each`, in order, with what is made of it.
+    ///
+    /// # Errors
+    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`.
+    pub fn connect_each(
+        &self,
+        (dir, key): (&Path, [u8; 8]),
+        clock: &mut Clock,
+        result: BlockResult<'_>,
+        each: &mut EachBlock<'_>,
+    ) -> Result<(UtxoCounts, MatchStats), Error> {
+        self.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
         let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), 0)?;
         writer.finish(BlockHash::default(), [])?;
         let mut committed = Connected { counts: Counts::default(), coins: UtxoCounts::ZERO };
-        let (mut suspect, mut recorded) = (Some(0..0), 0);
+        let mut suspect = Some(0..0);
+        let mut passed = 0;
+        let mut each = |block: &ConnectedBlock| {
+            if block.height.0 >= passed {
+                each(block)?;
+                passed = block.height.0 + 1;
+            }
+            Ok(())
+        };
         // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
         // last commit on.
         while let Some(exactly) = suspect {
             let chainstate = ChainstateReader::open(disk, dir)?;
-            let pass = self.connect_from(chainstate, &mut committed, exactly, &mut recorded);
+            let pass = self.connect_from(chainstate, &mut committed, exactly, (result, &mut each));
             suspect = pass.map_err(|error| self.mark_contested(error))?;
         }
         clock.lap(Stage::Connect);
@@ -87,13 +113,13 @@ impl Job<'_> {
     }
 
     /// Connects the blocks above those that are committed, and commits them. Returns the heights of a window
-    /// in which something is wrong. The undo data of the blocks below the height `recorded` is in place.
+    /// in which something is wrong.
     fn connect_from(
         &self,
         mut chainstate: ChainstateReader<'_>,
         committed: &mut Connected,
         exactly: Range<u32>,
-        recorded: &mut u32,
+        (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
     ) -> Result<Option<Range<u32>>, Error> {
         let memory = CacheMemory::of(self.budget);
         chainstate.keep_open(memory.tables);
@@ -106,6 +132,7 @@ impl Job<'_> {
             scripts: self.scripts(),
             threads: self.threads(),
             buffers: memory.buffers(),
+            result,
         };
         let (mut done, next) = (*committed, committed.counts.blocks as u32);
         let mut blocks = InOrder::new(window, self.plan, next, exactly, self.sink);
@@ -122,10 +149,7 @@ impl Job<'_> {
             for block in &connected {
                 done.coins.merge(block.created);
                 done.coins = done.coins.without(&block.spent);
-                if block.height.0 >= *recorded {
-                    self.record_undo(block)?;
-                    *recorded = block.height.0 + 1;
-                }
+                each(block)?;
             }
             if coins.bytes() > memory.coins {
                 flush(&mut coins, self.threads(), memory.staying)?;

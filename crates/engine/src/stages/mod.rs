@@ -35,6 +35,7 @@ pub mod read;
 pub mod scripts;
 pub mod sequential;
 pub mod spill;
+pub mod stats_change;
 pub mod stored_coins;
 pub mod threads;
 pub mod undo_survey;

@@ -22,6 +22,7 @@ use crate::{
         read::BlockReader,
         scripts::{ScriptQueue, Scripts},
         sequential::{bip34_ancestor, has_undo},
+        stats_change::{Cancelled, StatsChange},
         stored_coins::TipCoins,
         threads::{for_all, for_all_beside, lock},
     },
@@ -62,6 +63,18 @@ pub struct Window<'a> {
     pub threads: usize,
     /// The memory of blocks.
     pub buffers: BufferPool,
+    /// What is made of the blocks besides their coins.
+    pub result: BlockResult<'a>,
+}
+
+/// What is made of each block that is connected.
+#[derive(Clone, Copy)]
+pub enum BlockResult<'a> {
+    /// Its undo data, which is compared with the stored one.
+    Undo,
+    /// Its statistics, whose sums are wanted after the blocks at these heights, in ascending order. The
+    /// stored undo data is not read.
+    Stats(&'a [Height]),
 }
 
 /// The memory of the blocks of a window.
@@ -130,10 +143,12 @@ pub struct ConnectedBlock {
     pub hash: BlockHash,
     /// The hash of its parent.
     pub prev: BlockHash,
-    /// Its undo data, as Core encodes it.
+    /// Its undo data, as Core encodes it; empty if it is not made.
     pub undo: Vec<u8>,
     /// Whether the undo file has this undo data.
     pub is_undo_stored: bool,
+    /// Its statistics, if they are made.
+    pub stats: Option<Box<StatsChange>>,
     /// The coins that it created, except for those that replaced equal ones (BIP-0030).
     pub created: UtxoCounts,
     /// The coins that it spent.
@@ -229,7 +244,7 @@ impl Window<'_> {
         let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
         let spent: Vec<Coin<'_>> = undo.iter().flatten().map(OwnedCoin::as_coin).collect();
-        Ok((self.connected(&block, &spent, &decoded(&spent))?, counts))
+        Ok((self.connected(&block, &spent, &decoded(&spent), &Cancelled::default())?, counts))
     }
 
     /// Reads a block, and checks all rules that need no coins.
@@ -293,12 +308,14 @@ impl Window<'_> {
         moved.iter().for_each(|(block, _)| counts += Counts::of(&block.view()));
         let last = moved.last().map_or(Height(0), |(block, _)| block.height);
         let queue = self.scripts.filter(|scripts| scripts.are_run_at(last)).map(ScriptQueue::new);
+        let cancelled = &self.cancelled(&moved);
         let (faults, never) = (BlockFaults::default(), AtomicBool::new(false));
         let spends = moved.into_iter().map(|moved| Task::CheckSpends(Box::new(moved)));
         let done = for_all(self.threads, spends.chain(next.iter().map(Task::LookUp)), |task| match task {
             Task::CheckSpends(moved) => {
                 let (block, spent) = *moved;
-                let connected = self.check_block_spends(&block, &spent, queue.as_ref(), &faults)?;
+                let connected =
+                    self.check_block_spends(&block, &spent, queue.as_ref(), (&faults, cancelled))?;
                 self.buffers.give(block.buffers);
                 Ok::<_, Error>(Done::CheckedSpends(connected))
             }
@@ -321,13 +338,32 @@ impl Window<'_> {
         Ok(SecondStep { connected, found, counts })
     }
 
+    /// Returns the coins that the blocks of a window both create and spend, with no height in between after
+    /// which the sums are wanted.
+    fn cancelled(&self, moved: &[(CheckedBlock, CoinList)]) -> Cancelled {
+        let mut cancelled = Cancelled::default();
+        let (BlockResult::Stats(wanted), Some((first, _))) = (self.result, moved.first()) else {
+            return cancelled;
+        };
+        for (block, spent) in moved {
+            let view = block.view();
+            let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
+            let below = wanted.partition_point(|&wanted| wanted < block.height);
+            let last_wanted = below.checked_sub(1).and_then(|at| wanted.get(at));
+            let first = last_wanted.map_or(first.height, |last| first.height.max(Height(last.0 + 1)));
+            let created_since = prevouts.zip(spent.iter()).filter(|(_, coin)| coin.height() >= first);
+            cancelled.extend(created_since.map(|(outpoint, coin)| (outpoint, coin.height())));
+        }
+        cancelled
+    }
+
     /// Checks the spends of a block, and adds its scripts to the queue. Returns `None` if anything is wrong.
     fn check_block_spends(
         &self,
         block: &CheckedBlock,
         spent: &CoinList,
         queue: Option<&ScriptQueue<'_>>,
-        faults: &BlockFaults,
+        (faults, cancelled): (&BlockFaults, &Cancelled),
     ) -> Result<Option<ConnectedBlock>, Error> {
         let &CheckedBlock { height, ref hash, legacy_sigops, .. } = block;
         let spent: Vec<Coin<'_>> = spent.iter().collect();
@@ -343,17 +379,35 @@ impl Window<'_> {
         {
             return Ok(None);
         }
-        self.connected(block, &spent, coins).map(Some)
+        self.connected(block, &spent, coins, cancelled).map(Some)
     }
 
-    /// Encodes the undo data of a block that spent these coins.
+    /// Makes what the caller wants of a block that spent these coins.
     fn connected(
         &self,
         block: &CheckedBlock,
         spent: &[Coin<'_>],
         decoded: &[SpentCoin<'_>],
+        cancelled: &Cancelled,
     ) -> Result<ConnectedBlock, Error> {
         let view = block.view();
+        let &CheckedBlock { height, hash, created_counts: created, .. } = block;
+        let prev = block.header.prev;
+        if let BlockResult::Stats(_) = self.result {
+            let txids = &block.buffers.hashes.txids;
+            let stats = StatsChange::of(self.params, (height, &hash), (&view, txids), spent, cancelled);
+            let (undo, spent, stats) = (Vec::new(), stats.spent, Some(Box::new(stats)));
+            return Ok(ConnectedBlock {
+                height,
+                hash,
+                prev,
+                undo,
+                is_undo_stored: false,
+                stats,
+                created,
+                spent,
+            });
+        }
         let mut rest = spent;
         let by_tx = view.txs().skip(1).map(|tx| {
             let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
@@ -361,15 +415,14 @@ impl Window<'_> {
             own.iter().copied()
         });
         let undo = write_undo(by_tx);
-        let &CheckedBlock { height, hash, created_counts: created, .. } = block;
-        let prev = block.header.prev;
         let is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
         let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
         let mut counter = CoinCounter::default();
         for ((outpoint, coin), decoded) in prevouts.zip(spent).zip(decoded) {
             counter.add_parsed(&outpoint, coin, decoded.amount, decoded.script.script_len());
         }
-        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, created, spent: counter.counts() })
+        let (stats, spent) = (None, counter.counts());
+        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, stats, created, spent })
     }
 }
 

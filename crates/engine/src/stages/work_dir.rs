@@ -1,4 +1,4 @@
-//! The work directory: sorted runs of spilled coins, and the checkpoint.
+//! The work directory: sorted runs of spilled coins, the checkpoint, and a chainstate that is no result.
 //!
 //! It is created when the first file is written to it, and removed when the job is done.
 
@@ -11,7 +11,10 @@ use crate::{
     hex_reversed,
 };
 use digest::sha256::sha256;
-use disk::checkpoint::{Checkpoint, is_work_file};
+use disk::{
+    checkpoint::{Checkpoint, is_work_file},
+    replace::remove_database,
+};
 use std::{
     ffi::OsStr,
     io,
@@ -25,6 +28,9 @@ use vfs::{Disk, During as _, Lock, dir_of};
 
 /// Name of the work directory.
 pub const WORK_DIR: &str = "peregrine-work";
+
+/// Name of a chainstate in it that is no job's result.
+const CHAINSTATE: &str = "chainstate";
 
 /// Lock file; the process that holds the lock owns the directory.
 const LOCK_NAME: &str = "peregrine.lock";
@@ -128,6 +134,12 @@ impl<'a> WorkDir<'a> {
         &self.path
     }
 
+    /// The path of a chainstate that is removed with the other files of the job.
+    #[must_use]
+    pub fn chainstate(&self) -> PathBuf {
+        self.path.join(CHAINSTATE)
+    }
+
     /// Whether it exists.
     ///
     /// # Errors
@@ -200,6 +212,10 @@ impl<'a> WorkDir<'a> {
                 self.disk.remove_file(&path).during("remove", &path)?;
             }
         }
+        let chainstate = self.chainstate();
+        if self.disk.exists(&chainstate).during("look for", &chainstate)? {
+            remove_database(self.disk, &chainstate)?;
+        }
         let lock = self.path.join(LOCK_NAME);
         self.disk.remove_file(&lock).during("remove", &lock)?;
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -220,6 +236,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let of_killed_process = WorkDir::new(&RealDisk, home.path().join("peregrine-work-0-7"));
         of_killed_process.take().unwrap();
+        std::fs::create_dir(of_killed_process.chainstate()).unwrap();
+        std::fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
         let first = WorkDir::exclusive(&RealDisk, home.path());
         first.take().unwrap();
         let second = WorkDir::exclusive(&RealDisk, home.path());

@@ -1,0 +1,158 @@
+//! Computes what Core's `gettxoutsetinfo` returns for any height with the index of statistics, from the
+//! blocks. All of them are connected to a temporary chainstate, so the statistics are those of valid blocks.
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        note::{DiskNeed, Note},
+        options::{ChainOptions, UndoPolicy},
+    },
+    job::{
+        Job,
+        clock::Clock,
+        read_only_job::{JobRequest, with_read_only_job},
+    },
+    stages::{
+        method::Method,
+        stats_change::{BlockAmounts, StatsChange},
+        window::{BlockResult, ConnectedBlock},
+    },
+};
+use digest::muhash::MuHash3072;
+use disk::utxo_stats::UtxoCounts;
+use std::{collections::BTreeSet, sync::atomic::AtomicBool};
+use vfs::Disk;
+use wire::{BlockHash, Height, Sats};
+
+/// Options of [`utxo_stats_at`].
+#[derive(Clone, Debug)]
+pub struct StatsAtOptions {
+    /// The blocks, and how to check them. No undo data is used.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// The heights. The blocks up to the highest one are connected.
+    pub heights: BTreeSet<Height>,
+}
+
+/// The fields of `gettxoutsetinfo` at a height with Core's index of statistics.
+#[derive(Clone, Debug)]
+pub struct UtxoStatsAt {
+    /// The height.
+    pub height: Height,
+    /// The block at this height.
+    pub hash: BlockHash,
+    /// Number of coins after it.
+    pub txouts: u64,
+    /// Core's measure of the set's size, independent of the database.
+    pub bogosize: u64,
+    /// Sum of all amounts.
+    pub total_amount: Sats,
+    /// MuHash of the set, in internal byte order.
+    pub muhash: [u8; 32],
+    /// Sum of all amounts that can never be spent, up to this height.
+    pub total_unspendable_amount: Sats,
+    /// The amounts that the block moves.
+    pub block_info: BlockAmounts,
+}
+
+/// Connects all blocks up to the highest of some heights, and returns the statistics of the UTXO set after
+/// each, in ascending order. The datadir is only read; the chainstate of the run is removed at its end.
+///
+/// # Errors
+/// The same errors as [`crate::reindex()`]; [`ErrorKind::Usage`] if there is no height.
+pub fn utxo_stats_at(
+    disk: &dyn Disk,
+    options: &StatsAtOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Vec<UtxoStatsAt>, Error> {
+    let StatsAtOptions { chain, scan, heights } = options;
+    let Some(&last) = heights.last() else {
+        return Err(Error::new(ErrorKind::Usage, "there is no height to report on"));
+    };
+    let request = JobRequest {
+        chain,
+        scan: *scan,
+        stop_at_height: Some(last),
+        result: None,
+        method: &Method::of(UndoPolicy::Make),
+        undo_sink: None,
+    };
+    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
+        check_disk_need(job)?;
+        stats_of_blocks(job, heights, clock)
+    })
+}
+
+/// Checks that the chainstate of the run fits on the disk.
+fn check_disk_need(job: &Job<'_>) -> Result<(), Error> {
+    let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
+    let dir = job.work.path();
+    need.check(job.work.disk(), dir, dir, dir)?;
+    job.sink.event(Event::Note(Note::DiskNeed(need)));
+    Ok(())
+}
+
+fn stats_of_blocks(
+    job: &Job<'_>,
+    heights: &BTreeSet<Height>,
+    clock: &mut Clock,
+) -> Result<Vec<UtxoStatsAt>, Error> {
+    job.work.take()?;
+    let (mut found, mut sums) = (Vec::with_capacity(heights.len()), Sums::default());
+    let each = &mut |block: &ConnectedBlock| {
+        if let Some(stats) = &block.stats {
+            sums.add(stats);
+            if heights.contains(&block.height) {
+                found.push(sums.at(block, &stats.amounts)?);
+            }
+        }
+        Ok(())
+    };
+    let wanted = &heights.iter().copied().collect::<Vec<_>>();
+    // No one else reads this chainstate: it needs no key.
+    job.connect_each((&job.work.chainstate(), [0; 8]), clock, BlockResult::Stats(wanted), each)?;
+    Ok(found)
+}
+
+/// What the blocks so far have changed.
+struct Sums {
+    muhash: MuHash3072,
+    coins: UtxoCounts,
+    unspendable: i64,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self { muhash: MuHash3072::new(), coins: UtxoCounts::ZERO, unspendable: 0 }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, block: &StatsChange) {
+        self.muhash.combine(&block.muhash);
+        self.coins.merge(block.created);
+        self.coins = self.coins.without(&block.spent);
+        self.unspendable += block.amounts.unspendable.total().0;
+    }
+
+    /// Returns the statistics after a block, which was added last.
+    fn at(&self, block: &ConnectedBlock, amounts: &BlockAmounts) -> Result<UtxoStatsAt, Error> {
+        let &ConnectedBlock { height, hash, .. } = block;
+        let UtxoCounts { txouts, bogosize, total_amount, .. } = self.coins;
+        let too_large =
+            || Error::new(ErrorKind::Internal, "the amounts exceed 64 bits").at_block(height, hash);
+        Ok(UtxoStatsAt {
+            height,
+            hash,
+            txouts,
+            bogosize,
+            total_amount: total_amount.ok_or_else(too_large)?,
+            muhash: self.muhash.clone().finalize(),
+            total_unspendable_amount: Sats(self.unspendable),
+            block_info: *amounts,
+        })
+    }
+}
