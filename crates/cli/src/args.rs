@@ -472,7 +472,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 /// Parses the name of a policy for undo data.
-fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
+pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
     let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
     named.ok_or_else(|| "must be auto, trust or make".to_owned())
 }

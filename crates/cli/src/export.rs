@@ -18,7 +18,7 @@ const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
 
 #[derive(Subcommand, Debug)]
 pub enum ExportCommand {
-    /// Write all coins of the chainstate, or of a snapshot, as Parquet, Arrow, CSV or SQLite
+    /// Write all coins of the chainstate, of a snapshot, or after a block, as Parquet, Arrow, CSV or SQLite
     Utxo(ExportUtxoArgs),
     /// Write a row for each block: what Bitcoin Core's getblockstats returns, and the header
     Blocks(ExportBlocksArgs),

@@ -9,7 +9,7 @@ use crate::{
     progress::{Progress, Style, stages},
 };
 use engine::{CheckHintsOptions, HintCheck, HintFileInfo, Packing, RealDisk, hex};
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::path::Path;
 
@@ -75,7 +75,8 @@ fn make(args: &MakeHintsArgs) -> Done {
         }
     };
     progress.close();
-    let info = engine::describe_hints(&RealDisk, &args.output, made?)?;
+    let made = made.map_err(|error| about_height(error, "--height"))?;
+    let info = engine::describe_hints(&RealDisk, &args.output, made)?;
     Ok(info_reply(&args.output, &info, args.check.datadir.json, Report::HintsMake))
 }
 

@@ -1,7 +1,7 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
 use crate::output::this_as_user;
-use engine::{Error, Note, Remedy, Warning};
+use engine::{Error, ErrorKind, Note, Remedy, Warning};
 
 /// Words a remedy. The library's own wording is right where no flag helps.
 #[must_use]
@@ -42,6 +42,17 @@ pub fn remedy_text(remedy: &Remedy) -> String {
     text.to_owned()
 }
 
+/// Returns an error about a height as a command puts it that has another flag for it than a rebuild.
+#[must_use]
+pub fn about_height(error: Error, flag: &str) -> Error {
+    match error.remedies[..] {
+        [Remedy::StopAtHeight(tip)] => {
+            Error::new(ErrorKind::Usage, format!("{error}; the highest one for {flag} is {tip}"))
+        }
+        _ => error,
+    }
+}
+
 /// Returns the text of an error.
 #[must_use]
 pub fn error_text(error: &Error) -> String {
@@ -76,7 +87,7 @@ pub fn warning_text(warning: &Warning) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{BlockHash, ErrorKind};
+    use engine::BlockHash;
 
     #[test]
     fn alternatives_are_listed_with_their_flags() {

@@ -9,7 +9,12 @@ use crate::{
     report::{notes_text, pinned_text},
 };
 use engine::{ChainOptions, RealDisk, SnapshotMetadata, hex_reversed};
-use peregrine::{exit::Exit, output::Done, remedy::warning_text, stop::interrupt};
+use peregrine::{
+    exit::Exit,
+    output::Done,
+    remedy::{about_height, warning_text},
+    stop::interrupt,
+};
 use serde::Serialize;
 use std::{num::NonZeroUsize, path::Path, thread};
 
@@ -78,7 +83,7 @@ fn make(args: &MakeArgs) -> Done {
     let progress = Progress::new(args.check.run.progress, stages::MAKE);
     let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
     progress.close();
-    let made = made?;
+    let made = made.map_err(|error| about_height(error, "--height"))?;
     let new = NewSnapshotJson {
         file: args.output.display().to_string(),
         chain: located.network().name(),

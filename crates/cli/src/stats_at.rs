@@ -11,10 +11,10 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Remedy, Sats, StatsAtOptions,
-    UnspendableAmounts, UtxoStatsAt, hex_reversed,
+    BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, StatsAtOptions, UnspendableAmounts,
+    UtxoStatsAt, hex_reversed,
 };
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -113,12 +113,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let options = StatsAtOptions { chain, scan: args.scan, heights };
     let stats = engine::utxo_stats_at(&RealDisk, &options, &progress, &interrupt);
     progress.close();
-    let stats = stats.map_err(|error| match error.remedies[..] {
-        [Remedy::StopAtHeight(tip)] => {
-            Error::new(ErrorKind::Usage, format!("{error}; the highest one for --at is {tip}"))
-        }
-        _ => error,
-    })?;
+    let stats = stats.map_err(|error| about_height(error, "--at"))?;
     Ok(match datadir.json {
         true => json::report(
             Report::UtxoStats(StatsReport::AtHeights(all_json(&stats, located.network()))),

@@ -206,6 +206,39 @@ fn a_snapshot_and_any_number_of_threads_give_the_same_files() {
     assert!(!at("cut").exists() && !at("cut.peregrine-part").exists());
 }
 
+/// The coins after any block are those of a snapshot at that height, and of the chainstate at the tip; no
+/// chainstate and no undo data is needed, and no temporary file is left.
+#[test]
+fn coins_after_any_block_are_those_of_a_snapshot() {
+    let (dir, chain) = rebuilt();
+    let at = |name: String| dir.path().join(name);
+    fs::create_dir(at("out".to_owned())).unwrap();
+    export(dir.path(), &at("out/chainstate".to_owned()), &["--chain", "regtest"]);
+    let tip = chain.tip().height;
+    for (height, words) in
+        [(tip, &["--threads", "3"][..]), (1, &[]), (60, &["--undo", "make", "--memory", "128M"])]
+    {
+        let snapshot = at(format!("snapshot-{height}")).display().to_string();
+        let number = height.to_string();
+        let made =
+            json(&run(dir.path(), &["snapshot", "make", "--json", "--height", &number, "-o", &snapshot]));
+        // Only the blocks are needed.
+        let _ = fs::remove_dir_all(dir.path().join("regtest/chainstate"));
+        let words = [&["--chain", "regtest", "--height", &number], words].concat();
+        let out = at(format!("out/{height}"));
+        let report = export(dir.path(), &out, &words);
+        let parquet = read_parquet(&out);
+        for field in ["height", "block_hash", "hash_serialized_3", "coins"] {
+            assert_eq!(report[field], made[field], "{field} of {height}");
+        }
+        assert_eq!(parquet.hash, made["hash_serialized_3"], "{height}");
+        assert_eq!(parquet.about["height"], number);
+    }
+    let part = |name: &str| fs::read(at(format!("out/{name}/part-0000.parquet"))).unwrap();
+    assert!(part("chainstate") == part(&tip.to_string()));
+    assert_eq!(fs::read_dir(at("out".to_owned())).unwrap().count(), 4, "temporary files are removed");
+}
+
 #[test]
 fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     let (dir, _) = rebuilt();
@@ -222,6 +255,9 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
             2,
             "has no column for --addresses",
         ),
+        (".", vec!["-o", &at("out"), "--height", "131"], 2, "the highest one for --height is 130"),
+        (".", vec!["-o", &at("out"), "--assumevalid", "0"], 2, "are for --height"),
+        (".", vec!["-o", &at("out"), "--undo", "make"], 2, "--height"),
         (".", vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),
         (".", vec!["-o", &at("out"), "--snapshot", &at("mine")], 4, "UTXO snapshot"),
         (".", vec!["-o", &at("no/such/out"), "--format", "csv"], 5, "no/such/out"),

@@ -1,13 +1,13 @@
-//! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, for programs that work with
-//! data.
+//! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, or those after a block, for
+//! programs that work with data.
 
 use super::PROGRAM;
 use crate::{
-    args::{DatadirArgs, size},
+    args::{DatadirArgs, RunArgs, undo_policy},
     core_args::CoreArgs,
     json::{self, Report},
     limits, paths,
-    progress::{Progress, Style, stages},
+    progress::{Progress, stages},
     report::pinned_text,
     script_type::{self, ScriptType},
     units::{btc, count, counted},
@@ -15,11 +15,11 @@ use crate::{
 use bitcoin::Script;
 use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, ChainstateOptions, Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk, Remedy,
-    StoredCoins, UtxoElement, UtxoStatsReport, hex_reversed,
+    ChainOptions, ChainstateOptions, Disk as _, Error, ErrorKind, Height, HumanSize, MakeOptions, Network,
+    RealDisk, Remedy, ResumeOptions, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport, hex_reversed,
 };
 use export::{CoinRow, Format, Metadata, Writer, Written};
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::{
     path::{Path, PathBuf},
@@ -35,6 +35,19 @@ pub struct ExportUtxoArgs {
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
+    /// Write the coins after the block at this height: all blocks up to it are checked as by reindex, and no
+    /// chainstate is needed
+    #[arg(long, value_name = "N", conflicts_with = "snapshot")]
+    pub height: Option<u32>,
+
+    /// With --height: ignore the block index and find blocks and undo data by reading their files
+    #[arg(long, requires = "height")]
+    pub scan: bool,
+
+    /// With --height: which undo data is used, as for reindex
+    #[arg(long, value_name = "auto|trust|make", requires = "height", value_parser = undo_policy)]
+    pub undo: Option<UndoPolicy>,
+
     /// Format to write: parquet (a directory of files), arrow, csv, or sqlite (the table of Bitcoin Core's
     /// utxo_to_sqlite.py)
     #[arg(long, default_value_t = Format::Parquet)]
@@ -48,13 +61,8 @@ pub struct ExportUtxoArgs {
     #[arg(long)]
     pub addresses: bool,
 
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Serialize)]
@@ -87,10 +95,15 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
                     another format";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    if args.height.is_none() && (args.run.assumevalid.is_some() || args.run.work_dir.is_some()) {
+        let text = "--assumevalid and --work-dir are for --height; no block is checked without it";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     limits::check(&options)?;
     let interrupt = interrupt(args.datadir.json)?;
     let mut writer = create(args)?;
-    let progress = Progress::new(args.progress, stages::EXPORT);
+    let of_blocks = args.height.map(|_| stages::EXPORT_HEIGHT);
+    let progress = Progress::new(args.run.progress, of_blocks.unwrap_or(stages::EXPORT));
     let mut each = |coin: &UtxoElement<'_>| {
         let script = Script::from_bytes(coin.script);
         let address = args.addresses.then(|| script_type::address(script, network)).flatten();
@@ -108,7 +121,7 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
     let read = engine::read_coins(&RealDisk, &coins, memory, &mut each, (&progress, &interrupt));
     progress.close();
-    let stats = read?;
+    let stats = read.map_err(|error| about_height(error, "--height"))?;
     if stats.pinned == Some(false) {
         let text = format!(
             "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
@@ -145,6 +158,20 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let Some(file) = args.snapshot.clone() else {
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
+        if let Some(height) = args.height {
+            let options = args.datadir.chain_options(&located, &args.run);
+            let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let work_dir = options.work_dir.or_else(|| Some(beside.unwrap_or(Path::new(".")).to_owned()));
+            let undo = args.undo.unwrap_or(UndoPolicy::Auto);
+            let options = ChainOptions { work_dir, undo, ..options };
+            let coins = StoredCoins::AfterBlock(Box::new(MakeOptions {
+                chain: options.clone(),
+                resume: ResumeOptions::default(),
+                stop_at_height: Some(Height(height)),
+                scan: args.scan,
+            }));
+            return Ok((coins, located.network(), options));
+        }
         let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
         return Ok((coins, located.network(), with_memory(args, args.datadir.default_options(&located))));
     };
@@ -163,7 +190,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
 }
 
 fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
-    ChainOptions { memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
+    ChainOptions { memory_bytes: args.run.memory.unwrap_or(options.memory_bytes), ..options }
 }
 
 fn create(args: &ExportUtxoArgs) -> Result<Writer<'static>, Error> {

@@ -59,6 +59,7 @@ pub mod stages {
     pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
     #[cfg(feature = "export")]
     pub const EXPORT: &[Stage] = &[Export];
+    pub const EXPORT_HEIGHT: &[Stage] = &[Plan, Check, Finish, Export];
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
     pub const UNKNOWN: &[Stage] = &[];
 }

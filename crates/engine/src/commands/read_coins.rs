@@ -1,21 +1,34 @@
-//! Gives all coins of a chainstate or a snapshot on disk to the caller, in order, and hashes them on the way.
+//! Gives all coins of a chainstate or a snapshot on disk, or those after a block, to the caller, in order,
+//! and hashes them on the way.
 
 use crate::{
     api::{
         error::{Error, ErrorKind},
         event::{CoinMeter, Event, EventSink},
-        options::ChainstateOptions,
+        note::DiskNeed,
+        options::{ChainstateOptions, MakeOptions},
         stage::Stage,
     },
     commands::stats::UtxoStatsReport,
-    job::stored_chainstate::StoredChainstate,
-    stages::finish::read_elements,
+    job::{
+        Job,
+        read_only_job::{JobRequest, with_read_only_job},
+        stored_chainstate::StoredChainstate,
+    },
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        finish::{read_elements, write_chainstate},
+        method::Method,
+        unspent::ForEachError,
+    },
 };
 use disk::{
+    chainstate::ChainstateReader,
     datadir::{Datadir, Location},
     index::find_height,
+    replace::remove_database,
     snapshot::SnapshotReader,
-    utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
+    utxo_stats::{READER_BYTES, StatsPart, UtxoCounts, UtxoHasher, UtxoStats},
 };
 use rules::ChainParams;
 use std::{
@@ -30,7 +43,7 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Reader, UtxoElement};
 
-/// Coins on disk.
+/// Coins on disk, or that the blocks on disk leave.
 #[derive(Clone, Debug)]
 pub enum StoredCoins {
     /// Those of a chainstate. Its number of threads is a maximum.
@@ -43,6 +56,9 @@ pub enum StoredCoins {
         /// blocks whose UTXO set has a hash in Core's source.
         datadir: Option<ChainstateOptions>,
     },
+    /// Those after the last block of these options. All blocks up to it are checked, and matched as by
+    /// [`crate::reindex()`], in a temporary chainstate in the work directory. Nothing is resumed.
+    AfterBlock(Box<MakeOptions>),
 }
 
 /// Called with each coin: in the order of txids, and for each transaction in that of `vout`.
@@ -58,7 +74,8 @@ const CHUNKS_QUEUED_MAX: usize = 4;
 ///
 /// # Errors
 /// The same errors as [`crate::utxo_stats`], or [`crate::snapshot_info`]; errors of `each`;
-/// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir.
+/// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir. For
+/// coins after a block, the same errors as [`crate::make_snapshot`].
 pub fn read_coins(
     disk: &dyn Disk,
     coins: &StoredCoins,
@@ -77,9 +94,10 @@ pub fn read_coins(
         }
         Ok(())
     };
-    sink.event(Event::Started(Stage::Export));
     match coins {
+        StoredCoins::AfterBlock(options) => coins_after(disk, options, &mut each_of, (sink, interrupt)),
         StoredCoins::Chainstate(options) => {
+            sink.event(Event::Started(Stage::Export));
             let chainstate = StoredChainstate::open(disk, options)?;
             let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
@@ -89,6 +107,7 @@ pub fn read_coins(
             UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
         }
         StoredCoins::Snapshot { file, datadir } => {
+            sink.event(Event::Started(Stage::Export));
             let reader = SnapshotReader::open(disk, file)?;
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
@@ -99,6 +118,54 @@ pub fn read_coins(
                 Error::damaged("the amounts exceed 64 bits; the snapshot is damaged").in_file(file, None)
             })
         }
+    }
+}
+
+/// Gives the coins after a block to `each_of`, when all spends are matched and the coins are in order.
+fn coins_after(
+    disk: &dyn Disk,
+    options: &MakeOptions,
+    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<UtxoStatsReport, Error> {
+    let MakeOptions { chain, stop_at_height, scan, .. } = options;
+    let method = &Method::of(chain.undo);
+    let (scan, stop_at_height) = (*scan, *stop_at_height);
+    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None };
+    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
+        job.check_work_need(DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes))?;
+        let matched = job.match_spends(clock)?;
+        job.sink.event(Event::Started(Stage::Finish));
+        let (written, _) = job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
+        sink.event(Event::Started(Stage::Export));
+        let reader = ChainstateReader::open(job.work.disk(), &job.work.chainstate())?;
+        let request = (Some(written.txouts), true, job.threads());
+        let stats = read_elements(&reader, request, each_of, (sink, interrupt))?;
+        let (params, tip) = (job.files.params, job.plan.chain.tip());
+        let block = (Some(job.plan.chain.tip_height()), tip.hash);
+        UtxoStatsReport::new(&stats, params.network, block).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug")
+        })
+    })
+}
+
+/// Writes the coins of a job to the chainstate in its work directory.
+struct TemporaryChainstate<'a>(&'a Job<'a>);
+
+impl CoinSink for TemporaryChainstate<'_> {
+    type Output = UtxoCounts;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
+        let Self(job) = *self;
+        job.work.take()?;
+        let (dir, tip) = (job.work.chainstate(), job.plan.chain.tip().hash);
+        let range_bytes = job.options.hooks.range_bytes;
+        // No one else reads it: it needs no key.
+        write_chainstate((job.work.disk(), &dir), ([0; 8], tip), coins, (range_bytes, job.threads()))
+    }
+
+    fn start_over(&mut self) -> Result<(), Error> {
+        Ok(remove_database(self.0.work.disk(), &self.0.work.chainstate())?)
     }
 }
 

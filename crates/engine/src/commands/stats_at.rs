@@ -4,8 +4,8 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
-        note::{DiskNeed, Note},
+        event::EventSink,
+        note::DiskNeed,
         options::{ChainOptions, UndoPolicy},
     },
     job::{
@@ -81,18 +81,10 @@ pub fn utxo_stats_at(
         undo_sink: None,
     };
     with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
-        check_disk_need(job)?;
+        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
+        job.check_work_need(need)?;
         stats_of_blocks(job, heights, clock)
     })
-}
-
-/// Checks that the chainstate of the run fits on the disk.
-fn check_disk_need(job: &Job<'_>) -> Result<(), Error> {
-    let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
-    let dir = job.work.path();
-    need.check(job.work.disk(), dir, dir, dir)?;
-    job.sink.event(Event::Note(Note::DiskNeed(need)));
-    Ok(())
 }
 
 fn stats_of_blocks(

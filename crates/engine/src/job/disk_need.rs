@@ -4,11 +4,12 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        note::DiskNeed,
+        event::Event,
+        note::{DiskNeed, Note},
         remedy::Remedy,
         size::HumanSize,
     },
-    job::worker_pool::MIN_EPOCH_BYTES,
+    job::{Job, worker_pool::MIN_EPOCH_BYTES},
 };
 use std::path::Path;
 use vfs::{Disk, During as _};
@@ -21,6 +22,20 @@ const MEMORY_PER_ROW: (u64, u64) = (5, 3);
 const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
 /// Block bytes per byte of undo data, at least: on mainnet 7.
 const BLOCK_BYTES_PER_UNDO_BYTE: u64 = 5;
+
+impl Job<'_> {
+    /// Checks that enough space is free for a chainstate in the work directory, and tells the user how much
+    /// it takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if it is not.
+    pub fn check_work_need(&self, need: DiskNeed) -> Result<(), Error> {
+        let dir = self.work.path();
+        need.check(self.work.disk(), dir, dir, dir)?;
+        self.sink.event(Event::Note(Note::DiskNeed(need)));
+        Ok(())
+    }
+}
 
 impl DiskNeed {
     /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is

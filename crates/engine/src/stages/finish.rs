@@ -23,11 +23,12 @@ use disk::{
 };
 use rules::{ChainParams, subsidy};
 use std::{
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 use vfs::Disk;
-use wire::{Coin, Height, OutPoint, Sats};
+use wire::{BlockHash, Coin, Height, OutPoint, Sats};
 
 /// Minimum number of ranges: a small chainstate gets smaller ranges, so that all threads have equal shares.
 const MIN_RANGES: u64 = 64;
@@ -56,27 +57,40 @@ pub struct Finish<'a, 'd> {
 impl CoinSink for Finish<'_, '_> {
     type Output = UtxoCounts;
 
-    /// Writes the chainstate, syncs it, and returns what it contains.
     fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
-        let range_bytes = self.range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
-        let count = coins.count();
-        let ranges = coins.into_ranges(range_bytes);
-        let (dir, key) = (self.target.building(), Obfuscation::from_key(self.key));
-        let writer = ChainstateWriter::create(self.disk, dir, key, ranges.count())?;
-        let begin = |index| TableSink { tables: writer.range(index), counter: CoinCounter::default() };
-        let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
-        for (range, part) in ranges.consume(self.threads, begin)? {
-            counts.merge(part);
-            tables.push(range);
-        }
-        debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
-        writer.finish(self.chain.tip().hash, tables)?;
-        Ok(counts)
+        let (dir, tip) = (self.target.building(), self.chain.tip().hash);
+        write_chainstate((self.disk, dir), (self.key, tip), coins, (self.range_bytes, self.threads))
     }
 
     fn start_over(&mut self) -> Result<(), Error> {
         self.target.start_over()
     }
+}
+
+/// Writes coins as a new chainstate in the directory `dir`, obfuscated with `key` and with this best block,
+/// syncs it, and returns what it contains.
+///
+/// # Errors
+/// The same errors as [`CoinSink::consume`].
+pub fn write_chainstate(
+    (disk, dir): (&dyn Disk, &Path),
+    (key, best_block): ([u8; 8], BlockHash),
+    coins: Coins<'_>,
+    (range_bytes, threads): (u64, usize),
+) -> Result<UtxoCounts, ForEachError> {
+    let range_bytes = range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
+    let count = coins.count();
+    let ranges = coins.into_ranges(range_bytes);
+    let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), ranges.count())?;
+    let begin = |index| TableSink { tables: writer.range(index), counter: CoinCounter::default() };
+    let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
+    for (range, part) in ranges.consume(threads, begin)? {
+        counts.merge(part);
+        tables.push(range);
+    }
+    debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
+    writer.finish(best_block, tables)?;
+    Ok(counts)
 }
 
 /// Writes and counts the coins of one range.
