@@ -59,7 +59,9 @@ pub mod stages {
     pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
     #[cfg(feature = "export")]
     pub const EXPORT: &[Stage] = &[Export];
+    #[cfg(feature = "export")]
     pub const EXPORT_HEIGHT: &[Stage] = &[Plan, Check, Finish, Export];
+    #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
     pub const UNKNOWN: &[Stage] = &[];
 }
