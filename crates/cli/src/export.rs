@@ -5,7 +5,7 @@ mod rows;
 mod utxo;
 
 pub use blocks::{ExportBlocksArgs, ExportScriptsArgs, ExportedBlocksJson};
-pub use utxo::{ExportUtxoArgs, ExportedJson};
+pub use utxo::{ExportUtxoArgs, ExportedUtxo};
 
 use clap::Subcommand;
 use engine::{Error, ErrorKind, Remedy};

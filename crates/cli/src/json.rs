@@ -1,7 +1,7 @@
 //! What `--json` prints: the report of a command with the facts that all reports have.
 
 #[cfg(feature = "export")]
-use crate::export::{ExportedBlocksJson, ExportedJson};
+use crate::export::{ExportedBlocksJson, ExportedUtxo};
 use crate::{
     args::{Command, HintsCommand, SnapshotCommand, UndoCommand},
     doctor::json::DiagnosisJson,
@@ -80,7 +80,7 @@ pub enum Report {
     UtxoScan(ScanJson),
     #[cfg(feature = "export")]
     #[serde(rename = "export utxo")]
-    ExportUtxo(ExportedJson),
+    ExportUtxo(ExportedUtxo),
     #[cfg(feature = "export")]
     #[serde(rename = "export blocks")]
     ExportBlocks(ExportedBlocksJson),

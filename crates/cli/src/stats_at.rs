@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, StatsAtOptions, UnspendableAmounts,
+    AtHeightsOptions, BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, UnspendableAmounts,
     UtxoStatsAt, hex_reversed,
 };
 use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
@@ -110,7 +110,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let interrupt = interrupt(datadir.json)?;
     let progress = Progress::new(args.run.progress, stages::CONNECT);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
-    let options = StatsAtOptions { chain, scan: args.scan, heights };
+    let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let stats = engine::utxo_stats_at(&RealDisk, &options, &progress, &interrupt);
     progress.close();
     let stats = stats.map_err(|error| about_height(error, "--at"))?;

@@ -239,6 +239,34 @@ fn coins_after_any_block_are_those_of_a_snapshot() {
     assert_eq!(fs::read_dir(at("out".to_owned())).unwrap().count(), 4, "temporary files are removed");
 }
 
+/// Several heights, in one pass over the blocks, give the same files as one by one.
+#[test]
+fn coins_after_several_blocks_are_those_after_each() {
+    let (dir, chain) = rebuilt();
+    let at = |name: &str| dir.path().join(name);
+    let tip = chain.tip().height.to_string();
+    let heights = format!("101,{tip},1,60,101");
+    for (several, words) in [("all", &["--threads", "3"][..]), ("small", &["--memory", "128M"])] {
+        let words = [&["--chain", "regtest", "--height", &heights], words].concat();
+        let report = export(dir.path(), &at(several), &words);
+        let sets = report["sets"].as_array().unwrap();
+        let found: Vec<u64> = sets.iter().map(|set| set["height"].as_u64().unwrap()).collect();
+        assert_eq!(found, [1, 60, 101, u64::from(chain.tip().height)]);
+        assert_eq!(fs::read_dir(at(several)).unwrap().count(), 4, "temporary files are removed");
+    }
+    for height in ["1", "60", "101", &tip] {
+        export(dir.path(), &at(height), &["--chain", "regtest", "--height", height]);
+        let part = |dir: &str| fs::read(at(dir).join(height).join("part-0000.parquet")).unwrap();
+        let alone = fs::read(at(height).join("part-0000.parquet")).unwrap();
+        assert!(part("all") == alone && part("small") == alone, "{height}");
+    }
+    export(dir.path(), &at("csv"), &["--chain", "regtest", "--height", "3,5", "--format", "csv"]);
+    let mut names: Vec<_> =
+        fs::read_dir(at("csv")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["3.csv", "5.csv"]);
+}
+
 #[test]
 fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     let (dir, _) = rebuilt();
@@ -256,6 +284,9 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
             "has no column for --addresses",
         ),
         (".", vec!["-o", &at("out"), "--height", "131"], 2, "the highest one for --height is 130"),
+        (".", vec!["-o", &at("out"), "--height", "5,131"], 2, "the highest one for --height is 130"),
+        (".", vec!["-o", &at("out"), "--height", "5,6", "--undo", "make"], 2, "for one --height"),
+        (".", vec!["-o", &at("mine"), "--height", "5,6"], 2, "it exists already"),
         (".", vec!["-o", &at("out"), "--assumevalid", "0"], 2, "are for --height"),
         (".", vec!["-o", &at("out"), "--undo", "make"], 2, "--height"),
         (".", vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),

@@ -77,13 +77,13 @@ pub use commands::{
     read_blocks::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
     },
-    read_coins::{EachCoin, StoredCoins, read_coins},
+    read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after_each},
     reindex::reindex,
     repair::{RepairOptions, RepairReport, repair},
     scan_coins::{FoundCoin, ScanReport, scan_coins},
     snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
     stats::{StatsOptions, UtxoStatsReport, utxo_stats},
-    stats_at::{StatsAtOptions, UtxoStatsAt, utxo_stats_at},
+    stats_at::{AtHeightsOptions, UtxoStatsAt, utxo_stats_at},
     sync::sync,
     undo::{
         CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,

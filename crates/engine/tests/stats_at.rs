@@ -7,13 +7,13 @@ mod common;
 
 use bitcoin::consensus::deserialize;
 use common::{
-    Case, Template, assert_same_tree, chain, changed, layout, leftovers, options, tree, undo::UndoDamage,
-    with_threads,
+    Case, Template, assert_same_tree, chain, changed, layout, leftovers, options, stats_by_height, tree,
+    undo::UndoDamage, with_threads,
 };
 use digest::muhash::MuHash3072;
 use peregrine_engine::{
-    BlockAmounts, BuriedDeployment, ChainParams, Disk, Error, ErrorKind, Height, Network, ReindexOptions,
-    Sats, StatsAtOptions, UnspendableAmounts, UtxoStatsAt, utxo_stats_at,
+    AtHeightsOptions, BlockAmounts, BuriedDeployment, ChainParams, Disk, EachSet, Error, ErrorKind, Height,
+    Network, ReindexOptions, Sats, UnspendableAmounts, UtxoStatsAt, read_coins_after_each, utxo_stats_at,
 };
 use std::{
     io,
@@ -113,12 +113,12 @@ fn amount_in(block: &bitcoin::Block, spent: &bitcoin::OutPoint) -> i64 {
     tx.output[spent.vout as usize].value.to_sat() as i64
 }
 
-fn request(options: &ReindexOptions, heights: RangeInclusive<u32>) -> StatsAtOptions {
+fn request(options: &ReindexOptions, heights: RangeInclusive<u32>) -> AtHeightsOptions {
     let heights = heights.map(Height).collect();
-    StatsAtOptions { chain: options.chain.clone(), scan: options.scan, heights }
+    AtHeightsOptions { chain: options.chain.clone(), scan: options.scan, heights }
 }
 
-fn run_on(disk: &dyn Disk, options: &StatsAtOptions) -> Result<Vec<UtxoStatsAt>, Error> {
+fn run_on(disk: &dyn Disk, options: &AtHeightsOptions) -> Result<Vec<UtxoStatsAt>, Error> {
     utxo_stats_at(disk, options, &|_| {}, &AtomicBool::new(false))
 }
 
@@ -140,7 +140,7 @@ fn each_height_has_the_statistics_of_the_models_coins() {
         assert!(stats.iter().map(fields).eq(expected.iter().copied()), "{way:?}");
         assert!(stats.iter().map(|stats| stats.hash).eq(chain().main().map(|block| block.hash)), "{way:?}");
         let some =
-            StatsAtOptions { heights: [3, tip - 2, 3, 0].map(Height).into(), ..request(&options, 0..=0) };
+            AtHeightsOptions { heights: [3, tip - 2, 3, 0].map(Height).into(), ..request(&options, 0..=0) };
         let some = run_on(&FaultDisk::healthy(), &some).unwrap();
         let wanted = [0, 3, tip as usize - 2].map(|height| expected[height]);
         assert_eq!(some.iter().map(fields).collect::<Vec<_>>(), wanted);
@@ -211,7 +211,7 @@ fn a_height_that_no_block_has_is_an_error() {
     let error = run_on(&FaultDisk::healthy(), &above).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert!(error.to_string().contains(&(tip + 1).to_string()), "{error}");
-    let none = StatsAtOptions { heights: [].into(), ..above };
+    let none = AtHeightsOptions { heights: [].into(), ..above };
     assert_eq!(run_on(&FaultDisk::healthy(), &none).unwrap_err().kind, ErrorKind::Usage);
 }
 
@@ -267,4 +267,45 @@ fn faults_and_interrupts_leave_nothing() {
     assert!(failures > 10 && interrupts > 5, "{failures} operations failed a run, {interrupts} interrupts");
     assert_same_tree(&before, case.root(), "the datadir is only read");
     assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0]);
+}
+
+/// The coins after each of some blocks, hashed on the way, in one pass; nothing is left behind.
+#[test]
+fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
+    let (model, tip) = (stats_by_height(chain()), chain().tip().height);
+    let wanted = [0, 1, 57, 100, tip - 1, tip];
+    for way in WAYS {
+        let (case, work) = (Case::new(), common::scratch());
+        let before = tree(case.root());
+        let options = changed(in_way(&case.options(), way), |it| {
+            it.chain.work_dir = Some(work.path().to_owned());
+        });
+        let heights = wanted.map(Height).into();
+        let options = AtHeightsOptions { chain: options.chain, scan: false, heights };
+        let mut found = Vec::new();
+        let mut read = |fails_at: Option<Height>| {
+            found.clear();
+            let each_set: &mut EachSet<'_> = &mut |height, read| {
+                let mut coins = 0;
+                let report = read(&mut |_| {
+                    coins += 1;
+                    Ok(())
+                })?;
+                assert_eq!((report.height, report.txouts), (Some(height), coins));
+                found.push((height.0, report.hash_serialized_3));
+                match fails_at == Some(height) {
+                    true => Err(Error::new(ErrorKind::Environment, "full")),
+                    false => Ok(()),
+                }
+            };
+            let disk = FaultDisk::healthy();
+            read_coins_after_each(&disk, &options, each_set, (&|_| {}, &AtomicBool::new(false)))
+        };
+        assert_eq!(read(Some(Height(57))).unwrap_err().detail, "full");
+        read(None).unwrap();
+        let expected = wanted.map(|height| (height, model[height as usize].hash_serialized_3));
+        assert_eq!(found, expected, "{way:?}");
+        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "{way:?}");
+        assert_same_tree(&before, case.root(), "the datadir is only read");
+    }
 }

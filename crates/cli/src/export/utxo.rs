@@ -15,14 +15,17 @@ use crate::{
 use bitcoin::Script;
 use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, ChainstateOptions, Disk as _, Error, ErrorKind, Height, HumanSize, MakeOptions, Network,
-    RealDisk, Remedy, ResumeOptions, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport, hex_reversed,
+    AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
+    Height, HumanSize, MakeOptions, Network, RealDisk, Remedy, ResumeOptions, StoredCoins, UndoPolicy,
+    UtxoElement, UtxoStatsReport, hex_reversed, read_coins_after_each,
 };
-use export::{CoinRow, Format, Metadata, Writer, Written};
+use export::{CoinRow, Format, Metadata, Writer};
 use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::{
+    io,
     path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
     time::Instant,
 };
 
@@ -36,9 +39,9 @@ pub struct ExportUtxoArgs {
     pub snapshot: Option<PathBuf>,
 
     /// Write the coins after the block at this height: all blocks up to it are checked as by reindex, and no
-    /// chainstate is needed
-    #[arg(long, value_name = "N", conflicts_with = "snapshot")]
-    pub height: Option<u32>,
+    /// chainstate is needed. With several heights, PATH becomes a directory with an output for each
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', conflicts_with = "snapshot")]
+    pub height: Vec<u32>,
 
     /// With --height: ignore the block index and find blocks and undo data by reading their files
     #[arg(long, requires = "height")]
@@ -86,25 +89,109 @@ pub struct ExportedJson {
     seconds: f64,
 }
 
-/// Exports the coins of a chainstate or a snapshot.
+/// What was exported.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum ExportedUtxo {
+    One(ExportedJson),
+    Several {
+        /// The directory with all outputs.
+        output: String,
+        /// In ascending order of heights.
+        sets: Vec<ExportedJson>,
+    },
+}
+
+/// Exports the coins of a chainstate or a snapshot, or those after some blocks.
 pub fn utxo(args: &ExportUtxoArgs) -> Done {
-    let started = Instant::now();
     let (coins, network, options) = source(args)?;
     if args.addresses && args.format == Format::Sqlite {
         let text = "the table of --format sqlite has no column for --addresses; leave them out, or choose \
                     another format";
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    if args.height.is_none() && (args.run.assumevalid.is_some() || args.run.work_dir.is_some()) {
+    if args.height.is_empty() && (args.run.assumevalid.is_some() || args.run.work_dir.is_some()) {
         let text = "--assumevalid and --work-dir are for --height; no block is checked without it";
         return Err(Error::new(ErrorKind::Usage, text));
     }
+    if args.height.len() > 1 && args.undo.is_some() {
+        let text = "--undo is for one --height; for several, no undo data is used";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     limits::check(&options)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let mut writer = create(args)?;
-    let of_blocks = args.height.map(|_| stages::EXPORT_HEIGHT);
-    let progress = Progress::new(args.run.progress, of_blocks.unwrap_or(stages::EXPORT));
-    let mut each = |coin: &UtxoElement<'_>| {
+    let interrupt = &interrupt(args.datadir.json)?;
+    let stages = match args.height.len() {
+        0 => stages::EXPORT,
+        1 => stages::EXPORT_HEIGHT,
+        _ => stages::EXPORT_HEIGHTS,
+    };
+    let progress = &Progress::new(args.run.progress, stages);
+    let exported = if args.height.len() > 1 {
+        several(args, options, (progress, interrupt))
+    } else {
+        let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
+        let read = |each: &mut EachCoin<'_>| {
+            engine::read_coins(&RealDisk, &coins, memory, each, (progress, interrupt))
+        };
+        write_set(args, &args.output, network, read).map(ExportedUtxo::One)
+    };
+    progress.close();
+    let exported = exported.map_err(|error| about_height(error, "--height"))?;
+    Ok(match (args.datadir.json, exported) {
+        (true, exported) => json::report(Report::ExportUtxo(exported), Exit::Done),
+        (false, ExportedUtxo::One(set)) => (text(&set), Exit::Done),
+        (false, ExportedUtxo::Several { sets, .. }) => {
+            (sets.iter().map(text).collect::<Vec<_>>().join("\n\n"), Exit::Done)
+        }
+    })
+}
+
+/// Exports the coins after several blocks, each set to an output of its own in a new directory.
+fn several(
+    args: &ExportUtxoArgs,
+    chain: ChainOptions,
+    (progress, interrupt): (&Progress, &AtomicBool),
+) -> Result<ExportedUtxo, Error> {
+    let network = chain.params.network;
+    let failed = |error: io::Error| {
+        let detail = format!("the directory cannot be created: {error}");
+        Error::new(ErrorKind::Environment, detail).in_file(&args.output, None).caused_by(error)
+    };
+    if RealDisk.exists(&args.output).map_err(failed)? {
+        return Err(super::exists(&args.output));
+    }
+    RealDisk.create_dir_all(&args.output).map_err(failed)?;
+    let heights = args.height.iter().copied().map(Height).collect();
+    let options = AtHeightsOptions { chain, scan: args.scan, heights };
+    let mut sets = Vec::new();
+    let each_set: &mut EachSet<'_> = &mut |height, read| {
+        let name = match args.format {
+            Format::Parquet => height.to_string(),
+            format => format!("{height}.{format}"),
+        };
+        sets.push(write_set(args, &args.output.join(name), network, |each| read(each))?);
+        Ok(())
+    };
+    let done = read_coins_after_each(&RealDisk, &options, each_set, (progress, interrupt));
+    if done.is_err() {
+        // Only if it is empty; the outputs in it are complete.
+        let _ = RealDisk.remove_dir(&args.output);
+    }
+    done?;
+    Ok(ExportedUtxo::Several { output: args.output.display().to_string(), sets })
+}
+
+/// Writes the coins that `read` gives.
+fn write_set(
+    args: &ExportUtxoArgs,
+    path: &Path,
+    network: Network,
+    read: impl FnOnce(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error>,
+) -> Result<ExportedJson, Error> {
+    let started = Instant::now();
+    let mut writer = create(args, path)?;
+    let stats = read(&mut |coin: &UtxoElement<'_>| {
         let script = Script::from_bytes(coin.script);
         let address = args.addresses.then(|| script_type::address(script, network)).flatten();
         Ok(writer.add(CoinRow {
@@ -117,11 +204,7 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
             script: coin.script,
             address: address.as_deref(),
         })?)
-    };
-    let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
-    let read = engine::read_coins(&RealDisk, &coins, memory, &mut each, (&progress, &interrupt));
-    progress.close();
-    let stats = read.map_err(|error| about_height(error, "--height"))?;
+    })?;
     if stats.pinned == Some(false) {
         let text = format!(
             "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
@@ -131,8 +214,8 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
         return Err(Error::damaged(text).with_remedies([Remedy::RebuildChainstate]));
     }
     let written = writer.finish(&metadata(&stats, network))?;
-    let exported = ExportedJson {
-        output: args.output.display().to_string(),
+    Ok(ExportedJson {
+        output: path.display().to_string(),
         format: args.format.name(),
         files: written.files,
         bytes: written.bytes,
@@ -145,10 +228,6 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
         muhash: stats.muhash.as_ref().map(hex_reversed).unwrap_or_default(),
         matches_core_assumeutxo_hash: stats.pinned,
         seconds: started.elapsed().as_secs_f64(),
-    };
-    Ok(match args.datadir.json {
-        true => json::report(Report::ExportUtxo(exported), Exit::Done),
-        false => (text(&exported, &written), Exit::Done),
     })
 }
 
@@ -158,7 +237,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let Some(file) = args.snapshot.clone() else {
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
-        if let Some(height) = args.height {
+        if let Some(&height) = args.height.first() {
             let options = args.datadir.chain_options(&located, &args.run);
             let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty());
             let work_dir = options.work_dir.or_else(|| Some(beside.unwrap_or(Path::new(".")).to_owned()));
@@ -193,10 +272,10 @@ fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
     ChainOptions { memory_bytes: args.run.memory.unwrap_or(options.memory_bytes), ..options }
 }
 
-fn create(args: &ExportUtxoArgs) -> Result<Writer<'static>, Error> {
-    let created = Writer::create(&RealDisk, &args.output, args.format, args.addresses);
-    created.map_err(|error| match RealDisk.exists(&args.output) {
-        Ok(true) => super::exists(&args.output),
+fn create(args: &ExportUtxoArgs, path: &Path) -> Result<Writer<'static>, Error> {
+    let created = Writer::create(&RealDisk, path, args.format, args.addresses);
+    created.map_err(|error| match RealDisk.exists(path) {
+        Ok(true) => super::exists(path),
         _ => error.into(),
     })
 }
@@ -213,7 +292,7 @@ fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
     }
 }
 
-fn text(exported: &ExportedJson, written: &Written) -> String {
+fn text(exported: &ExportedJson) -> String {
     format!(
         "export             {} ({}, {}, {})\n\
          height             {}\n\
@@ -224,8 +303,8 @@ fn text(exported: &ExportedJson, written: &Written) -> String {
          muhash             {}",
         exported.output,
         exported.format,
-        counted(written.files, "file"),
-        HumanSize(written.bytes),
+        counted(exported.files, "file"),
+        HumanSize(exported.bytes),
         exported.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
         exported.block_hash,
         count(exported.coins),

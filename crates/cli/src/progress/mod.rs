@@ -62,6 +62,8 @@ pub mod stages {
     #[cfg(feature = "export")]
     pub const EXPORT_HEIGHT: &[Stage] = &[Plan, Check, Finish, Export];
     #[cfg(feature = "export")]
+    pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
+    #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
     pub const UNKNOWN: &[Stage] = &[];
 }

@@ -6,10 +6,10 @@ use crate::{
         error::{Error, ErrorKind},
         event::{CoinMeter, Event, EventSink},
         note::DiskNeed,
-        options::{ChainstateOptions, MakeOptions},
+        options::{ChainstateOptions, MakeOptions, UndoPolicy},
         stage::Stage,
     },
-    commands::stats::UtxoStatsReport,
+    commands::{stats::UtxoStatsReport, stats_at::AtHeightsOptions},
     job::{
         Job,
         read_only_job::{JobRequest, with_read_only_job},
@@ -20,6 +20,7 @@ use crate::{
         finish::{read_elements, write_chainstate},
         method::Method,
         unspent::ForEachError,
+        window::{BlockResult, ConnectedBlock},
     },
 };
 use disk::{
@@ -32,8 +33,9 @@ use disk::{
 };
 use rules::ChainParams;
 use std::{
+    collections::BTreeMap,
     num::NonZeroUsize,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{SyncSender, sync_channel},
@@ -83,17 +85,7 @@ pub fn read_coins(
     each: &mut EachCoin<'_>,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<UtxoStatsReport, Error> {
-    let mut each_of = |elements: &[u8]| {
-        let mut reader = Reader::new(elements);
-        while reader.position() < elements.len() {
-            // They were written a moment ago.
-            let coin = UtxoElement::read(&mut reader).map_err(|error| {
-                Error::new(ErrorKind::Internal, format!("an element of the UTXO set cannot be read: {error}"))
-            })?;
-            each(&coin)?;
-        }
-        Ok(())
-    };
+    let mut each_of = elements(each);
     match coins {
         StoredCoins::AfterBlock(options) => coins_after(disk, options, &mut each_of, (sink, interrupt)),
         StoredCoins::Chainstate(options) => {
@@ -121,6 +113,21 @@ pub fn read_coins(
     }
 }
 
+/// Returns what takes elements of the UTXO set, many at once, and gives each to `each`.
+fn elements(each: &mut EachCoin<'_>) -> impl FnMut(&[u8]) -> Result<(), Error> {
+    |elements| {
+        let mut reader = Reader::new(elements);
+        while reader.position() < elements.len() {
+            // They were written a moment ago.
+            let coin = UtxoElement::read(&mut reader).map_err(|error| {
+                Error::new(ErrorKind::Internal, format!("an element of the UTXO set cannot be read: {error}"))
+            })?;
+            each(&coin)?;
+        }
+        Ok(())
+    }
+}
+
 /// Gives the coins after a block to `each_of`, when all spends are matched and the coins are in order.
 fn coins_after(
     disk: &dyn Disk,
@@ -137,16 +144,74 @@ fn coins_after(
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
         let (written, _) = job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
-        sink.event(Event::Started(Stage::Export));
-        let reader = ChainstateReader::open(job.work.disk(), &job.work.chainstate())?;
-        let request = (Some(written.txouts), true, job.threads());
-        let stats = read_elements(&reader, request, each_of, (sink, interrupt))?;
-        let (params, tip) = (job.files.params, job.plan.chain.tip());
-        let block = (Some(job.plan.chain.tip_height()), tip.hash);
-        UtxoStatsReport::new(&stats, params.network, block).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug")
-        })
+        let tip = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+        coins_of(job, &job.work.chainstate(), tip, Some(written.txouts), each_of)
     })
+}
+
+/// Gives all coins of a set to its argument, as [`read_coins`] does.
+pub type GiveCoins<'a> = dyn FnMut(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error> + 'a;
+
+/// Called with a height, and with what gives the coins after the block there.
+pub type EachSet<'a> = dyn FnMut(Height, &mut GiveCoins<'_>) -> Result<(), Error> + 'a;
+
+/// Gives the coins after the blocks at some heights to `each_set`, in ascending order, in one pass over the
+/// blocks. They are connected in order to a temporary chainstate in the work directory.
+///
+/// # Errors
+/// The same errors as [`crate::utxo_stats_at`]; those of `each_set`; [`ErrorKind::Environment`] if a block
+/// above a set that was given is invalid, and the best chain without it branches off below.
+pub fn read_coins_after_each(
+    disk: &dyn Disk,
+    options: &AtHeightsOptions,
+    each_set: &mut EachSet<'_>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<(), Error> {
+    let stops = &options.heights.iter().copied().collect::<Vec<_>>();
+    let mut given = BTreeMap::new();
+    let method = &Method::of(UndoPolicy::Make);
+    with_read_only_job(disk, options.request(method)?, (sink, interrupt), |job, clock| {
+        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
+        job.check_work_need(need)?;
+        job.work.take()?;
+        let dir = job.work.chainstate();
+        let at_stop = &mut |height: Height| {
+            let hash = job.plan.chain.block(height).hash;
+            match given.insert(height, hash) {
+                None => {
+                    let read = |each: &mut EachCoin<'_>| {
+                        coins_of(job, &dir, (height, hash), None, &mut elements(each))
+                    };
+                    each_set(height, &mut { read })
+                }
+                Some(before) if before == hash => Ok(()),
+                Some(_) => {
+                    let detail = "a block above it is invalid, and the best chain without that block has \
+                                  another block here, whose coins were already given out; start over";
+                    Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
+                }
+            }
+        };
+        let each = &mut |_: &ConnectedBlock| Ok(());
+        let place = (&*dir, [0; 8]);
+        job.connect_each(place, clock, (BlockResult::Nothing, each), (stops, at_stop))?;
+        Ok(())
+    })
+}
+
+/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each_of`.
+fn coins_of(
+    job: &Job<'_>,
+    dir: &Path,
+    (height, hash): (Height, BlockHash),
+    count: Option<u64>,
+    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<UtxoStatsReport, Error> {
+    job.sink.event(Event::Started(Stage::Export));
+    let reader = ChainstateReader::open(job.work.disk(), dir)?;
+    let stats = read_elements(&reader, (count, true, job.threads()), each_of, (job.sink, job.interrupt))?;
+    UtxoStatsReport::new(&stats, job.files.params.network, (Some(height), hash))
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
 
 /// Writes the coins of a job to the chainstate in its work directory.

@@ -25,9 +25,9 @@ use std::{collections::BTreeSet, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
-/// Options of [`utxo_stats_at`].
+/// Options of [`utxo_stats_at`] and [`crate::read_coins_after_each`].
 #[derive(Clone, Debug)]
-pub struct StatsAtOptions {
+pub struct AtHeightsOptions {
     /// The blocks, and how to check them. No undo data is used.
     pub chain: ChainOptions,
     /// Find blocks by scanning the block files.
@@ -57,6 +57,19 @@ pub struct UtxoStatsAt {
     pub block_info: BlockAmounts,
 }
 
+impl AtHeightsOptions {
+    /// The request of a job that connects the blocks up to the highest of the heights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no height.
+    pub(crate) fn request<'a>(&'a self, method: &'a Method) -> Result<JobRequest<'a>, Error> {
+        let Self { chain, scan, heights } = self;
+        let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
+        let (scan, stop_at_height) = (*scan, Some(*heights.last().ok_or_else(none)?));
+        Ok(JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None })
+    }
+}
+
 /// Connects all blocks up to the highest of some heights, and returns the statistics of the UTXO set after
 /// each, in ascending order. The datadir is only read; the chainstate of the run is removed at its end.
 ///
@@ -64,23 +77,13 @@ pub struct UtxoStatsAt {
 /// The same errors as [`crate::reindex()`]; [`ErrorKind::Usage`] if there is no height.
 pub fn utxo_stats_at(
     disk: &dyn Disk,
-    options: &StatsAtOptions,
+    options: &AtHeightsOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Vec<UtxoStatsAt>, Error> {
-    let StatsAtOptions { chain, scan, heights } = options;
-    let Some(&last) = heights.last() else {
-        return Err(Error::new(ErrorKind::Usage, "there is no height to report on"));
-    };
-    let request = JobRequest {
-        chain,
-        scan: *scan,
-        stop_at_height: Some(last),
-        result: None,
-        method: &Method::of(UndoPolicy::Make),
-        undo_sink: None,
-    };
-    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
+    let heights = &options.heights;
+    let method = &Method::of(UndoPolicy::Make);
+    with_read_only_job(disk, options.request(method)?, (sink, interrupt), |job, clock| {
         let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
         job.check_work_need(need)?;
         stats_of_blocks(job, heights, clock)
@@ -105,7 +108,8 @@ fn stats_of_blocks(
     };
     let wanted = &heights.iter().copied().collect::<Vec<_>>();
     // No one else reads this chainstate: it needs no key.
-    job.connect_each((&job.work.chainstate(), [0; 8]), clock, BlockResult::Stats(wanted), each)?;
+    let place = (&*job.work.chainstate(), [0; 8]);
+    job.connect_each(place, clock, (BlockResult::Stats(wanted), each), (&[], &mut |_| Ok(())))?;
     Ok(found)
 }
 

@@ -265,7 +265,8 @@ impl<'a> Update<'a> {
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
-        let mut blocks = InOrder::new(window, plan, fork.0 + 1, self.exactly.clone(), self.sink);
+        let heights = fork.0 + 1..chain.block_count() as u32;
+        let mut blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.sink);
         loop {
             self.check_interrupt(report)?;
             match blocks.step(&mut tip.coins).map_err(|error| self.explain(error))? {

@@ -70,26 +70,28 @@ impl Job<'_> {
         self.work.remove()?;
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let each = &mut |block: &ConnectedBlock| self.record_undo(block);
-        self.connect_each((dir, key), clock, BlockResult::Undo, each)
+        self.connect_each((dir, key), clock, (BlockResult::Undo, each), (&[], &mut |_| Ok(())))
     }
 
-    /// Like [`Job::connect_all`], and passes each block to `each`, in order, with what is made of it.
+    /// Like [`Job::connect_all`]. Passes each block to `each`, in order, with what is made of it. When the
+    /// coins in the directory are those after a block at one of the heights `stops`, which are in ascending
+    /// order, calls `at_stop` with it.
     ///
     /// # Errors
-    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`.
+    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`
+    /// and `at_stop`.
     pub fn connect_each(
         &self,
         (dir, key): (&Path, [u8; 8]),
         clock: &mut Clock,
-        result: BlockResult<'_>,
-        each: &mut EachBlock<'_>,
+        (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
+        (stops, at_stop): (&[Height], &mut dyn FnMut(Height) -> Result<(), Error>),
     ) -> Result<(UtxoCounts, MatchStats), Error> {
         self.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
         let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), 0)?;
         writer.finish(BlockHash::default(), [])?;
         let mut committed = Connected { counts: Counts::default(), coins: UtxoCounts::ZERO };
-        let mut suspect = Some(0..0);
         let mut passed = 0;
         let mut each = |block: &ConnectedBlock| {
             if block.height.0 >= passed {
@@ -100,11 +102,21 @@ impl Job<'_> {
         };
         // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
         // last commit on.
-        while let Some(exactly) = suspect {
-            let chainstate = ChainstateReader::open(disk, dir)?;
-            let pass = self.connect_from(chainstate, &mut committed, exactly, (result, &mut each));
-            suspect = pass.map_err(|error| self.mark_contested(error))?;
+        let mut connect_to = |end: u32| {
+            let mut suspect = Some(0..0);
+            while let Some(exactly) = suspect {
+                let chainstate = ChainstateReader::open(disk, dir)?;
+                let pass = self.connect_from(chainstate, &mut committed, (end, exactly), (result, &mut each));
+                suspect = pass.map_err(|error| self.mark_contested(error))?;
+            }
+            Ok::<_, Error>(())
+        };
+        for &height in stops {
+            connect_to(height.0 + 1)?;
+            at_stop(height)?;
+            self.sink.event(Event::Started(Stage::Connect));
         }
+        connect_to(self.plan.chain.block_count() as u32)?;
         clock.lap(Stage::Connect);
         let (matching, counts) = (Matching::Cache, committed.counts);
         let (used_hints, resumed, burned, outputs, spilled, ages) = Default::default();
@@ -112,13 +124,13 @@ impl Job<'_> {
         Ok((committed.coins, stats))
     }
 
-    /// Connects the blocks above those that are committed, and commits them. Returns the heights of a window
-    /// in which something is wrong.
+    /// Connects the blocks above those that are committed and below the height `end`, and commits them.
+    /// Returns the heights of a window in which something is wrong.
     fn connect_from(
         &self,
         mut chainstate: ChainstateReader<'_>,
         committed: &mut Connected,
-        exactly: Range<u32>,
+        (end, exactly): (u32, Range<u32>),
         (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
     ) -> Result<Option<Range<u32>>, Error> {
         let memory = CacheMemory::of(self.budget);
@@ -135,7 +147,7 @@ impl Job<'_> {
             result,
         };
         let (mut done, next) = (*committed, committed.counts.blocks as u32);
-        let mut blocks = InOrder::new(window, self.plan, next, exactly, self.sink);
+        let mut blocks = InOrder::new(window, self.plan, next..end, exactly, self.sink);
         loop {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
@@ -158,6 +170,9 @@ impl Job<'_> {
             }
         }
         flush(&mut coins, self.threads(), 0)?;
+        if (end as usize) < self.plan.chain.block_count() {
+            merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
+        }
         *committed = done;
         Ok(None)
     }

@@ -73,16 +73,16 @@ pub struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    /// Begins with the block at `next`; those at the heights of `exactly` are connected one by one.
+    /// Connects the blocks at `heights`; those at the heights of `exactly` are connected one by one.
     #[must_use]
     pub fn new(
         window: Window<'a>,
         plan: &'a Plan,
-        next: u32,
+        heights: Range<u32>,
         exactly: Range<u32>,
         sink: &'a dyn EventSink,
     ) -> Self {
-        let end = plan.chain.block_count() as u32;
+        let Range { start: next, end } = heights;
         Self { window, ahead: None, next, end, exactly, meter: Meter::new(plan, next..end, sink) }
     }
 

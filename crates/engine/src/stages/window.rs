@@ -70,6 +70,8 @@ pub struct Window<'a> {
 /// What is made of each block that is connected.
 #[derive(Clone, Copy)]
 pub enum BlockResult<'a> {
+    /// Nothing.
+    Nothing,
     /// Its undo data, which is compared with the stored one.
     Undo,
     /// Its statistics, whose sums are wanted after the blocks at these heights, in ascending order. The
@@ -408,14 +410,17 @@ impl Window<'_> {
                 spent,
             });
         }
-        let mut rest = spent;
-        let by_tx = view.txs().skip(1).map(|tx| {
-            let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
-            rest = others;
-            own.iter().copied()
-        });
-        let undo = write_undo(by_tx);
-        let is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
+        let (mut undo, mut is_undo_stored) = (Vec::new(), false);
+        if let BlockResult::Undo = self.result {
+            let mut rest = spent;
+            let by_tx = view.txs().skip(1).map(|tx| {
+                let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
+                rest = others;
+                own.iter().copied()
+            });
+            undo = write_undo(by_tx);
+            is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
+        }
         let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
         let mut counter = CoinCounter::default();
         for ((outpoint, coin), decoded) in prevouts.zip(spent).zip(decoded) {
