@@ -47,7 +47,8 @@ pub fn remedy_text(remedy: &Remedy) -> String {
 pub fn about_height(error: Error, flag: &str) -> Error {
     match error.remedies[..] {
         [Remedy::StopAtHeight(tip)] => {
-            Error::new(ErrorKind::Usage, format!("{error}; the highest one for {flag} is {tip}"))
+            let text = format!("{}; the highest one for {flag} is {tip}", error.detail);
+            Error::new(ErrorKind::Usage, text)
         }
         _ => error,
     }
