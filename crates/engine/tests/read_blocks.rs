@@ -150,6 +150,7 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(20))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);
+    assert_eq!(error.file, Some(rev(&case, &common::entry(&case, 20))));
     options.with_coins = false;
     assert_eq!(blocks(read(&options, Kept::default()).unwrap().1).len(), 21);
     (options.from, options.to) = (Height(31), Some(Height(30)));
@@ -170,6 +171,12 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
         let error = read(&options, Kept::default()).map(drop).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged);
         assert_names(&error, &rev(&case, &undo), 40);
+        assert_offers(&error, &[Remedy::MakeUndo]);
+        // So does a record whose frame is damaged.
+        let lower = common::entry(&case, 39);
+        overwrite(&rev(&case, &lower), lower.undo_pos.unwrap().0 - 8, &[0x55; 4]).unwrap();
+        let error = read(&options, Kept::default()).map(drop).unwrap_err();
+        assert_names(&error, &rev(&case, &lower), 39);
         assert_offers(&error, &[Remedy::MakeUndo]);
         // A lower block counts first.
         let block = common::entry(&case, 37);

@@ -326,6 +326,13 @@ impl<'a> TxView<'a> {
         (self.span.end - self.span.start) as usize
     }
 
+    /// Returns the weight (BIP-0141, Core `GetTransactionWeight`).
+    #[must_use]
+    pub const fn weight(&self) -> Weight {
+        let stripped = self.stripped_size() as u64;
+        Weight(stripped * (Weight::WITNESS_SCALE_FACTOR - 1) + self.total_size() as u64)
+    }
+
     /// Returns the message whose SHA-256d is the txid.
     #[must_use]
     pub fn txid_message(&self) -> Message<'a> {

@@ -6,7 +6,7 @@ use crate::{
     script_type::{self, ScriptType},
 };
 use bitcoin::Script;
-use engine::{BlockData, BlockStats, Error, ErrorKind, Network, SpentCoin, Txid};
+use engine::{BlockData, BlockStats, Error, Network, Remedy, SpentCoin, Txid};
 use export::{
     BlockRow, BlockTable, InputRow, InputTable, OutputRow, OutputTable, RowFile, Table, TransactionRow,
     TransactionTable,
@@ -106,12 +106,9 @@ impl BlockRows for TransactionTable {
         let wtxids = data.wtxids.iter().map(|wtxid| wtxid.0);
         // Without witnesses, both ids are the same.
         let wtxids = wtxids.chain(data.txids.iter().skip(data.wtxids.len()).map(|txid| txid.0));
-        let mut coins = data.coins;
-        for ((tx, tx_index), (txid, wtxid)) in data.block.txs().zip(0..).zip(data.txids.iter().zip(wtxids)) {
+        let ids = data.txids.iter().zip(wtxids);
+        for (((tx, spent), tx_index), (txid, wtxid)) in data.txs().zip(0..).zip(ids) {
             let coinbase = tx_index == 0;
-            let spent = if coinbase { 0 } else { tx.input_count().min(coins.len()) };
-            let (spent, rest) = coins.split_at(spent);
-            coins = rest;
             let value_in = (!coinbase).then(|| spent.iter().map(|coin| coin.amount.0).sum::<i64>());
             let value_out = tx.outputs().map(|output| output.value().0).sum();
             file.add(TransactionRow {
@@ -126,7 +123,7 @@ impl BlockRows for TransactionTable {
                 inputs: tx.input_count() as u32,
                 outputs: tx.output_count() as u32,
                 size: tx.total_size() as u32,
-                weight: (tx.stripped_size() * 3 + tx.total_size()) as u32,
+                weight: tx.weight().0 as u32,
                 value_in,
                 value_out,
                 fee: value_in.map(|value_in| value_in - value_out),
@@ -153,10 +150,10 @@ impl BlockRows for InputTable {
         for (((input, input_index), (tx_index, &Txid(txid))), coin) in inputs.zip(data.coins) {
             let &SpentCoin { amount, script: compressed, height, is_coinbase } = coin;
             script.clear();
-            // A coin of undo data has a script that can be decompressed, if its rules were checked.
             compressed.decompress(&mut script).map_err(|error| {
-                Error::new(ErrorKind::Damaged, format!("the undo data has a malformed coin: {error}"))
+                Error::damaged(format!("the undo data has a malformed coin: {error}"))
                     .at_block(data.height, data.hash)
+                    .with_remedies([Remedy::MakeUndo])
             })?;
             let prevout = input.prevout();
             file.add(InputRow {

@@ -188,20 +188,22 @@ impl LocatedBlock<'_> {
         hashes: &mut BlockHashes,
     ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
         let block = arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))?;
-        let checked = self.check_view(&block, hashes)?;
+        let checked = self.check_view(&block, &[], hashes)?;
         Ok((block, checked))
     }
 
-    /// Like [`LocatedBlock::check`], for a block that is already parsed.
+    /// Like [`LocatedBlock::check`], for a block that is already parsed. Its undo data is hashed with it, if
+    /// there is any.
     ///
     /// # Errors
     /// The same errors as [`LocatedBlock::check`].
     pub fn check_view(
         &self,
         block: &BlockView<'_>,
+        undo_data: &[u8],
         hashes: &mut BlockHashes,
     ) -> Result<Result<BlockSums, Violation>, Error> {
-        hashes.of_block(block, &[]);
+        hashes.of_block(block, undo_data);
         if hashes.block != self.chain.block(self.height).hash {
             return Err(self.damaged(&Damage::OtherBlock(hashes.block)));
         }

@@ -30,9 +30,10 @@ use crate::{
 };
 use disk::{
     block_files::RecordBuffer,
+    datadir::FileKind,
     undo::{CHECKSUM_LEN, UndoArena},
 };
-use rules::{BlockContext, ChainParams, SpentCoin, ViolationClass, check_block};
+use rules::{ChainParams, SpentCoin};
 use std::{
     ops::RangeInclusive,
     sync::{
@@ -42,7 +43,10 @@ use std::{
     thread,
 };
 use vfs::Disk;
-use wire::{BlockArena, BlockHash, BlockTime, BlockView, Height, Network, Txid, Wtxid};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, Height, Network, TxView, Txid, Wtxid};
+
+/// Number of blocks after which progress is reported.
+const PROGRESS_BLOCKS: u32 = 32;
 
 /// Which blocks [`read_blocks`] gives to the caller.
 #[derive(Clone, Debug)]
@@ -95,6 +99,20 @@ pub struct BlockData<'a> {
     /// The coins that its inputs spend, in the order of the inputs, without the coinbase's. Empty if they
     /// were not asked for.
     pub coins: &'a [SpentCoin<'a>],
+}
+
+impl<'a> BlockData<'a> {
+    /// Returns each transaction with the coins that it spends, if coins were asked for. The coinbase spends
+    /// none.
+    pub fn txs(&self) -> impl Iterator<Item = (TxView<'a>, &'a [SpentCoin<'a>])> {
+        let mut coins = self.coins;
+        self.block.txs().zip(0..).map(move |(tx, index)| {
+            let count = if index == 0 { 0 } else { tx.input_count() };
+            let (own, others) = coins.split_at_checked(count).unwrap_or_default();
+            coins = others;
+            (tx, own)
+        })
+    }
 }
 
 /// What takes the parts of a range of blocks, on several threads.
@@ -255,55 +273,33 @@ impl Parts<'_> {
         buffers: &mut Buffers,
         each: impl FnOnce(&BlockData<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (chain, params) = (&self.plan.chain, self.params);
+        let (chain, located) = (&self.plan.chain, self.reader.located(height));
         let position = chain.block(height);
-        let at_block = |error: Error| error.at_block(height, position.hash);
-        let located = self.reader.located(height);
-        let damaged = |damage| located.damaged(&damage);
-        // Undo data is made anew, and so can be lost.
-        let bad_undo = |defect| damaged(Damage::Undo(defect)).with_remedies([Remedy::MakeUndo]);
+        let Buffers { block, undo, arena, undo_arena, hashes } = buffers;
+        self.reader.read_block(height, block).map_err(|error| error.at_block(height, position.hash))?;
+        undo.clear();
         let with_coins = self.options.with_coins && height.0 > 0;
-        self.reader.read_block(height, &mut buffers.block).map_err(at_block)?;
-        buffers.undo.clear();
         if with_coins {
-            if position.undo_pos.is_none() {
-                let error = Error::damaged("the undo data of the block is not on disk");
-                return Err(at_block(error).with_remedies([Remedy::MakeUndo]));
-            }
-            self.reader.read_undo(height, &mut buffers.undo).map_err(at_block)?;
+            self.read_undo(height, undo)?;
         }
-        let block = buffers.arena.parse_first(buffers.block.bytes());
-        let block = &block.map_err(|error| damaged(Damage::Block(error)))?;
-        let undo = buffers.undo.bytes();
+        let block = arena.parse_first(block.bytes());
+        let block = &block.map_err(|error| located.damaged(&Damage::Block(error)))?;
+        let undo = undo.bytes();
         let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
-        buffers.hashes.of_block(block, undo_data);
-        let hashes = &buffers.hashes;
-        if hashes.block != position.hash {
-            return Err(damaged(Damage::OtherBlock(hashes.block)));
-        }
-        let checked = check_block(&BlockContext {
-            params,
-            height,
-            block,
-            txids: &hashes.txids,
-            wtxids: &hashes.wtxids,
-            median_time_past_prev: chain.median_time_before(height),
-        });
-        checked.map_err(|violation| match violation.rule.class {
-            ViolationClass::Mutated => damaged(Damage::Mutated(violation)),
-            _ => at_block(Error::violation(&violation)),
-        })?;
+        let checked = located.check_view(block, undo_data, hashes)?;
+        checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         let claims = match with_coins {
-            true => claims_of(block, (undo_data, checksum, &mut buffers.undo_arena), &hashes.undo_checksum),
+            true => claims_of(block, (undo_data, checksum, undo_arena), &hashes.undo_checksum),
             false => Ok(Vec::new()),
         };
         let coins = claims.and_then(|claims| {
             let coins = claims.iter().map(SpentCoin::from_coin).collect::<Result<Vec<_>, _>>();
             coins.map_err(UndoDefect::Coin)
         });
+        let bad_undo = |defect| located.damaged(&Damage::Undo(defect)).with_remedies([Remedy::MakeUndo]);
         let coins = coins.map_err(bad_undo)?;
         each(&BlockData {
-            params,
+            params: self.params,
             height,
             hash: position.hash,
             median_time: chain.median_times().get(height.0 as usize).copied().unwrap_or_default(),
@@ -311,6 +307,19 @@ impl Parts<'_> {
             txids: &hashes.txids,
             wtxids: &hashes.wtxids,
             coins: &coins,
+        })
+    }
+
+    fn read_undo(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {
+        let position = self.plan.chain.block(height);
+        let missing = || {
+            let (file, _) = self.reader.located(height).position(FileKind::Rev);
+            Error::damaged("the undo data of the block is not on disk").in_file(file, None)
+        };
+        let read = position.undo_pos.ok_or_else(missing).and_then(|_| self.reader.read_undo(height, into));
+        read.map_err(|error| {
+            let can_be_made = (error.kind == ErrorKind::Damaged).then_some(Remedy::MakeUndo);
+            error.at_block(height, position.hash).with_remedies(can_be_made)
         })
     }
 
@@ -322,6 +331,3 @@ impl Parts<'_> {
         sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
     }
 }
-
-/// Number of blocks after which progress is reported.
-const PROGRESS_BLOCKS: u32 = 32;

@@ -56,7 +56,7 @@ impl BlockSurvey {
             let checked = undo.check_block(walk, reader, buffers, height, |view| {
                 let broken =
                     |violation| Error::violation(&violation).at_block(height, chain.block(height).hash);
-                block.check_view(view, hashes)?.map(drop).map_err(broken)
+                block.check_view(view, &[], hashes)?.map(drop).map_err(broken)
             });
             match checked {
                 Err(error) if is_about_block(&error) => {

@@ -2,7 +2,7 @@
 
 use super::BlockData;
 use rules::{SpentCoin, is_bip30_exempt, subsidy};
-use wire::{Sats, TxView, script::is_unspendable};
+use wire::{Sats, script::is_unspendable};
 
 /// Bytes that a coin takes besides its output, by Core's measure: outpoint, height and coinbase flag
 /// (`PER_UTXO_OVERHEAD`).
@@ -50,11 +50,11 @@ impl BlockStats {
     /// Computes them. The block must have the coins that it spends.
     #[must_use]
     pub fn of(data: &BlockData<'_>) -> Self {
-        let &BlockData { params, height, ref hash, block, mut coins, .. } = data;
+        let &BlockData { params, height, ref hash, .. } = data;
         let mut stats = Self { subsidy: subsidy(params, height).0, ..Self::default() };
         let (mut fees, mut sizes, mut rates) = (Vec::new(), Vec::new(), Vec::new());
         let mut created = 0;
-        for tx in block.txs() {
+        for (tx, spent) in data.txs() {
             let is_coinbase = tx.is_coinbase();
             let no_coins = height.0 == 0 || is_coinbase && is_bip30_exempt(params, height, hash);
             let mut tx_out = 0;
@@ -72,11 +72,9 @@ impl BlockStats {
             if is_coinbase {
                 continue;
             }
-            let (spent, rest) = coins.split_at(tx.input_count().min(coins.len()));
-            coins = rest;
             stats.ins += tx.input_count() as i64;
             stats.total_out += tx_out;
-            let (size, weight) = (tx.total_size() as i64, tx_weight(tx));
+            let (size, weight) = (tx.total_size() as i64, tx.weight().0 as i64);
             stats.total_size += size;
             stats.total_weight += weight;
             sizes.push(size);
@@ -109,11 +107,6 @@ impl BlockStats {
         stats.feerate_percentiles = percentiles(&rates, stats.total_weight);
         stats
     }
-}
-
-/// Returns the weight of a transaction (BIP-0141).
-fn tx_weight(tx: TxView<'_>) -> i64 {
-    (tx.stripped_size() * 3 + tx.total_size()) as i64
 }
 
 /// Returns the size of a coin by Core's measure: its serialised output, and what comes with it.
