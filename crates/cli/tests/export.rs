@@ -287,6 +287,8 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (".", vec!["-o", &at("out"), "--height", "5,131"], 2, "the highest one for --height is 130"),
         (".", vec!["-o", &at("out"), "--height", "5,6", "--undo", "make"], 2, "for one --height"),
         (".", vec!["-o", &at("mine"), "--height", "5,6"], 2, "it exists already"),
+        // Before any block is read: this height does not exist.
+        (".", vec!["-o", &at("mine"), "--height", "500"], 2, "it exists already"),
         (".", vec!["-o", &at("out"), "--assumevalid", "0"], 2, "are for --height"),
         (".", vec!["-o", &at("out"), "--undo", "make"], 2, "--height"),
         (".", vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),

@@ -77,7 +77,7 @@ pub use commands::{
     read_blocks::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
     },
-    read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after_each},
+    read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
     reindex::reindex,
     repair::{RepairOptions, RepairReport, repair},
     scan_coins::{FoundCoin, ScanReport, scan_coins},

@@ -99,7 +99,7 @@ fn operations_fail_without_a_datadir() {
     let _ = (utxo_stats, peregrine_engine::check_hints, peregrine_engine::hints_info);
     let _ = peregrine_engine::load_snapshot;
     let _ = (peregrine_engine::get_coins, peregrine_engine::scan_coins::<Vec<u8>>);
-    let _ = (peregrine_engine::read_coins, peregrine_engine::read_coins_after_each);
+    let _ = (peregrine_engine::read_coins, peregrine_engine::read_coins_after);
     let _ = (peregrine_engine::describe_hints, peregrine_engine::hex);
     let _ =
         (peregrine_engine::make_hints_from_coins, peregrine_engine::check_undo, peregrine_engine::make_undo);

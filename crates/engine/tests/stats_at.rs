@@ -13,7 +13,7 @@ use common::{
 use digest::muhash::MuHash3072;
 use peregrine_engine::{
     AtHeightsOptions, BlockAmounts, BuriedDeployment, ChainParams, Disk, EachSet, Error, ErrorKind, Height,
-    Network, ReindexOptions, Sats, UnspendableAmounts, UtxoStatsAt, read_coins_after_each, utxo_stats_at,
+    Network, ReindexOptions, Sats, UnspendableAmounts, UtxoStatsAt, read_coins_after, utxo_stats_at,
 };
 use std::{
     io,
@@ -299,7 +299,7 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
                 }
             };
             let disk = FaultDisk::healthy();
-            read_coins_after_each(&disk, &options, each_set, (&|_| {}, &AtomicBool::new(false)))
+            read_coins_after(&disk, &options, each_set, (&|_| {}, &AtomicBool::new(false)))
         };
         assert_eq!(read(Some(Height(57))).unwrap_err().detail, "full");
         read(None).unwrap();

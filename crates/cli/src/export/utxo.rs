@@ -16,16 +16,15 @@ use bitcoin::Script;
 use clap::Args as ClapArgs;
 use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
-    Height, HumanSize, MakeOptions, Network, RealDisk, Remedy, ResumeOptions, StoredCoins, UndoPolicy,
-    UtxoElement, UtxoStatsReport, hex_reversed, read_coins_after_each,
+    Height, HumanSize, Network, RealDisk, Remedy, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport,
+    hex_reversed, read_coins_after,
 };
 use export::{CoinRow, Format, Metadata, Writer};
 use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::{
-    io,
+    collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::Instant,
 };
 
@@ -105,40 +104,9 @@ pub enum ExportedUtxo {
 
 /// Exports the coins of a chainstate or a snapshot, or those after some blocks.
 pub fn utxo(args: &ExportUtxoArgs) -> Done {
-    let (coins, network, options) = source(args)?;
-    if args.addresses && args.format == Format::Sqlite {
-        let text = "the table of --format sqlite has no column for --addresses; leave them out, or choose \
-                    another format";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    if args.height.is_empty() && (args.run.assumevalid.is_some() || args.run.work_dir.is_some()) {
-        let text = "--assumevalid and --work-dir are for --height; no block is checked without it";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    if args.height.len() > 1 && args.undo.is_some() {
-        let text = "--undo is for one --height; for several, no undo data is used";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    limits::check(&options)?;
-    let interrupt = &interrupt(args.datadir.json)?;
-    let stages = match args.height.len() {
-        0 => stages::EXPORT,
-        1 => stages::EXPORT_HEIGHT,
-        _ => stages::EXPORT_HEIGHTS,
-    };
-    let progress = &Progress::new(args.run.progress, stages);
-    let exported = if args.height.len() > 1 {
-        several(args, options, (progress, interrupt))
-    } else {
-        let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
-        let read = |each: &mut EachCoin<'_>| {
-            engine::read_coins(&RealDisk, &coins, memory, each, (progress, interrupt))
-        };
-        write_set(args, &args.output, network, read).map(ExportedUtxo::One)
-    };
-    progress.close();
-    let exported = exported.map_err(|error| about_height(error, "--height"))?;
-    Ok(match (args.datadir.json, exported) {
+    check(args)?;
+    let exported = if args.height.is_empty() { stored(args) } else { after_blocks(args) };
+    Ok(match (args.datadir.json, exported?) {
         (true, exported) => json::report(Report::ExportUtxo(exported), Exit::Done),
         (false, ExportedUtxo::One(set)) => (text(&set), Exit::Done),
         (false, ExportedUtxo::Several { sets, .. }) => {
@@ -147,39 +115,92 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
     })
 }
 
-/// Exports the coins after several blocks, each set to an output of its own in a new directory.
-fn several(
-    args: &ExportUtxoArgs,
-    chain: ChainOptions,
-    (progress, interrupt): (&Progress, &AtomicBool),
-) -> Result<ExportedUtxo, Error> {
-    let network = chain.params.network;
-    let failed = |error: io::Error| {
-        let detail = format!("the directory cannot be created: {error}");
-        Error::new(ErrorKind::Environment, detail).in_file(&args.output, None).caused_by(error)
+/// Refuses options that do not go together.
+fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
+    let RunArgs { assumevalid, work_dir, .. } = &args.run;
+    let text = if args.addresses && args.format == Format::Sqlite {
+        "the table of --format sqlite has no column for --addresses; leave them out, or choose another format"
+    } else if args.height.is_empty() && (assumevalid.is_some() || work_dir.is_some()) {
+        "--assumevalid and --work-dir are for --height; no block is checked without it"
+    } else if args.height.len() > 1 && args.undo.is_some() {
+        "--undo is for one --height; for several, no undo data is used"
+    } else {
+        return Ok(());
     };
-    if RealDisk.exists(&args.output).map_err(failed)? {
-        return Err(super::exists(&args.output));
-    }
-    RealDisk.create_dir_all(&args.output).map_err(failed)?;
-    let heights = args.height.iter().copied().map(Height).collect();
-    let options = AtHeightsOptions { chain, scan: args.scan, heights };
+    Err(Error::new(ErrorKind::Usage, text))
+}
+
+/// Exports the coins of a chainstate or a snapshot.
+fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
+    let (coins, network, options) = source(args)?;
+    limits::check(&options)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let progress = Progress::new(args.run.progress, stages::EXPORT);
+    let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
+    let read = |each: &mut EachCoin<'_>| {
+        engine::read_coins(&RealDisk, &coins, memory, each, (&progress, &interrupt))
+    };
+    let exported = write_set(args, &args.output, network, read);
+    progress.close();
+    exported.map(ExportedUtxo::One)
+}
+
+/// Exports the coins after some blocks; if they are several, each set to an output of its own in a new
+/// directory.
+fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
+    let located = args.datadir.core.locate()?;
+    paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
+    let options = args.datadir.chain_options(&located, &args.run);
+    let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
+    let chain = ChainOptions { work_dir, undo: args.undo.unwrap_or(UndoPolicy::Auto), ..options };
+    limits::check(&chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let heights: BTreeSet<Height> = args.height.iter().copied().map(Height).collect();
+    let is_one = heights.len() == 1;
+    refuse_existing(&args.output)?;
+    let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
+    let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };
+    let progress = Progress::new(args.run.progress, stages);
     let mut sets = Vec::new();
     let each_set: &mut EachSet<'_> = &mut |height, read| {
-        let name = match args.format {
-            Format::Parquet => height.to_string(),
-            format => format!("{height}.{format}"),
+        let path = match new_dir {
+            None => args.output.clone(),
+            Some(dir) if args.format == Format::Parquet => dir.join(height.to_string()),
+            Some(dir) => dir.join(format!("{height}.{}", args.format)),
         };
-        sets.push(write_set(args, &args.output.join(name), network, |each| read(each))?);
+        sets.push(write_set(args, &path, located.network(), |each| read(each))?);
         Ok(())
     };
-    let done = read_coins_after_each(&RealDisk, &options, each_set, (progress, interrupt));
-    if done.is_err() {
+    let options = AtHeightsOptions { chain, scan: args.scan, heights };
+    let done = read_coins_after(&RealDisk, &options, each_set, (&progress, &interrupt));
+    progress.close();
+    if let (Some(dir), true) = (new_dir, done.is_err()) {
         // Only if it is empty; the outputs in it are complete.
-        let _ = RealDisk.remove_dir(&args.output);
+        let _ = RealDisk.remove_dir(dir);
     }
-    done?;
-    Ok(ExportedUtxo::Several { output: args.output.display().to_string(), sets })
+    done.map_err(|error| about_height(error, "--height"))?;
+    Ok(match <[ExportedJson; 1]>::try_from(sets) {
+        Ok([set]) => ExportedUtxo::One(set),
+        Err(sets) => ExportedUtxo::Several { output: args.output.display().to_string(), sets },
+    })
+}
+
+/// Refuses an output that exists, before the work begins.
+fn refuse_existing(path: &Path) -> Result<(), Error> {
+    match RealDisk.exists(path) {
+        Ok(true) => Err(super::exists(path)),
+        // What is wrong shows when it is created.
+        _ => Ok(()),
+    }
+}
+
+fn create_dir(path: &Path) -> Result<&Path, Error> {
+    let created = RealDisk.create_dir_all(path).map(|()| path);
+    created.map_err(|error| {
+        let detail = format!("the directory cannot be created: {error}");
+        Error::new(ErrorKind::Environment, detail).in_file(path, None).caused_by(error)
+    })
 }
 
 /// Writes the coins that `read` gives.
@@ -237,20 +258,6 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let Some(file) = args.snapshot.clone() else {
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
-        if let Some(&height) = args.height.first() {
-            let options = args.datadir.chain_options(&located, &args.run);
-            let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty());
-            let work_dir = options.work_dir.or_else(|| Some(beside.unwrap_or(Path::new(".")).to_owned()));
-            let undo = args.undo.unwrap_or(UndoPolicy::Auto);
-            let options = ChainOptions { work_dir, undo, ..options };
-            let coins = StoredCoins::AfterBlock(Box::new(MakeOptions {
-                chain: options.clone(),
-                resume: ResumeOptions::default(),
-                stop_at_height: Some(Height(height)),
-                scan: args.scan,
-            }));
-            return Ok((coins, located.network(), options));
-        }
         let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
         return Ok((coins, located.network(), with_memory(args, args.datadir.default_options(&located))));
     };
@@ -274,10 +281,7 @@ fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
 
 fn create(args: &ExportUtxoArgs, path: &Path) -> Result<Writer<'static>, Error> {
     let created = Writer::create(&RealDisk, path, args.format, args.addresses);
-    created.map_err(|error| match RealDisk.exists(path) {
-        Ok(true) => super::exists(path),
-        _ => error.into(),
-    })
+    created.map_err(|error| refuse_existing(path).err().unwrap_or_else(|| error.into()))
 }
 
 fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {

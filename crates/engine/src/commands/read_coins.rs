@@ -6,15 +6,11 @@ use crate::{
         error::{Error, ErrorKind},
         event::{CoinMeter, Event, EventSink},
         note::DiskNeed,
-        options::{ChainstateOptions, MakeOptions, UndoPolicy},
+        options::{ChainstateOptions, UndoPolicy},
         stage::Stage,
     },
     commands::{stats::UtxoStatsReport, stats_at::AtHeightsOptions},
-    job::{
-        Job,
-        read_only_job::{JobRequest, with_read_only_job},
-        stored_chainstate::StoredChainstate,
-    },
+    job::{Job, read_only_job::with_read_only_job, stored_chainstate::StoredChainstate},
     stages::{
         coin_sink::{CoinSink, Coins},
         finish::{read_elements, write_chainstate},
@@ -45,7 +41,7 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Reader, UtxoElement};
 
-/// Coins on disk, or that the blocks on disk leave.
+/// Coins on disk.
 #[derive(Clone, Debug)]
 pub enum StoredCoins {
     /// Those of a chainstate. Its number of threads is a maximum.
@@ -58,9 +54,6 @@ pub enum StoredCoins {
         /// blocks whose UTXO set has a hash in Core's source.
         datadir: Option<ChainstateOptions>,
     },
-    /// Those after the last block of these options. All blocks up to it are checked, and matched as by
-    /// [`crate::reindex()`], in a temporary chainstate in the work directory. Nothing is resumed.
-    AfterBlock(Box<MakeOptions>),
 }
 
 /// Called with each coin: in the order of txids, and for each transaction in that of `vout`.
@@ -76,8 +69,7 @@ const CHUNKS_QUEUED_MAX: usize = 4;
 ///
 /// # Errors
 /// The same errors as [`crate::utxo_stats`], or [`crate::snapshot_info`]; errors of `each`;
-/// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir. For
-/// coins after a block, the same errors as [`crate::make_snapshot`].
+/// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir.
 pub fn read_coins(
     disk: &dyn Disk,
     coins: &StoredCoins,
@@ -86,10 +78,9 @@ pub fn read_coins(
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<UtxoStatsReport, Error> {
     let mut each_of = elements(each);
+    sink.event(Event::Started(Stage::Export));
     match coins {
-        StoredCoins::AfterBlock(options) => coins_after(disk, options, &mut each_of, (sink, interrupt)),
         StoredCoins::Chainstate(options) => {
-            sink.event(Event::Started(Stage::Export));
             let chainstate = StoredChainstate::open(disk, options)?;
             let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
@@ -99,7 +90,6 @@ pub fn read_coins(
             UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
         }
         StoredCoins::Snapshot { file, datadir } => {
-            sink.event(Event::Started(Stage::Export));
             let reader = SnapshotReader::open(disk, file)?;
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
@@ -128,27 +118,6 @@ fn elements(each: &mut EachCoin<'_>) -> impl FnMut(&[u8]) -> Result<(), Error> {
     }
 }
 
-/// Gives the coins after a block to `each_of`, when all spends are matched and the coins are in order.
-fn coins_after(
-    disk: &dyn Disk,
-    options: &MakeOptions,
-    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
-) -> Result<UtxoStatsReport, Error> {
-    let MakeOptions { chain, stop_at_height, scan, .. } = options;
-    let method = &Method::of(chain.undo);
-    let (scan, stop_at_height) = (*scan, *stop_at_height);
-    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None };
-    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
-        job.check_work_need(DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes))?;
-        let matched = job.match_spends(clock)?;
-        job.sink.event(Event::Started(Stage::Finish));
-        let (written, _) = job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
-        let tip = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
-        coins_of(job, &job.work.chainstate(), tip, Some(written.txouts), each_of)
-    })
-}
-
 /// Gives all coins of a set to its argument, as [`read_coins`] does.
 pub type GiveCoins<'a> = dyn FnMut(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error> + 'a;
 
@@ -156,33 +125,31 @@ pub type GiveCoins<'a> = dyn FnMut(&mut EachCoin<'_>) -> Result<UtxoStatsReport,
 pub type EachSet<'a> = dyn FnMut(Height, &mut GiveCoins<'_>) -> Result<(), Error> + 'a;
 
 /// Gives the coins after the blocks at some heights to `each_set`, in ascending order, in one pass over the
-/// blocks. They are connected in order to a temporary chainstate in the work directory.
+/// blocks. All blocks up to the highest one are checked. Their coins go to a temporary chainstate in the work
+/// directory: for one height as by [`crate::reindex()`], for several by connecting the blocks in order,
+/// without undo data.
 ///
 /// # Errors
 /// The same errors as [`crate::utxo_stats_at`]; those of `each_set`; [`ErrorKind::Environment`] if a block
 /// above a set that was given is invalid, and the best chain without it branches off below.
-pub fn read_coins_after_each(
+pub fn read_coins_after(
     disk: &dyn Disk,
     options: &AtHeightsOptions,
     each_set: &mut EachSet<'_>,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<(), Error> {
-    let stops = &options.heights.iter().copied().collect::<Vec<_>>();
+    let stops = &*options.heights.iter().copied().collect::<Vec<_>>();
+    let is_one = stops.len() == 1;
+    let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
     let mut given = BTreeMap::new();
-    let method = &Method::of(UndoPolicy::Make);
     with_read_only_job(disk, options.request(method)?, (sink, interrupt), |job, clock| {
-        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
-        job.check_work_need(need)?;
-        job.work.take()?;
-        let dir = job.work.chainstate();
-        let at_stop = &mut |height: Height| {
+        let dir = &*job.work.chainstate();
+        let mut give = |height: Height| {
             let hash = job.plan.chain.block(height).hash;
             match given.insert(height, hash) {
                 None => {
-                    let read = |each: &mut EachCoin<'_>| {
-                        coins_of(job, &dir, (height, hash), None, &mut elements(each))
-                    };
-                    each_set(height, &mut { read })
+                    let mut read = |each: &mut EachCoin<'_>| coins_of(job, dir, (height, hash), each);
+                    each_set(height, &mut read)
                 }
                 Some(before) if before == hash => Ok(()),
                 Some(_) => {
@@ -192,24 +159,37 @@ pub fn read_coins_after_each(
                 }
             }
         };
+        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
+        if is_one {
+            let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
+            let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
+            let need = need.with_undo(block_bytes, job.options.memory_bytes);
+            // It is only checked, and not kept.
+            job.check_work_need(DiskNeed { undo: 0, ..need })?;
+            let matched = job.match_spends(clock)?;
+            job.sink.event(Event::Started(Stage::Finish));
+            job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
+            return give(job.plan.chain.tip_height());
+        }
+        job.check_work_need(need.with_cache())?;
+        job.work.take()?;
         let each = &mut |_: &ConnectedBlock| Ok(());
-        let place = (&*dir, [0; 8]);
-        job.connect_each(place, clock, (BlockResult::Nothing, each), (stops, at_stop))?;
+        job.connect_each((dir, [0; 8]), clock, (BlockResult::Nothing, each), (stops, &mut give))?;
         Ok(())
     })
 }
 
-/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each_of`.
+/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each`.
 fn coins_of(
     job: &Job<'_>,
     dir: &Path,
     (height, hash): (Height, BlockHash),
-    count: Option<u64>,
-    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    each: &mut EachCoin<'_>,
 ) -> Result<UtxoStatsReport, Error> {
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
-    let stats = read_elements(&reader, (count, true, job.threads()), each_of, (job.sink, job.interrupt))?;
+    let (request, each_of) = ((None, true, job.threads()), &mut elements(each));
+    let stats = read_elements(&reader, request, each_of, (job.sink, job.interrupt))?;
     UtxoStatsReport::new(&stats, job.files.params.network, (Some(height), hash))
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }

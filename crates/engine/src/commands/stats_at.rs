@@ -25,10 +25,11 @@ use std::{collections::BTreeSet, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
-/// Options of [`utxo_stats_at`] and [`crate::read_coins_after_each`].
+/// Options of [`utxo_stats_at`] and [`crate::read_coins_after`].
 #[derive(Clone, Debug)]
 pub struct AtHeightsOptions {
-    /// The blocks, and how to check them. No undo data is used.
+    /// The blocks, and how to check them. Undo data is used for one height of [`crate::read_coins_after`]
+    /// only.
     pub chain: ChainOptions,
     /// Find blocks by scanning the block files.
     pub scan: bool,

@@ -24,8 +24,8 @@ const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
 const BLOCK_BYTES_PER_UNDO_BYTE: u64 = 5;
 
 impl Job<'_> {
-    /// Checks that enough space is free for a chainstate in the work directory, and tells the user how much
-    /// it takes.
+    /// Checks that enough space is free for a chainstate and temporary files in the work directory, and tells
+    /// the user how much they take.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not.
