@@ -165,3 +165,18 @@ fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
     assert!(RealDisk.lock(&locked).unwrap().is_some(), "locks are the process's");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
 }
+
+/// What is not on the medium yet must not be forgotten.
+#[test]
+fn bytes_that_begin_to_be_synced_stay_what_they_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let mut file = RealDisk.open_for_writing(&path).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+    for (offset, part) in (0..).step_by(1_000_000).zip(bytes.chunks(1_000_000)) {
+        file.write_all_at(part, offset).unwrap();
+        file.begin_to_sync(offset, part.len() as u64);
+    }
+    file.sync().unwrap();
+    assert!(fs::read(&path).unwrap() == bytes);
+}
