@@ -197,6 +197,8 @@ impl<'d> Writer<'d> {
     }
 }
 
+const DIRECTORY_IN_USE: &str = "another peregrine writes this directory; let it end, or write another one";
+
 /// Returns the error of a library that could not write to `path`.
 fn write_error(path: &Path, source: io::Error) -> UnfinishedError {
     FileError { path: path.to_owned(), action: "write", is_creation: false, source }.into()

@@ -6,7 +6,7 @@
 
 use crate::rows::{FileFormat, RowFile};
 use crate::table::{CoinRow, CoinTable};
-use crate::{Metadata, Written};
+use crate::{DIRECTORY_IN_USE, Metadata, Written};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, UnfinishedError, dir_of, unfinished};
@@ -74,9 +74,7 @@ struct TemporaryDir<'d> {
 
 impl<'d> TemporaryDir<'d> {
     fn create(disk: &'d dyn Disk, path: &Path) -> Result<Self, UnfinishedError> {
-        let mut temporary = path.as_os_str().to_os_string();
-        temporary.push(unfinished::SUFFIX);
-        let temporary = PathBuf::from(temporary);
+        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
         let found = disk.metadata(&temporary).during("look for", &temporary)?;
         if found.is_some_and(|found| !found.is_dir) {
             let flaw =
@@ -86,10 +84,7 @@ impl<'d> TemporaryDir<'d> {
         if found.is_some() {
             // The first part is locked as long as its writer lives.
             let first = temporary.join(format!("part-0000.parquet{}", unfinished::SUFFIX));
-            let Some(_lock) = disk.lock(&first).during("lock", &first)? else {
-                let flaw = "another peregrine writes this directory; let it end, or write another one";
-                return Err(UnfinishedError::Refused { path: temporary, flaw });
-            };
+            let _lock = unfinished::lock(disk, &first, DIRECTORY_IN_USE)?;
             remove_parts(disk, &temporary)?;
             if !disk.list(&temporary).during("list", &temporary)?.is_empty() {
                 let flaw = "other files are in a directory with a temporary name; move them away, or \

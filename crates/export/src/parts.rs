@@ -3,6 +3,7 @@
 //! The directory has a temporary name until it is complete. It has a file that states what it is for: a run
 //! that wants the same keeps the files that are complete, and one that wants something else is refused.
 
+use crate::DIRECTORY_IN_USE;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
 use std::path::{Path, PathBuf};
@@ -52,13 +53,11 @@ impl<'d> Parts<'d> {
         if disk.exists(path).during("look for", path)? {
             return Err(PartsError::Exists(path.to_owned()));
         }
-        let mut temporary = path.as_os_str().to_os_string();
-        temporary.push(unfinished::SUFFIX);
-        let temporary = PathBuf::from(temporary);
+        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
         disk.create_dir_all(&temporary).during_creation(&temporary)?;
         let file = temporary.join(REQUEST);
         if disk.exists(&file).during("look for", &file)? {
-            let lock = lock(disk, &file)?;
+            let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
             let found = disk.read(&file, REQUEST_LEN).during("read", &file)?;
             return match found == request.as_bytes() {
                 true => Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock }),
@@ -73,12 +72,8 @@ impl<'d> Parts<'d> {
         let mut unnamed = unfinished::create(disk, &file, unfinished::SUFFIX)?;
         unnamed.write_all(request.as_bytes())?;
         unnamed.commit()?;
-        Ok(Self { disk, path: path.to_owned(), _lock: lock(disk, &file)?, temporary })
-    }
-
-    /// Returns the path of a file until the directory is complete.
-    fn file(&self, name: &str) -> PathBuf {
-        self.temporary.join(name)
+        let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
+        Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock })
     }
 
     /// Returns the size in bytes of a file, if it is complete.
@@ -86,7 +81,7 @@ impl<'d> Parts<'d> {
     /// # Errors
     /// Any I/O error.
     pub fn complete_len(&self, name: &str) -> Result<Option<u64>, FileError> {
-        let path = self.file(name);
+        let path = self.temporary.join(name);
         Ok(self.disk.metadata(&path).during("look for", &path)?.map(|found| found.len))
     }
 
@@ -100,7 +95,7 @@ impl<'d> Parts<'d> {
         format: FileFormat,
         addresses: bool,
     ) -> Result<RowFile<'d, T>, UnfinishedError> {
-        RowFile::create(self.disk, &self.file(name), format, addresses)
+        RowFile::create(self.disk, &self.temporary.join(name), format, addresses)
     }
 
     /// Gives the directory its name, when all files are complete.
@@ -113,12 +108,4 @@ impl<'d> Parts<'d> {
         let parent = dir_of(path);
         disk.sync_dir(parent).during("sync", parent)
     }
-}
-
-fn lock(disk: &dyn Disk, file: &Path) -> Result<Box<dyn Lock>, PartsError> {
-    let lock = disk.lock(file).during("lock", file)?;
-    lock.ok_or_else(|| {
-        let flaw = "another peregrine writes this directory; let it end, or write another one";
-        UnfinishedError::Refused { path: file.to_owned(), flaw }.into()
-    })
 }

@@ -185,10 +185,10 @@ fn parquet_encoder<'d>(
     schema: &SchemaRef,
     sorted: usize,
 ) -> io::Result<Box<ArrowWriter<CountedFile<'d>>>> {
-    let level = ZstdLevel::try_new(1).map_err(parquet)?;
+    let compression = Compression::ZSTD(ZstdLevel::try_new(1).map_err(parquet)?);
     let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(compression)
         .set_max_row_group_row_count(None)
         .set_sorting_columns(Some((0..sorted as i32).map(ascending).collect()))
         .set_dictionary_enabled(false);
@@ -199,15 +199,13 @@ fn parquet_encoder<'d>(
             DataType::UInt32 if index < sorted || FEW_VALUES.contains(&name) => {
                 properties.set_column_dictionary_enabled(path, true)
             }
-            // Nobody looks for a range of hashes, unless the rows are in their order; most occur once.
+            // Nobody looks for a range of hashes, unless the rows are in their order. Most occur once, and take
+            // time to compress in vain; txids of inputs and outputs are repeated.
             DataType::FixedSizeBinary(_) if index >= sorted => {
-                let properties =
-                    properties.set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
-                if name == "txid" {
-                    properties
-                } else {
-                    properties.set_column_compression(path, Compression::UNCOMPRESSED)
-                }
+                let compression = if name == "txid" { compression } else { Compression::UNCOMPRESSED };
+                properties
+                    .set_column_statistics_enabled(path.clone(), EnabledStatistics::None)
+                    .set_column_compression(path, compression)
             }
             _ => properties,
         };

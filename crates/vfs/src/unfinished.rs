@@ -24,6 +24,14 @@ pub enum UnfinishedError {
 /// Peregrine.
 pub const SUFFIX: &str = ".peregrine-part";
 
+/// Returns the temporary name of a file or directory.
+#[must_use]
+pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
+    let mut temporary = path.as_os_str().to_os_string();
+    temporary.push(suffix);
+    temporary.into()
+}
+
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there
 /// is removed. If `path` is a symbolic link, the file that it leads to is written.
 ///
@@ -32,27 +40,28 @@ pub const SUFFIX: &str = ".peregrine-part";
 pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, UnfinishedError> {
     let is_link = disk.is_link(path).during("look for", path)?;
     let target = if is_link { disk.resolve(path).during("follow the link", path)? } else { path.to_owned() };
-    let mut temporary = target.as_os_str().to_os_string();
-    temporary.push(suffix);
-    let temporary = PathBuf::from(temporary);
+    let temporary = self::temporary(&target, suffix);
     if let Some(found) = disk.metadata(&temporary).during("look for", &temporary)? {
         if found.is_dir {
             let flaw = "a directory has the name of a temporary file; move it away, or write another file";
             return Err(UnfinishedError::Refused { path: temporary, flaw });
         }
-        let _lock = lock(disk, &temporary)?;
+        let _lock = lock(disk, &temporary, IN_USE)?;
         disk.remove_file(&temporary).during("remove the file left by a crash", &temporary)?;
     }
     let mut file = AtomicFile::create(disk, temporary, &target)?;
-    let lock = lock(disk, file.temporary_path())?;
+    let lock = lock(disk, file.temporary_path(), IN_USE)?;
     file.hold(lock);
     Ok(file)
 }
 
-fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, UnfinishedError> {
+const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";
+
+/// Locks a file. `in_use` says what to do if another process has locked it.
+///
+/// # Errors
+/// [`UnfinishedError`]
+pub fn lock(disk: &dyn Disk, path: &Path, in_use: &'static str) -> Result<Box<dyn Lock>, UnfinishedError> {
     let lock = disk.lock(path).during("lock", path)?;
-    lock.ok_or_else(|| {
-        let flaw = "another peregrine writes this file; let it end, or write another file";
-        UnfinishedError::Refused { path: path.to_owned(), flaw }
-    })
+    lock.ok_or_else(|| UnfinishedError::Refused { path: path.to_owned(), flaw: in_use })
 }
