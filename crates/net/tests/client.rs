@@ -86,7 +86,7 @@ fn odd_but_allowed_peers_are_served() {
 /// helps: the download ends, and the faulty peer was closed for what it did.
 /// After so many small blocks, all large ones are asked for at once: no further request makes the peer look.
 #[test]
-fn a_peer_whose_buffer_was_full_is_woken() {
+fn a_peer_whose_send_buffer_was_full_is_woken() {
     let sizes = (0..1_000).map(|_| 300).chain((0..30).map(|_| 400_000));
     let chain = Arc::new(of_sizes(sizes));
     for use_v2 in [false, true] {

@@ -25,9 +25,9 @@ const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time without a byte after which a ping is sent, and then again until the connection is closed.
 const QUIET: Duration = Duration::from_secs(60);
-/// Bytes after which a ping is sent if nothing else was: as many as a node has waiting to be sent before it
-/// prepares no more (Core `DEFAULT_MAXSENDBUFFER`). It then looks only every 100 ms whether they are gone,
-/// unless a message comes (Core `CConnman::ThreadMessageHandler`).
+/// Bytes after which a ping is sent if nothing else was: the size of a node's send buffer (Core
+/// `DEFAULT_MAXSENDBUFFER`). A node that has filled it looks only every 100 ms whether it has emptied, unless
+/// a message comes (Core `CConnman::ThreadMessageHandler`).
 const WAKE_BYTES: usize = 1_000_000;
 /// Bytes that may wait to be sent. A peer that reads nothing and sends pings could make them grow without
 /// end.
@@ -91,7 +91,7 @@ pub(super) struct Connection {
     pinged: Option<Instant>,
     pings: u64,
     /// Bytes that were received since a message was sent.
-    unanswered: usize,
+    received_since_sent: usize,
     /// When the message began that is incomplete now.
     pub(super) incomplete_since: Option<Instant>,
 }
@@ -121,7 +121,7 @@ impl Connection {
             last_received: now,
             pinged: None,
             pings: 0,
-            unanswered: 0,
+            received_since_sent: 0,
             incomplete_since: None,
         }
     }
@@ -236,8 +236,8 @@ impl Connection {
             self.pinged = None;
             found.push(PoolEvent::Bytes { peer: self.id, bytes: len as u64 });
             self.receive(buffer.get(..len).unwrap_or_default(), found, now)?;
-            self.unanswered += len;
-            if self.unanswered >= WAKE_BYTES && matches!(self.stage, Stage::Ready) {
+            self.received_since_sent += len;
+            if self.received_since_sent >= WAKE_BYTES && matches!(self.stage, Stage::Ready) {
                 self.ping()?;
             }
         }
@@ -301,7 +301,7 @@ impl Connection {
 
     /// Sends a message as far as the socket takes it; the rest follows.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), CloseReason> {
-        self.unanswered = 0;
+        self.received_since_sent = 0;
         self.transport.send(message.encode());
         if matches!(self.stage, Stage::Ready) { self.write() } else { Ok(()) }
     }

@@ -57,7 +57,8 @@ pub enum Fault {
     Chatter,
     /// Writes three bytes at a time.
     SplitBytes,
-    /// Sends no more than a megabyte of blocks until another message comes: Core would look after 100 ms.
+    /// Sends a megabyte of blocks, which fills its send buffer, and the next ones only when another message
+    /// comes. Core looks after 100 ms.
     WaitsWhenFull,
     /// Announces new blocks by `inv`, although it was asked for headers.
     AnnouncesByInv,

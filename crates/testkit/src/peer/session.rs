@@ -23,7 +23,7 @@ const DRIP: Duration = Duration::from_secs(1);
 /// Maximum number of headers in an announcement (Core `MAX_BLOCKS_TO_ANNOUNCE`).
 const MAX_ANNOUNCED: usize = 8;
 
-/// Bytes of blocks after which a peer waits that waits when it is full (Core `DEFAULT_MAXSENDBUFFER`).
+/// Size of the send buffer of a peer that waits when it is full, in bytes (Core `DEFAULT_MAXSENDBUFFER`).
 const FULL: usize = 1_000_000;
 
 /// An accepted connection.
