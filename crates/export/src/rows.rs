@@ -199,8 +199,8 @@ fn parquet_encoder<'d>(
             DataType::UInt32 if index < sorted || FEW_VALUES.contains(&name) => {
                 properties.set_column_dictionary_enabled(path, true)
             }
-            // Nobody looks for a range of hashes, unless the rows are in their order. Most occur once, and take
-            // time to compress in vain; txids of inputs and outputs are repeated.
+            // Nobody looks for a range of hashes, unless the rows are in their order. Most hashes occur once,
+            // so that compressing them takes time in vain; txids of inputs and outputs are repeated.
             DataType::FixedSizeBinary(_) if index >= sorted => {
                 let compression = if name == "txid" { compression } else { Compression::UNCOMPRESSED };
                 properties
