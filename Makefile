@@ -20,7 +20,7 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test check fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
+.PHONY: demo test check cluster fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -32,6 +32,9 @@ check: setup ## Check formatting, lints and documentation
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+
+cluster: ## Check a generated chain by ranges on four Dask workers, of which one is killed: CLUSTER_SIZE (30MB), CLUSTER_RANGES (16)
+	CARGO="$(CARGO)" ./contrib/cluster
 
 oracle: setup ## Run only the tests against Bitcoin Core's own code
 	$(CARGO) test -p oracle

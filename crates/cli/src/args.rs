@@ -10,6 +10,7 @@ use crate::{
     packaging::{CompletionsArgs, ManArgs},
     peers::PeersArgs,
     progress::Style,
+    range::RangeCommand,
     repair::RepairArgs,
     sync::SyncArgs,
     update::UpdateArgs,
@@ -80,6 +81,9 @@ pub enum Command {
         #[command(subcommand)]
         command: ExportCommand,
     },
+    /// Check a chain on several machines: each takes ranges of it
+    #[command(subcommand)]
+    Range(RangeCommand),
     /// Print a script that completes commands and options in a shell
     Completions(CompletionsArgs),
     /// Write the man pages to a folder
@@ -504,7 +508,7 @@ fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
 }
 
 impl DatadirArgs {
-    fn threads(&self) -> NonZeroUsize {
+    pub fn threads(&self) -> NonZeroUsize {
         self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 

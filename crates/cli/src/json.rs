@@ -7,6 +7,7 @@ use crate::{
     doctor::json::DiagnosisJson,
     hints::{self, InfoJson},
     peers::PeersJson,
+    range::{DeltaJson, FilesJson, PlanJson, RangesJson},
     repair::RepairJson,
     report::json::{ReindexJson, VerifyJson},
     snapshot::{LoadedSnapshotJson, NewSnapshotJson, SnapshotJson},
@@ -78,6 +79,16 @@ pub enum Report {
     UtxoGet(GetJson),
     #[serde(rename = "utxo scan")]
     UtxoScan(ScanJson),
+    #[serde(rename = "range plan")]
+    RangePlan(PlanJson),
+    #[serde(rename = "range files")]
+    RangeFiles(FilesJson),
+    #[serde(rename = "range check")]
+    RangeCheck(DeltaJson),
+    #[serde(rename = "range merge")]
+    RangeMerge(DeltaJson),
+    #[serde(rename = "range finish")]
+    RangeFinish(Box<RangesJson>),
     #[cfg(feature = "export")]
     #[serde(rename = "export utxo")]
     ExportUtxo(ExportedUtxo),
@@ -123,6 +134,7 @@ impl Command {
             Self::Utxo { command: UtxoCommand::Stats(_) } => "utxo stats",
             Self::Utxo { command: UtxoCommand::Get(_) } => "utxo get",
             Self::Utxo { command: UtxoCommand::Scan(_) } => "utxo scan",
+            Self::Range(command) => command.name(),
             #[cfg(feature = "export")]
             Self::Export { command } => command.name(),
             Self::Completions(_) => "completions",

@@ -21,6 +21,7 @@ mod paths;
 mod peer_args;
 mod peers;
 mod progress;
+mod range;
 mod repair;
 mod report;
 mod script_type;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
         Command::Undo { command } => undo::run(&command),
+        Command::Range(command) => range::run(&command),
         #[cfg(feature = "export")]
         Command::Export { command } => export::run(&command),
         Command::Completions(args) => (false, packaging::completions(&args)),

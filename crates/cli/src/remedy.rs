@@ -33,6 +33,9 @@ pub fn remedy_text(remedy: &Remedy) -> String {
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
         Remedy::MakeUndo => "make it with: peregrine undo make",
         Remedy::RebuildChainstate => "rebuild it with: peregrine reindex",
+        Remedy::CheckRangeAgain => {
+            "check the range again, into another directory, with: peregrine range check"
+        }
         Remedy::GiveDatadir => "pass --datadir",
         Remedy::Prune => "pass --prune",
         Remedy::WithoutPruning => "download into another --datadir without --prune",

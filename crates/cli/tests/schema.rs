@@ -159,6 +159,52 @@ fn reports_of_all_commands_match_the_schema() {
 }
 
 #[test]
+fn reports_about_ranges_match_the_schema() {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    let datadir = dir.path().join("node");
+    chain.write_datadir(&datadir, &Layout::new(17)).unwrap();
+    let schema = Schema::read("report");
+    let run = |words: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peregrine"));
+        let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+        let report = json(&command.args(&words).current_dir(dir.path()).output().unwrap());
+        schema.check(&report);
+        assert_eq!(report["exit_code"], 0, "{report}");
+        assert_eq!(report["command"], words[..2].join(" "), "{report}");
+        report
+    };
+    let plan = run("range plan --datadir node --chain regtest --ranges 3 --shards 2 -o plan.json");
+    assert_eq!(plan["ranges"][2]["to"], chain.tip().height, "{plan}");
+    let written: Value = serde_json::from_slice(&fs::read(dir.path().join("plan.json")).unwrap()).unwrap();
+    assert_eq!(written["blocks_sha256"], plan["blocks_sha256"]);
+    for range in 0..3 {
+        let files = run(&format!("range files --plan plan.json --range {range}"));
+        assert_eq!(files["files"][0]["file"], "blk00000.dat", "{files}");
+        // The plan names the chain.
+        let words = format!("--plan plan.json --range {range} --datadir node -o r{range} --checker c{range}");
+        let first = run(&format!("range check {words}"));
+        let again = run(&format!("range check {words}"));
+        assert_eq!((&first["was_there"], &again["was_there"]), (&false.into(), &true.into()));
+        assert_eq!(first["content_sha256"], again["content_sha256"]);
+    }
+    for shard in 0..2 {
+        let merged = run(&format!("range merge --plan plan.json r2 r0 r1 --shard {shard} -o s{shard}"));
+        assert_eq!((&merged["spends"], &merged["ranges"]), (&0.into(), &3.into()), "{merged}");
+    }
+    let report = run("range finish --plan plan.json s0 s1 --output new --recheck 40 --datadir node");
+    assert_eq!(report["hash_serialized_3"], chain.model.stats().hash_hex(), "{report}");
+    let ranges = report["ranges"].as_array().unwrap();
+    assert_eq!(ranges.iter().filter(|range| range["rechecked"] == true).count(), 2, "{report}");
+    assert!(ranges.iter().map(|range| &range["checker"]).eq(&["c0", "c1", "c2"]), "{report}");
+    let stats = self::run("utxo stats --muhash --chain regtest", &dir.path().join("new"));
+    assert_eq!(
+        (&stats["hash_serialized_3"], &stats["muhash"]),
+        (&report["hash_serialized_3"], &report["muhash"])
+    );
+}
+
+#[test]
 fn shared_reports_match_their_schema() {
     let dir = TempDir::new().unwrap();
     let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });

@@ -74,6 +74,11 @@ pub use commands::{
         make_hints, make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
+    range::{
+        CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions,
+        RangeFile, RangePlan, RangesReport, Recheck, RecheckedRange, check_range, finish_ranges,
+        merge_deltas, plan_ranges,
+    },
     read_blocks::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
     },

@@ -65,6 +65,8 @@ pub mod stages {
     pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
     #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
+    pub const PLAN: &[Stage] = &[Plan];
+    pub const MERGE: &[Stage] = &[Plan, Match];
     pub const UNKNOWN: &[Stage] = &[];
 }
 

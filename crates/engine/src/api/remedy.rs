@@ -73,6 +73,10 @@ pub enum Remedy {
     BitcoindReindex(Option<FileKind>),
     /// Rebuild the chainstate.
     RebuildChainstate,
+    /// Check the range again, on another machine if need be ([`crate::check_range()`]).
+    CheckRangeAgain,
+    /// Pass each of the deltas once ([`crate::merge_deltas()`]).
+    GiveAllDeltas,
     /// Verify the blocks, to find the first conflict.
     Verify,
     /// Let bitcoind validate the blocks below the snapshot that it started from.
@@ -152,6 +156,8 @@ impl Remedy {
             Self::RestoreFiles => "restore-files",
             Self::BitcoindReindex(_) => "bitcoind-reindex",
             Self::RebuildChainstate => "rebuild-chainstate",
+            Self::CheckRangeAgain => "check-range-again",
+            Self::GiveAllDeltas => "give-all-deltas",
             Self::Verify => "verify",
             Self::LetBitcoindFinish => "let-bitcoind-finish",
             Self::EndOtherProgram => "end-other-program",
@@ -243,6 +249,8 @@ impl fmt::Display for Remedy {
             }
             Self::BitcoindReindex(None) => "run bitcoind -reindex",
             Self::RebuildChainstate => "rebuild the chainstate",
+            Self::CheckRangeAgain => "check that range again, and merge its delta instead",
+            Self::GiveAllDeltas => "pass each delta once",
             Self::Verify => "run verify",
             Self::LetBitcoindFinish => "start bitcoind and let it finish that first",
             Self::EndOtherProgram => {

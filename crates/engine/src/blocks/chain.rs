@@ -1,7 +1,7 @@
 //! The chain that is rebuilt, and the files that hold its blocks.
 
 use crate::blocks::awaited::{AwaitedBlocks, CheckedBlock};
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, ops::Range, sync::Arc};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
 /// A block of the chain, and where it is on disk.
@@ -28,6 +28,8 @@ pub struct Chain {
     by_file: Vec<Height>,
     /// Where the blocks are that were not stored when the chain was chosen, if it is known that they come.
     awaited: Option<Arc<AwaitedBlocks>>,
+    /// Heights of the blocks that a job reads, if these are not all.
+    part: Option<Range<u32>>,
 }
 
 /// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
@@ -64,7 +66,7 @@ impl Chain {
             let position = &positions[height.0 as usize];
             (position.file, position.data_pos)
         });
-        Self { hashes, positions, median_times, by_file, awaited: None }
+        Self { hashes, positions, median_times, by_file, awaited: None, part: None }
     }
 
     /// Assembles a chain from [`ChainBlock`]s, for tests.
@@ -106,6 +108,19 @@ impl Chain {
     #[must_use]
     pub fn has(&self, height: Height, hash: &BlockHash) -> bool {
         self.hashes.get(height.0 as usize) == Some(hash)
+    }
+
+    /// Cuts the chain to a part: a job reads only the blocks at these heights. Hashes and median times of the
+    /// others stay.
+    pub fn cut_to(&mut self, heights: Range<u32>) {
+        self.by_file.retain(|height| heights.contains(&height.0));
+        self.part = Some(heights);
+    }
+
+    /// Heights of the blocks that a job reads: all, unless the chain is cut to a part.
+    #[must_use]
+    pub fn heights(&self) -> Range<u32> {
+        self.part.clone().unwrap_or(0..self.hashes.len() as u32)
     }
 
     /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` and

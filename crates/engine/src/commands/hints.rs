@@ -130,7 +130,7 @@ pub fn method(
     let hints = Some(reader);
     let mut method =
         Method::Hints(HintMatching { hints, aggregate, height, with_undo, digest, above, spent_above });
-    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, chain, &method))?
+    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, plan, &method))?
         && let Method::Hints(job) = &mut method
     {
         job.aggregate = Aggregate::new(options.aggregate, key);

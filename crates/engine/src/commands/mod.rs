@@ -6,6 +6,7 @@ pub mod follow;
 pub mod get_coins;
 pub mod hints;
 pub mod load_snapshot;
+pub mod range;
 pub mod read_blocks;
 pub mod read_coins;
 pub mod reindex;

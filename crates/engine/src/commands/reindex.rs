@@ -404,7 +404,7 @@ impl Rebuild<'_> {
         let total_amount = check_supply(&job, &written, stats.burned, clock)?;
 
         sink.event(Event::Started(Stage::Prove));
-        let utxo_stats = finish.prove(&written, sink)?;
+        let utxo_stats = finish.prove(&written, false, sink)?;
         let tip = (plan.chain.tip_height(), plan.chain.tip().hash);
         let hash = &utxo_stats.hash_serialized_3.0;
         let is_pinned = job::check_pinned_hash(options.chain.params, tip, hash)?;

@@ -7,6 +7,7 @@ use crate::{
         remedy::Remedy,
     },
     blocks::{chain::Chain, files::Files},
+    plan::planner::{Plan, RangeOf},
     stages::{
         completed_blocks::CompletedBlocks, method::Method, partial_state::PartialState, spill::SpillFile,
         work_dir::WorkDir,
@@ -57,9 +58,12 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
 
 /// Returns a digest of the options that decide what is checked of a block, and which effects it has.
 #[must_use]
-pub fn settings(options: &ChainOptions, chain: &Chain, method: &Method) -> [u8; 32] {
-    let params = options.params;
+pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
+    let (params, chain) = (options.params, &plan.chain);
     let mut sha = Sha256::new();
+    if let Some(RangeOf { plan, .. }) = &plan.range_of {
+        sha.update(plan);
+    }
     if params != ChainParams::of(params.network) {
         let challenge = params.signet_challenge.unwrap_or_default();
         sha.update(&(challenge.len() as u64).to_le_bytes());

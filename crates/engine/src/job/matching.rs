@@ -198,6 +198,27 @@ impl Job<'_> {
         Ok(Attempt::Unproven(Unproven::Mismatch { outpoints: spill.take_mismatches(), in_merge }))
     }
 
+    /// Returns what the blocks of a range amount to, and the coins and spends that they leave. Claims that
+    /// nothing in the range proves are taken as true.
+    ///
+    /// # Errors
+    /// The first violation in the range if these claims are true; [`ErrorKind::Damaged`] if blocks and undo
+    /// data contradict each other; damage; any I/O error; [`ErrorKind::Interrupted`].
+    pub fn match_range(&self, clock: &mut Clock) -> Result<(PartialState, Unspent), Error> {
+        let PassResult { mut state, join, spill, fault } = self.run_workers(clock, None)?;
+        match fault {
+            Some((_, LocatedFault::Error(error))) => return Err(error),
+            Some((height, _)) => return Err(self.judge_by_claims(height)),
+            None if state.outcome.partial.coinbases.has_duplicate() => return Err(Error::inconsistent_data()),
+            None => {}
+        }
+        let unspent = if spill.has_mismatch() { None } else { self.unspent(join, &spill)? };
+        let Some(unspent) = unspent else {
+            return Err(unproven_range(spill.take_mismatches().into_iter().min()));
+        };
+        Ok((state.outcome.partial, unspent))
+    }
+
     /// Checks that the sum is zero, if there is one and all its blocks are completed.
     fn check_sum(&self, partial: &mut PartialState) -> Result<(), Error> {
         let PartialState { completed, matching, .. } = partial;
@@ -301,7 +322,7 @@ impl Job<'_> {
 
     fn identity(&self) -> Result<Identity<'_>, Error> {
         let (files, chain) = (self.files, &self.plan.chain);
-        let settings = checkpoint::settings(self.options, chain, self.method);
+        let settings = checkpoint::settings(self.options, self.plan, self.method);
         Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
     }
 
@@ -314,7 +335,7 @@ impl Job<'_> {
     fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
         let blocks = self.plan.chain.block_count();
         let mut state = State {
-            outcome: Outcome::new(PartialState::empty(blocks, random_pair()?, self.method)),
+            outcome: Outcome::new(PartialState::empty(blocks, self.coinbase_key()?, self.method)),
             resumed: 0,
             saved: Instant::now(),
             save_took: Duration::ZERO,
@@ -351,7 +372,7 @@ impl Job<'_> {
         state.outcome.partial = resumed.partial;
         self.sink.event(Event::Note(Note::Resuming {
             done: state.resumed,
-            total: blocks,
+            total: self.plan.chain.heights().len(),
             bytes: state.outcome.partial.counts.block_bytes,
             bytes_total: self.plan.block_bytes,
         }));
@@ -359,14 +380,21 @@ impl Job<'_> {
         Ok((state, resumed.runs, resumed.next_run))
     }
 
-    /// Returns what is left in the join and in sorted runs; `None` on a mismatch, which is recorded.
+    /// The key of the hashes of coinbase txids. All ranges of a chain have the same.
+    fn coinbase_key(&self) -> Result<(u64, u64), Error> {
+        self.plan.range_of.map_or_else(random_pair, |plan| Ok(plan.coinbase_key))
+    }
+
+    /// Returns what is left in the join and in sorted runs, which has spends if this is a range of a chain;
+    /// `None` on a mismatch, which is recorded.
     fn unspent<P: JobPayload>(
         &self,
         join: Join<P>,
         spill: &Spill<'_, P>,
     ) -> Result<Option<Unspent<P>>, Error> {
         let is_spilled = !spill.is_empty();
-        let ended = if is_spilled { join.finish_spilled() } else { join.finish() };
+        let has_spends = is_spilled || self.plan.range_of.is_some();
+        let ended = if has_spends { join.finish_spilled() } else { join.finish() };
         let survivors = match ended {
             Ok(survivors) => survivors,
             Err(mismatches) => {
@@ -428,11 +456,21 @@ impl Job<'_> {
     pub fn progress(&self, blocks: u32, bytes: u64) {
         self.sink.event(Event::Progress(Progress {
             blocks,
-            blocks_total: self.plan.chain.block_count() as u32,
+            blocks_total: self.plan.chain.heights().len() as u32,
             bytes,
             bytes_total: self.plan.block_bytes.max(bytes),
         }));
     }
+}
+
+/// The error for a range in which creations and spends of an outpoint do not match.
+pub fn unproven_range(outpoint: Option<OutPoint>) -> Error {
+    let coin = outpoint.map_or_else(|| "a coin".to_owned(), |outpoint| format!("coin {outpoint}"));
+    let detail = format!(
+        "creations and spends of {coin} do not match within the range: a block there is invalid, or the undo \
+         data is false"
+    );
+    Error::damaged(detail).with_remedies([Remedy::Verify])
 }
 
 impl Job<'_> {

@@ -32,6 +32,7 @@ use crate::{
     plan::planner::Plan,
     stages::{
         block_fault::BlockFaults,
+        check::claims_of,
         coin_sink::Coins,
         completed_blocks::CompletedBlocks,
         conflicts::first_conflict,
@@ -43,7 +44,10 @@ use crate::{
     },
 };
 use coins::{CoinsView as _, MemoryCoins, RoutedCoin};
-use disk::block_files::RecordBuffer;
+use disk::{
+    block_files::RecordBuffer,
+    undo::{CHECKSUM_LEN, UndoArena},
+};
 use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
@@ -181,6 +185,49 @@ impl Job<'_> {
             Ok(())
         });
         done.map_err(ForEachError::without_fallback)?;
+        let Ok(()) = coins.set_best_block(block.header().prev);
+        Ok(coins)
+    }
+
+    /// Connects a block of a range that breaks a rule to the coins that its undo data claims, and returns its
+    /// first violation.
+    pub fn judge_by_claims(&self, height: Height) -> Error {
+        match self.claimed_coins(height) {
+            Err(error) => error,
+            Ok(coins) => match self.judge(height, coins) {
+                // All that contradicts the claims is the claims themselves.
+                error if error.kind == ErrorKind::Internal => {
+                    let (chain, files) = (&self.plan.chain, self.files);
+                    LocatedBlock { chain, files, height }.damaged(&Damage::Undo(UndoDefect::Shape))
+                }
+                mut error => {
+                    error.detail += " (if the coins in its undo data are the right ones)";
+                    error.with_remedies([Remedy::Verify])
+                }
+            },
+        }
+    }
+
+    /// Returns the coins that the undo data of a block claims, but for those that the block itself creates.
+    fn claimed_coins(&self, height: Height) -> Result<MemoryCoins, Error> {
+        let raw = read_block(&self.plan.chain, self.files, height, true)?;
+        let damaged = |defect| raw.located.damaged(&Damage::Undo(defect));
+        let (mut arena, mut undo_arena, mut hashes) = <(BlockArena, UndoArena, BlockHashes)>::default();
+        let block = raw.parse(&mut arena)?;
+        let (data, checksum) = raw.undo.split_at(raw.undo.len().saturating_sub(CHECKSUM_LEN));
+        hashes.of_block(&block, data);
+        let mut coins = MemoryCoins::new();
+        if height.0 > 0 {
+            let undo = (data, checksum, &mut undo_arena);
+            let claims = claims_of(&block, undo, &hashes.undo_checksum).map_err(damaged)?;
+            let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
+            for (input, claim) in inputs.zip(&claims) {
+                if claim.height() < height {
+                    // A block that spends a coin twice claims it twice.
+                    let Ok(()) = coins.add_coin(input.prevout(), *claim, true);
+                }
+            }
+        }
         let Ok(()) = coins.set_best_block(block.header().prev);
         Ok(coins)
     }

@@ -99,7 +99,7 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         settle: &SettleFn<'_>,
     ) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
         self.job.sink.event(Event::Started(Stage::Check));
-        let total = self.job.plan.chain.block_count() as u32;
+        let total = self.job.plan.chain.heights().len() as u32;
         let mut table_bytes = self.spill.volume().bytes;
         loop {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {

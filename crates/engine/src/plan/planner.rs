@@ -76,9 +76,51 @@ pub struct Plan {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    /// Of what the chain is a range, if it is cut to one.
+    pub range_of: Option<RangeOf>,
+}
+
+/// What all jobs share that check ranges of one chain.
+#[derive(Clone, Copy)]
+pub struct RangeOf {
+    /// Digest of the plan.
+    pub plan: [u8; 32],
+    /// Key of the hashes of coinbase txids.
+    pub coinbase_key: (u64, u64),
 }
 
 impl Plan {
+    /// The plan of a range of a chain that was chosen elsewhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if files of the range do not exist, or are too short; any I/O error.
+    pub fn of_range(
+        files: &Files<'_>,
+        chain: Chain,
+        range_of: RangeOf,
+        assumed_valid_to: Option<Height>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            block_bytes: check_files(files, &chain)?,
+            chain,
+            work: U256::default(),
+            unconnected: 0,
+            gap: None,
+            stops_as_asked: true,
+            best_block: None,
+            index_files: Vec::new(),
+            new_index: None,
+            assumed_valid_to,
+            unknown_assumed: None,
+            tip_is_contested: false,
+            never_connected_from: None,
+            lacks_last_undo: false,
+            missing_files: Vec::new(),
+            marked_invalid: None,
+            range_of: Some(range_of),
+        })
+    }
+
     /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
     #[must_use]
     pub fn blocks_without_undo(&self, from: Height) -> u64 {
@@ -139,6 +181,7 @@ pub fn plan(
         lacks_last_undo,
         missing_files,
         marked_invalid,
+        range_of: None,
     })
 }
 
@@ -411,7 +454,10 @@ fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, 
 
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
 /// number of bytes to read.
-fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if one does not; any I/O error.
+pub fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
     let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
         let (_, blk_len) = files.open(FileKind::Blk, file)?;

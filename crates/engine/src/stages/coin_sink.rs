@@ -27,7 +27,7 @@ use std::{
 use wire::{Coin, OutPoint};
 
 /// Number of coins of a range between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
+pub const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
 /// Consumes the coins after the last block.
 pub trait CoinSink<P = FullCoin> {

@@ -120,15 +120,21 @@ impl RangeSink for TableSink<'_> {
 }
 
 impl Finish<'_, '_> {
-    /// Reads the chainstate back, compares it with what was written, and returns its hash. If coins were
-    /// written, but no transactions counted, the number of these is not compared.
+    /// Reads the chainstate back, compares it with what was written, and returns its hash, with MuHash if
+    /// `muhash`. If coins were written, but no transactions counted, the number of these is not compared.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
-    pub fn prove(&self, written: &UtxoCounts, sink: &dyn EventSink) -> Result<UtxoStats, Error> {
+    pub fn prove(
+        &self,
+        written: &UtxoCounts,
+        muhash: bool,
+        sink: &dyn EventSink,
+    ) -> Result<UtxoStats, Error> {
         let dir = self.target.building();
         let reader = ChainstateReader::open(self.disk, dir)?;
-        let read = read_back(&reader, Some(written.txouts), self.threads, sink, self.interrupt)?;
+        let request = (Some(written.txouts), muhash, self.threads);
+        let read = read_elements(&reader, request, &mut |_| Ok(()), (sink, self.interrupt))?;
         let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
         let written = UtxoCounts { transactions, ..*written };
         if read.counts() == written && reader.best_block() == self.chain.tip().hash {

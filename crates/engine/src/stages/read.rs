@@ -145,7 +145,7 @@ impl<'a> FileSource<'a> {
         threads: usize,
     ) -> Self {
         let (reader, threads) = (BlockReader::new(chain, files), threads as u32);
-        let (next, read) = Default::default();
+        let (next, read) = (AtomicU32::new(chain.heights().start), AtomicU32::new(0));
         Self { reader, faults, completed, undo, threads, next, read }
     }
 
@@ -153,7 +153,7 @@ impl<'a> FileSource<'a> {
     /// workers.
     fn take(&self, batch: &mut Range<u32>) -> Option<Height> {
         if batch.start == batch.end {
-            let end = self.reader.chain.block_count() as u32;
+            let end = self.reader.chain.heights().end;
             let len = |next: u32| (end.saturating_sub(next) / (4 * self.threads)).clamp(1, BATCH_BLOCKS);
             let take = |next: u32| (next < end).then(|| next + len(next).min(end - next));
             let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

@@ -79,6 +79,17 @@ impl<P> Unspent<P> {
         self.shards[shard].size() + self.runs.iter().map(net).sum()
     }
 
+    /// Groups the 256 shards into `count` ranges, of which number n begins at shard n · 256 / `count`.
+    #[must_use]
+    pub fn into_parts(self, count: usize) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
+        let mut shards = self.shards.into_iter();
+        let mut part = |index: usize| {
+            let (first, end) = (index * SHARDS / count, (index + 1) * SHARDS / count);
+            Range { index: index as u32, first, shards: shards.by_ref().take(end - first).collect() }
+        };
+        ((0..count).map(&mut part).collect(), self.runs)
+    }
+
     /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
     /// The ranges depend only on the coins.
     #[must_use]
@@ -117,10 +128,21 @@ impl<P: Payload> Range<P> {
         runs: &[SortedRunReader],
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
     ) -> Result<(), ForEachError> {
-        let mut visit = |entry: Entry<'_>| match entry.is_spend {
+        self.each_entry(runs, |entry| match entry.is_spend {
             true => Err(ForEachError::Mismatch),
             false => Ok(each(&entry.outpoint, &entry.coin)?),
-        };
+        })
+    }
+
+    /// Calls `visit` with the coins, and with the spends that have no coin, in key order.
+    ///
+    /// # Errors
+    /// [`ForEachError`]; an error of `visit` ends the walk.
+    pub fn each_entry(
+        self,
+        runs: &[SortedRunReader],
+        mut visit: impl FnMut(Entry<'_>) -> Result<(), ForEachError>,
+    ) -> Result<(), ForEachError> {
         if runs.is_empty() {
             return self
                 .shards

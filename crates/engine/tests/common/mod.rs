@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 pub mod lies;
+pub mod ranges;
 pub mod sync;
 pub mod undo;
 pub mod update;

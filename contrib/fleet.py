@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Checks a chain on the workers of a Dask cluster, and makes its chainstate here.
+
+Each task is one process of peregrine; Dask gives out the tasks, and repeats those of workers that are lost.
+docs/many-machines.md says how to begin, what is trusted, and which lines change for Ray.
+"""
+import argparse, json, os, pathlib, shutil, socket, subprocess, sys, tempfile
+import fsspec
+from dask.distributed import Client, as_completed, get_worker
+
+
+def peregrine(args, *words):
+    """Runs peregrine, and returns its report. An error ends the task with what peregrine says."""
+    done = subprocess.run([args.peregrine, "range", *words, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{socket.gethostname()}: peregrine range {words[0]}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def store_of(args):
+    return fsspec.core.url_to_fs(args.store)
+
+
+def put(args, local, name):
+    """Stores a directory. Its list, the file `delta`, comes last: without it, there is no delta."""
+    fs, root = store_of(args)
+    fs.makedirs(f"{root}/{name}", exist_ok=True)
+    for path in sorted(pathlib.Path(local).iterdir(), key=lambda path: path.name == "delta"):
+        fs.put_file(str(path), f"{root}/{name}/{path.name}")
+
+
+def fetch(args, name, local, files):
+    """Fetches files of a directory that is stored."""
+    fs, root = store_of(args)
+    os.makedirs(local, exist_ok=True)
+    for file in files:
+        fs.get_file(f"{root}/{name}/{file}", f"{local}/{file}")
+
+
+def is_stored(args, name):
+    fs, root = store_of(args)
+    return fs.exists(f"{root}/{name}/delta")
+
+
+def fetch_plan(args, home):
+    """Fetches the plan. A worker needs nothing else but its blocks."""
+    fetch(args, "plan", home, ["plan.json", "plan.blocks"])
+    return f"{home}/plan.json"
+
+
+def fetch_blocks(args, home, plan, number):
+    """Fetches the bytes of block and undo files that a range needs. Other bytes of the files are holes."""
+    fs, root = fsspec.core.url_to_fs(args.blocks)
+    blocks = pathlib.Path(home, "node", *args.network_dir, "blocks")
+    blocks.mkdir(parents=True)
+    if fs.exists(f"{root}/xor.dat"):
+        fs.get_file(f"{root}/xor.dat", str(blocks / "xor.dat"))
+    for file in peregrine(args, "files", "--plan", plan, "--range", str(number))["files"]:
+        with open(blocks / file["file"], "wb") as out:
+            out.seek(file["first_byte"])
+            out.write(fs.cat_file(f"{root}/{file['file']}", file["first_byte"], file["end_byte"]))
+    return f"{home}/node"
+
+
+def check(number, args):
+    """A task: checks a range, and stores its delta."""
+    name, checker = f"r{number}", args.checker or str(get_worker().name)
+    if not is_stored(args, name):
+        with tempfile.TemporaryDirectory(dir=args.scratch) as home:
+            plan = fetch_plan(args, home)
+            datadir = args.datadir or fetch_blocks(args, home, plan, number)
+            where = ["--datadir", datadir, "-o", f"{home}/{name}", "--checker", checker]
+            peregrine(args, "check", "--plan", plan, "--range", str(number), *where, *args.check_options)
+            put(args, f"{home}/{name}", name)
+    return f"range {number}: {checker}"
+
+
+def merge(shard, ranges, args):
+    """A task: merges a shard of all ranges, and stores the result."""
+    name = f"s{shard}"
+    if not is_stored(args, name):
+        with tempfile.TemporaryDirectory(dir=args.scratch) as home:
+            inputs = [f"{home}/r{number}" for number in range(ranges)]
+            for local in inputs:
+                fetch(args, os.path.basename(local), local, ["delta", f"shard-{shard:03}.run"])
+            output = f"{home}/{name}"
+            peregrine(args, "merge", "--plan", fetch_plan(args, home), "--shard", str(shard), "-o", output, *inputs)
+            put(args, output, name)
+    return f"shard {shard}"
+
+
+def finish(plan, shards, args):
+    """Fetches the merged shards, and makes the chainstate on this machine."""
+    with tempfile.TemporaryDirectory(dir=args.scratch) as home:
+        inputs = [f"{home}/s{shard}" for shard in range(shards)]
+        for shard, local in enumerate(inputs):
+            fetch(args, f"s{shard}", local, ["delta", f"shard-{shard:03}.run"])
+        recheck = ["--recheck", args.recheck, "--datadir", args.datadir] if args.recheck else []
+        command = ["finish", "--plan", plan, "--output", args.output, *recheck, *inputs]
+        return subprocess.run([args.peregrine, "range", *command, "--progress", "none"]).returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scheduler", required=True, help="address of the Dask scheduler: tcp://HOST:8786")
+    parser.add_argument("--plan", required=True, help="what peregrine range plan has written")
+    parser.add_argument("--store", required=True, help="where deltas go: a folder that all see, or a URL of fsspec")
+    parser.add_argument("--output", required=True, help="datadir to write the chainstate to")
+    parser.add_argument("--datadir", help="path of a datadir with the blocks, on each worker")
+    parser.add_argument("--blocks", help="instead: a URL of the directory blocks, of which workers fetch what they need")
+    parser.add_argument("--peregrine", default="peregrine", help="path of the program, on each worker")
+    parser.add_argument("--checker", help="name of the machines in the report [default: that of the Dask worker]")
+    parser.add_argument("--recheck", help="share of the ranges to check again on this machine, in percent")
+    parser.add_argument("--scratch", help="folder for temporary files, on each worker")
+    parser.add_argument("--retries", type=int, default=3, help="how often a task that fails is repeated")
+    parser.add_argument("check_options", nargs="*", help="after --: further options for peregrine range check")
+    args = parser.parse_args()
+    if not (args.datadir or args.blocks):
+        parser.error("pass --datadir or --blocks")
+    plan = json.loads(pathlib.Path(args.plan).read_text())
+    networks = {"main": [], "test": ["testnet3"]}
+    args.network_dir = networks.get(plan["chain"], [plan["chain"]])
+    ranges, shards = len(plan["ranges"]), plan["shards"]
+    with tempfile.TemporaryDirectory() as home:
+        for suffix in [".json", ".blocks"]:
+            shutil.copy(pathlib.Path(args.plan).with_suffix(suffix), f"{home}/plan{suffix}")
+        put(args, home, "plan")
+    with Client(args.scheduler) as client:
+        # One task at a time on each worker: a process of peregrine uses all cores that it gets.
+        once = {"retries": args.retries, "pure": False}
+        stages = [
+            [client.submit(check, number, args, **once) for number in range(ranges)],
+            lambda: [client.submit(merge, shard, ranges, args, **once) for shard in range(shards)],
+        ]
+        for stage in stages:
+            tasks = stage() if callable(stage) else stage
+            for done, task in enumerate(as_completed(tasks), 1):
+                print(f"{done} of {len(tasks)}: {task.result()}", flush=True)
+    sys.exit(finish(args.plan, shards, args))
+
+
+if __name__ == "__main__":
+    main()

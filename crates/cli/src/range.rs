@@ -1,0 +1,338 @@
+//! The commands `peregrine range`: ranges of a chain that several machines check.
+
+mod json;
+mod plan_file;
+
+pub use json::{DeltaJson, FilesJson, RangesJson};
+pub use plan_file::PlanJson;
+
+use crate::{
+    args::{DatadirArgs, ResumeArgs, assume_valid, size},
+    core_args::{CoreArgs, Located},
+    json::{self as output, Report},
+    limits, paths,
+    progress::{Progress, Style, stages},
+};
+use clap::{Args as ClapArgs, Subcommand};
+use engine::{
+    AssumeValid, ChainOptions, CheckRangeOptions, FinishRangesOptions, Height, MergeDeltasOptions,
+    PlanRangesOptions, RangePlan, RealDisk, Recheck,
+};
+use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
+use std::{num::NonZeroUsize, path::PathBuf, thread};
+
+/// This program, as reports of who has checked what name it.
+const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
+
+#[derive(Subcommand, Debug)]
+pub enum RangeCommand {
+    /// Cut the chain into ranges, and write what all machines must agree on
+    Plan(PlanArgs),
+    /// List the bytes of block and undo files that a range needs
+    Files(FilesArgs),
+    /// Check all blocks of a range, and write what they change about the UTXO set
+    Check(CheckArgs),
+    /// Merge what ranges change, and prove each spend
+    Merge(MergeArgs),
+    /// Make the chainstate of what all ranges change, and report who has checked what
+    Finish(FinishArgs),
+}
+
+impl RangeCommand {
+    /// Its name for programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Plan(_) => "range plan",
+            Self::Files(_) => "range files",
+            Self::Check(_) => "range check",
+            Self::Merge(_) => "range merge",
+            Self::Finish(_) => "range finish",
+        }
+    }
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Number of ranges; each has about as many bytes of blocks
+    #[arg(long, value_name = "N")]
+    pub ranges: u32,
+
+    /// Number of shards into which what a range changes is cut, and which are merged separately [default: as
+    /// many as ranges, at most 64]
+    #[arg(long, value_name = "N")]
+    pub shards: Option<u32>,
+
+    /// Last block of the chain [default: the last one with undo data]
+    #[arg(long, value_name = "HEIGHT")]
+    pub stop_at_height: Option<u32>,
+
+    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
+    /// [default: as the Bitcoin Core release that this version follows]
+    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    pub assumevalid: Option<AssumeValid>,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// File to write; a second one, with the suffix .blocks, belongs to it
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct FilesArgs {
+    /// The plan
+    #[arg(long, value_name = "FILE")]
+    pub plan: PathBuf,
+
+    /// Number of the range
+    #[arg(long, value_name = "N")]
+    pub range: u32,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// The plan
+    #[arg(long, value_name = "FILE")]
+    pub plan: PathBuf,
+
+    /// Number of the range
+    #[arg(long, value_name = "N")]
+    pub range: u32,
+
+    /// Directory to write. If it has the result already, nothing is done
+    #[arg(long, short, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Name of this machine in the report of who has checked what [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    pub checker: Option<String>,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MergeArgs {
+    /// Directories that range check or range merge has written
+    #[arg(value_name = "DIR", required = true)]
+    pub inputs: Vec<PathBuf>,
+
+    /// The plan
+    #[arg(long, value_name = "FILE")]
+    pub plan: PathBuf,
+
+    /// Merge only this shard
+    #[arg(long, value_name = "N")]
+    pub shard: Option<u32>,
+
+    /// Merge although ranges are missing: the result can be merged with those
+    #[arg(long)]
+    pub partial: bool,
+
+    /// Directory to write. If it has the result already, nothing is done
+    #[arg(long, short, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct FinishArgs {
+    /// Directories that range merge has written
+    #[arg(value_name = "DIR", required = true)]
+    pub inputs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// The plan
+    #[arg(long, value_name = "FILE")]
+    pub plan: PathBuf,
+
+    /// Write the chainstate to this datadir
+    #[arg(long, value_name = "DIR2")]
+    pub output: PathBuf,
+
+    /// Check this share of the ranges again, chosen at random, with the blocks of --datadir
+    #[arg(long, value_name = "PERCENT", requires = "datadir", value_parser = percent)]
+    pub recheck: Option<f64>,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// Parses a share above 0 and at most 100.
+fn percent(text: &str) -> Result<f64, String> {
+    let share = text.trim_end_matches('%').parse().ok().filter(|share| *share > 0.0 && *share <= 100.0);
+    share.ok_or_else(|| "must be above 0 and at most 100".to_owned())
+}
+
+/// Runs a command. Returns whether its output is JSON, and its result.
+pub fn run(command: &RangeCommand) -> (bool, Done) {
+    match command {
+        RangeCommand::Plan(args) => (args.datadir.json, plan(args)),
+        RangeCommand::Files(args) => (args.json, files(args)),
+        RangeCommand::Check(args) => (args.datadir.json, check(args)),
+        RangeCommand::Merge(args) => (args.json, merge(args)),
+        RangeCommand::Finish(args) => (args.datadir.json, finish(args)),
+    }
+}
+
+fn plan(args: &PlanArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    paths::check_output(None, &located, &args.output)?;
+    let chain = args.datadir.checking_options(&located, None, args.assumevalid);
+    limits::check(&chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let options = PlanRangesOptions {
+        chain,
+        scan: args.scan,
+        stop_at_height: args.stop_at_height.map(Height),
+        ranges: args.ranges,
+        shards: args.shards,
+    };
+    let blocks = plan_file::blocks_path(&args.output)?;
+    let progress = Progress::new(args.progress, stages::PLAN);
+    let plan = engine::plan_ranges(&RealDisk, &options, &blocks, (&progress, &interrupt));
+    progress.close();
+    let plan = plan.map_err(|error| about_height(error, "--stop-at-height"))?;
+    let described = PlanJson::new(&plan)?;
+    described.write(&args.output)?;
+    Ok(match args.datadir.json {
+        true => output::report(Report::RangePlan(described), Exit::Done),
+        false => (described.text(&args.output), Exit::Done),
+    })
+}
+
+fn files(args: &FilesArgs) -> Done {
+    let plan = plan_file::read(&args.plan)?;
+    let files = FilesJson::new(&plan, args.range)?;
+    Ok(match args.json {
+        true => output::report(Report::RangeFiles(files), Exit::Done),
+        false => (files.text(), Exit::Done),
+    })
+}
+
+/// The datadir with the blocks of a plan, whose chain is known.
+fn locate(core: &CoreArgs, plan: &RangePlan) -> Result<Located, engine::Error> {
+    CoreArgs { chain: core.chain.or(Some(plan.network())), ..core.clone() }.locate()
+}
+
+fn check(args: &CheckArgs) -> Done {
+    let plan = plan_file::read(&args.plan)?;
+    let located = locate(&args.datadir.core, &plan)?;
+    paths::check_output(None, &located, &args.output)?;
+    let chain = args.datadir.checking_options(&located, args.memory, None);
+    limits::check(&chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let options = CheckRangeOptions {
+        chain,
+        range: args.range,
+        checker: checker(args.checker.as_deref()),
+        program: PROGRAM.to_owned(),
+        resume: args.resume.options(),
+    };
+    let progress = Progress::new(args.progress, stages::MAKE);
+    let delta = engine::check_range(&RealDisk, &plan, &options, &args.output, (&progress, &interrupt));
+    progress.close();
+    Ok(DeltaJson::new(&args.output, &delta?).reply(args.datadir.json, Report::RangeCheck))
+}
+
+/// The name of this machine.
+fn checker(chosen: Option<&str>) -> String {
+    let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    chosen.map_or_else(own, ToOwned::to_owned)
+}
+
+fn merge(args: &MergeArgs) -> Done {
+    let plan = plan_file::read(&args.plan)?;
+    let interrupt = interrupt(args.json)?;
+    let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
+    let progress = Progress::new(args.progress, stages::MERGE);
+    let request = (&plan, &args.inputs, &options);
+    let merged = engine::merge_deltas(
+        &RealDisk,
+        request.0,
+        request.1,
+        request.2,
+        &args.output,
+        (&progress, &interrupt),
+    );
+    progress.close();
+    Ok(DeltaJson::new(&args.output, &merged?).reply(args.json, Report::RangeMerge))
+}
+
+fn finish(args: &FinishArgs) -> Done {
+    let plan = plan_file::read(&args.plan)?;
+    let chain = match args.recheck {
+        Some(_) => {
+            let located = locate(&args.datadir.core, &plan)?;
+            paths::check_output(None, &located, &args.output)?;
+            args.datadir.checking_options(&located, args.memory, None)
+        }
+        None => {
+            let options = ChainOptions::new(&args.output, plan.network());
+            let threads = args.datadir.threads();
+            ChainOptions { threads, memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
+        }
+    };
+    limits::check(&chain)?;
+    let interrupt = interrupt(args.datadir.json)?;
+    let recheck = args.recheck.map(|percent| Recheck { percent, checker: checker(None) });
+    let options = FinishRangesOptions { chain, recheck };
+    let progress = Progress::new(args.progress, stages::REINDEX);
+    let report = engine::finish_ranges(
+        &RealDisk,
+        &plan,
+        &args.inputs,
+        &options,
+        &args.output,
+        (&progress, &interrupt),
+    );
+    progress.close();
+    let report = report?;
+    Ok(match args.datadir.json {
+        true => output::report(Report::RangeFinish(Box::new(RangesJson::new(&report))), Exit::Done),
+        false => (json::ranges_text(&report), Exit::Done),
+    })
+}

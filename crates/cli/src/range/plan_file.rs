@@ -1,0 +1,132 @@
+//! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
+//! second file, whose digest it has.
+
+use engine::{
+    AtomicFile, CORE_VERSION, Disk as _, Error, ErrorKind, Height, RangePlan, RealDisk, Remedy, hex,
+};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Maximum length of the file in bytes.
+const MAX_LEN: u64 = 64 << 20;
+
+/// The file, and the report of `range plan`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PlanJson {
+    /// SHA-256 of the second file.
+    blocks_sha256: String,
+    chain: &'static str,
+    /// The last block.
+    height: u32,
+    block_hash: String,
+    /// The version of Bitcoin Core whose rules blocks are checked by.
+    rules: &'static str,
+    /// Whether scripts are run.
+    scripts: bool,
+    /// Height up to which scripts are not run.
+    scripts_assumed_valid_to: Option<u32>,
+    shards: u32,
+    ranges: Vec<PlannedRange>,
+}
+
+/// The heights of a range.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PlannedRange {
+    number: u32,
+    from: u32,
+    to: u32,
+}
+
+/// What is read of the file.
+#[derive(Deserialize)]
+struct Reference {
+    blocks_sha256: String,
+}
+
+/// The path of the second file.
+pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
+    let blocks = path.with_extension("blocks");
+    if blocks == path {
+        let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
+        return Err(Error::new(ErrorKind::Usage, text).in_file(path, None));
+    }
+    if RealDisk.exists(path).unwrap_or_default() {
+        let error = Error::new(ErrorKind::Usage, "it exists already").in_file(path, None);
+        return Err(error.with_remedies([Remedy::OtherName]));
+    }
+    Ok(blocks)
+}
+
+/// Reads a plan: both files.
+pub fn read(path: &Path) -> Result<RangePlan, Error> {
+    let damaged = |text: String| Error::new(ErrorKind::Damaged, text).in_file(path, None);
+    let bytes =
+        RealDisk.read(path, MAX_LEN).map_err(|error| damaged(format!("cannot read the plan: {error}")))?;
+    let reference: Reference = serde_json::from_slice(&bytes)
+        .map_err(|error| damaged(format!("this is not a plan that range plan has written: {error}")))?;
+    let blocks = path.with_extension("blocks");
+    let plan = RangePlan::read(&RealDisk, &blocks)?;
+    if hex(plan.digest()) == reference.blocks_sha256 {
+        return Ok(plan);
+    }
+    let text = format!("it belongs to another plan than {}; copy both files again", blocks.display());
+    Err(damaged(text))
+}
+
+impl PlanJson {
+    pub fn new(plan: &RangePlan) -> Result<Self, Error> {
+        let (Height(height), hash) = plan.tip();
+        let (scripts, assumed) = plan.scripts();
+        let range = |number| {
+            let heights = plan.heights(number)?;
+            Ok(PlannedRange { number, from: *heights.start(), to: *heights.end() })
+        };
+        Ok(Self {
+            blocks_sha256: hex(plan.digest()),
+            chain: plan.network().name(),
+            height,
+            block_hash: hash.to_string(),
+            rules: CORE_VERSION,
+            scripts,
+            scripts_assumed_valid_to: assumed.map(|height| height.0).filter(|_| scripts),
+            shards: plan.shards(),
+            ranges: (0..plan.ranges()).map(range).collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        let mut temporary = path.as_os_str().to_os_string();
+        temporary.push(".peregrine-part");
+        Ok(AtomicFile::write(&RealDisk, temporary.into(), path, text.as_bytes())?)
+    }
+
+    pub fn text(&self, path: &Path) -> String {
+        let scripts = match (self.scripts, self.scripts_assumed_valid_to) {
+            (false, _) => "none are run".to_owned(),
+            (true, None) => "all are run".to_owned(),
+            (true, Some(height)) => format!("run above height {height}"),
+        };
+        let blocks = path.with_extension("blocks");
+        format!(
+            "plan               {} and {}\n\
+             chain              {}\n\
+             block              {} ({})\n\
+             scripts            {scripts}\n\
+             ranges             {}, in {} shards\n\
+             next               peregrine range check --plan {} --range 0 --datadir DIR -o r0",
+            path.display(),
+            blocks.display(),
+            self.chain,
+            self.block_hash,
+            self.height,
+            self.ranges.len(),
+            self.shards,
+            path.display()
+        )
+    }
+}

@@ -1,0 +1,270 @@
+//! `delta`: what a range of blocks, or several, change about the UTXO set; the list of a directory's files.
+//!
+//! Peregrine's own format. Machines that check ranges of a plan ([`crate::range_plan`]) write such a
+//! directory, and so do those that merge several. It has the coins that the ranges create and do not spend,
+//! and the spends of coins that they do not create, in a sorted run ([`crate::sorted_run`]) for each shard,
+//! and this list:
+//!
+//! ```text
+//! magic 8 "PGRN-DLT" | version 4 | plan 32: its SHA-256 | number of ranges 4 | of shards 4 | of coinbases 4
+//! | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
+//! | ranges, ascending: number 4 | content 32 | seconds 4 | checker: length 1, text | program: length 1, text
+//! | shards, ascending: number 4 | entries 8 | spends 8 | bytes of the file 8 | its SHA-256 32
+//! | coinbases: 8 each, ascending: keyed hashes of their txids
+//! | checksum 4: CRC-32C of all before
+//! ```
+//! Integers are little-endian. `content` identifies what a range amounts to: it is the same on each machine
+//! that checks the range with the same plan. A merged directory repeats what it says of each range, so that
+//! the last merge knows whether all shards are made of the same deltas.
+//!
+//! The list is written last. Without it, the directory is what an interrupted run has left.
+
+use crate::error::DiskError;
+use crate::sealed::{self, Seal};
+use crate::sorted_run::SortedRunReader;
+use digest::sha256::Sha256;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, unfinished};
+use wire::{Network, Reader, WireError};
+
+/// Name of the list.
+const NAME: &str = "delta";
+const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 1, what: "the list of a delta" };
+const SHARD_LEN: usize = 4 + 3 * 8 + 32;
+/// Maximum length of a list, which is read at once, in bytes: enough for a chain with 20 million blocks.
+const MAX_LEN: u64 = 256 << 20;
+/// Bytes of a shard that are hashed at once.
+const HASH_LEN: usize = 1 << 20;
+
+/// A range that a machine has checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckedRange {
+    /// Its number.
+    pub number: u32,
+    /// Identifies what the range amounts to ([`Delta::content`]).
+    pub content: [u8; 32],
+    /// Seconds that the check took.
+    pub seconds: u32,
+    /// Name of the machine, as its operator calls it.
+    pub checker: String,
+    /// The program that has checked it, with its version.
+    pub program: String,
+}
+
+/// One of the sorted runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeltaShard {
+    /// Its number.
+    pub number: u32,
+    /// Number of entries: creations and spends.
+    pub entries: u64,
+    /// Number of spends.
+    pub spends: u64,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// Digest of the file.
+    pub sha256: [u8; 32],
+}
+
+/// The list of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delta {
+    /// Digest of the plan.
+    pub plan: [u8; 32],
+    /// The ranges, in ascending order.
+    pub ranges: Vec<CheckedRange>,
+    /// The shards, in ascending order.
+    pub shards: Vec<DeltaShard>,
+    /// Numbers of blocks, transactions, inputs, outputs, bytes of blocks, and inputs whose scripts were run.
+    pub counts: [u64; 6],
+    /// Keyed hashes of the coinbase txids of the blocks, in ascending order.
+    pub coinbases: Vec<u64>,
+}
+
+impl DeltaShard {
+    /// Describes the file of a shard in the directory `dir`, which has these numbers of entries and spends.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn of_file(
+        disk: &dyn Disk,
+        dir: &Path,
+        number: u32,
+        (entries, spends): (u64, u64),
+    ) -> Result<Self, DiskError> {
+        let path = shard_path(dir, number);
+        let file = disk.open(&path).during("open", &path)?;
+        let bytes = file.len().during("read", &path)?;
+        let (mut sha, mut buffer, mut at) = (Sha256::new(), vec![0; HASH_LEN], 0);
+        while at < bytes {
+            let len = buffer.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
+            let piece = buffer.get_mut(..len).unwrap_or_default();
+            file.read_exact_at(piece, at).during("read", &path)?;
+            sha.update(piece);
+            at += len as u64;
+        }
+        Ok(Self { number, entries, spends, bytes, sha256: sha.finalize() })
+    }
+}
+
+/// Returns the path of a shard in the directory `dir`.
+#[must_use]
+pub fn shard_path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("shard-{number:03}.run"))
+}
+
+/// Whether a path has a name that only files of a delta have, complete or not.
+#[must_use]
+pub fn is_delta_file(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let name = name.strip_suffix(unfinished::SUFFIX).unwrap_or(name);
+    let shard = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".run"));
+    name == NAME || shard.is_some_and(|digits| digits.parse::<u32>().is_ok())
+}
+
+impl Delta {
+    /// Returns what identifies this delta, and is the same on each machine: the digest of its plan, of the
+    /// numbers of its ranges, its shards, counts and coinbases.
+    #[must_use]
+    pub fn content(&self) -> [u8; 32] {
+        let mut sha = Sha256::new();
+        sha.update(&self.plan);
+        self.ranges.iter().for_each(|range| sha.update(&range.number.to_le_bytes()));
+        let mut rest = Vec::new();
+        self.put_rest(&mut rest);
+        sha.update(&rest);
+        sha.finalize()
+    }
+
+    /// Writes the list of the directory `dir`.
+    ///
+    /// # Errors
+    /// [`DiskError::CallerError`] if it is inconsistent; [`DiskError::Unfinished`]; [`DiskError::File`].
+    pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+        let path = dir.join(NAME);
+        self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
+        let mut bytes = SEAL.open_new(self.coinbases.len() * 8);
+        bytes.extend(self.plan);
+        for count in [self.ranges.len(), self.shards.len(), self.coinbases.len()] {
+            bytes.extend((count as u32).to_le_bytes());
+        }
+        for range in &self.ranges {
+            bytes.extend(range.number.to_le_bytes());
+            bytes.extend(range.content);
+            bytes.extend(range.seconds.to_le_bytes());
+            sealed::put_text(&mut bytes, &range.checker);
+            sealed::put_text(&mut bytes, &range.program);
+        }
+        self.put_rest(&mut bytes);
+        sealed::write(disk, &path, &SEAL.close(bytes))
+    }
+
+    fn put_rest(&self, bytes: &mut Vec<u8>) {
+        for shard in &self.shards {
+            bytes.extend(shard.number.to_le_bytes());
+            for number in [shard.entries, shard.spends, shard.bytes] {
+                bytes.extend(number.to_le_bytes());
+            }
+            bytes.extend(shard.sha256);
+        }
+        for number in self.counts.iter().chain(&self.coinbases) {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+
+    /// Whether the directory `dir` has a list.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+        let path = dir.join(NAME);
+        Ok(disk.exists(&path).during("look for", &path)?)
+    }
+
+    /// Reads the list of the directory `dir`.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`] if the file is not a list, of another version, or not as it was written;
+    /// [`DiskError::File`].
+    pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Self, DiskError> {
+        let path = dir.join(NAME);
+        let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
+        let damaged =
+            |flaw: &str| format!("{flaw}; the delta is damaged: copy it again, or check its range again");
+        let decoded = SEAL.check(&bytes).and_then(|content| {
+            let delta = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
+            delta.check().map_err(damaged)?;
+            Ok(delta)
+        });
+        decoded.map_err(|flaw| DiskError::Damaged { path, offset: 0, flaw })
+    }
+
+    /// Opens a shard of the directory `dir`, after comparing it with the list.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`] if it is not the file that the list names; those of [`SortedRunReader::open`].
+    pub fn open_shard(
+        disk: &dyn Disk,
+        dir: &Path,
+        network: Network,
+        shard: &DeltaShard,
+    ) -> Result<SortedRunReader, DiskError> {
+        let path = shard_path(dir, shard.number);
+        let found = DeltaShard::of_file(disk, dir, shard.number, (shard.entries, shard.spends))?;
+        let run = SortedRunReader::open(disk, &path, network)?;
+        if found != *shard || (run.meta().entries, run.meta().spends) != (shard.entries, shard.spends) {
+            let flaw = "this is not the file that the list of its directory names: copy the directory again, \
+                        or check its range again";
+            return Err(DiskError::Damaged { path, offset: 0, flaw: flaw.to_owned() });
+        }
+        Ok(run)
+    }
+
+    fn parse(mut reader: Reader<'_>) -> Result<Self, WireError> {
+        let plan = reader.array()?;
+        let (ranges, shards, coinbases) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let mut range = || {
+            Ok(CheckedRange {
+                number: reader.u32()?,
+                content: reader.array()?,
+                seconds: reader.u32()?,
+                checker: sealed::text(&mut reader)?,
+                program: sealed::text(&mut reader)?,
+            })
+        };
+        let ranges = (0..ranges).map(|_| range()).collect::<Result<_, WireError>>()?;
+        let mut rows = Reader::new(reader.bytes((shards as usize).saturating_mul(SHARD_LEN))?);
+        let mut shard = || {
+            Ok(DeltaShard {
+                number: rows.u32()?,
+                entries: rows.u64()?,
+                spends: rows.u64()?,
+                bytes: rows.u64()?,
+                sha256: rows.array()?,
+            })
+        };
+        let shards = (0..shards).map(|_| shard()).collect::<Result<_, WireError>>()?;
+        let mut counts = [0; 6];
+        for count in &mut counts {
+            *count = reader.u64()?;
+        }
+        let hashes = reader.bytes((coinbases as usize).saturating_mul(8))?;
+        reader.finish()?;
+        let coinbases = hashes.as_chunks().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
+        Ok(Self { plan, ranges, shards, counts, coinbases })
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let is_ascending = self.ranges.is_sorted_by(|a, b| a.number < b.number)
+            && self.shards.is_sorted_by(|a, b| a.number < b.number)
+            && self.coinbases.is_sorted();
+        if self.ranges.is_empty() || self.shards.is_empty() || !is_ascending {
+            return Err("its ranges, shards or coinbases are not in order");
+        }
+        if self.shards.iter().any(|shard| shard.spends > shard.entries) {
+            return Err("a shard has more spends than entries");
+        }
+        Ok(())
+    }
+}

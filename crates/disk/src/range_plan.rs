@@ -1,0 +1,204 @@
+//! `*.blocks`: a plan that cuts a chain into ranges, each of which another machine can check.
+//!
+//! Peregrine's own format. The machine that has the block index writes it, and all others read it, so that
+//! nothing is left for them to decide: which block has which height, where it is stored, which scripts are
+//! run, and how deltas ([`crate::delta`]) are cut.
+//!
+//! ```text
+//! magic 8 "PGRN-PLN" | version 4 | network 4: magic of its messages | magic of the block files 4
+//! | rules: length 1, text | scripts 1: 0 (none are run) or 1
+//! | height + 1 up to which scripts are not run 4, or 0
+//! | key of the coinbase hashes 8, 8 | shards 4 | number of ranges 4 | number of blocks 4
+//! | ranges: height after the last block 4 each
+//! | blocks: hash 32, median time past 4, file 4, position 4, position of the undo data 4, or 0
+//! | checksum 4: CRC-32C of all before
+//! ```
+//! Integers are little-endian. A plan of mainnet has 46 MB. Its SHA-256 identifies it.
+
+use crate::error::DiskError;
+use crate::sealed::{self, Seal};
+use digest::sha256::sha256;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader, WireError};
+
+/// Number of shards of a delta, at most: a coin's shard follows from the first byte of its txid.
+pub const MAX_SHARDS: u32 = 256;
+/// Number of ranges, at most.
+pub const MAX_RANGES: u32 = 1 << 16;
+
+const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 1, what: "a plan of ranges" };
+const BLOCK_LEN: usize = 32 + 4 * 4;
+/// Maximum length of a plan, which is read at once, in bytes: enough for a chain with 20 million blocks.
+const MAX_LEN: u64 = 1 << 30;
+
+/// A block of the chain, and where it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its median time past.
+    pub median_time: BlockTime,
+    /// Number of its `blk` and `rev` file.
+    pub file: FileNo,
+    /// Position of its first byte in the `blk` file, after the record's frame.
+    pub data_pos: u32,
+    /// Position of its undo data in the `rev` file, after the record's frame; 0 if it has none.
+    pub undo_pos: u32,
+}
+
+/// A chain that is cut into ranges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RangePlan {
+    /// Its network.
+    pub network: Network,
+    /// The magic of its block files: that of the network, unless it is a signet with a challenge of its own.
+    pub magic: [u8; 4],
+    /// The rules by which blocks are checked: a version of Bitcoin Core.
+    pub rules: String,
+    /// Whether scripts are run.
+    pub scripts: bool,
+    /// Height up to which they are not run.
+    pub assumed_valid_to: Option<Height>,
+    /// Key of the hashes of coinbase txids. It was drawn after the blocks were made, so that none of them can
+    /// have been made for it.
+    pub coinbase_key: (u64, u64),
+    /// Number of shards into which a delta is cut, 1 to [`MAX_SHARDS`].
+    pub shards: u32,
+    /// For each range, the height after its last block. The first one begins with the genesis block.
+    pub ends: Vec<u32>,
+    /// All blocks of the chain, by height.
+    pub blocks: Vec<PlannedBlock>,
+}
+
+impl RangePlan {
+    /// The heights of a range; `None` if there is no such range.
+    #[must_use]
+    pub fn heights(&self, range: u32) -> Option<Range<u32>> {
+        let end = *self.ends.get(range as usize)?;
+        let start = range.checked_sub(1).and_then(|before| self.ends.get(before as usize));
+        Some(start.copied().unwrap_or(0)..end)
+    }
+
+    /// The first bytes of the txids in a shard.
+    #[must_use]
+    pub fn first_bytes(&self, shard: u32) -> Range<usize> {
+        let start = |shard: u32| (shard * MAX_SHARDS / self.shards) as usize;
+        start(shard)..start(shard + 1)
+    }
+
+    /// Writes the plan, and returns its digest. A file at `path` is replaced.
+    ///
+    /// # Errors
+    /// [`DiskError::CallerError`] if the plan is inconsistent; [`DiskError::Unfinished`];
+    /// [`DiskError::File`].
+    pub fn write(&self, disk: &dyn Disk, path: &Path) -> Result<[u8; 32], DiskError> {
+        self.check().map_err(|flaw| DiskError::CallerError { dir: path.to_owned(), flaw: flaw.into() })?;
+        let bytes = SEAL.close(self.encode());
+        sealed::write(disk, path, &bytes)?;
+        Ok(sha256(&bytes))
+    }
+
+    /// Reads a plan, and returns its digest too.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`] if the file is not a plan, of another version, or not as it was written;
+    /// [`DiskError::File`].
+    pub fn read(disk: &dyn Disk, path: &Path) -> Result<(Self, [u8; 32]), DiskError> {
+        let bytes = disk.read(path, MAX_LEN).during("read", path)?;
+        let plan = Self::decode(&bytes).map_err(|flaw| DiskError::Damaged {
+            path: path.to_owned(),
+            offset: 0,
+            flaw,
+        })?;
+        Ok((plan, sha256(&bytes)))
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let is_ascending =
+            self.ends.is_sorted_by(|a, b| a < b) && self.ends.first().is_some_and(|end| *end > 0);
+        let is_whole = self.ends.last().is_some_and(|end| *end as usize == self.blocks.len());
+        if !(is_ascending && is_whole) || self.ends.len() > MAX_RANGES as usize {
+            return Err("its ranges are not those of its blocks");
+        }
+        if !(1..=MAX_SHARDS).contains(&self.shards) {
+            return Err("its number of shards is impossible");
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = SEAL.open_new(self.ends.len() * 4 + self.blocks.len() * BLOCK_LEN);
+        bytes.extend(self.network.magic());
+        bytes.extend(self.magic);
+        sealed::put_text(&mut bytes, &self.rules);
+        bytes.push(self.scripts.into());
+        bytes.extend(self.assumed_valid_to.map_or(0, |height| height.0 + 1).to_le_bytes());
+        bytes.extend(self.coinbase_key.0.to_le_bytes());
+        bytes.extend(self.coinbase_key.1.to_le_bytes());
+        for number in [self.shards, self.ends.len() as u32, self.blocks.len() as u32] {
+            bytes.extend(number.to_le_bytes());
+        }
+        self.ends.iter().for_each(|end| bytes.extend(end.to_le_bytes()));
+        for block in &self.blocks {
+            bytes.extend(block.hash.0);
+            for number in [block.median_time.0, block.file.0, block.data_pos, block.undo_pos] {
+                bytes.extend(number.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let damaged = |flaw: &str| format!("{flaw}; the plan is damaged: copy it again, or make another one");
+        let content = SEAL.check(bytes)?;
+        let plan = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
+        let plan = plan.ok_or_else(|| damaged("its network is unknown"))?;
+        plan.check().map_err(damaged)?;
+        Ok(plan)
+    }
+
+    /// Parses the content; returns `None` for an unknown network.
+    fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
+        let (of_network, magic) = (reader.array()?, reader.array()?);
+        let network = Network::ALL.into_iter().find(|network| network.magic() == of_network);
+        let rules = sealed::text(&mut reader)?;
+        let (scripts, assumed) = (reader.u8()? != 0, reader.u32()?);
+        let coinbase_key = (reader.u64()?, reader.u64()?);
+        let (shards, ranges, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let ends = reader.bytes((ranges as usize).saturating_mul(4))?;
+        let ends = ends.as_chunks().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
+        let mut rows = Reader::new(reader.bytes((blocks as usize).saturating_mul(BLOCK_LEN))?);
+        reader.finish()?;
+        let mut block = || {
+            Ok(PlannedBlock {
+                hash: BlockHash(rows.array()?),
+                median_time: BlockTime(rows.u32()?),
+                file: FileNo(rows.u32()?),
+                data_pos: rows.u32()?,
+                undo_pos: rows.u32()?,
+            })
+        };
+        let blocks = (0..blocks).map(|_| block()).collect::<Result<_, WireError>>()?;
+        let Some(network) = network else { return Ok(None) };
+        let assumed_valid_to = assumed.checked_sub(1).map(Height);
+        Ok(Some(Self {
+            network,
+            magic,
+            rules,
+            scripts,
+            assumed_valid_to,
+            coinbase_key,
+            shards,
+            ends,
+            blocks,
+        }))
+    }
+}
+
+/// The path of the plan that belongs to a description of it for people and programs.
+#[must_use]
+pub fn plan_path(description: &Path) -> PathBuf {
+    description.with_extension("blocks")
+}

@@ -1,0 +1,207 @@
+//! Checks the blocks of a range, and writes what they amount to.
+
+use super::{
+    DeltaReport, RangePlan,
+    new_delta::{self, NewDelta},
+};
+use crate::{
+    api::{
+        counts::Counts,
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        note::DiskNeed,
+        options::{AssumeValid, ChainOptions, ResumeOptions, UndoPolicy},
+        remedy::Remedy,
+        stage::Stage,
+    },
+    job::{Job, checkpoint, clock::Clock, matching::unproven_range, memory::MemoryBudget, session::Session},
+    plan::planner::{Plan, RangeOf},
+    stages::{
+        coin_sink::INTERRUPT_CHECK_INTERVAL, method::Method, partial_state::PartialState,
+        unspent::ForEachError, work_dir::WorkDir,
+    },
+};
+use disk::delta::{CheckedRange, Delta};
+use std::{
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use vfs::{Disk, During as _};
+
+/// How a range is checked. Which scripts are run is in the plan, and undo data is trusted until the merge.
+#[derive(Clone, Debug)]
+pub struct CheckRangeOptions {
+    /// The blocks of the range: a datadir that need not have more than its block and undo files.
+    pub chain: ChainOptions,
+    /// Number of the range.
+    pub range: u32,
+    /// Name of this machine, for the report of who has checked what.
+    pub checker: String,
+    /// Name and version of the program, for the same report.
+    pub program: String,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+}
+
+/// Checks all blocks of a range, and writes its delta to the directory `output`. If that has the range's
+/// delta already, nothing is done.
+///
+/// # Errors
+/// The first violation, if the coins in the undo data are the right ones; [`ErrorKind::Damaged`] if blocks
+/// and undo data contradict each other, or are damaged; [`ErrorKind::Usage`] if plan and datadir do not
+/// belong together, or something else is at `output`; any I/O error; [`ErrorKind::Interrupted`].
+pub fn check_range(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    options: &CheckRangeOptions,
+    output: &Path,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<DeltaReport, Error> {
+    plan.heights(options.range)?;
+    if disk.exists(output).during("look for", output)? {
+        let is_delta = Delta::exists(disk, output)?;
+        let found = is_delta.then(|| Delta::read(disk, output)).transpose()?;
+        let is_same = |delta: &Delta| {
+            let is_range = matches!(delta.ranges.as_slice(), [only] if only.number == options.range);
+            is_range && delta.plan == plan.digest && delta.shards.len() == plan.plan.shards as usize
+        };
+        let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
+        return Ok(DeltaReport::of(&found, true));
+    }
+    let work = &new_delta::work_dir(disk, output);
+    let write = |new: NewDelta<'_, '_>, delta: &Delta| new.finish(delta, output);
+    let delta = delta_of_range(disk, plan, options, work, &write, (sink, interrupt))?;
+    Ok(DeltaReport::of(&delta, false))
+}
+
+/// Checks all blocks of a range in a work directory, and gives the delta to `take`. After an error from which
+/// another run can continue, the work directory stays.
+///
+/// # Errors
+/// The same errors as [`check_range`]; those of `take`.
+pub fn delta_of_range(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    options: &CheckRangeOptions,
+    work: &WorkDir<'_>,
+    take: &dyn Fn(NewDelta<'_, '_>, &Delta) -> Result<(), Error>,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<Delta, Error> {
+    let clock = &mut Clock::start();
+    let chain_options = &chain_options(plan, &options.chain)?;
+    sink.event(Event::Started(Stage::Plan));
+    let session = Session::open_for_reading(disk, chain_options, sink)?;
+    let files = &session.files()?;
+    let heights = plan.plan.heights(options.range).unwrap_or_default();
+    let mut chain = plan.chain();
+    chain.cut_to(heights);
+    let range_of = RangeOf { plan: plan.digest, coinbase_key: plan.plan.coinbase_key };
+    let job_plan = &Plan::of_range(files, chain, range_of, plan.plan.assumed_valid_to)?;
+    clock.lap(Stage::Plan);
+    let job = &Job {
+        files,
+        plan: job_plan,
+        budget: MemoryBudget::after_plan(chain_options, job_plan.chain.block_count()),
+        options: chain_options,
+        scan: false,
+        hints: None,
+        method: &Method::Join,
+        work,
+        undo_sink: None,
+        resume: Some(&options.resume),
+        sink,
+        interrupt,
+    };
+    let done = write_delta(job, plan, options, clock, take);
+    done.map_err(|error| {
+        let error = checkpoint::with_resume_hint(work.explain(error), work, options.resume.restart);
+        if error.kind == ErrorKind::Consensus || !work.may_have_checkpoint() {
+            // This error is the one to report.
+            let _ = work.remove();
+        }
+        error
+    })
+}
+
+/// What the plan fixes, and what this machine has.
+fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOptions, Error> {
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
+    if options.params.magic != plan.plan.magic {
+        let (of_plan, chosen) = (plan.network(), options.params.network);
+        let text = format!("the plan is for chain {of_plan}, not for the {chosen} that was chosen");
+        return Err(usage(text).with_remedies([Remedy::ChooseNetwork(of_plan)]));
+    }
+    if plan.plan.scripts && options.scripts.is_none() {
+        let text = "the plan asks for scripts to be run, and this program was built without that";
+        return Err(usage(text.to_owned()));
+    }
+    let scripts = options.scripts.clone().filter(|_| plan.plan.scripts);
+    Ok(ChainOptions { scripts, assume_valid: AssumeValid::Off, undo: UndoPolicy::Trust, ..options.clone() })
+}
+
+/// Matches what can be matched within the range, and writes the rest.
+fn write_delta(
+    job: &Job<'_>,
+    plan: &RangePlan,
+    options: &CheckRangeOptions,
+    clock: &mut Clock,
+    take: &dyn Fn(NewDelta<'_, '_>, &Delta) -> Result<(), Error>,
+) -> Result<Delta, Error> {
+    let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
+    job.check_work_need(need)?;
+    let (partial, unspent) = job.match_range(clock)?;
+    job.sink.event(Event::Started(Stage::Finish));
+    let shards: Vec<u32> = (0..plan.shards()).collect();
+    let (parts, runs) = unspent.into_parts(shards.len());
+    let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
+    let new = NewDelta::begin(job.work)?;
+    let written = new.write_shards(job.files.params.network, &shards, job.threads(), &|shard, writer| {
+        let part = parts[shard as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut count = 0u64;
+        part.ok_or_else(Error::panicked)?.each_entry(&runs, |entry| {
+            count += 1;
+            if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) && job.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted().into());
+            }
+            Ok(writer.add(&entry)?)
+        })
+    });
+    let shards = written.map_err(|error| {
+        new.discard();
+        match error {
+            ForEachError::Mismatch => unproven_range(None),
+            ForEachError::Error(error) => error,
+        }
+    })?;
+    clock.lap(Stage::Finish);
+    let delta = delta_of(plan, options, partial, shards, clock);
+    take(new, &delta)?;
+    Ok(delta)
+}
+
+fn delta_of(
+    plan: &RangePlan,
+    options: &CheckRangeOptions,
+    partial: PartialState,
+    shards: Vec<disk::delta::DeltaShard>,
+    clock: &Clock,
+) -> Delta {
+    let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = partial.counts;
+    let mut coinbases = partial.coinbases.hashes().to_vec();
+    coinbases.sort_unstable();
+    let range = CheckedRange {
+        number: options.range,
+        content: [0; 32],
+        seconds: clock.started.elapsed().as_secs() as u32,
+        checker: options.checker.clone(),
+        program: options.program.clone(),
+    };
+    let counts = [blocks, transactions, inputs, outputs, block_bytes, scripts];
+    let mut delta = Delta { plan: plan.digest, ranges: vec![range], shards, counts, coinbases };
+    let content = delta.content();
+    delta.ranges.iter_mut().for_each(|range| range.content = content);
+    delta
+}

@@ -1,0 +1,301 @@
+//! Makes the chainstate of merged deltas, and reports who has checked what.
+
+use super::{
+    NamedDelta, RangePlan,
+    check::{CheckRangeOptions, delta_of_range},
+    counts_of, merge, missing,
+};
+use crate::{
+    api::{
+        counts::Counts,
+        error::{Error, ErrorKind},
+        event::{Event, EventSink, Warnings},
+        machine,
+        note::{DiskNeed, Warning},
+        options::{ChainOptions, ReindexOptions, ResumeOptions},
+        remedy::Remedy,
+        stage::Stage,
+    },
+    job,
+    stages::{
+        coin_sink::{CoinSink as _, Coins},
+        commit::{self, Destination},
+        finish::{self, Finish},
+        unspent::Unspent,
+        work_dir::{WorkDir, temp_dir},
+    },
+};
+use coins::{FullCoin, Join};
+use disk::{
+    datadir::{Datadir, Location},
+    delta::CheckedRange,
+    lock::{DatadirLock, LockMode},
+};
+use rules::ChainParams;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network, Sats};
+
+/// How merged deltas become a chainstate.
+#[derive(Clone, Debug)]
+pub struct FinishRangesOptions {
+    /// Threads and hooks for writing. Its datadir has the blocks for [`FinishRangesOptions::recheck`], and is
+    /// not used otherwise.
+    pub chain: ChainOptions,
+    /// The ranges to check again here; `None`: no range.
+    pub recheck: Option<Recheck>,
+}
+
+/// A check of some ranges for a second time, chosen at random.
+#[derive(Clone, Debug)]
+pub struct Recheck {
+    /// Share of the ranges, above 0 and at most 100; at least one range is checked.
+    pub percent: f64,
+    /// Name of this machine.
+    pub checker: String,
+}
+
+/// The chainstate that deltas have become.
+#[derive(Clone, Debug)]
+pub struct RangesReport {
+    /// Network of the chain.
+    pub network: Network,
+    /// Height of its last block.
+    pub height: Height,
+    /// Hash of that block.
+    pub hash: BlockHash,
+    /// Blocks, and what is in them.
+    pub counts: Counts,
+    /// Number of coins.
+    pub txouts: u64,
+    /// Sum of their amounts.
+    pub total_amount: Sats,
+    /// `hash_serialized_3` of the coins, in internal byte order.
+    pub hash_serialized_3: [u8; 32],
+    /// MuHash of the coins, in internal byte order.
+    pub muhash: [u8; 32],
+    /// Whether Core's source pins this hash for the block.
+    pub is_pinned: bool,
+    /// Whether scripts were run, and the height up to which they were not.
+    pub scripts: (bool, Option<Height>),
+    /// Who has checked what, by range.
+    pub ranges: Vec<RecheckedRange>,
+    /// The new chainstate.
+    pub chainstate: PathBuf,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What the operator must know.
+    pub notes: Vec<Warning>,
+}
+
+/// A range of the report.
+#[derive(Clone, Debug)]
+pub struct RecheckedRange {
+    /// Its number.
+    pub number: u32,
+    /// Heights of its first and last block.
+    pub heights: (u32, u32),
+    /// Name of the machine that has checked it.
+    pub checker: String,
+    /// Program that has checked it, with its version.
+    pub program: String,
+    /// Seconds that it took.
+    pub seconds: u32,
+    /// Whether it was checked again here, with the same result.
+    pub is_rechecked: bool,
+}
+
+/// Writes the coins of merged deltas, which are in the directories `inputs`, as the chainstate of the datadir
+/// `output`, which must not have one.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for deltas of another plan, or that are not merged, or if shards are missing;
+/// [`ErrorKind::Damaged`] if a delta is damaged, or false as far as it was checked again; any I/O error;
+/// [`ErrorKind::Interrupted`].
+pub fn finish_ranges(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    inputs: &[PathBuf],
+    options: &FinishRangesOptions,
+    output: &Path,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<RangesReport, Error> {
+    let started = Instant::now();
+    let sink = &Warnings::new(sink);
+    sink.event(Event::Started(Stage::Plan));
+    let params = ChainParams::of(plan.network());
+    let threads = options.chain.threads.get();
+    let deltas = plan.read_deltas(disk, inputs)?;
+    let first = check_complete(plan, &deltas)?;
+    let counts = counts_of(&first.delta);
+    let rechecked = recheck(disk, plan, &first.delta.ranges, options, (sink, interrupt))?;
+
+    let of_output = Location::new(output, plan.network());
+    let datadir = Datadir::of(&of_output);
+    commit::prepare_output(disk, &datadir, false, sink)?;
+    let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
+    commit::recover(disk, &datadir, sink)?;
+    let request =
+        ReindexOptions { output: Some(output.to_owned()), ..ReindexOptions::new(output, plan.network()) };
+    let target = Destination::prepare(disk, datadir, &request)?;
+    let chain = plan.chain();
+    let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
+    let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
+    let mut finish = Finish {
+        disk,
+        target: &target,
+        chain: &chain,
+        key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
+        range_bytes: options.chain.hooks.range_bytes,
+        threads,
+        interrupt,
+    };
+    let mut build = || -> Result<_, Error> {
+        need.check(disk, target.building(), target.building(), target.building())?;
+        sink.event(Event::Started(Stage::Finish));
+        let mut runs = Vec::new();
+        for NamedDelta { dir, delta } in &deltas {
+            for shard in &delta.shards {
+                runs.push(merge::open_shard(disk, plan, dir, shard)?);
+            }
+        }
+        // All coins are in the files.
+        let none = Join::<FullCoin>::with_key(machine::random_pair()?).finish_spilled();
+        let none = none.map_err(|_| Error::panicked())?;
+        let coins = Coins::new(Unspent::new(none, runs), sink, interrupt);
+        let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
+        let amount = finish::check_supply(params, &chain, &written, 0).ok_or_else(|| {
+            let detail = "the coins amount to more than all subsidies: a delta is false";
+            Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
+        })?;
+        sink.event(Event::Started(Stage::Prove));
+        let stats = finish.prove(&written, true, sink)?;
+        let is_pinned = job::check_pinned_hash(params, plan.tip(), &stats.hash_serialized_3.0)?;
+        sink.event(Event::Started(Stage::Commit));
+        target.commit(sink)?;
+        Ok((amount, stats, is_pinned))
+    };
+    let (total_amount, stats, is_pinned) = build().inspect_err(|_| target.discard())?;
+    let (height, hash) = plan.tip();
+    Ok(RangesReport {
+        network: plan.network(),
+        height,
+        hash,
+        counts,
+        txouts: stats.txouts,
+        total_amount,
+        hash_serialized_3: stats.hash_serialized_3.0,
+        muhash: stats.muhash.map_or([0; 32], |hash| hash.0),
+        is_pinned,
+        scripts: plan.scripts(),
+        ranges: first.delta.ranges.iter().map(|range| of_range(plan, range, &rechecked)).collect(),
+        chainstate: target.chainstate_dir(),
+        elapsed: started.elapsed(),
+        notes: sink.take(),
+    })
+}
+
+fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RecheckedRange {
+    let heights = plan.plan.heights(range.number).unwrap_or_default();
+    RecheckedRange {
+        number: range.number,
+        heights: (heights.start, heights.end.saturating_sub(1)),
+        checker: range.checker.clone(),
+        program: range.program.clone(),
+        seconds: range.seconds,
+        is_rechecked: rechecked.contains(&range.number),
+    }
+}
+
+/// Checks that the deltas have each shard once, and that all of them are merged from the same deltas of all
+/// ranges. Returns the first one.
+fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d NamedDelta, Error> {
+    let usage = |text: String| Error::new(ErrorKind::Usage, text).with_remedies([Remedy::GiveAllDeltas]);
+    let first = deltas.first().ok_or_else(|| usage("there is no delta".to_owned()))?;
+    let mut shards: Vec<(u32, &NamedDelta)> = Vec::new();
+    for named in deltas {
+        let NamedDelta { dir, delta } = named;
+        let numbers: Vec<u32> = delta.ranges.iter().map(|range| range.number).collect();
+        if let Some(missing) = missing(&numbers, plan.ranges()) {
+            return Err(usage(format!("it lacks ranges: {missing}; merge first")).in_file(dir, None));
+        }
+        if delta.shards.iter().any(|shard| shard.spends > 0) {
+            return Err(usage("it has spends without coins; merge first".to_owned()).in_file(dir, None));
+        }
+        let differing = delta.ranges.iter().zip(&first.delta.ranges).find(|(a, b)| a.content != b.content);
+        if let Some((range, _)) = differing {
+            let text = format!(
+                "it was merged from another delta of range {} than {} was; one of the two deltas is false",
+                range.number,
+                first.dir.display()
+            );
+            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        if (delta.counts, &delta.coinbases) != (first.delta.counts, &first.delta.coinbases) {
+            let text = format!("it counts other blocks than {}", first.dir.display());
+            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        for shard in &delta.shards {
+            if let Some((number, other)) = shards.iter().find(|(number, _)| *number == shard.number) {
+                let text = format!("it has shard {number}, and so has {}", other.dir.display());
+                return Err(usage(text).in_file(dir, None));
+            }
+            shards.push((shard.number, named));
+        }
+    }
+    let numbers: Vec<u32> = shards.iter().map(|(number, _)| *number).collect();
+    if let Some(missing) = missing(&numbers, plan.shards()) {
+        return Err(usage(format!("shards are missing: {missing}")));
+    }
+    let (blocks, (height, _)) = (counts_of(&first.delta).blocks, plan.tip());
+    if blocks != u64::from(height.0) + 1 {
+        let text = format!("the deltas count {blocks} blocks, but the plan has {}", height.0 + 1);
+        return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+    }
+    Ok(first)
+}
+
+/// Checks some ranges again, and compares them with what other machines have made of them. Returns their
+/// numbers.
+fn recheck(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    ranges: &[CheckedRange],
+    options: &FinishRangesOptions,
+    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+) -> Result<Vec<u32>, Error> {
+    let Some(Recheck { percent, checker }) = &options.recheck else { return Ok(Vec::new()) };
+    let count = (ranges.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
+    let mut left: Vec<&CheckedRange> = ranges.iter().collect();
+    let mut chosen = Vec::new();
+    let home = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
+    let work = &WorkDir::exclusive(disk, &home);
+    while chosen.len() < count && !left.is_empty() {
+        let range = left.swap_remove((u64::from_le_bytes(machine::random()?) % left.len() as u64) as usize);
+        let again = CheckRangeOptions {
+            chain: options.chain.clone(),
+            range: range.number,
+            checker: checker.clone(),
+            program: String::new(),
+            resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
+        };
+        let drop_it = |new: super::new_delta::NewDelta<'_, '_>, _: &_| new.clear();
+        let delta = delta_of_range(disk, plan, &again, work, &drop_it, (sink, interrupt));
+        let removed = work.remove();
+        if delta?.content() != range.content {
+            let text = format!(
+                "range {}, which {} has checked, amounts to something else when it is checked here: its \
+                 delta is false, or one of the two machines is defective",
+                range.number, range.checker
+            );
+            return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        removed?;
+        chosen.push(range.number);
+    }
+    Ok(chosen)
+}
