@@ -144,6 +144,12 @@ impl Delta {
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(NAME);
         self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
+        sealed::write(disk, &path, &self.to_bytes())
+    }
+
+    /// Returns the bytes of the list.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = SEAL.open_new(self.coinbases.len() * 8);
         bytes.extend(self.plan);
         for count in [self.ranges.len(), self.shards.len(), self.coinbases.len()] {
@@ -157,7 +163,7 @@ impl Delta {
             sealed::put_text(&mut bytes, &range.program);
         }
         self.put_rest(&mut bytes);
-        sealed::write(disk, &path, &SEAL.close(bytes))
+        SEAL.close(bytes)
     }
 
     fn put_rest(&self, bytes: &mut Vec<u8>) {
@@ -194,6 +200,7 @@ impl Delta {
             |flaw: &str| format!("{flaw}; the delta is damaged: copy it again, or check its range again");
         let decoded = SEAL.check(&bytes).and_then(|content| {
             let delta = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
+            let delta = delta.ok_or_else(|| damaged("a text in it is malformed"))?;
             delta.check().map_err(damaged)?;
             Ok(delta)
         });
@@ -221,19 +228,17 @@ impl Delta {
         Ok(run)
     }
 
-    fn parse(mut reader: Reader<'_>) -> Result<Self, WireError> {
+    /// Parses the content; returns `None` if a text is not UTF-8.
+    fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
         let plan = reader.array()?;
         let (ranges, shards, coinbases) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let mut range = || {
-            Ok(CheckedRange {
-                number: reader.u32()?,
-                content: reader.array()?,
-                seconds: reader.u32()?,
-                checker: sealed::text(&mut reader)?,
-                program: sealed::text(&mut reader)?,
-            })
-        };
-        let ranges = (0..ranges).map(|_| range()).collect::<Result<_, WireError>>()?;
+        let mut all = Vec::new();
+        for _ in 0..ranges {
+            let (number, content, seconds) = (reader.u32()?, reader.array()?, reader.u32()?);
+            let texts = (sealed::text(&mut reader)?, sealed::text(&mut reader)?);
+            let (Some(checker), Some(program)) = texts else { return Ok(None) };
+            all.push(CheckedRange { number, content, seconds, checker, program });
+        }
         let mut rows = Reader::new(reader.bytes((shards as usize).saturating_mul(SHARD_LEN))?);
         let mut shard = || {
             Ok(DeltaShard {
@@ -252,7 +257,7 @@ impl Delta {
         let hashes = reader.bytes((coinbases as usize).saturating_mul(8))?;
         reader.finish()?;
         let coinbases = hashes.as_chunks().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
-        Ok(Self { plan, ranges, shards, counts, coinbases })
+        Ok(Some(Self { plan, ranges: all, shards, counts, coinbases }))
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -266,5 +271,111 @@ impl Delta {
             return Err("a shard has more spends than entries");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sorted_run::SortedRunWriter;
+    use vfs::RealDisk;
+
+    fn delta() -> Delta {
+        let range = |number: u32| CheckedRange {
+            number,
+            content: [number as u8; 32],
+            seconds: number * 60,
+            checker: format!("machine {number}"),
+            program: "a test".to_owned(),
+        };
+        let shard = |number: u32| DeltaShard { number, entries: 9, spends: 4, bytes: 99, sha256: [3; 32] };
+        Delta {
+            plan: [7; 32],
+            ranges: [0, 5, 6].map(range).to_vec(),
+            shards: [2, 3].map(shard).to_vec(),
+            counts: [1, 2, 3, 4, 5, 6],
+            coinbases: vec![1, 1, u64::MAX],
+        }
+    }
+
+    #[test]
+    fn a_list_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!Delta::exists(&RealDisk, dir.path()).unwrap());
+        delta().write(&RealDisk, dir.path()).unwrap();
+        assert!(Delta::exists(&RealDisk, dir.path()).unwrap());
+        assert_eq!(Delta::read(&RealDisk, dir.path()).unwrap(), delta());
+        // A long name ends after a character.
+        let mut long = delta();
+        long.ranges[0].checker = "é".repeat(200);
+        long.write(&RealDisk, dir.path()).unwrap();
+        assert_eq!(Delta::read(&RealDisk, dir.path()).unwrap().ranges[0].checker, "é".repeat(127));
+    }
+
+    #[test]
+    fn the_content_is_what_ranges_amount_to_and_not_who_has_checked_them() {
+        let content = delta().content();
+        let mut other = delta();
+        (other.ranges[0].checker, other.ranges[1].seconds, other.ranges[2].content) =
+            ("someone".to_owned(), 1, [1; 32]);
+        assert_eq!(other.content(), content);
+        let changes: [fn(&mut Delta); 5] = [
+            |delta| delta.plan[0] ^= 1,
+            |delta| delta.ranges[1].number = 4,
+            |delta| delta.shards[1].sha256[31] ^= 1,
+            |delta| delta.counts[5] += 1,
+            |delta| delta.coinbases[0] = 0,
+        ];
+        for change in changes {
+            let mut other = delta();
+            change(&mut other);
+            assert_ne!(other.content(), content);
+        }
+    }
+
+    #[test]
+    fn an_impossible_list_is_neither_written_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let wrong: [fn(&mut Delta); 6] = [
+            |delta| delta.ranges.clear(),
+            |delta| delta.shards.clear(),
+            |delta| delta.ranges.swap(0, 1),
+            |delta| delta.shards[1].number = 2,
+            |delta| delta.shards[0].spends = 10,
+            |delta| delta.coinbases.reverse(),
+        ];
+        for change in wrong {
+            let mut delta = delta();
+            change(&mut delta);
+            let error = delta.write(&RealDisk, dir.path()).unwrap_err();
+            assert!(matches!(error, DiskError::CallerError { .. }), "{error}");
+            std::fs::write(dir.path().join(NAME), delta.to_bytes()).unwrap();
+            let error = Delta::read(&RealDisk, dir.path()).unwrap_err();
+            assert!(matches!(error, DiskError::Damaged { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_shard_is_compared_with_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = shard_path(dir.path(), 3);
+        SortedRunWriter::create(&RealDisk, &path, Network::Regtest, 0).unwrap().finish().unwrap();
+        let listed = DeltaShard::of_file(&RealDisk, dir.path(), 3, (0, 0)).unwrap();
+        let open = |listed| Delta::open_shard(&RealDisk, dir.path(), Network::Regtest, &listed);
+        assert_eq!(open(listed).unwrap().meta().entries, 0);
+        for wrong in [
+            DeltaShard { entries: 1, ..listed },
+            DeltaShard { bytes: listed.bytes + 1, ..listed },
+            DeltaShard { sha256: [0; 32], ..listed },
+        ] {
+            let Err(DiskError::Damaged { path: named, .. }) = open(wrong) else { panic!("{wrong:?}") };
+            assert_eq!(named, path);
+        }
+        assert!(is_delta_file(&path) && is_delta_file(&dir.path().join(NAME)));
+        assert!(
+            !["deltas", "shard-.run", "shard-x.run", "run-00000001.run"]
+                .iter()
+                .any(|name| is_delta_file(name.as_ref()))
+        );
     }
 }

@@ -95,7 +95,7 @@ impl RangePlan {
     /// [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, path: &Path) -> Result<[u8; 32], DiskError> {
         self.check().map_err(|flaw| DiskError::CallerError { dir: path.to_owned(), flaw: flaw.into() })?;
-        let bytes = SEAL.close(self.encode());
+        let bytes = self.to_bytes();
         sealed::write(disk, path, &bytes)?;
         Ok(sha256(&bytes))
     }
@@ -128,7 +128,9 @@ impl RangePlan {
         Ok(())
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Returns the bytes of the file.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = SEAL.open_new(self.ends.len() * 4 + self.blocks.len() * BLOCK_LEN);
         bytes.extend(self.network.magic());
         bytes.extend(self.magic);
@@ -147,24 +149,24 @@ impl RangePlan {
                 bytes.extend(number.to_le_bytes());
             }
         }
-        bytes
+        SEAL.close(bytes)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let damaged = |flaw: &str| format!("{flaw}; the plan is damaged: copy it again, or make another one");
         let content = SEAL.check(bytes)?;
         let plan = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
-        let plan = plan.ok_or_else(|| damaged("its network is unknown"))?;
+        let plan = plan.ok_or_else(|| damaged("its network, a text or a mark is impossible"))?;
         plan.check().map_err(damaged)?;
         Ok(plan)
     }
 
-    /// Parses the content; returns `None` for an unknown network.
+    /// Parses the content; returns `None` for a network, a text or a mark that there cannot be.
     fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
         let (of_network, magic) = (reader.array()?, reader.array()?);
         let network = Network::ALL.into_iter().find(|network| network.magic() == of_network);
         let rules = sealed::text(&mut reader)?;
-        let (scripts, assumed) = (reader.u8()? != 0, reader.u32()?);
+        let (scripts, assumed) = (reader.u8()?, reader.u32()?);
         let coinbase_key = (reader.u64()?, reader.u64()?);
         let (shards, ranges, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let ends = reader.bytes((ranges as usize).saturating_mul(4))?;
@@ -181,7 +183,8 @@ impl RangePlan {
             })
         };
         let blocks = (0..blocks).map(|_| block()).collect::<Result<_, WireError>>()?;
-        let Some(network) = network else { return Ok(None) };
+        let (Some(network), Some(rules), 0..=1) = (network, rules, scripts) else { return Ok(None) };
+        let scripts = scripts == 1;
         let assumed_valid_to = assumed.checked_sub(1).map(Height);
         Ok(Some(Self {
             network,
@@ -201,4 +204,84 @@ impl RangePlan {
 #[must_use]
 pub fn plan_path(description: &Path) -> PathBuf {
     description.with_extension("blocks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    /// A plan of 100 blocks in four ranges.
+    fn plan() -> RangePlan {
+        let block = |number: u32| PlannedBlock {
+            hash: BlockHash([number as u8; 32]),
+            median_time: BlockTime(1_600_000_000 + number),
+            file: FileNo(number / 30),
+            data_pos: 8 + number,
+            undo_pos: if number == 0 { 0 } else { 9 + number },
+        };
+        RangePlan {
+            network: Network::Signet,
+            magic: [1, 2, 3, 4],
+            rules: "31.99".to_owned(),
+            scripts: true,
+            assumed_valid_to: Some(Height(0)),
+            coinbase_key: (5, u64::MAX),
+            shards: 5,
+            ends: vec![1, 50, 51, 100],
+            blocks: (0..100).map(block).collect(),
+        }
+    }
+
+    #[test]
+    fn a_plan_comes_back_and_has_its_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.blocks");
+        let digest = plan().write(&RealDisk, &path).unwrap();
+        assert_eq!(RangePlan::read(&RealDisk, &path).unwrap(), (plan(), digest));
+        assert_eq!(digest, sha256(&std::fs::read(&path).unwrap()));
+        let other = RangePlan { coinbase_key: (6, 0), assumed_valid_to: None, ..plan() };
+        assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
+        assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
+    }
+
+    #[test]
+    fn ranges_and_shards_divide_what_there_is() {
+        let plan = plan();
+        let heights: Vec<_> = (0..5).map(|range| plan.heights(range)).collect();
+        assert_eq!(heights, [Some(0..1), Some(1..50), Some(50..51), Some(51..100), None]);
+        for shards in [1, 3, 5, 64, 255, 256] {
+            let plan = RangePlan { shards, ..plan.clone() };
+            let all: Vec<usize> = (0..shards).flat_map(|shard| plan.first_bytes(shard)).collect();
+            assert!(all.into_iter().eq(0..256), "{shards} shards");
+        }
+    }
+
+    #[test]
+    fn an_impossible_plan_is_neither_written_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.blocks");
+        let wrong: [fn(&mut RangePlan); 6] = [
+            |plan| plan.shards = 0,
+            |plan| plan.shards = 257,
+            |plan| plan.ends = vec![50, 50, 100],
+            |plan| plan.ends = vec![0, 100],
+            |plan| plan.ends = vec![100, 101],
+            |plan| plan.ends.clear(),
+        ];
+        for change in wrong {
+            let mut plan = plan();
+            change(&mut plan);
+            let error = plan.write(&RealDisk, &path).unwrap_err();
+            assert!(matches!(error, DiskError::CallerError { .. }), "{error}");
+            std::fs::write(&path, plan.to_bytes()).unwrap();
+            let error = RangePlan::read(&RealDisk, &path).unwrap_err();
+            assert!(matches!(error, DiskError::Damaged { .. }), "{error}");
+        }
+        let mut bytes = plan().to_bytes();
+        bytes[8] += 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
+        assert!(error.contains("another version of peregrine has written this (format 2"), "{error}");
+    }
 }

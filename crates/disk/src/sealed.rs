@@ -63,15 +63,16 @@ pub(crate) fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), Di
     Ok(file.commit()?)
 }
 
-/// Appends a text: its length in one byte, then at most 255 bytes of it.
+/// Appends a text: its length in one byte, then as many characters of it as 255 bytes have.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let len = text.len().min(u8::MAX.into());
+    let max = text.len().min(u8::MAX.into());
+    let len = (0..=max).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0);
     bytes.push(len as u8);
     bytes.extend(text.bytes().take(len));
 }
 
-/// Parses a text. Bytes that are not UTF-8 are replaced.
-pub(crate) fn text(reader: &mut Reader<'_>) -> Result<String, WireError> {
+/// Parses a text; `None` if it is not UTF-8.
+pub(crate) fn text(reader: &mut Reader<'_>) -> Result<Option<String>, WireError> {
     let len = reader.u8()?;
-    Ok(String::from_utf8_lossy(reader.bytes(len.into())?).into_owned())
+    Ok(std::str::from_utf8(reader.bytes(len.into())?).ok().map(ToOwned::to_owned))
 }

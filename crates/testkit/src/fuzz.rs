@@ -52,6 +52,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "leveldb_table", body: disk::leveldb_table, seeds: samples::leveldb_tables },
     FuzzTarget { name: "run", body: runs::run, seeds: samples::runs },
     FuzzTarget { name: "checkpoint", body: runs::checkpoint, seeds: samples::checkpoints },
+    FuzzTarget { name: "range_plan", body: runs::range_plan, seeds: samples::range_plans },
+    FuzzTarget { name: "delta", body: runs::delta, seeds: samples::deltas },
     FuzzTarget { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
     FuzzTarget { name: "hints_file", body: hints::file, seeds: hints::files },
     FuzzTarget { name: "hints_packed", body: hints::packed, seeds: hints::packed_files },

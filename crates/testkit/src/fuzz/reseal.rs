@@ -133,3 +133,9 @@ pub fn checkpoint(file: &mut [u8]) {
     content.get_mut(16..24).into_iter().for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
     *checksum = crc32c::crc32c(content).to_le_bytes();
 }
+
+/// Corrects the checksum at the end of a plan of ranges, or of the list of a delta.
+pub fn sealed(file: &mut [u8]) {
+    let Some((content, checksum)) = file.split_last_chunk_mut::<4>() else { return };
+    *checksum = crc32c::crc32c(content).to_le_bytes();
+}

@@ -1,9 +1,12 @@
-//! Fuzz targets for Peregrine's own temporary files: sorted runs, and the checkpoint that names them.
+//! Fuzz targets for Peregrine's own files: sorted runs, the checkpoint that names them, plans of ranges and
+//! deltas.
 
 use super::{disk::both, memory::MemoryDisk, reseal, wire::check_coin};
 use ::wire::{Network, OutPoint, coin::chainstate_key_order};
 use disk::{
     checkpoint::{Checkpoint, SavedMatching},
+    delta::Delta,
+    range_plan::RangePlan,
     sorted_run::{SortedRunCursor, SortedRunReader},
 };
 use std::path::Path;
@@ -63,6 +66,31 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         assert_eq!(len, 137 + found.files.len() * 36 + found.runs.len() * 29 + state_len);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
+        true
+    })
+}
+
+/// A plan that is read has these bytes, and its ranges and shards divide what there is.
+pub fn range_plan(bytes: &[u8]) -> bool {
+    both(bytes, reseal::sealed, |bytes| {
+        let disk = MemoryDisk::default().with("p.blocks", &*bytes);
+        let Ok((plan, _)) = RangePlan::read(&disk, Path::new("p.blocks")) else { return false };
+        assert_eq!(plan.to_bytes(), bytes);
+        let ranges = plan.ends.len() as u32;
+        assert!(
+            (0..ranges).filter_map(|range| plan.heights(range)).flatten().eq(0..plan.blocks.len() as u32)
+        );
+        assert!((0..plan.shards).flat_map(|shard| plan.first_bytes(shard)).eq(0..256));
+        true
+    })
+}
+
+/// A list of a delta that is read has these bytes.
+pub fn delta(bytes: &[u8]) -> bool {
+    both(bytes, reseal::sealed, |bytes| {
+        let disk = MemoryDisk::default().with("r/delta", &*bytes);
+        let Ok(delta) = Delta::read(&disk, Path::new("r")) else { return false };
+        assert_eq!(delta.to_bytes(), bytes);
         true
     })
 }

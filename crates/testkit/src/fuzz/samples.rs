@@ -7,7 +7,9 @@ use disk::{
     blk,
     chainstate::ChainstateWriter,
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
+    delta::{CheckedRange, Delta, DeltaShard},
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
+    range_plan::{PlannedBlock, RangePlan},
     sorted_run::SortedRunWriter,
     undo::{self, UndoArena, UndoView},
 };
@@ -15,7 +17,7 @@ use rules::median_time_past;
 use std::{path::Path, sync::LazyLock};
 use vfs::RealDisk;
 use wire::{
-    BlockArena, BlockTime, ByteOffset, Coin, Entry, FileNo, Height, Network, OutPoint, Sats, Txid,
+    BlockArena, BlockHash, BlockTime, ByteOffset, Coin, Entry, FileNo, Height, Network, OutPoint, Sats, Txid,
     coin::{compress_output, write_chainstate_key},
     read::write_var_int,
 };
@@ -303,4 +305,49 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
         Files::written(|dir| checkpoint.write(&RealDisk, dir)).of_kind(|_| true)
     };
     [0, 1, 130].into_iter().flat_map(of).collect()
+}
+
+pub fn range_plans() -> Vec<Vec<u8>> {
+    let of = |blocks: u32| {
+        let block = |number: u32| PlannedBlock {
+            hash: BlockHash([number as u8; 32]),
+            median_time: BlockTime(number),
+            file: FileNo(number / 9),
+            data_pos: 8,
+            undo_pos: number,
+        };
+        RangePlan {
+            network: NETWORK,
+            magic: NETWORK.magic(),
+            rules: "31.99".to_owned(),
+            scripts: blocks > 1,
+            assumed_valid_to: (blocks > 2).then_some(Height(1)),
+            coinbase_key: (1, 2),
+            shards: blocks.clamp(1, 256),
+            ends: (1..=blocks).filter(|end| end % 3 == 0 || *end == blocks).collect(),
+            blocks: (0..blocks).map(block).collect(),
+        }
+    };
+    [1, 2, 100].map(|blocks| of(blocks).to_bytes()).into()
+}
+
+pub fn deltas() -> Vec<Vec<u8>> {
+    let of = |count: u32| {
+        let range = |number: u32| CheckedRange {
+            number,
+            content: [number as u8; 32],
+            seconds: 3,
+            checker: "a".repeat(number as usize),
+            program: String::new(),
+        };
+        let shard = |number: u32| DeltaShard { number, entries: 2, spends: 1, bytes: 9, sha256: [4; 32] };
+        Delta {
+            plan: [5; 32],
+            ranges: (0..count).map(range).collect(),
+            shards: (0..count).map(shard).collect(),
+            counts: [1, 2, 3, 4, 5, 6],
+            coinbases: (0..u64::from(count) * 10).collect(),
+        }
+    };
+    [1, 3, 20].map(|count| of(count).to_bytes()).into()
 }
