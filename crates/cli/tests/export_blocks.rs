@@ -7,16 +7,9 @@
 mod common;
 
 use bitcoin::{Block, consensus::deserialize};
-use common::{command, json, rebuilt, run_on_regtest as run};
+use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::Path,
-    process::{Child, Command},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::Path};
 use testkit::Chain;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
@@ -149,27 +142,12 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
 /// column of every block is compared with what `getblockstats` returns.
 #[test]
 fn block_rows_are_what_getblockstats_returns() {
-    let Some(bitcoind) = std::env::var_os("PEREGRINE_BITCOIND") else {
-        println!("not compared with getblockstats: PEREGRINE_BITCOIND does not name a bitcoind");
-        return;
-    };
     let (dir, chain) = rebuilt();
     let rows = rows(dir.path(), "blocks", &[]);
     assert_eq!(rows.len() as u32, chain.tip().height + 1);
-    let datadir = format!("-datadir={}", dir.path().display());
-    let node = Node(
-        Command::new(&bitcoind).args(["-regtest", &datadir, "-listen=0", "-connect=0"]).spawn().unwrap(),
-    );
-    let call = |words: &[&str]| -> Option<Value> {
-        let client = Path::new(&bitcoind).with_file_name("bitcoin-cli");
-        let output = Command::new(client).args(["-regtest", &datadir]).args(words).output().unwrap();
-        serde_json::from_slice(&output.stdout).ok()
-    };
-    while call(&["getblockcount"]).is_none() {
-        thread::sleep(Duration::from_millis(200));
-    }
+    let Some(node) = Node::start(dir.path(), &[], "getblockstats") else { return };
     for (row, height) in rows.iter().zip(0..) {
-        let stats = call(&["getblockstats", &format!("{height}")]).unwrap();
+        let stats = node.call(&["getblockstats", &format!("{height}")]).unwrap();
         for (name, value) in stats.as_object().unwrap() {
             let found = match name.as_str() {
                 "feerate_percentiles" => {
@@ -181,16 +159,6 @@ fn block_rows_are_what_getblockstats_returns() {
             let expected = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             assert_eq!(found, expected, "{name} of block {height}");
         }
-    }
-    drop(node);
-}
-
-/// A node that ends with the test.
-struct Node(Child);
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
     }
 }
 

@@ -1,11 +1,12 @@
-//! `utxo get` and `utxo scan` as users meet them: what they print, and their exit codes.
+//! `utxo get`, `utxo scan` and `utxo stats --at` as users meet them: what they print, and their exit codes.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;
 
-use common::{json, rebuilt, run_on_regtest as run};
+use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
+use std::{thread, time::Duration};
 use tempfile::TempDir;
 use testkit::model::ModelCoin;
 
@@ -97,5 +98,48 @@ fn a_scan_says_what_it_does_not_understand() {
         let error: &Value = &json(&output)["error"];
         assert_eq!((output.status.code(), &error["kind"]), (Some(2), &"usage".into()), "{error}");
         assert!(error["detail"].as_str().unwrap().contains(flaw), "{error}");
+    }
+}
+
+/// Compares each field that Core prints with that of the report, in which amounts are in satoshis.
+fn assert_same_fields(core: &Value, report: &Value, height: u32) {
+    for (name, value) in core.as_object().unwrap() {
+        let ours = match name.as_str() {
+            "bestblock" => "block_hash".to_owned(),
+            "txouts" => "coins".to_owned(),
+            "height" | "muhash" | "bogosize" | "block_info" | "unspendables" => name.clone(),
+            amount => format!("{amount}_sat"),
+        };
+        let found = report.get(&ours).unwrap_or_else(|| panic!("no {ours} in {report}"));
+        match value {
+            Value::Object(_) => assert_same_fields(value, found, height),
+            Value::Number(amount) if ours.ends_with("_sat") => {
+                let satoshis = (amount.as_f64().unwrap() * 1e8).round() as i64;
+                assert_eq!(found.as_i64(), Some(satoshis), "{ours} at {height}");
+            }
+            value => assert_eq!(found, value, "{ours} at {height}"),
+        }
+    }
+}
+
+/// With PEREGRINE_BITCOIND, all statistics at all heights are compared with what `gettxoutsetinfo` returns of
+/// a node with `coinstatsindex`.
+#[test]
+fn statistics_at_heights_are_those_of_coinstatsindex() {
+    let (dir, chain) = rebuilt();
+    let tip = chain.tip().height;
+    let report = json(&run(dir.path(), &["utxo", "stats", "--at", &format!("0-{tip}"), "--json"]));
+    let heights = report["heights"].as_array().unwrap();
+    assert_eq!(heights.len() as u32, tip + 1);
+    assert_eq!(heights[tip as usize]["coins"], chain.model.stats().txouts);
+    let Some(node) = Node::start(dir.path(), &["-coinstatsindex=1"], "gettxoutsetinfo") else { return };
+    let is_synced =
+        || node.call(&["getindexinfo"]).is_some_and(|all| all["coinstatsindex"]["synced"] == true);
+    while !is_synced() {
+        thread::sleep(Duration::from_millis(200));
+    }
+    for (report, height) in heights.iter().zip(0..) {
+        let stats = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]).unwrap();
+        assert_same_fields(&stats, report, height);
     }
 }

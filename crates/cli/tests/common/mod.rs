@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses some of the helpers")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod bitcoind;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
