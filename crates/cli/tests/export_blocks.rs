@@ -8,7 +8,6 @@ mod common;
 
 use bitcoin::{Block, consensus::deserialize};
 use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
-use serde_json::Value;
 use std::{collections::BTreeMap, fs, path::Path};
 use testkit::Chain;
 
