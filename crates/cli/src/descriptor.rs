@@ -3,7 +3,6 @@
 //! The crate `miniscript` parses descriptors. What it does not know is done here: `addr`, `raw`, `combo`, and
 //! the description of a script that Core gives in its results (`InferDescriptor`).
 
-use crate::script_type::{self, ScriptType};
 use bitcoin::{
     Address, PublicKey, Script, ScriptBuf, XOnlyPublicKey,
     hex::{DisplayHex as _, FromHex as _},
@@ -20,6 +19,7 @@ use miniscript::{
     translate_hash_clone,
 };
 use std::ops::RangeInclusive;
+use tables::script_type::{self, ScriptType};
 
 /// A script to look for.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! The commands `peregrine export`: coins and blocks, for programs that work with data.
 
 mod blocks;
-mod rows;
 mod utxo;
 
 pub use blocks::{ExportBlocksArgs, ExportScriptsArgs, ExportedBlocksJson};
 pub use utxo::{ExportUtxoArgs, ExportedUtxo};
 
+use crate::json::Report;
 use clap::Subcommand;
 use engine::{Error, ErrorKind, Remedy};
 use export::{BlockTable, InputTable, OutputTable, TransactionTable};
@@ -47,15 +47,17 @@ impl ExportCommand {
 pub fn run(command: &ExportCommand) -> (bool, Done) {
     match command {
         ExportCommand::Utxo(args) => (args.datadir.json, utxo::utxo(args)),
-        ExportCommand::Blocks(args) => (args.datadir.json, blocks::export::<BlockTable>(args, false)),
+        ExportCommand::Blocks(args) => {
+            (args.datadir.json, blocks::export::<BlockTable>(args, false, Report::ExportBlocks))
+        }
         ExportCommand::Transactions(args) => {
-            (args.datadir.json, blocks::export::<TransactionTable>(args, false))
+            (args.datadir.json, blocks::export::<TransactionTable>(args, false, Report::ExportTransactions))
         }
-        ExportCommand::Inputs(args) => {
-            (args.blocks.datadir.json, blocks::export::<InputTable>(&args.blocks, args.addresses))
+        ExportCommand::Inputs(ExportScriptsArgs { blocks, addresses }) => {
+            (blocks.datadir.json, blocks::export::<InputTable>(blocks, *addresses, Report::ExportInputs))
         }
-        ExportCommand::Outputs(args) => {
-            (args.blocks.datadir.json, blocks::export::<OutputTable>(&args.blocks, args.addresses))
+        ExportCommand::Outputs(ExportScriptsArgs { blocks, addresses }) => {
+            (blocks.datadir.json, blocks::export::<OutputTable>(blocks, *addresses, Report::ExportOutputs))
         }
     }
 }

@@ -24,7 +24,6 @@ mod progress;
 mod range;
 mod repair;
 mod report;
-mod script_type;
 mod shared_report;
 mod snapshot;
 mod stats_at;

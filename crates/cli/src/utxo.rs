@@ -7,7 +7,6 @@ use crate::{
     descriptor::{self, Wanted},
     json::{self, Report},
     report::pinned_text,
-    script_type::{self, ScriptType},
     stats_at::{self, AtArgs, StatsAtJson},
     units::{btc, count},
 };
@@ -20,6 +19,7 @@ use engine::{
 use peregrine::{exit::Exit, output::Done};
 use serde::Serialize;
 use std::ops::RangeInclusive;
+use tables::script_type::{self, ScriptType};
 
 #[derive(Subcommand, Debug)]
 pub enum UtxoCommand {

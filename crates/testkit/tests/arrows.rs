@@ -8,7 +8,8 @@ use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("cli", &["engine", "export", "script"]),
+    ("cli", &["tables", "engine", "export", "script"]),
+    ("tables", &["engine", "export"]),
     ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
     ("export", &["vfs", "wire"]),
     ("script", &["wire"]),

@@ -1,10 +1,11 @@
 //! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
 //! have the same number of blocks.
 
-use super::{PROGRAM, rows::BlockRows};
+use super::PROGRAM;
 use crate::{
     args::{DatadirArgs, size},
-    json, limits, paths,
+    json::{self, Report},
+    limits, paths,
     progress::{Progress, Style, stages},
     units::{count, counted},
 };
@@ -24,6 +25,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
+use tables::BlockRows;
 
 /// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
 /// them.
@@ -91,8 +93,12 @@ pub struct ExportedBlocksJson {
     seconds: f64,
 }
 
-/// Exports a table.
-pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
+/// Exports a table; `report` is the kind of its report.
+pub fn export<T: BlockRows>(
+    args: &ExportBlocksArgs,
+    addresses: bool,
+    report: fn(ExportedBlocksJson) -> Report,
+) -> Done {
     let started = Instant::now();
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
@@ -118,7 +124,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
         seconds: started.elapsed().as_secs_f64(),
     };
     Ok(match args.datadir.json {
-        true => json::report(T::report(exported), Exit::Done),
+        true => json::report(report(exported), Exit::Done),
         false => (text(&exported), Exit::Done),
     })
 }
@@ -203,7 +209,7 @@ struct Part<'a, T> {
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
         let network: Option<Network> = self.directory.addresses.then_some(self.directory.range.network);
-        T::write(&mut self.file, block, network)
+        T::each_row(block, network, |row| Ok(self.file.add(row)?))
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {

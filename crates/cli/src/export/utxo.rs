@@ -9,17 +9,15 @@ use crate::{
     limits, paths,
     progress::{Progress, stages},
     report::pinned_text,
-    script_type::{self, ScriptType},
     units::{btc, count, counted},
 };
-use bitcoin::Script;
 use clap::Args as ClapArgs;
 use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
     Height, HumanSize, Network, RealDisk, Remedy, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport,
     hex_reversed, read_coins_after,
 };
-use export::{CoinRow, Format, Metadata, Writer};
+use export::{Format, Metadata, Writer};
 use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use serde::Serialize;
 use std::{
@@ -27,6 +25,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
+use tables::with_coin_row;
 
 #[derive(ClapArgs, Debug)]
 pub struct ExportUtxoArgs {
@@ -213,18 +212,7 @@ fn write_set(
     let started = Instant::now();
     let mut writer = create(args, path)?;
     let stats = read(&mut |coin: &UtxoElement<'_>| {
-        let script = Script::from_bytes(coin.script);
-        let address = args.addresses.then(|| script_type::address(script, network)).flatten();
-        Ok(writer.add(CoinRow {
-            txid: coin.outpoint.txid.0,
-            vout: coin.outpoint.vout,
-            height: coin.height().0,
-            coinbase: coin.is_coinbase(),
-            value: coin.amount.0,
-            script_type: ScriptType::of(script).name(),
-            script: coin.script,
-            address: address.as_deref(),
-        })?)
+        Ok(with_coin_row(coin, args.addresses.then_some(network), |row| writer.add(row))?)
     })?;
     if stats.pinned == Some(false) {
         let text = format!(

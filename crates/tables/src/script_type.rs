@@ -13,8 +13,9 @@ const MAX_KEYS: usize = 20;
 
 /// The type of an output script. Coins with `OP_RETURN` do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names are those that users know")]
 pub enum ScriptType {
     P2pk,
     P2pkh,
@@ -31,6 +32,7 @@ pub enum ScriptType {
 
 impl ScriptType {
     /// Returns the type of a script, by the rules of Core's `Solver`.
+    #[must_use]
     pub fn of(script: &Script) -> Self {
         match script.as_bytes() {
             _ if script.is_p2pkh() => Self::P2pkh,
@@ -50,6 +52,7 @@ impl ScriptType {
     }
 
     /// Its name, as in JSON.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::P2pk => "p2pk",
@@ -71,6 +74,7 @@ fn has_key_form(key: &[u8]) -> bool {
 }
 
 /// Returns the number of signatures and the keys of a bare multisig (Core `MatchMultisig`).
+#[must_use]
 pub fn multisig(script: &Script) -> Option<(usize, Vec<&[u8]>)> {
     let mut instructions = script.instructions_minimal().map_while(Result::ok);
     let signatures = number(&instructions.next()?)?;
@@ -104,6 +108,7 @@ fn number(instruction: &Instruction<'_>) -> Option<usize> {
 }
 
 /// Returns the network as the crate `bitcoin` names it.
+#[must_use]
 pub const fn network(network: Network) -> bitcoin::Network {
     match network {
         Network::Main => bitcoin::Network::Bitcoin,
@@ -115,6 +120,7 @@ pub const fn network(network: Network) -> bitcoin::Network {
 }
 
 /// Returns the address of a script, if it has one.
+#[must_use]
 pub fn address(script: &Script, chain: Network) -> Option<String> {
     Address::from_script(script, network(chain)).ok().map(|address| address.to_string())
 }

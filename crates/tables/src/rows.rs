@@ -1,14 +1,10 @@
-//! The rows of blocks.
+//! The rows of blocks and coins.
 
-use super::ExportedBlocksJson;
-use crate::{
-    json::Report,
-    script_type::{self, ScriptType},
-};
+use crate::script_type::{self, ScriptType};
 use bitcoin::Script;
-use engine::{BlockData, BlockStats, Error, Network, Remedy, SpentCoin, Txid};
+use engine::{BlockData, BlockStats, Error, Network, Remedy, SpentCoin, Txid, UtxoElement};
 use export::{
-    BlockRow, BlockTable, InputRow, InputTable, OutputRow, OutputTable, RowFile, Table, TransactionRow,
+    BlockRow, BlockTable, CoinRow, InputRow, InputTable, OutputRow, OutputTable, Table, TransactionRow,
     TransactionTable,
 };
 use std::iter::repeat;
@@ -20,35 +16,28 @@ pub trait BlockRows: Table {
     /// Number of blocks of a file.
     const FILE_BLOCKS: u32 = 1_000;
 
-    /// Returns the report in JSON.
-    fn report(exported: ExportedBlocksJson) -> Report;
-
-    /// Writes the rows of a block, with addresses of a network if there is one.
+    /// Gives the rows of a block to `add`, with addresses of a network if there is one.
     ///
     /// # Errors
-    /// Any I/O error.
-    fn write(
-        file: &mut RowFile<'_, Self>,
+    /// Those of `add`; [`engine::ErrorKind::Damaged`] if undo data has a malformed coin.
+    fn each_row(
         data: &BlockData<'_>,
         addresses: Option<Network>,
+        add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error>;
 }
 
 impl BlockRows for BlockTable {
     const FILE_BLOCKS: u32 = 10_000;
 
-    fn report(exported: ExportedBlocksJson) -> Report {
-        Report::ExportBlocks(exported)
-    }
-
-    fn write(
-        file: &mut RowFile<'_, Self>,
+    fn each_row(
         data: &BlockData<'_>,
         _addresses: Option<Network>,
+        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (header, stats) = (data.block.header(), BlockStats::of(data));
         let [p10, p25, p50, p75, p90] = stats.feerate_percentiles;
-        Ok(file.add(BlockRow {
+        add(BlockRow {
             height: data.height.0,
             blockhash: data.hash.0,
             time: header.time.0.into(),
@@ -89,19 +78,15 @@ impl BlockRows for BlockTable {
             utxo_size_inc: stats.utxo_size_inc,
             utxo_increase_actual: stats.utxo_increase_actual,
             utxo_size_inc_actual: stats.utxo_size_inc_actual,
-        })?)
+        })
     }
 }
 
 impl BlockRows for TransactionTable {
-    fn report(exported: ExportedBlocksJson) -> Report {
-        Report::ExportTransactions(exported)
-    }
-
-    fn write(
-        file: &mut RowFile<'_, Self>,
+    fn each_row(
         data: &BlockData<'_>,
         _addresses: Option<Network>,
+        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let wtxids = data.wtxids.iter().map(|wtxid| wtxid.0);
         // Without witnesses, both ids are the same.
@@ -111,7 +96,7 @@ impl BlockRows for TransactionTable {
             let coinbase = tx_index == 0;
             let value_in = (!coinbase).then(|| spent.iter().map(|coin| coin.amount.0).sum::<i64>());
             let value_out = tx.outputs().map(|output| output.value().0).sum();
-            file.add(TransactionRow {
+            add(TransactionRow {
                 height: data.height.0,
                 tx_index,
                 block_time: data.block.header().time.0.into(),
@@ -134,14 +119,10 @@ impl BlockRows for TransactionTable {
 }
 
 impl BlockRows for InputTable {
-    fn report(exported: ExportedBlocksJson) -> Report {
-        Report::ExportInputs(exported)
-    }
-
-    fn write(
-        file: &mut RowFile<'_, Self>,
+    fn each_row(
         data: &BlockData<'_>,
         addresses: Option<Network>,
+        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let txs = data.block.txs().zip(0..).zip(data.txids).skip(1);
         let inputs =
@@ -156,7 +137,7 @@ impl BlockRows for InputTable {
                     .with_remedies([Remedy::MakeUndo])
             })?;
             let prevout = input.prevout();
-            file.add(InputRow {
+            add(InputRow {
                 height: data.height.0,
                 tx_index,
                 input_index,
@@ -179,19 +160,15 @@ impl BlockRows for InputTable {
 impl BlockRows for OutputTable {
     const NEEDS_COINS: bool = false;
 
-    fn report(exported: ExportedBlocksJson) -> Report {
-        Report::ExportOutputs(exported)
-    }
-
-    fn write(
-        file: &mut RowFile<'_, Self>,
+    fn each_row(
         data: &BlockData<'_>,
         addresses: Option<Network>,
+        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for ((tx, tx_index), txid) in data.block.txs().zip(0..).zip(data.txids) {
             for (output, vout) in tx.outputs().zip(0..) {
                 let script = output.script_pubkey();
-                file.add(OutputRow {
+                add(OutputRow {
                     height: data.height.0,
                     tx_index,
                     vout,
@@ -206,6 +183,24 @@ impl BlockRows for OutputTable {
         }
         Ok(())
     }
+}
+
+/// Gives the row of a coin to `add`, with the address of a network if there is one.
+pub fn with_coin_row<R>(
+    coin: &UtxoElement<'_>,
+    addresses: Option<Network>,
+    add: impl FnOnce(CoinRow<'_>) -> R,
+) -> R {
+    add(CoinRow {
+        txid: coin.outpoint.txid.0,
+        vout: coin.outpoint.vout,
+        height: coin.height().0,
+        coinbase: coin.is_coinbase(),
+        value: coin.amount.0,
+        script_type: ScriptType::of(Script::from_bytes(coin.script)).name(),
+        script: coin.script,
+        address: address(coin.script, addresses).as_deref(),
+    })
 }
 
 /// Returns the name of a script's type. Unlike a coin, an output can have an `OP_RETURN`.
