@@ -20,13 +20,16 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test check cluster fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
+.PHONY: demo test test-python check cluster fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
 
 test: setup ## Run all tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
 	$(CARGO) test --workspace
+
+test-python: setup ## Build a wheel of the Python module and test it with pytest; installs what that needs from PyPI below target/python
+	CARGO="$(CARGO)" ./crates/python/test
 
 check: setup ## Check formatting, lints and documentation
 	$(CARGO) fmt --all -- --check

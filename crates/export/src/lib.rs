@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod batches;
 mod csv;
 mod parquet;
 mod parts;
@@ -14,6 +15,7 @@ mod rows;
 mod sqlite;
 mod table;
 
+pub use batches::Batches;
 pub use parts::{Parts, PartsError};
 pub use rows::{FileFormat, RowFile};
 pub use table::{

@@ -1,11 +1,12 @@
 //! One file of rows: Parquet, Arrow or CSV. It has its name when it is complete and on the medium.
 
+use crate::batches::Batches;
 use crate::csv;
 use crate::table::Table;
 use crate::write_error;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -19,12 +20,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
-
-/// Number of rows that are written at once, and are in memory until then: about as many as DuckDB has in a
-/// row group.
-const BATCH_ROWS: usize = 1 << 17;
-/// Bytes of scripts and addresses after which rows are written earlier.
-const BATCH_BYTES: usize = 16 << 20;
 
 /// Numbers with few distinct values among many rows, which rows are not sorted by.
 const FEW_VALUES: [&str; 2] = ["prev_vout", "sequence"];
@@ -70,8 +65,7 @@ impl FromStr for FileFormat {
 /// Writes rows to one file.
 pub struct RowFile<'d, T> {
     path: PathBuf,
-    table: T,
-    schema: SchemaRef,
+    batches: Batches<T>,
     encoder: Encoder<'d>,
     rows: u64,
 }
@@ -94,18 +88,17 @@ impl<'d, T: Table> RowFile<'d, T> {
         addresses: bool,
     ) -> Result<Self, UnfinishedError> {
         let file = CountedFile { file: unfinished::create(disk, path, unfinished::SUFFIX)?, written: 0 };
-        let is_written = |field: &Field| addresses || field.name() != "address";
-        let fields: Vec<Field> = T::fields().into_iter().filter(is_written).collect();
-        let schema = Arc::new(Schema::new(fields));
+        let batches = Batches::<T>::new(addresses);
+        let schema = batches.schema();
         let encoder = match format {
-            FileFormat::Parquet => parquet_encoder(file, &schema, T::SORTED).map(Encoder::Parquet),
-            FileFormat::Arrow => FileWriter::try_new(file, &schema)
+            FileFormat::Parquet => parquet_encoder(file, schema, T::SORTED).map(Encoder::Parquet),
+            FileFormat::Arrow => FileWriter::try_new(file, schema)
                 .map(|writer| Encoder::Arrow(Box::new(writer)))
                 .map_err(arrow),
-            FileFormat::Csv => Ok(Encoder::Csv { file, text: csv::header(&schema) }),
+            FileFormat::Csv => Ok(Encoder::Csv { file, text: csv::header(schema) }),
         };
         let encoder = encoder.map_err(|error| write_error(path, error))?;
-        Ok(Self { path: path.to_owned(), table: T::default(), schema, encoder, rows: 0 })
+        Ok(Self { path: path.to_owned(), batches, encoder, rows: 0 })
     }
 
     /// Number of rows.
@@ -119,12 +112,9 @@ impl<'d, T: Table> RowFile<'d, T> {
     /// # Errors
     /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
     pub fn add(&mut self, row: T::Row<'_>) -> Result<(), UnfinishedError> {
-        self.table.add(row);
         self.rows += 1;
-        match self.table.rows() >= BATCH_ROWS || self.table.bytes() >= BATCH_BYTES {
-            true => self.flush(),
-            false => Ok(()),
-        }
+        let batch = self.batches.add(row);
+        self.write(batch)
     }
 
     /// Writes the rows that are in memory.
@@ -132,20 +122,24 @@ impl<'d, T: Table> RowFile<'d, T> {
     /// # Errors
     /// [`UnfinishedError`] if the disk fails; the writer is unusable then.
     pub fn flush(&mut self) -> Result<(), UnfinishedError> {
-        if self.table.rows() == 0 {
-            return Ok(());
-        }
-        let mut columns = self.table.take();
-        columns.truncate(self.schema.fields().len());
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(arrow);
-        let written = batch.and_then(|batch| match &mut self.encoder {
-            Encoder::Parquet(writer) => writer.write(&batch).and_then(|()| writer.flush()).map_err(parquet),
-            Encoder::Arrow(writer) => writer.write(&batch).map_err(arrow),
-            Encoder::Csv { file, text } => {
-                csv::write(&batch, text);
-                let written = file.write_all(text.as_bytes());
-                text.clear();
-                written
+        let batch = self.batches.take();
+        self.write(batch)
+    }
+
+    fn write(&mut self, batch: Result<Option<RecordBatch>, ArrowError>) -> Result<(), UnfinishedError> {
+        let written = batch.map_err(arrow).and_then(|batch| {
+            let Some(batch) = batch else { return Ok(()) };
+            match &mut self.encoder {
+                Encoder::Parquet(writer) => {
+                    writer.write(&batch).and_then(|()| writer.flush()).map_err(parquet)
+                }
+                Encoder::Arrow(writer) => writer.write(&batch).map_err(arrow),
+                Encoder::Csv { file, text } => {
+                    csv::write(&batch, text);
+                    let written = file.write_all(text.as_bytes());
+                    text.clear();
+                    written
+                }
             }
         });
         written.map_err(|error| write_error(&self.path, error))

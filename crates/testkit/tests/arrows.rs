@@ -9,6 +9,7 @@ use workspace::{name, packages};
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["tables", "engine", "export", "script"]),
+    ("python", &["tables", "engine", "export", "script"]),
     ("tables", &["engine", "export"]),
     ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
     ("export", &["vfs", "wire"]),

@@ -14,7 +14,7 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
-    Height, HumanSize, Network, RealDisk, Remedy, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport,
+    Height, HumanSize, Network, RealDisk, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport,
     hex_reversed, read_coins_after,
 };
 use export::{Format, Metadata, Writer};
@@ -214,14 +214,7 @@ fn write_set(
     let stats = read(&mut |coin: &UtxoElement<'_>| {
         Ok(with_coin_row(coin, args.addresses.then_some(network), |row| writer.add(row))?)
     })?;
-    if stats.pinned == Some(false) {
-        let text = format!(
-            "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
-            hex_reversed(&stats.hash_serialized_3),
-            stats.best_block
-        );
-        return Err(Error::damaged(text).with_remedies([Remedy::RebuildChainstate]));
-    }
+    stats.check_pinned()?;
     let written = writer.finish(&metadata(&stats, network))?;
     Ok(ExportedJson {
         output: path.display().to_string(),

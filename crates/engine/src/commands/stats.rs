@@ -1,7 +1,8 @@
 //! Computes what Core's `gettxoutsetinfo` returns, from a chainstate on disk.
 
 use crate::{
-    api::{error::Error, options::ChainstateOptions},
+    api::{error::Error, options::ChainstateOptions, remedy::Remedy},
+    hex_reversed,
     job::stored_chainstate::StoredChainstate,
 };
 use disk::utxo_stats::{UtxoStats, stats_of_coins};
@@ -59,6 +60,22 @@ impl UtxoStatsReport {
             pinned: ChainParams::of(network).has_pinned_hash(&best_block, &stats.hash_serialized_3.0),
             muhash: stats.muhash.map(|muhash| muhash.0),
         })
+    }
+
+    /// Refuses coins that are not those of their block.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Damaged`] if Core's source pins another hash.
+    pub fn check_pinned(&self) -> Result<(), Error> {
+        if self.pinned != Some(false) {
+            return Ok(());
+        }
+        let detail = format!(
+            "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
+            hex_reversed(&self.hash_serialized_3),
+            self.best_block
+        );
+        Err(Error::damaged(detail).with_remedies([Remedy::RebuildChainstate]))
     }
 }
 

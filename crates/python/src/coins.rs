@@ -1,0 +1,55 @@
+//! The coins of a chainstate, or those after a block.
+
+use crate::{
+    report::RowsReport,
+    stream::{RowStream, send},
+};
+use engine::{
+    AtHeightsOptions, ChainOptions, ChainstateOptions, EachCoin, EachSet, Error, Event, Height, RealDisk,
+    StoredCoins, UtxoElement, read_coins, read_coins_after,
+};
+use export::{Batches, CoinTable};
+use pyo3::prelude::*;
+use tables::with_coin_row;
+
+/// Begins to read the coins of the chainstate, or those after the block at `height`.
+pub fn rows(
+    py: Python<'_>,
+    chain: ChainOptions,
+    (height, scan, addresses): (Option<u32>, bool, bool),
+) -> PyResult<RowStream> {
+    RowStream::begin::<CoinTable>(py, addresses, move |sender, interrupt| {
+        let network = chain.params.network;
+        let addresses = addresses.then_some(network);
+        let mut batches = Batches::<CoinTable>::new(addresses.is_some());
+        let sink = |_: Event| ();
+        let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>| {
+            send(with_coin_row(coin, addresses, |row| batches.add(row)), sender)
+        };
+        let mut stats = None;
+        match height {
+            None => {
+                let options = ChainstateOptions {
+                    blocksdir: chain.blocksdir.clone(),
+                    threads: chain.threads,
+                    ..ChainstateOptions::new(&chain.datadir, network)
+                };
+                let coins = StoredCoins::Chainstate(options);
+                let memory = chain.memory_bytes.saturating_sub(export::MAX_MEMORY);
+                stats = Some(read_coins(&RealDisk, &coins, memory, each, (&sink, interrupt))?);
+            }
+            Some(height) => {
+                let options = AtHeightsOptions { chain, scan, heights: [Height(height)].into() };
+                let each_set: &mut EachSet<'_> = &mut |_, read| {
+                    stats = Some(read(each)?);
+                    Ok(())
+                };
+                read_coins_after(&RealDisk, &options, each_set, (&sink, interrupt))?;
+            }
+        }
+        let stats = stats.ok_or_else(Error::interrupted)?;
+        stats.check_pinned()?;
+        send(batches.take(), sender)?;
+        Ok(RowsReport::of_coins(network, &stats))
+    })
+}

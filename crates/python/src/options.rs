@@ -1,0 +1,54 @@
+//! The arguments of Python as options of the engine.
+
+use engine::{ChainOptions, Error, ErrorKind, Network, ScriptVerifier};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, thread};
+
+/// Which datadir is read, and with how many threads and how much memory.
+pub struct Place<'a> {
+    pub datadir: PathBuf,
+    pub chain: &'a str,
+    pub blocksdir: Option<PathBuf>,
+    pub threads: Option<NonZeroUsize>,
+    pub memory: Option<u64>,
+}
+
+impl Place<'_> {
+    /// The engine's options.
+    pub fn options(self) -> Result<ChainOptions, Error> {
+        let network: Network = self.chain.parse().map_err(|error| usage(format!("{error}")))?;
+        let options = ChainOptions::new(&self.datadir, network);
+        let threads = self.threads.or_else(|| thread::available_parallelism().ok());
+        Ok(ChainOptions {
+            blocksdir: self.blocksdir,
+            threads: threads.unwrap_or(NonZeroUsize::MIN),
+            memory_bytes: self.memory.unwrap_or(options.memory_bytes),
+            scripts: script_verifier(),
+            ..options
+        })
+    }
+}
+
+/// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
+fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
+    #[cfg(feature = "scripts")]
+    return Some(Arc::new(script::Core));
+    #[cfg(not(feature = "scripts"))]
+    return None;
+}
+
+/// The error for arguments that make no sense.
+pub fn usage(detail: String) -> Error {
+    Error::new(ErrorKind::Usage, detail)
+}
+
+/// Returns which of `all` is called `wanted`, the value of `option`.
+pub fn named<T: Copy>(
+    option: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+    wanted: &str,
+) -> Result<T, Error> {
+    let names = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
+    let found = all.iter().copied().find(|&one| name(one) == wanted);
+    found.ok_or_else(|| usage(format!("{option} is {wanted:?}, but must be one of {}", names())))
+}

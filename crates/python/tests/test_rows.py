@@ -1,0 +1,125 @@
+"""Coins and blocks: the rows are those of the chain, in any library, in order."""
+
+import hashlib
+import struct
+
+import duckdb
+import pandas
+import peregrine
+import polars
+import pyarrow
+import pytest
+
+BLOCK_TABLES = [peregrine.blocks, peregrine.transactions, peregrine.inputs, peregrine.outputs]
+
+
+def table(function, datadir, *heights, **options):
+    return pyarrow.table(function(datadir, *heights, chain="regtest", **options))
+
+
+def hash_serialized_3(coins):
+    """Hashes coins as Bitcoin Core does (`HASH_SERIALIZED`)."""
+    hasher = hashlib.sha256()
+    for coin in coins.to_pylist():
+        code = coin["height"] * 2 + coin["coinbase"]
+        length = len(coin["script"])
+        size = bytes([length]) if length < 253 else b"\xfd" + struct.pack("<H", length)
+        fixed = struct.pack("<IIq", coin["vout"], code, coin["value"])
+        hasher.update(coin["txid"] + fixed + size + coin["script"])
+    return hashlib.sha256(hasher.digest()).digest()[::-1].hex()
+
+
+def test_coins_have_the_hash_that_the_program_reports(node, chain, run):
+    rows = peregrine.utxo(node, chain="regtest")
+    coins = pyarrow.table(rows)
+    stats = run("utxo", "stats", "--muhash")
+    assert hash_serialized_3(coins) == stats["hash_serialized_3"] == chain["hash_serialized_3"]
+    assert coins.num_rows == stats["coins"] == chain["txouts"] > 3_000
+    assert sum(coins["value"].to_pylist()) == stats["total_amount_sat"]
+    report = rows.report()
+    assert {name: stats[name] for name in report} == report
+
+
+def test_coins_after_a_block_are_the_outputs_up_to_it_that_no_input_spends(node, chain):
+    height = chain["height"] - 20
+    rows = peregrine.utxo(node, height, chain="regtest")
+    coins = pyarrow.table(rows).to_pylist()
+    outputs = table(peregrine.outputs, node, 1, height).to_pylist()
+    inputs = table(peregrine.inputs, node, 0, height).to_pylist()
+    created = {(row["txid"], row["vout"]): row for row in outputs if row["script_type"] != "nulldata"}
+    for row in inputs:
+        del created[row["prev_txid"], row["prev_vout"]]
+    assert [(row["txid"], row["vout"]) for row in coins] == sorted(created)
+    for row in coins:
+        assert row == {name: created[row["txid"], row["vout"]][name] for name in row}
+    assert (rows.report()["height"], rows.report()["coins"]) == (height, len(created))
+
+
+def test_inputs_less_outputs_are_fees(node, chain):
+    transactions = polars.DataFrame(peregrine.transactions(node, chain="regtest"))
+    inputs = polars.DataFrame(peregrine.inputs(node, chain="regtest"))
+    outputs = polars.DataFrame(peregrine.outputs(node, chain="regtest"))
+    blocks = polars.DataFrame(peregrine.blocks(node, chain="regtest"))
+    sums = [rows.group_by("txid").agg(polars.col("value").sum()) for rows in (inputs, outputs)]
+    joined = sums[0].join(sums[1], on="txid", suffix="_out").join(transactions, on="txid")
+    assert (joined["value"] - joined["value_out"] == joined["fee"]).all()
+    assert joined.height == transactions.height - blocks.height
+    assert joined["fee"].sum() == blocks["totalfee"].sum() > 0
+    counts = [rows.height for rows in (transactions, inputs, outputs, blocks)]
+    assert counts == [chain[name] for name in ("transactions", "inputs", "outputs", "blocks")]
+
+
+@pytest.mark.parametrize("function", BLOCK_TABLES)
+def test_rows_are_in_order_with_any_number_of_threads(node, chain, function):
+    one = table(function, node, threads=1)
+    assert one["height"].to_pylist() == sorted(one["height"].to_pylist())
+    assert one.equals(table(function, node, threads=8, memory=1 << 30))
+    assert one.equals(table(function, node, scan=True))
+    first, last = 60, chain["height"] - 3
+    some = [row for row in one.to_pylist() if first <= row["height"] <= last]
+    rows = function(node, first, last, chain="regtest")
+    assert pyarrow.table(rows).to_pylist() == some
+    assert (rows.report()["from_height"], rows.report()["to_height"]) == (first, last)
+
+
+def test_libraries_take_the_rows(node, chain):
+    count, total = chain["txouts"], chain["total_amount_sat"]
+    frame = pandas.DataFrame.from_arrow(peregrine.utxo(node, chain="regtest"))
+    assert (len(frame), frame["value"].sum()) == (count, total)
+    frame = polars.DataFrame(peregrine.utxo(node, chain="regtest"))
+    assert (frame.height, frame["value"].sum()) == (count, total)
+    coins = peregrine.utxo(node, chain="regtest")
+    assert duckdb.sql("select count(*), sum(value) from coins").fetchall() == [(count, total)]
+    batches = pyarrow.RecordBatchReader.from_stream(peregrine.utxo(node, chain="regtest"))
+    assert sum(batch.num_rows for batch in batches) == count
+
+
+def test_addresses_are_a_column_of_their_own(node):
+    for function in (peregrine.utxo, peregrine.inputs, peregrine.outputs):
+        assert "address" not in table(function, node).column_names
+        rows = table(function, node, addresses=True).to_pylist()
+        with_address = [row for row in rows if row["script_type"] == "p2wpkh"]
+        assert with_address and all(row["address"].startswith("bcrt1q") for row in with_address)
+
+
+def test_rows_can_be_taken_once(node):
+    rows = peregrine.utxo(node, chain="regtest")
+    schema = pyarrow.schema(rows)
+    with pytest.raises(peregrine.Error, match="not been read to their end"):
+        rows.report()
+    assert pyarrow.table(rows).schema == schema
+    with pytest.raises(peregrine.Error, match="only once") as raised:
+        pyarrow.table(rows)
+    assert raised.value.kind == "usage"
+    assert rows.report()["coins"] > 0
+
+
+def test_rows_that_nobody_takes_leave_no_work(copy):
+    for function in BLOCK_TABLES:
+        rows = function(copy, chain="regtest")
+        del rows
+    batches = pyarrow.RecordBatchReader.from_stream(peregrine.inputs(copy, chain="regtest"))
+    batches.read_next_batch()
+    del batches
+    # The datadir is free: a rebuild needs it alone.
+    assert peregrine.reindex(copy, chain="regtest")["height"] > 0
