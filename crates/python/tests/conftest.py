@@ -1,8 +1,10 @@
-"""Chains of testkit, whose chainstates the module rebuilds."""
+"""Chains of testkit, whose chainstates the module rebuilds, and the hash of coins."""
 
+import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -16,6 +18,18 @@ def generate(path, *options):
     """Writes a datadir without a chainstate, and returns what testkit says of it."""
     command = [PROGRAMS / "testkit", "chain", "--out", path, *options]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def hash_serialized_3(coins):
+    """Hashes coins as Bitcoin Core does (`HASH_SERIALIZED`)."""
+    hasher = hashlib.sha256()
+    for coin in coins.to_pylist():
+        code = coin["height"] * 2 + coin["coinbase"]
+        length = len(coin["script"])
+        size = bytes([length]) if length < 253 else b"\xfd" + struct.pack("<H", length)
+        fixed = struct.pack("<IIq", coin["vout"], code, coin["value"])
+        hasher.update(coin["txid"] + fixed + size + coin["script"])
+    return hashlib.sha256(hasher.digest()).digest()[::-1].hex()
 
 
 @pytest.fixture(scope="session")

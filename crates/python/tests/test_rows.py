@@ -1,32 +1,18 @@
 """Coins and blocks: the rows are those of the chain, in any library, in order."""
 
-import hashlib
-import struct
-
 import duckdb
 import pandas
 import peregrine
 import polars
 import pyarrow
 import pytest
+from conftest import hash_serialized_3
 
 BLOCK_TABLES = [peregrine.blocks, peregrine.transactions, peregrine.inputs, peregrine.outputs]
 
 
 def table(function, datadir, *heights, **options):
     return pyarrow.table(function(datadir, *heights, chain="regtest", **options))
-
-
-def hash_serialized_3(coins):
-    """Hashes coins as Bitcoin Core does (`HASH_SERIALIZED`)."""
-    hasher = hashlib.sha256()
-    for coin in coins.to_pylist():
-        code = coin["height"] * 2 + coin["coinbase"]
-        length = len(coin["script"])
-        size = bytes([length]) if length < 253 else b"\xfd" + struct.pack("<H", length)
-        fixed = struct.pack("<IIq", coin["vout"], code, coin["value"])
-        hasher.update(coin["txid"] + fixed + size + coin["script"])
-    return hashlib.sha256(hasher.digest()).digest()[::-1].hex()
 
 
 def test_coins_have_the_hash_that_the_program_reports(node, chain, run):
