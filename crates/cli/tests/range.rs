@@ -93,12 +93,19 @@ fn what_does_not_belong_together_is_refused() {
     refused("range plan --datadir node --chain regtest --ranges 999 -o p.json", at, 2, &["131 blocks"]);
     refused("range check --plan plan.json --range 4 --datadir node -o r4", at, 2, &["no range 4", "0 to 3"]);
     refused("range check --plan node --range 0 --datadir node -o r0", at, 4, &["cannot read the plan"]);
+    refused("range check --plan no.json --range 0 --datadir node -o r0", at, 4, &["there is no such plan"]);
     refused("range merge --plan plan.json -o all", at, 2, &["required"]);
     refused("range merge --plan plan.json node -o all", at, 4, &["delta"]);
     refused("range finish --plan plan.json x --output new --recheck 0 --datadir node", at, 2, &["above 0"]);
     refused("range finish --plan plan.json x --output new --recheck 5", at, 2, &["--datadir"]);
     succeeds("range check --plan plan.json --range 0 --datadir node -o r0", at);
     refused("range merge --plan plan.json r0 -o all", at, 2, &["ranges 1 to 3", "each delta once"]);
+    // Undo data can be made, but not from a range alone.
+    let rev = at.join("node/regtest/blocks/rev00000.dat");
+    fs::rename(&rev, at.join("rev")).unwrap();
+    refused("range check --plan plan.json --range 1 --datadir node -o r1", at, 4, &["rev00000", "undo make"]);
+    refused("range plan --datadir node --chain regtest --ranges 2 -o p.json", at, 4, &["undo make"]);
+    fs::rename(at.join("rev"), &rev).unwrap();
     // The two files of a plan belong together.
     fs::copy(at.join("plan.blocks"), at.join("other.blocks")).unwrap();
     succeeds("range plan --datadir node --chain regtest --ranges 4 -o second.json", at);

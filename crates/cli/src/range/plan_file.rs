@@ -5,7 +5,10 @@ use engine::{
     AtomicFile, CORE_VERSION, Disk as _, Error, ErrorKind, Height, RangePlan, RealDisk, Remedy, hex,
 };
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Maximum length of the file in bytes.
 const MAX_LEN: u64 = 64 << 20;
@@ -62,8 +65,10 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
 /// Reads a plan: both files.
 pub fn read(path: &Path) -> Result<RangePlan, Error> {
     let damaged = |text: String| Error::new(ErrorKind::Damaged, text).in_file(path, None);
-    let bytes =
-        RealDisk.read(path, MAX_LEN).map_err(|error| damaged(format!("cannot read the plan: {error}")))?;
+    let bytes = RealDisk.read(path, MAX_LEN).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => damaged("there is no such plan".to_owned()).missing(),
+        _ => damaged(format!("cannot read the plan: {error}")),
+    })?;
     let reference: Reference = serde_json::from_slice(&bytes)
         .map_err(|error| damaged(format!("this is not a plan that range plan has written: {error}")))?;
     let blocks = path.with_extension("blocks");

@@ -280,7 +280,7 @@ impl Job<'_> {
 }
 
 /// Whether an error says that undo data is damaged or missing.
-fn is_about_undo(error: &Error) -> bool {
+pub fn is_about_undo(error: &Error) -> bool {
     error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::BitcoindReindex(Some(FileKind::Rev)))
 }
 

@@ -101,7 +101,7 @@ impl Plan {
         assumed_valid_to: Option<Height>,
     ) -> Result<Self, Error> {
         Ok(Self {
-            block_bytes: check_files(files, &chain)?,
+            block_bytes: check_files(files, &chain, "the plan")?,
             chain,
             work: U256::default(),
             unconnected: 0,
@@ -163,7 +163,7 @@ pub fn plan(
     if request.makes_undo {
         drop_unusable_undo(files, &mut chain, (!scan).then_some(index_files.as_slice()))?;
     }
-    let block_bytes = check_files(files, &chain)?;
+    let block_bytes = check_files(files, &chain, "the block index")?;
     Ok(Plan {
         stops_as_asked: request.stop_at.is_some(),
         chain,
@@ -453,19 +453,16 @@ fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, 
 }
 
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
-/// number of bytes to read.
-///
-/// # Errors
-/// [`ErrorKind::Damaged`] if one does not; any I/O error.
-pub fn check_files(files: &Files<'_>, chain: &Chain) -> Result<u64, Error> {
+/// number of bytes to read. `source` says where the positions of blocks are from.
+fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Error> {
     let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
         let (_, blk_len) = files.open(FileKind::Blk, file)?;
         let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
-                "the block index places {what} at byte {pos}, but the file has {len} bytes; the file is \
-                 truncated, or the index belongs to other files"
+                "{source} places {what} at byte {pos}, but the file has {len} bytes; the file is truncated, \
+                 or {source} belongs to other files"
             ))
             .at_block(height, chain.block(height).hash)
             .in_file(path, Some(pos))

@@ -3,6 +3,7 @@
 use super::{
     DeltaReport, RangePlan,
     new_delta::{self, NewDelta},
+    plan::with_missing_undo,
 };
 use crate::{
     api::{
@@ -99,7 +100,8 @@ pub fn delta_of_range(
     let mut chain = plan.chain();
     chain.cut_to(heights);
     let range_of = RangeOf { plan: plan.digest, coinbase_key: plan.plan.coinbase_key };
-    let job_plan = &Plan::of_range(files, chain, range_of, plan.plan.assumed_valid_to)?;
+    let job_plan = Plan::of_range(files, chain, range_of, plan.plan.assumed_valid_to);
+    let job_plan = &job_plan.map_err(with_missing_undo).map_err(without_index)?;
     clock.lap(Stage::Plan);
     let job = &Job {
         files,
@@ -117,13 +119,23 @@ pub fn delta_of_range(
     };
     let done = write_delta(job, plan, options, clock, take);
     done.map_err(|error| {
-        let error = checkpoint::with_resume_hint(work.explain(error), work, options.resume.restart);
+        let error = without_index(with_missing_undo(work.explain(error)));
+        let error = checkpoint::with_resume_hint(error, work, options.resume.restart);
         if error.kind == ErrorKind::Consensus || !work.may_have_checkpoint() {
             // This error is the one to report.
             let _ = work.remove();
         }
         error
     })
+}
+
+/// The error for files that do not have what the plan places in them: no block index is used.
+fn without_index(mut error: Error) -> Error {
+    if error.remedies.contains(&Remedy::RebuildIndex) {
+        error.remedies.retain(|remedy| *remedy != Remedy::RebuildIndex);
+        return error.with_remedies([Remedy::RestoreFile]);
+    }
+    error
 }
 
 /// What the plan fixes, and what this machine has.

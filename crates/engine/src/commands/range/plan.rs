@@ -10,7 +10,10 @@ use crate::{
         remedy::Remedy,
     },
     blocks::{chain::Chain, files::Files},
-    job::read_only_job::{JobRequest, with_read_only_job},
+    job::{
+        self,
+        read_only_job::{JobRequest, with_read_only_job},
+    },
     stages::method::Method,
 };
 use disk::{
@@ -20,7 +23,7 @@ use disk::{
 };
 use rules::CORE_VERSION;
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicBool};
-use vfs::Disk;
+use vfs::{Disk, During as _};
 use wire::{FileNo, Height};
 
 /// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
@@ -60,7 +63,7 @@ pub fn plan_ranges(
         let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
         return Err(usage(text));
     }
-    if disk.exists(path).map_err(|error| Files::io(path.to_owned(), 0, error))? {
+    if disk.exists(path).during("look for", path)? {
         return Err(usage("a file exists there already".to_owned())
             .in_file(path, None)
             .with_remedies([Remedy::OtherName]));
@@ -89,6 +92,13 @@ pub fn plan_ranges(
         let digest = plan.write(disk, path)?;
         Ok(RangePlan { plan, digest })
     })
+    .map_err(with_missing_undo)
+}
+
+/// Adds to an error about undo data that it can be made, where the whole chain is.
+pub fn with_missing_undo(error: Error) -> Error {
+    let helps = job::is_about_undo(&error).then_some(Remedy::MakeUndo);
+    error.with_remedies(helps)
 }
 
 fn planned(chain: &Chain, height: Height) -> PlannedBlock {
@@ -104,16 +114,21 @@ fn planned(chain: &Chain, height: Height) -> PlannedBlock {
 
 /// Returns the approximate size of each block in bytes: what follows it in its file.
 fn sizes(chain: &Chain, files: &Files<'_>) -> Result<Vec<u64>, Error> {
-    /// Of the last block of a file, behind which bitcoind may have allocated space.
-    const LAST_MAX: u64 = 4 << 20;
+    /// Length of a block, at most (Core `MAX_BLOCK_SERIALIZED_SIZE`).
+    const MAX_BLOCK_LEN: u64 = 4_000_000;
     let mut sizes = vec![0; chain.block_count()];
     for (file, heights) in chain.by_file() {
         let pos = |height: Height| chain.block(height).data_pos.0;
+        let mut largest = None;
         for pair in heights.windows(2) {
-            sizes[pair[0].0 as usize] = pos(pair[1]) - pos(pair[0]);
+            let size = pos(pair[1]) - pos(pair[0]);
+            sizes[pair[0].0 as usize] = size;
+            largest = largest.max(Some(size));
         }
         if let Some(&last) = heights.last() {
-            sizes[last.0 as usize] = files.len(FileKind::Blk, file)?.saturating_sub(pos(last)).min(LAST_MAX);
+            // bitcoind may have allocated space behind it.
+            let max = largest.unwrap_or(MAX_BLOCK_LEN);
+            sizes[last.0 as usize] = files.len(FileKind::Blk, file)?.saturating_sub(pos(last)).min(max);
         }
     }
     Ok(sizes)
@@ -128,7 +143,7 @@ fn cut(sizes: &[u64], count: usize) -> Vec<u32> {
         sum += size;
         let (done, left) = (ends.len() + 1, sizes.len() - height - 1);
         let is_full = u128::from(sum) * count as u128 >= u128::from(total) * done as u128;
-        if done <= count && (is_full && left >= count - done || left == count - done) {
+        if done < count && is_full && left > count - done || done <= count && left == count - done {
             ends.push(height as u32 + 1);
         }
     }
@@ -191,12 +206,14 @@ mod tests {
         assert_eq!(cut(&[1, 1, 1, 1, 1, 95], 2), [5, 6]);
         assert_eq!(cut(&[100, 0, 0], 3), [1, 2, 3]);
         assert_eq!(cut(&[0, 0, 100], 2), [2, 3]);
+        assert_eq!(cut(&[100, 0, 0], 1), [3]);
+        assert_eq!(cut(&[0, 0, 0, 0], 2), [3, 4]);
     }
 
     proptest! {
         #[test]
         fn each_range_has_a_block_and_the_last_one_ends_the_chain(
-            sizes in prop::collection::vec(0u64..1000, 1..60),
+            sizes in prop::collection::vec(prop_oneof![Just(0), 0u64..1000], 1..60),
             count in 1usize..60,
         ) {
             let count = count.min(sizes.len());
