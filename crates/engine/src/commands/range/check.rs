@@ -1,9 +1,10 @@
 //! Checks the blocks of a range, and writes what they amount to.
 
 use super::{
-    DeltaReport, RangePlan,
+    deltas::DeltaReport,
     new_delta::{self, NewDelta},
     plan::with_missing_undo,
+    range_plan::RangePlan,
 };
 use crate::{
     api::{

@@ -1,9 +1,11 @@
 //! Makes the chainstate of merged deltas, and reports who has checked what.
 
 use super::{
-    NamedDelta, RangePlan,
     check::{CheckRangeOptions, delta_of_range},
-    counts_of, merge, missing,
+    deltas::{NamedDelta, counts_of, missing},
+    merge,
+    new_delta::NewDelta,
+    range_plan::RangePlan,
 };
 use crate::{
     api::{
@@ -283,7 +285,7 @@ fn recheck(
             program: String::new(),
             resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
         };
-        let drop_it = |new: super::new_delta::NewDelta<'_, '_>, _: &_| new.clear();
+        let drop_it = |new: NewDelta<'_, '_>, _: &_| new.clear();
         let delta = delta_of_range(disk, plan, &again, work, &drop_it, (sink, interrupt));
         let removed = work.remove();
         if delta?.content() != range.content {

@@ -1,9 +1,9 @@
 //! Merges deltas: creations meet their spends.
 
 use super::{
-    DeltaReport, NamedDelta, RangePlan, missing,
+    deltas::{DeltaReport, NamedDelta, missing},
     new_delta::{self, NewDelta},
-    no_such,
+    range_plan::{RangePlan, no_such},
 };
 use crate::{
     api::{

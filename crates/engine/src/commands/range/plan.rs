@@ -1,6 +1,6 @@
 //! Makes the plan of ranges, and says which files a range needs.
 
-use super::RangePlan;
+use super::range_plan::RangePlan;
 use crate::{
     api::{
         error::{Error, ErrorKind},
