@@ -4,18 +4,20 @@
 use peregrine_engine::{
     Absence, Advice, AggregateKind, AssumeValid, BlockData, BlockHash, BlockRange, BlockStats, BoundBy,
     BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, ChainstatePosition, ChainstateState,
-    CheckHintsOptions, CheckUndoOptions, CoinProgress, CoinSource, Comparison, Counts, DatabaseState,
-    Datadir, DatadirState, DeepState, Diagnosis, Difference, Disk, DiskNeed, DoctorOptions, Error, ErrorInfo,
-    ErrorKind, Event, EventSink, FileKind, FilesState, FlawedUndo, FoundCoin, Gap, GetReport, Height,
-    HintCheck, HintFileInfo, HintFormat, HintInfo, HintOptions, HintsReport, HumanMemory, HumanShare,
-    HumanSize, IndexState, Kernel, Leftovers, Limit, LoadedSnapshotReport, Location, LockHolder, LockState,
-    LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport, MakeOptions, MakeUndoOptions, Matching, Network, Note,
-    Numbering, OutPoint, Owner, PackedFile, Packing, Pinned, Progress, ReadBlocksOptions, RealDisk,
-    RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile, RepairOptions, RepairReport,
-    ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata,
-    SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin, StoredCoins, TestHooks,
-    Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoElement, UtxoStatsReport, VerifyOptions,
-    VerifyReport, Warning, WrongHint,
+    CheckHintsOptions, CheckRangeOptions, CheckUndoOptions, CoinProgress, CoinSource, Comparison, Counts,
+    DatabaseState, Datadir, DatadirState, DeepState, DeltaReport, Diagnosis, Difference, Disk, DiskNeed,
+    DoctorOptions, Error, ErrorInfo, ErrorKind, Event, EventSink, FileKind, FilesState, FinishRangesOptions,
+    FlawedUndo, FoundCoin, Gap, GetReport, Height, HintCheck, HintFileInfo, HintFormat, HintInfo,
+    HintOptions, HintsReport, HumanMemory, HumanShare, HumanSize, IndexState, Kernel, Leftovers, Limit,
+    LoadedSnapshotReport, Location, LockHolder, LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport,
+    MakeOptions, MakeUndoOptions, Matching, MergeDeltasOptions, Network, Note, Numbering, OutPoint, Owner,
+    PackedFile, Packing, Pinned, PlanRangesOptions, Progress, RangeFile, RangePlan, RangesReport,
+    ReadBlocksOptions, RealDisk, RebuildNeed, Recheck, RecheckedRange, Recovery, ReindexOptions,
+    ReindexReport, Remedy, RemoteFile, RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport,
+    ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict,
+    SpillVolume, Stage, StatsOptions, StoredCoin, StoredCoins, TestHooks, Txid, UndoCheck, UndoFileCheck,
+    UpdateOptions, UpdateReport, UtxoElement, UtxoStatsReport, VerifyOptions, VerifyReport, Warning,
+    WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -33,6 +35,8 @@ fn values_can_be_printed_and_sent_to_other_threads() {
     check::<(ChainOptions, CheckHintsOptions, MakeOptions, ResumeOptions, TestHooks, VerifyOptions)>();
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
     check::<(BlockData<'_>, BlockRange, BlockStats, ReadBlocksOptions)>();
+    check::<(RangePlan, PlanRangesOptions, RangeFile, CheckRangeOptions, DeltaReport, MergeDeltasOptions)>();
+    check::<(FinishRangesOptions, RangesReport, Recheck, RecheckedRange)>();
     check::<(HintFileInfo, PackedFile, Packing, Pinned)>();
     check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
     check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();
