@@ -7,7 +7,7 @@ mod common;
 
 use common::{
     assert_mentions, assert_offers, chain, layout,
-    lies::falsified,
+    lies::{falsified, falsify_claim},
     options,
     ranges::{Ranges, cut},
     tree,
@@ -39,6 +39,46 @@ fn false_undo_data_is_never_taken_for_the_truth() {
         assert!(error.kind == ErrorKind::Damaged || is_relative, "{what}: {error}");
         assert_eq!(common::leftovers(cut.dir.path()), [] as [PathBuf; 0], "{what}");
     }
+}
+
+/// What undo data says of a coin that the block itself creates is refuted by the block.
+#[test]
+fn a_false_claim_about_a_coin_of_the_same_block_is_damage_at_its_transaction() {
+    let mut chain = chain().clone();
+    let is_own = |height: u32, claim: &(u32, Vec<u8>)| claim.0 / 2 == height;
+    let mut found = None;
+    for (at, block) in
+        chain.blocks.iter_mut().enumerate().filter(|(_, block)| !block.stale && block.height > 0)
+    {
+        let (height, before) = (block.height, block.undo.clone());
+        let mut place = None;
+        let pick = |txs: &[Vec<(u32, Vec<u8>)>]| {
+            let in_tx = |claims: &Vec<_>| claims.iter().position(|claim| is_own(height, claim));
+            place = txs.iter().enumerate().find_map(|(tx, claims)| Some((tx, in_tx(claims)?)));
+            place.unwrap_or((0, 0))
+        };
+        if block.txs > 1 {
+            falsify_claim(block, pick, |_, amount, _| *amount = 0);
+        }
+        if let Some((tx, _)) = place {
+            found = Some((at, tx));
+            break;
+        }
+        block.undo = before;
+    }
+    let (at, tx) = found.expect("a transaction spends a coin of its own block");
+    let dir = common::scratch();
+    chain.write_datadir(dir.path(), &layout()).unwrap();
+    let error = Ranges::plan(options(dir.path()).chain, 3, None).unwrap().run().map(|_| ()).unwrap_err();
+    assert_eq!(
+        (error.kind, error.height.unwrap().0),
+        (ErrorKind::Damaged, chain.blocks[at].height),
+        "{error}"
+    );
+    let mut arena = wire::BlockArena::default();
+    let block = arena.parse(&chain.blocks[at].bytes).unwrap();
+    let digest::sha256::Message(parts) = block.tx(tx + 1).unwrap().txid_message();
+    assert_eq!(error.txid, Some(wire::Txid(digest::sha256::sha256d(&parts.concat()))), "{error}");
 }
 
 /// Whether it is a spend, outpoint, code and output of an entry.

@@ -145,9 +145,9 @@ impl Job<'_> {
                 },
             };
             let coins = self.coins_for(candidate, unspent)?;
-            return Err(self.judge(candidate, coins));
+            return Err(self.judge(candidate, coins, SequentialUndo::Make(None)));
         }
-        Err(self.judge(candidate, MemoryCoins::new()))
+        Err(self.judge(candidate, MemoryCoins::new(), SequentialUndo::Make(None)))
     }
 
     /// Returns the height of a block that is invalid, unless a lower one is; `None` if that can be found out
@@ -190,22 +190,17 @@ impl Job<'_> {
     }
 
     /// Connects a block of a range that breaks a rule to the coins that its undo data claims, and returns its
-    /// first violation.
+    /// first violation; or what is wrong with that undo data, if it claims other coins of the block itself than
+    /// the block creates.
     pub fn judge_by_claims(&self, height: Height) -> Error {
-        match self.claimed_coins(height) {
-            Err(error) => error,
-            Ok(coins) => match self.judge(height, coins) {
-                // All that contradicts the claims is the claims themselves.
-                error if error.kind == ErrorKind::Internal => {
-                    let (chain, files) = (&self.plan.chain, self.files);
-                    LocatedBlock { chain, files, height }.damaged(&Damage::Undo(UndoDefect::Shape))
-                }
-                mut error => {
-                    error.detail += " (if the coins in its undo data are the right ones)";
-                    error.with_remedies([Remedy::Verify])
-                }
-            },
+        let judged =
+            self.claimed_coins(height).map(|coins| self.judge(height, coins, SequentialUndo::Compare));
+        let mut error = judged.unwrap_or_else(|error| error);
+        if error.kind == ErrorKind::Consensus {
+            error.detail += " (if the coins in its undo data are the right ones)";
+            return error.with_remedies([Remedy::Verify]);
         }
+        error
     }
 
     /// Returns the coins that the undo data of a block claims, but for those that the block itself creates.
@@ -233,12 +228,12 @@ impl Job<'_> {
     }
 
     /// Connects a block that is invalid to the coins before it, and returns its first violation.
-    fn judge(&self, height: Height, coins: MemoryCoins) -> Error {
+    fn judge(&self, height: Height, coins: MemoryCoins, undo: SequentialUndo<'_>) -> Error {
         self.sink.event(Event::Started(Stage::Sequential));
-        let undo = SequentialUndo::Make(None);
         let (chain, params) = (&self.plan.chain, self.files.params);
         let mut validator = SequentialValidator::new(chain, params, self.scripts(), undo, coins);
-        let connected = read_block(&self.plan.chain, self.files, height, false)
+        let with_undo = matches!(undo, SequentialUndo::Compare);
+        let connected = read_block(&self.plan.chain, self.files, height, with_undo)
             .and_then(|raw| validator.connect(&raw, &mut BlockArena::default(), height));
         match connected {
             Err(error) => self.mark_contested(error),
