@@ -4,7 +4,7 @@
 Each task is one process of peregrine; Dask gives out the tasks, and repeats those of workers that are lost.
 docs/many-machines.md says how to begin, what is trusted, and which lines change for Ray.
 """
-import argparse, json, os, pathlib, shutil, socket, subprocess, sys, tempfile
+import argparse, functools, json, os, pathlib, shutil, socket, subprocess, sys, tempfile
 import fsspec
 from dask.distributed import Client, as_completed, get_worker
 
@@ -100,6 +100,11 @@ def finish(plan, shards, args):
         return subprocess.run([args.peregrine, "range", *command, "--progress", "none"]).returncode
 
 
+def wait_for(tasks):
+    for done, task in enumerate(as_completed(tasks), 1):
+        print(f"{done} of {len(tasks)}: {task.result()}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scheduler", required=True, help="address of the Dask scheduler: tcp://HOST:8786")
@@ -126,16 +131,9 @@ def main():
             shutil.copy(pathlib.Path(args.plan).with_suffix(suffix), f"{home}/plan{suffix}")
         put(args, home, "plan")
     with Client(args.scheduler) as client:
-        # One task at a time on each worker: a process of peregrine uses all cores that it gets.
-        once = {"retries": args.retries, "pure": False}
-        stages = [
-            [client.submit(check, number, args, **once) for number in range(ranges)],
-            lambda: [client.submit(merge, shard, ranges, args, **once) for shard in range(shards)],
-        ]
-        for stage in stages:
-            tasks = stage() if callable(stage) else stage
-            for done, task in enumerate(as_completed(tasks), 1):
-                print(f"{done} of {len(tasks)}: {task.result()}", flush=True)
+        submit = functools.partial(client.submit, retries=args.retries, pure=False)
+        wait_for([submit(check, number, args) for number in range(ranges)])
+        wait_for([submit(merge, shard, ranges, args) for shard in range(shards)])
     sys.exit(finish(args.plan, shards, args))
 
 
