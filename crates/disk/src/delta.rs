@@ -10,7 +10,7 @@
 //! | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
 //! | ranges, ascending: number 4 | content 32 | seconds 4 | checker: length 1, text | program: length 1, text
 //! | shards, ascending: number 4 | entries 8 | spends 8 | bytes of the file 8 | its SHA-256 32
-//! | coinbases: 8 each, ascending: keyed hashes of their txids
+//! | coinbases: 8 each, ascending: keyed hashes of their txids; none when all ranges of the plan are merged
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. `content` identifies what a range amounts to: it is the same on each machine
@@ -78,7 +78,8 @@ pub struct Delta {
     pub shards: Vec<DeltaShard>,
     /// Numbers of blocks, transactions, inputs, outputs, bytes of blocks, and inputs whose scripts were run.
     pub counts: [u64; 6],
-    /// Keyed hashes of the coinbase txids of the blocks, in ascending order.
+    /// Keyed hashes of the coinbase txids of the blocks, in ascending order; empty when all ranges of the
+    /// plan are merged, which has shown that they differ.
     pub coinbases: Vec<u64>,
 }
 

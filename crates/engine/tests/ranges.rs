@@ -10,6 +10,7 @@ use common::{
     ranges::{NEVER, Ranges, TEMPLATE, cut, delta_files, two_threads},
     run, stats, tree,
 };
+use disk::delta::Delta;
 use peregrine_engine::{
     ChainOptions, Error, ErrorKind, FileKind, Height, MergeDeltasOptions, Network, PlanRangesOptions, Remedy,
     check_range, merge_deltas, plan_ranges,
@@ -108,6 +109,11 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
     let output = common::scratch();
     let report = cut.finish(&shards, None, output.path()).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    // Only deltas that are merged further have the hashes of coinbases, which are 8 bytes for each block.
+    let coinbases = |name: &str| Delta::read(&FaultDisk::healthy(), &cut.path(name)).unwrap().coinbases.len();
+    assert_eq!((coinbases("s0"), coinbases("s1")), (0, 0));
+    let blocks: usize = (0..16).map(|range| coinbases(&format!("r{range}"))).sum();
+    assert_eq!(blocks as u32, chain().tip().height);
     // A merge that is there already is not made again, and something else is not replaced.
     cut.merge(&deltas, (Some(1), false), "s1").unwrap();
     let error = cut.merge(&deltas, (Some(2), false), "s1").unwrap_err();

@@ -77,7 +77,11 @@ pub fn merge_deltas(
         let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
         return Ok(DeltaReport::of(&found, true));
     }
-    let coinbases = coinbases_of(&deltas)?;
+    let mut coinbases = coinbases_of(&deltas)?;
+    if missing.is_none() {
+        // They are compared: no merge follows that needs them.
+        coinbases.clear();
+    }
     let mut counts = [0; 6];
     for named in &deltas {
         counts.iter_mut().zip(named.delta.counts).for_each(|(sum, count)| *sum += count);
