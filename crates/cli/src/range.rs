@@ -15,8 +15,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    AssumeValid, ChainOptions, CheckRangeOptions, FinishRangesOptions, Height, MergeDeltasOptions,
-    PlanRangesOptions, RangePlan, RealDisk, Recheck,
+    AssumeValid, ChainOptions, CheckRangeOptions, EventSink, FinishRangesOptions, Height, MergeDeltasOptions,
+    PlanRangesOptions, RangePlan, RealDisk,
 };
 use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
@@ -239,7 +239,7 @@ fn plan(args: &PlanArgs) -> Done {
     described.write(&args.output)?;
     Ok(match args.datadir.json {
         true => output::report(Report::RangePlan(described), Exit::Done),
-        false => (described.text(&args.output), Exit::Done),
+        false => (described.text(&args.output, &plan), Exit::Done),
     })
 }
 
@@ -289,15 +289,8 @@ fn merge(args: &MergeArgs) -> Done {
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
     let progress = Progress::new(args.progress, stages::MERGE);
-    let request = (&plan, &args.inputs, &options);
-    let merged = engine::merge_deltas(
-        &RealDisk,
-        request.0,
-        request.1,
-        request.2,
-        &args.output,
-        (&progress, &interrupt),
-    );
+    let sinks: (&dyn EventSink, _) = (&progress, &*interrupt);
+    let merged = engine::merge_deltas(&RealDisk, &plan, &args.inputs, &options, &args.output, sinks);
     progress.close();
     Ok(DeltaJson::new(&args.output, &merged?).reply(args.json, Report::RangeMerge))
 }
@@ -318,8 +311,7 @@ fn finish(args: &FinishArgs) -> Done {
     };
     limits::check(&chain)?;
     let interrupt = interrupt(args.datadir.json)?;
-    let recheck = args.recheck.map(|percent| Recheck { percent, checker: checker(None) });
-    let options = FinishRangesOptions { chain, recheck };
+    let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
     let progress = Progress::new(args.progress, stages::REINDEX);
     let report = engine::finish_ranges(
         &RealDisk,

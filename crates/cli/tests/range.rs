@@ -65,7 +65,7 @@ fn ranges_become_the_chainstate_and_the_report_says_who_has_checked_what() {
     assert!(text.contains("checked by         first: 3 ranges with "), "{text}");
     assert!(text.contains("checked by         second: 1 range with "), "{text}");
     let scripts =
-        if cfg!(feature = "scripts") { "scripts            all " } else { "scripts            not run" };
+        if cfg!(feature = "scripts") { "scripts            all " } else { "scripts            not checked" };
     assert!(text.contains(scripts), "{text}");
     let files = succeeds("range files --plan plan.json --range 0", dir.path());
     assert!(

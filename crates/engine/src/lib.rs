@@ -76,8 +76,8 @@ pub use commands::{
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
     range::{
         CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions,
-        RangeFile, RangePlan, RangesReport, Recheck, RecheckedRange, check_range, finish_ranges,
-        merge_deltas, plan_ranges,
+        RangeCheck, RangeFile, RangePlan, RangesReport, check_range, finish_ranges, merge_deltas,
+        plan_ranges,
     },
     read_blocks::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,

@@ -11,13 +11,12 @@ use peregrine_engine::{
     HintOptions, HintsReport, HumanMemory, HumanShare, HumanSize, IndexState, Kernel, Leftovers, Limit,
     LoadedSnapshotReport, Location, LockHolder, LockState, LowerPart, LowerTip, MIN_MEMORY, MadeUndoReport,
     MakeOptions, MakeUndoOptions, Matching, MergeDeltasOptions, Network, Note, Numbering, OutPoint, Owner,
-    PackedFile, Packing, Pinned, PlanRangesOptions, Progress, RangeFile, RangePlan, RangesReport,
-    ReadBlocksOptions, RealDisk, RebuildNeed, Recheck, RecheckedRange, Recovery, ReindexOptions,
-    ReindexReport, Remedy, RemoteFile, RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport,
-    ScriptVerifier, ScriptsReport, Sha256Limit, SnapshotMetadata, SnapshotReport, SnapshotVerdict,
-    SpillVolume, Stage, StatsOptions, StoredCoin, StoredCoins, TestHooks, Txid, UndoCheck, UndoFileCheck,
-    UpdateOptions, UpdateReport, UtxoElement, UtxoStatsReport, VerifyOptions, VerifyReport, Warning,
-    WrongHint,
+    PackedFile, Packing, Pinned, PlanRangesOptions, Progress, RangeCheck, RangeFile, RangePlan, RangesReport,
+    ReadBlocksOptions, RealDisk, RebuildNeed, Recovery, ReindexOptions, ReindexReport, Remedy, RemoteFile,
+    RepairOptions, RepairReport, ResumeOptions, Sats, ScanReport, ScriptVerifier, ScriptsReport, Sha256Limit,
+    SnapshotMetadata, SnapshotReport, SnapshotVerdict, SpillVolume, Stage, StatsOptions, StoredCoin,
+    StoredCoins, TestHooks, Txid, UndoCheck, UndoFileCheck, UpdateOptions, UpdateReport, UtxoElement,
+    UtxoStatsReport, VerifyOptions, VerifyReport, Warning, WrongHint,
 };
 use std::fmt::{Debug, Display};
 
@@ -36,7 +35,7 @@ fn values_can_be_printed_and_sent_to_other_threads() {
     check::<(DiskNeed, Error, ErrorInfo, ErrorKind, Event, FileKind, Gap, Height, HintCheck, HintFormat)>();
     check::<(BlockData<'_>, BlockRange, BlockStats, ReadBlocksOptions)>();
     check::<(RangePlan, PlanRangesOptions, RangeFile, CheckRangeOptions, DeltaReport, MergeDeltasOptions)>();
-    check::<(FinishRangesOptions, RangesReport, Recheck, RecheckedRange)>();
+    check::<(FinishRangesOptions, RangesReport, RangeCheck)>();
     check::<(HintFileInfo, PackedFile, Packing, Pinned)>();
     check::<(HintInfo, HintOptions, HintsReport, Kernel, Limit, LowerPart, LowerTip, Matching, Network)>();
     check::<(Note, Numbering, Progress, RealDisk, Recovery, ReindexOptions, ReindexReport, Remedy, Sats)>();

@@ -2,13 +2,14 @@
 
 use crate::{
     json::{self, Report},
-    report::notes_text,
+    notes::NoteJson,
+    report::{json::ScriptsJson, notes_text, pinned_text, scripts_text},
     units::{btc, count, counted},
 };
 use engine::{
-    DeltaReport, Error, FileKind, HumanSize, RangePlan, RangesReport, RecheckedRange, hex, hex_reversed,
+    DeltaReport, Error, FileKind, HumanSize, RangeCheck, RangePlan, RangesReport, hex, hex_reversed,
 };
-use peregrine::{exit::Exit, remedy::warning_text};
+use peregrine::exit::Exit;
 use serde::Serialize;
 use std::path::Path;
 
@@ -70,10 +71,10 @@ pub struct DeltaJson {
     blocks: u64,
     transactions: u64,
     inputs: u64,
-    outputs: u64,
+    outputs_created: u64,
     block_bytes: u64,
     /// Number of inputs whose scripts were run.
-    scripts_run: u64,
+    script_inputs: u64,
     /// Coins that the ranges create and do not spend.
     coins: u64,
     /// Spends of coins that the ranges do not create.
@@ -95,9 +96,9 @@ impl DeltaJson {
             blocks: delta.counts.blocks,
             transactions: delta.counts.transactions,
             inputs: delta.counts.inputs,
-            outputs: delta.counts.outputs,
+            outputs_created: delta.counts.outputs,
             block_bytes: delta.counts.block_bytes,
-            scripts_run: delta.counts.scripts,
+            script_inputs: delta.counts.scripts,
             coins: delta.coins,
             spends: delta.spends,
             bytes: delta.bytes,
@@ -126,7 +127,7 @@ impl DeltaJson {
             counted(self.blocks, "block"),
             counted(self.transactions, "transaction"),
             counted(self.inputs, "input"),
-            counted(self.scripts_run, "script"),
+            counted(self.script_inputs, "script"),
             counted(self.coins, "coin"),
             counted(self.spends, "spend"),
             self.content_sha256,
@@ -146,18 +147,18 @@ pub struct RangesJson {
     hash_serialized_3: String,
     muhash: String,
     matches_core_assumeutxo_hash: Option<bool>,
-    scripts: bool,
-    scripts_assumed_valid_to: Option<u32>,
-    scripts_run: u64,
+    scripts: ScriptsJson,
+    /// Number of inputs whose scripts were run.
+    script_inputs: u64,
     blocks: u64,
     transactions: u64,
     inputs: u64,
-    outputs: u64,
+    outputs_created: u64,
     /// Who has checked what.
     ranges: Vec<RangeJson>,
     chainstate: String,
     seconds: f64,
-    notes: Vec<String>,
+    notes: Vec<NoteJson>,
 }
 
 /// A range, and who has checked it.
@@ -176,7 +177,7 @@ struct RangeJson {
 
 impl RangesJson {
     pub fn new(report: &RangesReport) -> Self {
-        let range = |range: &RecheckedRange| RangeJson {
+        let range = |range: &RangeCheck| RangeJson {
             number: range.number,
             from: range.heights.0,
             to: range.heights.1,
@@ -194,36 +195,29 @@ impl RangesJson {
             hash_serialized_3: hex_reversed(&report.hash_serialized_3),
             muhash: hex_reversed(&report.muhash),
             matches_core_assumeutxo_hash: report.is_pinned.then_some(true),
-            scripts: report.scripts.0,
-            scripts_assumed_valid_to: report.scripts.1.map(|height| height.0).filter(|_| report.scripts.0),
-            scripts_run: report.counts.scripts,
+            scripts: ScriptsJson::new(report.scripts, report.height),
+            script_inputs: report.counts.scripts,
             blocks: report.counts.blocks,
             transactions: report.counts.transactions,
             inputs: report.counts.inputs,
-            outputs: report.counts.outputs,
+            outputs_created: report.counts.outputs,
             ranges: report.ranges.iter().map(range).collect(),
             chainstate: report.chainstate.display().to_string(),
             seconds: report.elapsed.as_secs_f64(),
-            notes: report.notes.iter().map(warning_text).collect(),
+            notes: NoteJson::list(&report.notes),
         }
     }
 }
 
 /// Returns the report of `range finish` as text.
 pub fn ranges_text(report: &RangesReport) -> String {
-    let scripts = match report.scripts {
-        (false, _) => "not run".to_owned(),
-        (true, None) => format!("all {} run", count(report.counts.scripts)),
-        (true, Some(height)) => format!("{} run, those above height {height}", count(report.counts.scripts)),
-    };
     let mut text = format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\
+         coins              {} ({} BTC)\n\
          hash_serialized_3  {}{}\n\
          muhash             {}\n\
-         scripts            {scripts}{}",
+         scripts            {}{}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -231,8 +225,9 @@ pub fn ranges_text(report: &RangesReport) -> String {
         count(report.txouts),
         btc(report.total_amount.0),
         hex_reversed(&report.hash_serialized_3),
-        if report.is_pinned { " (as in Bitcoin Core's source)" } else { "" },
+        pinned_text(report.is_pinned.then_some(true)),
         hex_reversed(&report.muhash),
+        scripts_text(report.scripts, report.height),
         notes_text(&report.notes)
     );
     for (checker, ranges) in by_checker(&report.ranges) {
@@ -251,7 +246,7 @@ pub fn ranges_text(report: &RangesReport) -> String {
 }
 
 /// The ranges of each checker, in the order of their names.
-fn by_checker(ranges: &[RecheckedRange]) -> Vec<(&str, Vec<&RecheckedRange>)> {
+fn by_checker(ranges: &[RangeCheck]) -> Vec<(&str, Vec<&RangeCheck>)> {
     let mut checkers: Vec<&str> = ranges.iter().map(|range| range.checker.as_str()).collect();
     checkers.sort_unstable();
     checkers.dedup();

@@ -1,6 +1,7 @@
 //! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
 //! second file, whose digest it has.
 
+use crate::report::{json::ScriptsJson, scripts_text};
 use engine::{
     AtomicFile, CORE_VERSION, Disk as _, Error, ErrorKind, Height, RangePlan, RealDisk, Remedy, hex,
 };
@@ -25,10 +26,8 @@ pub struct PlanJson {
     block_hash: String,
     /// The version of Bitcoin Core whose rules blocks are checked by.
     rules: &'static str,
-    /// Whether scripts are run.
-    scripts: bool,
-    /// Height up to which scripts are not run.
-    scripts_assumed_valid_to: Option<u32>,
+    /// Which scripts are run.
+    scripts: ScriptsJson,
     shards: u32,
     ranges: Vec<PlannedRange>,
 }
@@ -83,7 +82,6 @@ pub fn read(path: &Path) -> Result<RangePlan, Error> {
 impl PlanJson {
     pub fn new(plan: &RangePlan) -> Result<Self, Error> {
         let (Height(height), hash) = plan.tip();
-        let (scripts, assumed) = plan.scripts();
         let range = |number| {
             let heights = plan.heights(number)?;
             Ok(PlannedRange { number, from: *heights.start(), to: *heights.end() })
@@ -94,8 +92,7 @@ impl PlanJson {
             height,
             block_hash: hash.to_string(),
             rules: CORE_VERSION,
-            scripts,
-            scripts_assumed_valid_to: assumed.map(|height| height.0).filter(|_| scripts),
+            scripts: ScriptsJson::new(plan.scripts(0), Height(height)),
             shards: plan.shards(),
             ranges: (0..plan.ranges()).map(range).collect::<Result<_, Error>>()?,
         })
@@ -110,18 +107,13 @@ impl PlanJson {
         Ok(AtomicFile::write(&RealDisk, temporary.into(), path, text.as_bytes())?)
     }
 
-    pub fn text(&self, path: &Path) -> String {
-        let scripts = match (self.scripts, self.scripts_assumed_valid_to) {
-            (false, _) => "none are run".to_owned(),
-            (true, None) => "all are run".to_owned(),
-            (true, Some(height)) => format!("run above height {height}"),
-        };
+    pub fn text(&self, path: &Path, plan: &RangePlan) -> String {
         let blocks = path.with_extension("blocks");
         format!(
             "plan               {} and {}\n\
              chain              {}\n\
              block              {} ({})\n\
-             scripts            {scripts}\n\
+             scripts            {}\n\
              ranges             {}, in {} shards\n\
              next               peregrine range check --plan {} --range 0 --datadir DIR -o r0",
             path.display(),
@@ -129,6 +121,7 @@ impl PlanJson {
             self.chain,
             self.block_hash,
             self.height,
+            scripts_text(plan.scripts(0), plan.tip().0),
             self.ranges.len(),
             self.shards,
             path.display()

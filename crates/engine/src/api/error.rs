@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 use vfs::{FileError, Limit, NotRegular, UnfinishedError};
-use wire::{BlockHash, Height, Txid};
+use wire::{BlockHash, Height, OutPoint, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +116,17 @@ impl Error {
     pub fn inconsistent_data() -> Self {
         Self::damaged("the blocks and undo data do not form one valid chain, or a coinbase occurs twice")
             .with_remedies([Remedy::Verify])
+    }
+
+    /// Creations and spends of an outpoint do not match within a range of the chain; `verify` of all blocks
+    /// says why.
+    pub(crate) fn unproven_range(outpoint: Option<OutPoint>) -> Self {
+        let coin = outpoint.map_or_else(|| "a coin".to_owned(), |outpoint| format!("coin {outpoint}"));
+        Self::damaged(format!(
+            "creations and spends of {coin} do not match within the range: a block there is invalid, or the \
+             undo data is false"
+        ))
+        .with_remedies([Remedy::Verify])
     }
 
     /// An error about damaged or missing files.

@@ -29,7 +29,7 @@ pub struct Chain {
     /// Where the blocks are that were not stored when the chain was chosen, if it is known that they come.
     awaited: Option<Arc<AwaitedBlocks>>,
     /// Heights of the blocks that a job reads, if these are not all.
-    part: Option<Range<u32>>,
+    cut: Option<Range<u32>>,
 }
 
 /// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
@@ -66,7 +66,7 @@ impl Chain {
             let position = &positions[height.0 as usize];
             (position.file, position.data_pos)
         });
-        Self { hashes, positions, median_times, by_file, awaited: None, part: None }
+        Self { hashes, positions, median_times, by_file, awaited: None, cut: None }
     }
 
     /// Assembles a chain from [`ChainBlock`]s, for tests.
@@ -110,17 +110,17 @@ impl Chain {
         self.hashes.get(height.0 as usize) == Some(hash)
     }
 
-    /// Cuts the chain to a part: a job reads only the blocks at these heights. Hashes and median times of the
-    /// others stay.
+    /// Cuts the chain to a range: a job reads only the blocks at these heights. Hashes and median times of
+    /// the others stay.
     pub fn cut_to(&mut self, heights: Range<u32>) {
         self.by_file.retain(|height| heights.contains(&height.0));
-        self.part = Some(heights);
+        self.cut = Some(heights);
     }
 
-    /// Heights of the blocks that a job reads: all, unless the chain is cut to a part.
+    /// Heights of the blocks that a job reads: all, unless the chain is cut to a range.
     #[must_use]
     pub fn heights(&self) -> Range<u32> {
-        self.part.clone().unwrap_or(0..self.hashes.len() as u32)
+        self.cut.clone().unwrap_or(0..self.hashes.len() as u32)
     }
 
     /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` and

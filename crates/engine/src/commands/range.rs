@@ -23,7 +23,7 @@ mod range_plan;
 
 pub use check::{CheckRangeOptions, check_range};
 pub use deltas::DeltaReport;
-pub use finish::{FinishRangesOptions, RangesReport, Recheck, RecheckedRange, finish_ranges};
+pub use finish::{FinishRangesOptions, RangeCheck, RangesReport, finish_ranges};
 pub use merge::{MergeDeltasOptions, merge_deltas};
 pub use plan::{PlanRangesOptions, RangeFile, plan_ranges};
 pub use range_plan::RangePlan;

@@ -7,7 +7,7 @@ use crate::{
         remedy::Remedy,
     },
     blocks::{chain::Chain, files::Files},
-    plan::planner::{Plan, RangeOf},
+    plan::planner::Plan,
     stages::{
         completed_blocks::CompletedBlocks, method::Method, partial_state::PartialState, spill::SpillFile,
         work_dir::WorkDir,
@@ -61,8 +61,8 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
 pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
     let (params, chain) = (options.params, &plan.chain);
     let mut sha = Sha256::new();
-    if let Some(RangeOf { plan, .. }) = &plan.range_of {
-        sha.update(plan);
+    if let Some(shared) = &plan.shared {
+        sha.update(&shared.digest);
     }
     if params != ChainParams::of(params.network) {
         let challenge = params.signet_challenge.unwrap_or_default();

@@ -214,7 +214,7 @@ impl Job<'_> {
         }
         let unspent = if spill.has_mismatch() { None } else { self.unspent(join, &spill)? };
         let Some(unspent) = unspent else {
-            return Err(unproven_range(spill.take_mismatches().into_iter().min()));
+            return Err(Error::unproven_range(spill.take_mismatches().into_iter().min()));
         };
         Ok((state.outcome.partial, unspent))
     }
@@ -382,7 +382,7 @@ impl Job<'_> {
 
     /// The key of the hashes of coinbase txids. All ranges of a chain have the same.
     fn coinbase_key(&self) -> Result<(u64, u64), Error> {
-        self.plan.range_of.map_or_else(random_pair, |plan| Ok(plan.coinbase_key))
+        self.plan.shared.map_or_else(random_pair, |shared| Ok(shared.coinbase_key))
     }
 
     /// Returns what is left in the join and in sorted runs, which has spends if this is a range of a chain;
@@ -393,7 +393,7 @@ impl Job<'_> {
         spill: &Spill<'_, P>,
     ) -> Result<Option<Unspent<P>>, Error> {
         let is_spilled = !spill.is_empty();
-        let has_spends = is_spilled || self.plan.range_of.is_some();
+        let has_spends = is_spilled || self.plan.shared.is_some();
         let ended = if has_spends { join.finish_spilled() } else { join.finish() };
         let survivors = match ended {
             Ok(survivors) => survivors,
@@ -461,16 +461,6 @@ impl Job<'_> {
             bytes_total: self.plan.block_bytes.max(bytes),
         }));
     }
-}
-
-/// The error for a range in which creations and spends of an outpoint do not match.
-pub fn unproven_range(outpoint: Option<OutPoint>) -> Error {
-    let coin = outpoint.map_or_else(|| "a coin".to_owned(), |outpoint| format!("coin {outpoint}"));
-    let detail = format!(
-        "creations and spends of {coin} do not match within the range: a block there is invalid, or the undo \
-         data is false"
-    );
-    Error::damaged(detail).with_remedies([Remedy::Verify])
 }
 
 impl Job<'_> {

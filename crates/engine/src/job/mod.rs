@@ -8,7 +8,7 @@ pub mod damage_survey;
 pub mod disk_need;
 pub mod hint_copy;
 pub mod in_order;
-pub mod matching;
+mod matching;
 pub mod memory;
 pub mod missing_undo;
 pub mod read_only_job;

@@ -190,8 +190,8 @@ impl Job<'_> {
     }
 
     /// Connects a block of a range that breaks a rule to the coins that its undo data claims, and returns its
-    /// first violation; or what is wrong with that undo data, if it claims other coins of the block itself than
-    /// the block creates.
+    /// first violation; or what is wrong with that undo data, if it claims other coins of the block itself
+    /// than the block creates.
     pub fn judge_by_claims(&self, height: Height) -> Error {
         let judged =
             self.claimed_coins(height).map(|coins| self.judge(height, coins, SequentialUndo::Compare));

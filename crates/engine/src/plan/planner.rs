@@ -76,15 +76,15 @@ pub struct Plan {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
-    /// Of what the chain is a range, if it is cut to one.
-    pub range_of: Option<RangeOf>,
+    /// What this job has in common with those for other ranges, if the chain is cut to one.
+    pub shared: Option<SharedPlan>,
 }
 
 /// What all jobs share that check ranges of one chain.
 #[derive(Clone, Copy)]
-pub struct RangeOf {
-    /// Digest of the plan.
-    pub plan: [u8; 32],
+pub struct SharedPlan {
+    /// Digest of the plan of ranges.
+    pub digest: [u8; 32],
     /// Key of the hashes of coinbase txids.
     pub coinbase_key: (u64, u64),
 }
@@ -97,7 +97,7 @@ impl Plan {
     pub fn of_range(
         files: &Files<'_>,
         chain: Chain,
-        range_of: RangeOf,
+        shared: SharedPlan,
         assumed_valid_to: Option<Height>,
     ) -> Result<Self, Error> {
         Ok(Self {
@@ -117,7 +117,7 @@ impl Plan {
             lacks_last_undo: false,
             missing_files: Vec::new(),
             marked_invalid: None,
-            range_of: Some(range_of),
+            shared: Some(shared),
         })
     }
 
@@ -181,7 +181,7 @@ pub fn plan(
         lacks_last_undo,
         missing_files,
         marked_invalid,
-        range_of: None,
+        shared: None,
     })
 }
 

@@ -79,15 +79,16 @@ impl<P> Unspent<P> {
         self.shards[shard].size() + self.runs.iter().map(net).sum()
     }
 
-    /// Groups the 256 shards into `count` ranges, of which number n begins at shard n · 256 / `count`.
+    /// Groups the 256 shards into `count` ranges, one for each shard of a delta: number n begins at shard
+    /// n · 256 / `count`.
     #[must_use]
-    pub fn into_parts(self, count: usize) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
+    pub fn into_delta_shards(self, count: usize) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
         let mut shards = self.shards.into_iter();
-        let mut part = |index: usize| {
+        let mut range = |index: usize| {
             let (first, end) = (index * SHARDS / count, (index + 1) * SHARDS / count);
             Range { index: index as u32, first, shards: shards.by_ref().take(end - first).collect() }
         };
-        ((0..count).map(&mut part).collect(), self.runs)
+        ((0..count).map(&mut range).collect(), self.runs)
     }
 
     /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.

@@ -3,8 +3,8 @@
 use super::{Case, Template, chain, scratch, tree};
 use peregrine_engine::{
     ChainOptions, CheckRangeOptions, DeltaReport, Error, FinishRangesOptions, MergeDeltasOptions,
-    PlanRangesOptions, RangePlan, RangesReport, Recheck, ResumeOptions, check_range, finish_ranges,
-    merge_deltas, plan_ranges,
+    PlanRangesOptions, RangePlan, RangesReport, ResumeOptions, check_range, finish_ranges, merge_deltas,
+    plan_ranges,
 };
 use std::{
     num::NonZeroUsize,
@@ -85,14 +85,12 @@ impl Ranges {
     pub fn finish(
         &self,
         inputs: &[PathBuf],
-        recheck: Option<f64>,
+        recheck_percent: Option<f64>,
         output: &Path,
     ) -> Result<RangesReport, Error> {
         let work_dir = Some(self.dir.path().to_owned());
-        let options = FinishRangesOptions {
-            chain: ChainOptions { work_dir, ..self.chain.clone() },
-            recheck: recheck.map(|percent| Recheck { percent, checker: "here".to_owned() }),
-        };
+        let options =
+            FinishRangesOptions { chain: ChainOptions { work_dir, ..self.chain.clone() }, recheck_percent };
         finish_ranges(&FaultDisk::healthy(), &self.plan, inputs, &options, output, (&|_| {}, &NEVER))
     }
 

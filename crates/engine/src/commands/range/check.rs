@@ -16,14 +16,14 @@ use crate::{
         remedy::Remedy,
         stage::Stage,
     },
-    job::{Job, checkpoint, clock::Clock, matching::unproven_range, memory::MemoryBudget, session::Session},
-    plan::planner::{Plan, RangeOf},
+    job::{Job, checkpoint, clock::Clock, memory::MemoryBudget, session::Session},
+    plan::planner::{Plan, SharedPlan},
     stages::{
         coin_sink::INTERRUPT_CHECK_INTERVAL, method::Method, partial_state::PartialState,
         unspent::ForEachError, work_dir::WorkDir,
     },
 };
-use disk::delta::{CheckedRange, Delta};
+use disk::delta::{CheckedRange, Delta, DeltaShard};
 use std::{
     path::Path,
     sync::{
@@ -74,24 +74,23 @@ pub fn check_range(
         return Ok(DeltaReport::of(&found, true));
     }
     let work = &new_delta::work_dir(disk, output);
-    let write = |new: NewDelta<'_, '_>, delta: &Delta| new.finish(delta, output);
-    let delta = delta_of_range(disk, plan, options, work, &write, (sink, interrupt))?;
+    let (new, delta) = delta_of_range(disk, plan, options, work, (sink, interrupt))?;
+    new.finish(&delta, output)?;
     Ok(DeltaReport::of(&delta, false))
 }
 
-/// Checks all blocks of a range in a work directory, and gives the delta to `take`. After an error from which
-/// another run can continue, the work directory stays.
+/// Checks all blocks of a range in a work directory, and returns the delta, whose files are there. After an
+/// error from which another run can continue, the work directory stays.
 ///
 /// # Errors
-/// The same errors as [`check_range`]; those of `take`.
-pub fn delta_of_range(
+/// The same errors as [`check_range`].
+pub fn delta_of_range<'w, 'd>(
     disk: &dyn Disk,
     plan: &RangePlan,
     options: &CheckRangeOptions,
-    work: &WorkDir<'_>,
-    take: &dyn Fn(NewDelta<'_, '_>, &Delta) -> Result<(), Error>,
+    work: &'w WorkDir<'d>,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
-) -> Result<Delta, Error> {
+) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let clock = &mut Clock::start();
     let chain_options = &chain_options(plan, &options.chain)?;
     sink.event(Event::Started(Stage::Plan));
@@ -100,8 +99,8 @@ pub fn delta_of_range(
     let heights = plan.plan.heights(options.range).unwrap_or_default();
     let mut chain = plan.chain();
     chain.cut_to(heights);
-    let range_of = RangeOf { plan: plan.digest, coinbase_key: plan.plan.coinbase_key };
-    let job_plan = Plan::of_range(files, chain, range_of, plan.plan.assumed_valid_to);
+    let shared = SharedPlan { digest: plan.digest, coinbase_key: plan.plan.coinbase_key };
+    let job_plan = Plan::of_range(files, chain, shared, plan.plan.assumed_valid_to);
     let job_plan = &job_plan.map_err(with_missing_undo).map_err(without_index)?;
     clock.lap(Stage::Plan);
     let job = &Job {
@@ -118,7 +117,7 @@ pub fn delta_of_range(
         sink,
         interrupt,
     };
-    let done = write_delta(job, plan, options, clock, take);
+    let done = write_delta((job, work), plan, options, clock);
     done.map_err(|error| {
         let error = without_index(with_missing_undo(work.explain(error)));
         let error = checkpoint::with_resume_hint(error, work, options.resume.restart);
@@ -156,25 +155,24 @@ fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOption
 }
 
 /// Matches what can be matched within the range, and writes the rest.
-fn write_delta(
-    job: &Job<'_>,
+fn write_delta<'w, 'd>(
+    (job, work): (&Job<'_>, &'w WorkDir<'d>),
     plan: &RangePlan,
     options: &CheckRangeOptions,
     clock: &mut Clock,
-    take: &dyn Fn(NewDelta<'_, '_>, &Delta) -> Result<(), Error>,
-) -> Result<Delta, Error> {
+) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
     job.check_work_need(need)?;
     let (partial, unspent) = job.match_range(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
     let shards: Vec<u32> = (0..plan.shards()).collect();
-    let (parts, runs) = unspent.into_parts(shards.len());
-    let parts: Vec<_> = parts.into_iter().map(|part| Mutex::new(Some(part))).collect();
-    let new = NewDelta::begin(job.work)?;
+    let (ranges, runs) = unspent.into_delta_shards(shards.len());
+    let ranges: Vec<_> = ranges.into_iter().map(|range| Mutex::new(Some(range))).collect();
+    let new = NewDelta::begin(work)?;
     let written = new.write_shards(job.files.params.network, &shards, job.threads(), &|shard, writer| {
-        let part = parts[shard as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let range = ranges[shard as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut count = 0u64;
-        part.ok_or_else(Error::panicked)?.each_entry(&runs, |entry| {
+        range.ok_or_else(Error::panicked)?.each_entry(&runs, |entry| {
             count += 1;
             if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) && job.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted().into());
@@ -185,21 +183,20 @@ fn write_delta(
     let shards = written.map_err(|error| {
         new.discard();
         match error {
-            ForEachError::Mismatch => unproven_range(None),
+            ForEachError::Mismatch => Error::unproven_range(None),
             ForEachError::Error(error) => error,
         }
     })?;
     clock.lap(Stage::Finish);
     let delta = delta_of(plan, options, partial, shards, clock);
-    take(new, &delta)?;
-    Ok(delta)
+    Ok((new, delta))
 }
 
 fn delta_of(
     plan: &RangePlan,
     options: &CheckRangeOptions,
     partial: PartialState,
-    shards: Vec<disk::delta::DeltaShard>,
+    shards: Vec<DeltaShard>,
     clock: &Clock,
 ) -> Delta {
     let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = partial.counts;

@@ -4,7 +4,6 @@ use super::{
     check::{CheckRangeOptions, delta_of_range},
     deltas::{NamedDelta, counts_of, missing},
     merge,
-    new_delta::NewDelta,
     range_plan::RangePlan,
 };
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
         note::{DiskNeed, Warning},
         options::{ChainOptions, ReindexOptions, ResumeOptions},
         remedy::Remedy,
+        report::ScriptsReport,
         stage::Stage,
     },
     job,
@@ -45,20 +45,12 @@ use wire::{BlockHash, Height, Network, Sats};
 /// How merged deltas become a chainstate.
 #[derive(Clone, Debug)]
 pub struct FinishRangesOptions {
-    /// Threads and hooks for writing. Its datadir has the blocks for [`FinishRangesOptions::recheck`], and is
-    /// not used otherwise.
+    /// Threads and hooks for writing. Its datadir has the blocks of ranges that are checked again, and is not
+    /// used otherwise.
     pub chain: ChainOptions,
-    /// The ranges to check again here; `None`: no range.
-    pub recheck: Option<Recheck>,
-}
-
-/// A check of some ranges for a second time, chosen at random.
-#[derive(Clone, Debug)]
-pub struct Recheck {
-    /// Share of the ranges, above 0 and at most 100; at least one range is checked.
-    pub percent: f64,
-    /// Name of this machine.
-    pub checker: String,
+    /// Share of the ranges to check again here, in percent, above 0 and at most 100; at least one range is
+    /// checked, chosen at random. `None`: no range.
+    pub recheck_percent: Option<f64>,
 }
 
 /// The chainstate that deltas have become.
@@ -82,10 +74,10 @@ pub struct RangesReport {
     pub muhash: [u8; 32],
     /// Whether Core's source pins this hash for the block.
     pub is_pinned: bool,
-    /// Whether scripts were run, and the height up to which they were not.
-    pub scripts: (bool, Option<Height>),
+    /// Which scripts were run; `None` if none were.
+    pub scripts: Option<ScriptsReport>,
     /// Who has checked what, by range.
-    pub ranges: Vec<RecheckedRange>,
+    pub ranges: Vec<RangeCheck>,
     /// The new chainstate.
     pub chainstate: PathBuf,
     /// How long it took.
@@ -94,10 +86,10 @@ pub struct RangesReport {
     pub notes: Vec<Warning>,
 }
 
-/// A range of the report.
+/// The check of a range.
 #[derive(Clone, Debug)]
-pub struct RecheckedRange {
-    /// Its number.
+pub struct RangeCheck {
+    /// Number of the range.
     pub number: u32,
     /// Heights of its first and last block.
     pub heights: (u32, u32),
@@ -193,7 +185,7 @@ pub fn finish_ranges(
         hash_serialized_3: stats.hash_serialized_3.0,
         muhash: stats.muhash.map_or([0; 32], |hash| hash.0),
         is_pinned,
-        scripts: plan.scripts(),
+        scripts: plan.scripts(counts.scripts),
         ranges: first.delta.ranges.iter().map(|range| of_range(plan, range, &rechecked)).collect(),
         chainstate: target.chainstate_dir(),
         elapsed: started.elapsed(),
@@ -201,9 +193,9 @@ pub fn finish_ranges(
     })
 }
 
-fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RecheckedRange {
+fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeCheck {
     let heights = plan.plan.heights(range.number).unwrap_or_default();
-    RecheckedRange {
+    RangeCheck {
         number: range.number,
         heights: (heights.start, heights.end.saturating_sub(1)),
         checker: range.checker.clone(),
@@ -237,7 +229,7 @@ fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d 
             );
             return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
         }
-        if (delta.counts, &delta.coinbases) != (first.delta.counts, &first.delta.coinbases) {
+        if delta.counts != first.delta.counts {
             let text = format!("it counts other blocks than {}", first.dir.display());
             return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
         }
@@ -270,7 +262,7 @@ fn recheck(
     options: &FinishRangesOptions,
     (sink, interrupt): (&dyn EventSink, &AtomicBool),
 ) -> Result<Vec<u32>, Error> {
-    let Some(Recheck { percent, checker }) = &options.recheck else { return Ok(Vec::new()) };
+    let Some(percent) = options.recheck_percent else { return Ok(Vec::new()) };
     let count = (ranges.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
     let mut left: Vec<&CheckedRange> = ranges.iter().collect();
     let mut chosen = Vec::new();
@@ -281,14 +273,15 @@ fn recheck(
         let again = CheckRangeOptions {
             chain: options.chain.clone(),
             range: range.number,
-            checker: checker.clone(),
+            // Only what the range amounts to is compared.
+            checker: String::new(),
             program: String::new(),
             resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
         };
-        let drop_it = |new: NewDelta<'_, '_>, _: &_| new.clear();
-        let delta = delta_of_range(disk, plan, &again, work, &drop_it, (sink, interrupt));
+        let checked = delta_of_range(disk, plan, &again, work, (sink, interrupt));
+        let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));
         let removed = work.remove();
-        if delta?.content() != range.content {
+        if content? != range.content {
             let text = format!(
                 "range {}, which {} has checked, amounts to something else when it is checked here: its \
                  delta is false, or one of the two machines is defective",

@@ -1,7 +1,10 @@
 //! A plan of ranges, as all commands about ranges read it.
 
 use crate::{
-    api::error::{Error, ErrorKind},
+    api::{
+        error::{Error, ErrorKind},
+        report::ScriptsReport,
+    },
     blocks::chain::{BlockPosition, Chain},
 };
 use disk::range_plan::{self, PlannedBlock};
@@ -55,10 +58,11 @@ impl RangePlan {
         (Height((self.plan.blocks.len() as u32).saturating_sub(1)), last)
     }
 
-    /// Whether scripts are run, and the height up to which they are not.
+    /// Which scripts are run, with the number of `inputs` whose scripts were; `None` if none are.
     #[must_use]
-    pub const fn scripts(&self) -> (bool, Option<Height>) {
-        (self.plan.scripts, self.plan.assumed_valid_to)
+    pub fn scripts(&self, inputs: u64) -> Option<ScriptsReport> {
+        let assumed_valid_to = self.plan.assumed_valid_to;
+        self.plan.scripts.then_some(ScriptsReport { assumed_valid_to, inputs })
     }
 
     /// Number of ranges.
