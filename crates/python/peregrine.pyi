@@ -219,6 +219,7 @@ def reindex(
     assumevalid: str | None = None,
     accept_lower_tip: bool = False,
     until_damage: bool = False,
+    set_aside_indexes: bool = False,
     keep_old: bool = False,
     restart: bool = False,
     threads: int | None = None,

@@ -3,7 +3,7 @@
 
 use crate::{
     Context, Res,
-    node::{Node, Start, Started},
+    node::{Node, Start, Started, free_port},
     program::{Disturbance, Program},
 };
 use disk::{datadir::Datadir, index::read_block_index};
@@ -14,6 +14,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -35,6 +36,46 @@ pub struct Base {
     pub heights: HashMap<String, u32>,
     /// How often it is chosen, relative to the others.
     pub weight: u64,
+    /// A node that serves its blocks, once one is needed.
+    server: Mutex<Option<(Node, u16)>>,
+}
+
+impl Base {
+    /// Whether `bitcoind` keeps this index of it.
+    pub fn has_index(&self, flag: &str) -> bool {
+        self.flags.iter().any(|other| other.starts_with(flag))
+    }
+
+    /// Calls a method of the node that serves the blocks, which is started if it does not run. Returns the
+    /// answer, and the node's address. `None`: no node can serve them.
+    pub fn ask_server(&self, context: &Context, method: &str, params: Value) -> Res<Option<(Value, String)>> {
+        if self.network != Network::Regtest || self.has_index("-prune") || self.name == "testkit-no-index" {
+            return Ok(None);
+        }
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if server.is_none() {
+            let (datadir, port) = (self.dir.join("server"), free_port()?);
+            let _ = fs::remove_dir_all(&datadir);
+            copy_all(&self.dir.join("datadir"), &datadir)?;
+            let flags: Vec<String> =
+                self.flags.iter().filter(|flag| !flag.contains("index")).cloned().collect();
+            let mut node = Node::spawn(Start {
+                program: &context.bitcoind,
+                datadir: &datadir,
+                network: self.network,
+                flags: &flags,
+                user: None,
+                serves: Some(port),
+                patience: context.patience,
+            })?;
+            match node.wait() {
+                Started::Yes { .. } => *server = Some((node, port)),
+                Started::No(words) => return Err(format!("{} has no server: {words}", self.name).into()),
+            }
+        }
+        let Some((node, port)) = &*server else { return Ok(None) };
+        Ok(Some((node.call(method, params)?, format!("127.0.0.1:{port}"))))
+    }
 }
 
 /// How the last blocks of a datadir by `bitcoind` are made.
@@ -57,20 +98,33 @@ enum Tail {
     Wallet,
 }
 
-/// Datadirs by `bitcoind`: name, flags, number of blocks, tail.
+/// Stands for the flags of all indexes that the `bitcoind` knows.
+const INDEXES: &str = "INDEXES";
+
+/// Datadirs by `bitcoind`: name, flags, number of blocks, tail. With [`SHARED`] and [`BY_TESTKIT`], half of
+/// the cases have indexes.
 const BY_CORE: &[(&str, &str, u32, Tail)] = &[
     ("core-plain", "", 240, Tail::Plain),
-    ("core-files", "-fastprune", 260, Tail::Plain),
     ("core-no-xor", "-fastprune -blocksxor=0", 180, Tail::Reorgs),
-    ("core-pruned", "-fastprune -prune=1", 640, Tail::Pruned),
-    ("core-indexes", "-txindex=1 -coinstatsindex=1", 170, Tail::Plain),
-    ("core-killed", "-fastprune", 220, Tail::Killed),
-    ("core-half-flushed", "", 230, Tail::HalfFlushed),
-    ("core-reorgs", "", 200, Tail::Reorgs),
-    ("core-invalidated", "", 190, Tail::Invalidated),
-    ("core-gaps", "-fastprune", 210, Tail::Gaps),
     ("core-wallet", "-fastprune", 160, Tail::Wallet),
+    ("indexed-plain", INDEXES, 170, Tail::Plain),
+    ("indexed-files", "-fastprune INDEXES", 260, Tail::Plain),
+    ("indexed-pruned", "-fastprune -prune=1 -blockfilterindex=1 -coinstatsindex=1", 640, Tail::Pruned),
+    ("indexed-killed", "-fastprune INDEXES", 220, Tail::Killed),
+    ("indexed-half-flushed", INDEXES, 230, Tail::HalfFlushed),
+    ("indexed-reorgs", INDEXES, 200, Tail::Reorgs),
+    ("indexed-invalidated", INDEXES, 190, Tail::Invalidated),
+    ("indexed-gaps", "-fastprune INDEXES", 210, Tail::Gaps),
 ];
+
+/// The flags of all indexes that a `bitcoind` knows.
+fn index_flags(bitcoind: &Path) -> Res<String> {
+    let help = Command::new(bitcoind).arg("-help").output()?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
+    let known = all.into_iter().filter(|flag| help.contains(&format!("  {flag}")));
+    Ok(known.map(|flag| format!("{flag}=1")).collect::<Vec<_>>().join(" "))
+}
 
 /// Datadirs of the shared test data: name, network, weight.
 const SHARED: &[(&str, Network, u64)] = &[
@@ -90,13 +144,24 @@ const BY_TESTKIT: &[(&str, u64, bool, bool, bool, bool)] = &[
     ("testkit-rebuilt", 64 << 10, true, true, true, true),
 ];
 
+fn has_wallet(bitcoind: &Path) -> Res<bool> {
+    let help = Command::new(bitcoind).arg("-help").output()?;
+    Ok(String::from_utf8_lossy(&help.stdout).contains("  -walletdir"))
+}
+
 /// Makes the bases that do not exist yet, and loads all.
 pub fn bases(context: &Context) -> Res<Vec<Base>> {
     let home = context.dir.join("bases");
     fs::create_dir_all(&home)?;
     let mut all = Vec::new();
     let wanted = |name: &str| context.base.as_deref().is_none_or(|part| name.contains(part));
+    let indexes = index_flags(&context.bitcoind)?;
     for &(name, flags, blocks, tail) in BY_CORE.iter().filter(|row| wanted(row.0)) {
+        if tail == Tail::Wallet && !has_wallet(&context.bitcoind)? {
+            println!("there is no datadir {name}: this bitcoind has no wallets");
+            continue;
+        }
+        let flags = &flags.replace(INDEXES, &indexes);
         let make = |dir: &Path| by_core(context, dir, flags, blocks, tail);
         let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
         all.push(base(context, &home, name, (Network::Regtest, 4), flags, make)?);
@@ -138,7 +203,7 @@ fn base(
     let text = fs::read_to_string(dir.join("heights"))?;
     let row = |line: &str| Some((line.split(' ').next()?.to_owned(), line.split(' ').nth(1)?.parse().ok()?));
     let heights = text.lines().filter_map(row).collect();
-    Ok(Base { name: name.to_owned(), dir, network, flags, heights, weight })
+    Ok(Base { name: name.to_owned(), dir, network, flags, heights, weight, server: Mutex::default() })
 }
 
 /// Adds the height of each block in the index to the saved heights.
@@ -241,6 +306,7 @@ impl Making<'_> {
             network: Network::Regtest,
             flags: &flags,
             user: None,
+            serves: None,
             patience: self.context.patience,
         })?;
         match node.wait() {

@@ -4,29 +4,26 @@
 use crate::{
     Context, Res,
     base::{Base, copy_all},
+    block_files::BlockFiles,
     damage::KINDS,
-    finding::{Comparison, Finding},
+    datadir_state::DatadirState,
+    finding::{Comparison, Finding, MayAppend},
+    indexes::{self, Answers},
     node::{Node, Start, Started},
     program::{Disturbance, Program, Ran},
     scene::Scene,
     steps::{Command, Step, plan},
     tree::{Tree, What, look},
-    undo_files::UndoFiles,
 };
-use disk::{
-    chainstate::ChainstateReader,
-    datadir::Datadir,
-    index::{BlockStatus, read_block_index},
-};
+use disk::datadir::Datadir;
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 use testkit::rng::Rng;
-use vfs::RealDisk;
 
 /// The result of a case.
 pub struct Outcome {
@@ -38,67 +35,10 @@ pub struct Outcome {
     pub last: Option<i32>,
     /// Whether the node started on the damaged datadir before any run.
     pub started: bool,
+    /// Whether the node hung there, so that nothing was run.
+    pub node_hung: bool,
     /// The case's folder, for inspection.
     pub dir: PathBuf,
-}
-
-/// A chainstate's best block, and its height if it is known.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Best {
-    hash: String,
-    height: Option<u32>,
-}
-
-/// The state of a datadir as read without a node.
-#[derive(Default, Debug)]
-struct DatadirState {
-    /// The chainstate's best block; `None` if the chainstate cannot be opened.
-    best: Option<Best>,
-    /// Height of the highest connected block in the index; `None` if the index cannot be opened.
-    connected: Option<u32>,
-    /// All blocks in the index, with their heights.
-    known: HashMap<String, u32>,
-}
-
-impl DatadirState {
-    fn of(scene: &Scene<'_>) -> Self {
-        let mut state = Self::default();
-        if scene.fifo {
-            return state;
-        }
-        if let Ok(chainstate) = ChainstateReader::open(&RealDisk, &scene.paths.chainstate_dir()) {
-            let hash = chainstate.best_block().to_string();
-            state.best = Some(Best { height: scene.base.heights.get(&hash).copied(), hash });
-        }
-        state.read_index(scene);
-        state
-    }
-
-    /// Reads the block index, if it can be opened.
-    fn read_index(&mut self, scene: &Scene<'_>) {
-        let Ok(index) = read_block_index(&RealDisk, &scene.paths.index_dir()) else { return };
-        let heights = &scene.base.heights;
-        let mut by_height: Vec<_> = index.entries.iter().collect();
-        by_height.sort_by_key(|entry| entry.height);
-        // A node leaves out what builds on a block that is marked as failed, whatever it had connected.
-        let mut failed = HashSet::new();
-        let connected = by_height.into_iter().filter(|entry| {
-            if entry.status.is_failed() || failed.contains(&entry.header.prev) {
-                failed.insert(entry.hash);
-            }
-            entry.status.validity() >= BlockStatus::VALID_SCRIPTS
-                && entry.status.has_data()
-                && !failed.contains(&entry.hash)
-                // Rows that were damaged have wrong heights.
-                && heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
-        });
-        self.connected = connected.map(|entry| entry.height.0).max();
-        self.known = index.entries.iter().map(|entry| (entry.hash.to_string(), entry.height.0)).collect();
-        if let Some(best) = &mut self.best {
-            // A sibling that a damage added is not in the base.
-            best.height = best.height.or_else(|| self.known.get(&best.hash).copied());
-        }
-    }
 }
 
 /// A running case.
@@ -110,11 +50,15 @@ struct Case<'a> {
     log: String,
     findings: Vec<Finding>,
     tree: Tree,
-    undo: UndoFiles,
+    files: BlockFiles,
     /// The files of the block index before all steps.
     index: BTreeMap<PathBuf, What>,
     state: DatadirState,
     before: Started,
+    /// What the node answered then by way of its indexes.
+    answers: Option<Answers>,
+    /// Whether a run was allowed to end lower.
+    may_be_lower: bool,
     /// Whether a run was killed, so that the next run may have to finish or undo a commit.
     dirty: bool,
     /// Whether the last step was a `reindex` that succeeded.
@@ -163,14 +107,17 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
     add_user_files(&mut scene)?;
     damage(context, &mut scene, &mut log)?;
     scene.resolve_foreign();
-    let before = baseline(context, &scene, &dir)?;
+    let (before, answers) = baseline(context, &scene, &dir)?;
     log += &format!("  bitcoind before: {before:?}\n");
+    if before.hangs() {
+        return Ok(Outcome { findings: Vec::new(), log, last: None, started: false, node_hung: true, dir });
+    }
     let (tree, state) = (look(&scene.live)?, DatadirState::of(&scene));
     log += &format!("  chainstate {:?}, index connected to {:?}\n", state.best, state.connected);
     let mut case = Case {
         context,
         number,
-        undo: UndoFiles::of(&scene)?,
+        files: BlockFiles::of(&scene)?,
         index: index_files(&tree),
         scene,
         dir,
@@ -179,6 +126,8 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         tree,
         state,
         before,
+        answers,
+        may_be_lower: false,
         dirty: false,
         done: false,
         has_undo: false,
@@ -189,7 +138,7 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
     case.run()?;
     let Case { scene, findings, log, last, before, dir, .. } = case;
     drop(scene);
-    Ok(Outcome { findings, log, last, started: before.is_yes(), dir })
+    Ok(Outcome { findings, log, last, started: before.is_yes(), node_hung: false, dir })
 }
 
 /// Removes the folder of a case.
@@ -243,13 +192,19 @@ fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()>
     Ok(())
 }
 
-/// Starts a node on a copy of the damaged datadir.
-fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<Started> {
+/// Starts a node on a copy of the damaged datadir. Returns what it answers by way of its indexes, too.
+fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<(Started, Option<Answers>)> {
     let copy = dir.join("copy");
     copy_all(&scene.live, &copy)?;
-    let started = Node::spawn(start(context, scene, &copy.join("datadir")))?.wait();
+    let mut node = Node::spawn(start(context, scene, &copy.join("datadir")))?;
+    let started = node.wait();
+    let answers = match started.is_yes() {
+        true => indexes::ask(&node, scene.base, context.patience)?,
+        false => None,
+    };
+    drop(node);
     clear(&copy)?;
-    Ok(started)
+    Ok((started, answers))
 }
 
 /// Returns the files of the block index.
@@ -258,6 +213,9 @@ fn index_files(tree: &Tree) -> BTreeMap<PathBuf, What> {
     let names = tree.keys().filter(in_index);
     names.filter_map(|name| Some((name.clone(), tree.get(name)?.what.clone()))).collect()
 }
+
+/// Number of commands after which `doctor` must have nothing more to advise.
+const MOST_ADVICE: usize = 4;
 
 /// Patience with a node that may wait for a FIFO.
 const FIFO_PATIENCE: Duration = Duration::from_secs(30);
@@ -269,6 +227,7 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
         network: scene.base.network,
         flags: &scene.base.flags,
         user: scene.node_user,
+        serves: None,
         patience: if scene.fifo && scene.hints.is_none() {
             context.patience.min(FIFO_PATIENCE)
         } else {
@@ -305,7 +264,7 @@ impl Case<'_> {
     }
 
     fn run(&mut self) -> Res<()> {
-        let steps = plan(self.context, &mut self.scene, &self.dir);
+        let steps = plan(self.context, &mut self.scene, &self.dir)?;
         // Planning may have added a hint file.
         self.look()?;
         for step in steps {
@@ -316,6 +275,7 @@ impl Case<'_> {
                 }
                 Step::Node { stopped } => self.node_between(stopped)?,
                 Step::BesideNode { args } => self.beside_node(&args)?,
+                Step::Advice => self.follow_advice()?,
             }
         }
         self.after()
@@ -324,7 +284,7 @@ impl Case<'_> {
     /// Captures what the next step is compared with.
     fn look(&mut self) -> Res<()> {
         self.tree = look(&self.scene.live)?;
-        self.undo = UndoFiles::of(&self.scene)?;
+        self.files = BlockFiles::of(&self.scene)?;
         Ok(())
     }
 
@@ -337,7 +297,7 @@ impl Case<'_> {
     }
 
     fn step(&mut self, args: &[String], disturbance: &Disturbance, command: Command, hints: bool) -> Res<()> {
-        let reindex = command == Command::Reindex;
+        let reindex = command.rebuilds();
         let ran = self.program().run(args, disturbance)?;
         self.log += &ran.description();
         self.check_end(&ran, disturbance, reindex, hints);
@@ -347,17 +307,19 @@ impl Case<'_> {
             before: &self.tree,
             after: &after,
             foreign: &self.scene.foreign,
-            undo: match command {
-                Command::Reindex => may_make_undo(args),
-                Command::Update => true,
-                Command::Other => false,
-            }
-            .then(|| (&self.undo, has(args, "--scan"))),
+            files: (&self.files, has(args, "--scan")),
+            may_append: match command {
+                Command::Reindex if may_make_undo(args) => MayAppend::Undo,
+                Command::Update => MayAppend::Undo,
+                Command::GivenBlocks | Command::Download => MayAppend::Blocks,
+                Command::Reindex | Command::Other => MayAppend::Nothing,
+            },
+            sets_aside: has(args, "--set-aside-indexes"),
         };
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
-        if !done && !killed && !self.dirty && command != Command::Update {
+        if !done && !killed && !self.dirty && !command.changes_before_it_fails() {
             found.extend(compared.refused());
         }
         if done && !self.keep_old {
@@ -368,6 +330,7 @@ impl Case<'_> {
         self.find_all(found);
         self.look()?;
         self.dirty |= killed;
+        self.may_be_lower |= done && has(args, "--until-damage");
         if reindex {
             self.last = ran.code;
             self.done = done;
@@ -411,6 +374,9 @@ impl Case<'_> {
 
     /// Checks that no height is lower than before.
     fn check_height(&mut self, args: &[String], done: bool) {
+        if self.may_be_lower {
+            return;
+        }
         let now = DatadirState::of(&self.scene);
         let is = now.best.as_ref().and_then(|best| best.height);
         let was = self.state.best.as_ref().and_then(|best| best.height);
@@ -457,7 +423,7 @@ impl Case<'_> {
     /// Takes the datadir as the node has left it for what later runs are compared with: it may have damaged
     /// or repaired something.
     fn begin_anew(&mut self) -> Res<()> {
-        self.before = baseline(self.context, &self.scene, &self.dir)?;
+        (self.before, self.answers) = baseline(self.context, &self.scene, &self.dir)?;
         self.log += &format!("  bitcoind on what that has left: {:?}\n", self.before);
         self.look()?;
         self.index = index_files(&self.tree);
@@ -482,7 +448,15 @@ impl Case<'_> {
             let after = look(&self.scene.live)?;
             let live = &self.scene.live;
             let foreign = &self.scene.foreign;
-            let compared = Comparison { live, before: &self.tree, after: &after, foreign, undo: None };
+            let compared = Comparison {
+                live,
+                before: &self.tree,
+                after: &after,
+                foreign,
+                files: (&self.files, false),
+                may_append: MayAppend::Nothing,
+                sets_aside: false,
+            };
             let found = [compared.never(), compared.refused()].concat();
             self.find_all(found);
             node.stop()?;
@@ -498,7 +472,9 @@ impl Case<'_> {
             (Started::Yes { .. }, Started::No(error)) => {
                 self.find("no-start-anymore", format!("bitcoind does not start any more: {error}"));
             }
-            (Started::Yes { loaded, tip }, Started::Yes { loaded: loaded_now, tip: tip_now }) => {
+            (Started::Yes { loaded, tip }, Started::Yes { loaded: loaded_now, tip: tip_now })
+                if !self.may_be_lower =>
+            {
                 if *tip_now < tip {
                     self.find("lower-tip", format!("bitcoind came to {tip}, now to {tip_now}"));
                 }
@@ -541,6 +517,9 @@ impl Case<'_> {
             let detail = format!("the old index had connected {connected}, the new chainstate is at {is}");
             self.find("lower-index", detail);
         }
+        if started.is_yes() {
+            self.check_indexes(&node)?;
+        }
         if let (Some(stats), Started::Yes { tip, .. }) = (stats, &started) {
             if u64::from(*tip) < stats["height"].as_u64().unwrap_or(0) {
                 let detail = format!("bitcoind is at {tip}, the new chainstate at {}", stats["height"]);
@@ -551,6 +530,51 @@ impl Case<'_> {
             }
             self.compare_coins(&node, &stats, *tip)?;
         }
+        Ok(())
+    }
+
+    /// Checks that the node denies nothing by way of its indexes that it did not deny before.
+    fn check_indexes(&mut self, node: &Node) -> Res<()> {
+        let now = indexes::ask(node, self.scene.base, self.context.patience)?;
+        let denied = now.as_ref().and_then(|now| indexes::denied(self.answers.as_ref(), now));
+        if let Some(what) = denied.map(str::to_owned) {
+            self.find("index-denies", what);
+        }
+        Ok(())
+    }
+
+    /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing.
+    fn follow_advice(&mut self) -> Res<()> {
+        for _ in 0..MOST_ADVICE {
+            let mut words = ["doctor", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
+                .map(str::to_owned)
+                .to_vec();
+            words.push(self.scene.datadir().display().to_string());
+            let ran = self.program().run(&words, &Disturbance::None)?;
+            self.check_end(&ran, &Disturbance::None, false, false);
+            let Ok(found) = serde_json::from_str::<Value>(&ran.stdout) else {
+                self.find("no-advice", first_line(&ran.stderr));
+                return Ok(());
+            };
+            let advice = found["next"].as_str().unwrap_or_default();
+            self.log += &format!("  doctor advises: {advice}\n");
+            let mut words: Vec<String> = advice.split_whitespace().map(str::to_owned).collect();
+            if words.first().is_none_or(|program| program != "peregrine") {
+                return Ok(());
+            }
+            words.remove(0);
+            if ["repair", "sync"].contains(&words[0].as_str()) {
+                let served = self.scene.base.ask_server(self.context, "getblockcount", json!([]))?;
+                let Some((_, address)) = served else { return Ok(()) };
+                words.extend(["--connect".to_owned(), address]);
+            }
+            // The way on that a refused run names.
+            if !self.scene.base.flags.is_empty() && ["repair", "reindex"].contains(&words[0].as_str()) {
+                words.push("--set-aside-indexes".to_owned());
+            }
+            self.step(&words, &Disturbance::None, Command::Download, false)?;
+        }
+        self.find("advice-loops", format!("doctor still advises something after {MOST_ADVICE} commands"));
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Detects what must not happen, by comparing the contents of a datadir before and after a step.
 
 use crate::{
+    block_files::{BlockFiles, flaw_of_new, is_named},
     tree::{Class, Seen, Tree, What, class},
-    undo_files::{UndoFiles, flaw_of_new},
 };
 use std::{
     collections::BTreeMap,
@@ -32,6 +32,17 @@ impl Finding {
     }
 }
 
+/// Which files a step may append records to, or add.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MayAppend {
+    /// None.
+    Nothing,
+    /// `rev` files.
+    Undo,
+    /// `blk` files too.
+    Blocks,
+}
+
 /// The contents of a folder before and after a step.
 pub struct Comparison<'a> {
     /// The folder with the datadir and everything around it.
@@ -42,9 +53,12 @@ pub struct Comparison<'a> {
     pub after: &'a Tree,
     /// Files of the user, with their content.
     pub foreign: &'a BTreeMap<PathBuf, Vec<u8>>,
-    /// The `rev` files before the step, and whether it ignored the block index; `None` if it may not append
-    /// to them.
-    pub undo: Option<(&'a UndoFiles, bool)>,
+    /// The block and undo files before the step, and whether it ignored the block index.
+    pub files: (&'a BlockFiles, bool),
+    /// What of them it may append to.
+    pub may_append: MayAppend,
+    /// Whether it may set indexes of the node aside.
+    pub sets_aside: bool,
 }
 
 impl Comparison<'_> {
@@ -55,7 +69,8 @@ impl Comparison<'_> {
         for (name, was) in self.before {
             let class = class(name);
             let is_link = matches!(was.what, What::Link(_));
-            let bound = matches!(class, Class::Block | Class::Other) || is_link;
+            let is_index = class == Class::Index && !self.sets_aside;
+            let bound = is_index || matches!(class, Class::Block | Class::Other) || is_link;
             let Some(is) = self.after.get(name) else {
                 if bound {
                     let what = if is_link { "link" } else { kind_of(class) };
@@ -63,13 +78,13 @@ impl Comparison<'_> {
                 }
                 continue;
             };
-            if let Some((undo, scans)) = self.undo
-                && is_rev_file(name, was, is)
-            {
-                // It may be longer now.
-                let flaw = if is.what == was.what { None } else { undo.flaw(self.live, name, scans) };
+            if self.may_be_longer(name, was, is) {
+                let (files, scans) = self.files;
+                let flaw = if is.what == was.what { None } else { files.flaw(self.live, name, scans) };
                 found.extend(
-                    flaw.map(|flaw| Finding::new("undo-files-changed", format!("{} {flaw}", name.display()))),
+                    flaw.map(|flaw| {
+                        Finding::new("bytes-in-use-changed", format!("{} {flaw}", name.display()))
+                    }),
                 );
             } else if bound && is.what != was.what {
                 let what = if is_link { "link" } else { kind_of(class) };
@@ -79,6 +94,17 @@ impl Comparison<'_> {
             found.extend(owner_and_mode(name, was, is));
         }
         found
+    }
+
+    /// Returns whether this is a block or undo file to which the step may append.
+    fn may_be_longer(&self, name: &Path, was: &Seen, is: &Seen) -> bool {
+        let needed = match is_named(name, "rev") {
+            true => MayAppend::Undo,
+            false => MayAppend::Blocks,
+        };
+        let is_one = class(name) == Class::Block && !name.ends_with("xor.dat");
+        let are_files = [was, is].iter().all(|seen| matches!(seen.what, What::File(..)));
+        is_one && are_files && self.may_append >= needed
     }
 
     /// Returns whether `output` mentions this path of Peregrine's, or one of Peregrine's above it.
@@ -117,7 +143,7 @@ impl Comparison<'_> {
         let has_checkpoint = self.after.keys().any(|name| name.ends_with(CHECKPOINT));
         let bound = |tree: &Tree| -> BTreeMap<PathBuf, What> {
             let rows = tree.iter().filter(|(name, _)| {
-                matches!(class(name), Class::Database | Class::Block)
+                matches!(class(name), Class::Database | Class::Block | Class::Index)
                     || !has_checkpoint && name.ends_with(MADE_UNDO)
             });
             rows.map(|(name, seen)| (name.clone(), seen.what.clone())).collect()
@@ -152,12 +178,14 @@ impl Comparison<'_> {
                 Class::Peregrine if is_left && !self.is_mentioned(name, output) => {
                     found.push(Finding::new("leftover", format!("{} is left", name.display())));
                 }
-                Class::Block if self.undo.is_some() && !self.before.contains_key(name) => {
+                Class::Block if self.may_append == MayAppend::Blocks && is_named(name, "blk") => {}
+                Class::Block if self.may_append > MayAppend::Nothing && !self.before.contains_key(name) => {
                     found.extend(flaw_of_new(self.after, name, is));
                 }
                 // A replaced database stays if there is something in it that cannot be moved.
                 Class::Other if self.is_announced(name, output) => {}
-                Class::Other | Class::Block if !self.before.contains_key(name) => {
+                Class::Index if self.sets_aside => {}
+                Class::Other | Class::Block | Class::Index if !self.before.contains_key(name) => {
                     found.push(Finding::new("leftover", format!("{} is new", name.display())));
                 }
                 Class::Database | Class::Lock if !self.before.contains_key(name) => {
@@ -179,13 +207,6 @@ impl Comparison<'_> {
         }
         found
     }
-}
-
-/// Returns whether both are regular files with the name of a `rev` file.
-fn is_rev_file(name: &Path, was: &Seen, is: &Seen) -> bool {
-    let is_rev = name.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rev"));
-    let are_files = [was, is].iter().all(|seen| matches!(seen.what, What::File(..)));
-    class(name) == Class::Block && is_rev && are_files
 }
 
 const fn kind_of(class: Class) -> &'static str {

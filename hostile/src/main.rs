@@ -7,15 +7,17 @@
 #![forbid(unsafe_code)]
 
 mod base;
+mod block_files;
 mod case;
 mod damage;
+mod datadir_state;
 mod finding;
+mod indexes;
 mod node;
 mod program;
 mod scene;
 mod steps;
 mod tree;
-mod undo_files;
 
 use case::{Outcome, clear, run_case};
 use clap::Parser;
@@ -113,6 +115,8 @@ struct Tally {
     started: u64,
     ends: BTreeMap<String, u64>,
     findings: BTreeMap<&'static str, (u64, Vec<u64>)>,
+    /// Cases in which the node itself hung before any run.
+    node_hung: Vec<u64>,
     broken: u64,
 }
 
@@ -217,6 +221,11 @@ fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
             return;
         }
     };
+    if outcome.node_hung {
+        tally.node_hung.push(number);
+        let _ = clear(&outcome.dir);
+        return;
+    }
     tally.started += u64::from(outcome.started);
     *tally
         .ends
@@ -244,6 +253,9 @@ fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
 fn report(context: &Context, tally: &Tally, begun: Instant) -> bool {
     println!("\n{} cases of seed {} in {:.0?}", tally.cases, context.seed, begun.elapsed());
     println!("bitcoind started before the runs in {}", tally.started);
+    if !tally.node_hung.is_empty() {
+        println!("bitcoind itself hung before any run, so these cases were left out: {:?}", tally.node_hung);
+    }
     let ends: Vec<String> = tally.ends.iter().map(|(end, count)| format!("{end}: {count}")).collect();
     println!("the last reindex: {}", ends.join(", "));
     for (class, (count, cases)) in &tally.findings {

@@ -31,9 +31,16 @@ pub struct Start<'a> {
     pub flags: &'a [String],
     /// The user that it runs as.
     pub user: Option<u32>,
+    /// The port of the loopback address at which it serves blocks; `None`: it has no connections.
+    pub serves: Option<u16>,
     /// A node that logs nothing for half of this time has failed to start. A node that does not end within
     /// this time after it was stopped has failed to stop.
     pub patience: Duration,
+}
+
+/// A port of the loopback address that nobody uses.
+pub fn free_port() -> Res<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// A running node.
@@ -44,6 +51,9 @@ pub struct Node {
     port: u16,
     patience: Duration,
 }
+
+/// What is said of a node that hangs.
+const HANGS: [&str; 2] = ["it logs nothing", "it does not finish in time"];
 
 /// The result of starting a node.
 #[derive(Clone, Debug)]
@@ -60,6 +70,11 @@ pub enum Started {
 }
 
 impl Started {
+    /// Returns whether the node has neither started nor ended.
+    pub fn hangs(&self) -> bool {
+        matches!(self, Self::No(words) if HANGS.contains(&words.as_str()))
+    }
+
     /// Returns whether the node runs.
     pub const fn is_yes(&self) -> bool {
         matches!(self, Self::Yes { .. })
@@ -69,12 +84,14 @@ impl Started {
 impl Node {
     /// Starts the process.
     pub fn spawn(start: Start<'_>) -> Res<Self> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port()?;
+        let listen = start.serves.map_or("-listen=0".to_owned(), |port| format!("-bind=127.0.0.1:{port}"));
         let mut command = Command::new(start.program);
         command
             .arg(format!("-datadir={}", start.datadir.display()))
             .arg(format!("-chain={}", start.network))
-            .args("-connect=0 -listen=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '))
+            .args("-connect=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '))
+            .arg(listen)
             .args("-server -rpcuser=u -rpcpassword=p -rpcthreads=2 -par=1 -dbcache=8".split(' '))
             .args("-persistmempool=0 -printtoconsole=1 -nodebuglogfile -logtimestamps=0".split(' '))
             .arg(format!("-rpcport={port}"))
@@ -115,12 +132,12 @@ impl Node {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Started::No(self.error_lines()),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Started::No("it logs nothing".to_owned());
+                    return Started::No(HANGS[0].to_owned());
                 }
             }
             // The node may have a whole chain to connect.
             if begun.elapsed() > 10 * self.patience {
-                return Started::No("it does not finish in time".to_owned());
+                return Started::No(HANGS[1].to_owned());
             }
         }
         let tip = self.call("getblockcount", json!([]));

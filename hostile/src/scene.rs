@@ -84,9 +84,10 @@ impl Scene<'_> {
         self.named(kind).into_iter().filter(|path| is_file(path)).collect()
     }
 
-    /// Returns the `rev` files, links to files among them, sorted by number.
-    pub fn undo_files(&self) -> Vec<PathBuf> {
-        self.named("rev").into_iter().filter(|path| path.is_file()).collect()
+    /// Returns the `blk` and `rev` files, links to files among them, sorted by number.
+    pub fn block_files(&self) -> Vec<PathBuf> {
+        let all = ["blk", "rev"].into_iter().flat_map(|kind| self.named(kind));
+        all.filter(|path| path.is_file()).collect()
     }
 
     /// Returns all paths with the name of a `blk` or `rev` file, sorted by number.

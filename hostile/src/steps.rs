@@ -1,6 +1,11 @@
 //! The steps of a case after the damage.
 
-use crate::{Context, program::Disturbance, scene::Scene};
+use crate::{
+    Context, Res,
+    program::{Disturbance, Program},
+    scene::Scene,
+};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// One step of a case.
@@ -28,6 +33,8 @@ pub enum Step {
         /// Its arguments.
         args: Vec<String>,
     },
+    /// What `doctor` advises, until it advises to start `bitcoind`.
+    Advice,
 }
 
 /// What a run of `peregrine` may change in the datadir.
@@ -35,10 +42,27 @@ pub enum Step {
 pub enum Command {
     /// A `reindex` in place: replaces databases, and appends undo data.
     Reindex,
-    /// An `update`: adds to databases, and appends undo data, also before it fails.
+    /// An `update` or `undo make`: changes databases, and appends undo data, also before it fails.
     Update,
+    /// A `reindex --block`: stores blocks, and then does what a `reindex` does.
+    GivenBlocks,
+    /// A `repair`, a `sync`, or what `doctor` advises: stores blocks and headers, also before it fails, makes
+    /// undo data and replaces databases.
+    Download,
     /// Nothing.
     Other,
+}
+
+impl Command {
+    /// Whether it rebuilds the chainstate, or fails.
+    pub const fn rebuilds(self) -> bool {
+        matches!(self, Self::Reindex | Self::GivenBlocks)
+    }
+
+    /// Whether it may have changed something before it fails.
+    pub const fn changes_before_it_fails(self) -> bool {
+        !matches!(self, Self::Reindex | Self::Other)
+    }
 }
 
 /// A `reindex` in place with some options.
@@ -108,6 +132,12 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     if let Some(undo) = scene.pick(&UNDO).filter(|_| scene.rng.chance(1, 2)) {
         add(&["--undo", undo]);
     }
+    if scene.rng.chance(1, 8) {
+        add(&["--until-damage"]);
+    }
+    if scene.rng.chance(1, 2) {
+        add(&["--set-aside-indexes"]);
+    }
     let threads = (1 + scene.rng.below(3)).to_string();
     add(&["--threads", &threads]);
     let keep_old = scene.rng.chance(1, 6) && context.has_keep_old;
@@ -170,30 +200,84 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     Step::Run { args, disturbance, command: Command::Other, hints: false, keep_old: false }
 }
 
-/// Returns a step with `update`.
-fn update(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
-    let mut args = common(scene, &["update", "--progress", "lines"]);
-    let threads = (1 + scene.rng.below(3)).to_string();
-    args.extend(["--threads".to_owned(), threads]);
-    Step::Run { args, disturbance, command: Command::Update, hints: false, keep_old: false }
+/// Returns a step with a command that changes the datadir and is no `reindex`. Those that need blocks take
+/// them from the node that serves the base, if there is one.
+fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Disturbance) -> Res<Step> {
+    let height = json!([scene.rng.below(150)]);
+    let served = scene.base.ask_server(context, "getblockhash", height)?;
+    let (verb, command): (&[&str], _) = match scene.rng.below(if served.is_some() { 14 } else { 6 }) {
+        0..3 => (&["update"], Command::Update),
+        3..5 => (&["undo", "make"], Command::Update),
+        5 => (&["snapshot", "load"], Command::Other),
+        6 => (&["reindex"], Command::GivenBlocks),
+        7..11 => (&["repair"], Command::Download),
+        _ => (&["sync"], Command::Download),
+    };
+    let mut args = common(scene, &[verb, &["--progress", "lines"]].concat());
+    if verb != ["snapshot", "load"] {
+        let threads = (1 + scene.rng.below(3)).to_string();
+        args.extend(["--threads".to_owned(), threads]);
+    }
+    if let Some((hash, address)) = served {
+        match command {
+            Command::Download => args.extend(["--connect".to_owned(), address]),
+            Command::GivenBlocks => {
+                for hash in damaged(context, scene)?.into_iter().chain(hash.as_str().map(str::to_owned)) {
+                    let Some((block, _)) = scene.base.ask_server(context, "getblock", json!([hash, 0]))?
+                    else {
+                        continue;
+                    };
+                    let path = dir.join(format!("block-{hash}"));
+                    std::fs::write(&path, block.as_str().unwrap_or_default())?;
+                    args.extend(["--block".to_owned(), path.display().to_string()]);
+                }
+            }
+            _ => {}
+        }
+    }
+    if matches!(command, Command::Download | Command::GivenBlocks) && scene.rng.chance(1, 2) {
+        args.push("--set-aside-indexes".to_owned());
+    }
+    if verb == ["snapshot", "load"] {
+        // No release of Bitcoin Core knows the block of this one.
+        let path = scene.base.dir.join("snapshot");
+        args.push(if path.exists() { path } else { scene.base.dir.join("heights") }.display().to_string());
+    }
+    Ok(Step::Run { args, disturbance, command, hints: false, keep_old: false })
+}
+
+/// The hashes of the base's blocks that `doctor` names as damaged.
+fn damaged(context: &Context, scene: &Scene<'_>) -> Res<Vec<String>> {
+    let args = common(scene, &["doctor", "--deep", "--json"]);
+    let program =
+        Program { path: &context.peregrine, user: scene.peregrine_user, patience: context.patience };
+    let ran = program.run(&args, &Disturbance::None)?;
+    let words = ran.stdout.split(|letter: char| !letter.is_ascii_hexdigit());
+    Ok(words.filter(|word| scene.base.heights.contains_key(*word)).map(str::to_owned).collect())
 }
 
 /// Chooses the steps of a case.
-pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Vec<Step> {
+///
+/// # Errors
+/// Any error of the node that serves blocks.
+pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Step>> {
     let main = reindex(context, scene);
     let mut steps = Vec::new();
     if scene.rng.chance(1, 25) && !scene.fifo {
         steps.push(Step::BesideNode { args: main.args.clone() });
     }
     let traced = context.has_strace;
-    if scene.rng.chance(1, 5) {
+    if scene.rng.chance(1, 10) && !scene.fifo {
+        return Ok(vec![Step::Advice]);
+    }
+    if scene.rng.chance(2, 5) && !scene.fifo {
         let disturbance = match scene.rng.chance(1, 2) {
             true => Disturbance::random(&mut scene.rng, traced),
             false => Disturbance::None,
         };
-        steps.push(update(scene, disturbance));
+        steps.push(change(context, scene, dir, disturbance)?);
         if scene.rng.chance(1, 2) {
-            return steps;
+            return Ok(steps);
         }
     }
     let disturbed = |scene: &mut Scene<'_>| main.step(Disturbance::random(&mut scene.rng, traced));
@@ -222,5 +306,5 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Vec<Step> {
         }
         _ => steps.push(disturbed(scene)),
     }
-    steps
+    Ok(steps)
 }

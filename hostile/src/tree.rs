@@ -84,6 +84,8 @@ pub enum Class {
     Block,
     /// The chainstate and the block index, which a run may replace.
     Database,
+    /// The other indexes of the node, which a run may set aside if it says so.
+    Index,
     /// Locks, which a run may create.
     Lock,
     /// What Peregrine creates and removes.
@@ -100,6 +102,8 @@ pub fn class(path: &Path) -> Class {
         Class::Peregrine
     } else if matches!(last, ".lock" | "LOCK") {
         Class::Lock
+    } else if names.contains(&"indexes") {
+        Class::Index
     } else if names.iter().any(|name| matches!(*name, "chainstate" | "index")) {
         Class::Database
     } else if last == "xor.dat"

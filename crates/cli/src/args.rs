@@ -13,14 +13,15 @@ use crate::{
     range::RangeCommand,
     repair::RepairArgs,
     sync::SyncArgs,
+    undo::UndoCommand,
     update::UpdateArgs,
     utxo::UtxoCommand,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use engine::{
-    AggregateKind, AssumeValid, ChainOptions, ChainstateOptions, CheckUndoOptions, CoinSource, Engine,
-    Height, HintFormat, HintOptions, HumanMemory, MakeOptions, MakeUndoOptions, ReindexOptions,
-    ResumeOptions, ScriptVerifier, UndoPolicy, VerifyOptions,
+    AggregateKind, AssumeValid, ChainOptions, ChainstateOptions, CoinSource, Engine, Height, HintFormat,
+    HintOptions, HumanMemory, MakeOptions, ReindexOptions, ResumeOptions, ScriptVerifier, UndoPolicy,
+    VerifyOptions,
 };
 use peregrine::version;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, thread, time::Duration};
@@ -90,39 +91,13 @@ pub enum Command {
     Man(ManArgs),
 }
 
-#[derive(Subcommand, Debug)]
-pub enum UndoCommand {
-    /// Read all undo data, and report what is missing or damaged; exit code 4 if anything is
-    Check(CheckUndoArgs),
-    /// Make the undo data that is missing or damaged; the chainstate stays as it is
-    Make(MakeUndoArgs),
-}
-
-#[derive(ClapArgs, Debug)]
-pub struct CheckUndoArgs {
-    #[command(flatten)]
-    pub datadir: DatadirArgs,
-
-    /// Ignore the block index and find blocks and undo data by reading their files
+/// What commands that store blocks may do to indexes.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub struct IndexArgs {
+    /// Rename those folders in indexes/ of which rows would become wrong, such as an old txindex whose blocks
+    /// get other places, so that bitcoind builds just these again. Without this, such a run is refused
     #[arg(long)]
-    pub scan: bool,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-#[derive(ClapArgs, Debug)]
-pub struct MakeUndoArgs {
-    #[command(flatten)]
-    pub datadir: DatadirArgs,
-
-    /// Keep the replaced block index as blocks/index.old
-    #[arg(long)]
-    pub keep_old: bool,
-
-    #[command(flatten)]
-    pub run: RunArgs,
+    pub set_aside_indexes: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -394,6 +369,9 @@ pub struct ReindexArgs {
     #[arg(long, conflicts_with = "output")]
     pub keep_old: bool,
 
+    #[command(flatten)]
+    pub indexes: IndexArgs,
+
     /// Use SwiftSync hints: less memory, and less work with --without-undo. A file may be packed with xz or
     /// gzip; a URL is downloaded by https
     #[arg(long, value_name = "FILE|URL")]
@@ -583,21 +561,6 @@ impl MakeHintsArgs {
     }
 }
 
-impl CheckUndoArgs {
-    /// Returns the engine's options for checking undo data.
-    pub fn options(&self, located: &Located) -> CheckUndoOptions {
-        CheckUndoOptions { chain: self.datadir.default_options(located), scan: self.scan }
-    }
-}
-
-impl MakeUndoArgs {
-    /// Returns the engine's options for making undo data.
-    pub fn options(&self, located: &Located) -> MakeUndoOptions {
-        let chain = self.datadir.chain_options(located, &self.run);
-        MakeUndoOptions { chain, keep_old: self.keep_old }
-    }
-}
-
 impl VerifyArgs {
     /// Returns the engine's options for verifying blocks.
     pub fn options(&self, located: &Located) -> VerifyOptions {
@@ -623,6 +586,7 @@ impl ReindexArgs {
             until_damage: self.until_damage,
             blocks: self.blocks.clone(),
             keep_old: self.keep_old,
+            set_aside_indexes: self.indexes.set_aside_indexes,
             engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),

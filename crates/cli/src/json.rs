@@ -3,7 +3,7 @@
 #[cfg(feature = "export")]
 use crate::export::{ExportedBlocksJson, ExportedUtxo};
 use crate::{
-    args::{Command, HintsCommand, SnapshotCommand, UndoCommand},
+    args::{Command, HintsCommand, SnapshotCommand},
     doctor::json::DiagnosisJson,
     hints::{self, InfoJson},
     peers::PeersJson,
@@ -13,6 +13,7 @@ use crate::{
     snapshot::{LoadedSnapshotJson, NewSnapshotJson, SnapshotJson},
     sync::SyncJson,
     undo,
+    undo::UndoCommand,
     update::UpdateJson,
     utxo::{GetJson, ScanJson, StatsReport, UtxoCommand},
 };

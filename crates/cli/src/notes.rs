@@ -155,6 +155,10 @@ pub enum NoteCode {
         file: String,
         used_bytes: u64,
     },
+    IndexSetAside {
+        index: String,
+        kept: String,
+    },
     IndexesUnchanged {
         directory: String,
         indexes: Vec<String>,
@@ -369,6 +373,9 @@ impl NoteCode {
             }
             Warning::BlocksBeyondIndex { blocks, file, used } => {
                 Self::BlocksBeyondIndex { blocks: *blocks, file: path(file), used_bytes: *used }
+            }
+            Warning::IndexSetAside { name, kept } => {
+                Self::IndexSetAside { index: name.clone(), kept: path(kept) }
             }
             Warning::IndexesUnchanged { dir, names } => {
                 Self::IndexesUnchanged { directory: path(dir), indexes: names.clone() }

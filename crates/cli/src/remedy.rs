@@ -21,6 +21,9 @@ pub fn remedy_text(remedy: &Remedy) -> String {
         Remedy::OtherOutput => "write elsewhere with --output",
         Remedy::OtherWorkDir => "pass another --work-dir",
         Remedy::DropOldDatabases => "leave out --keep-old",
+        Remedy::SetIndexesAside => {
+            "pass --set-aside-indexes to set just these aside: bitcoind builds them again when it starts"
+        }
         Remedy::StopAtHeight(height) => return format!("pass --stop-at-height {height}"),
         Remedy::AcceptLowerTip => "pass --accept-lower-tip if the lower state is wanted",
         Remedy::ChooseNetwork(network) => return format!("pass --chain {network}"),

@@ -1,7 +1,7 @@
 //! The command `peregrine repair`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, ResumeArgs, RunArgs},
+    args::{DatadirArgs, IndexArgs, ResumeArgs, RunArgs},
     core_args::Located,
     json::{self, Report},
     limits,
@@ -30,6 +30,9 @@ pub struct RepairArgs {
     pub peers: PeerArgs,
 
     #[command(flatten)]
+    pub indexes: IndexArgs,
+
+    #[command(flatten)]
     pub resume: ResumeArgs,
 
     #[command(flatten)]
@@ -42,6 +45,7 @@ impl RepairArgs {
         Ok(RepairOptions {
             chain: self.datadir.chain_options(located, &self.run),
             resume: self.resume.options(),
+            set_aside_indexes: self.indexes.set_aside_indexes,
             peers: self.peers.options(located)?,
         })
     }

@@ -1,7 +1,7 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, OnHintFailure, ResumeArgs, RunArgs, size},
+    args::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
     hint_location::HintLocation,
     json::{self, Report},
@@ -61,6 +61,9 @@ pub struct SyncArgs {
     pub on_hint_failure: OnHintFailure,
 
     #[command(flatten)]
+    pub indexes: IndexArgs,
+
+    #[command(flatten)]
     pub resume: ResumeArgs,
 
     #[command(flatten)]
@@ -112,6 +115,7 @@ impl SyncArgs {
         Ok(SyncOptions {
             chain: self.datadir.chain_options(located, &self.run),
             resume: self.resume.options(),
+            set_aside_indexes: self.indexes.set_aside_indexes,
             stop_at_height: self.stop_at_height.map(Height),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),

@@ -1,17 +1,69 @@
 //! The commands `peregrine undo check` and `make`.
 
 use crate::{
-    args::{CheckUndoArgs, MakeUndoArgs, UndoCommand},
+    args::{DatadirArgs, RunArgs},
+    core_args::Located,
     json::{self, Report},
     limits,
     notes::NoteJson,
     paths,
-    progress::{Progress, stages},
+    progress::{Progress, Style, stages},
     report::{notes_text, rev_names, undo_files_text},
 };
-use engine::{MadeUndoReport, Network, RealDisk, UndoCheck};
+use clap::{Args, Subcommand};
+use engine::{CheckUndoOptions, MadeUndoReport, MakeUndoOptions, Network, RealDisk, UndoCheck};
 use peregrine::{exit::Exit, output::Done, stop::interrupt};
 use serde::Serialize;
+
+#[derive(Subcommand, Debug)]
+pub enum UndoCommand {
+    /// Read all undo data, and report what is missing or damaged; exit code 4 if anything is
+    Check(CheckUndoArgs),
+    /// Make the undo data that is missing or damaged; the chainstate stays as it is
+    Make(MakeUndoArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct CheckUndoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(Args, Debug)]
+pub struct MakeUndoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Keep the replaced block index as blocks/index.old
+    #[arg(long)]
+    pub keep_old: bool,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl CheckUndoArgs {
+    /// Returns the engine's options for checking undo data.
+    pub fn options(&self, located: &Located) -> CheckUndoOptions {
+        CheckUndoOptions { chain: self.datadir.default_options(located), scan: self.scan }
+    }
+}
+
+impl MakeUndoArgs {
+    /// Returns the engine's options for making undo data.
+    pub fn options(&self, located: &Located) -> MakeUndoOptions {
+        let chain = self.datadir.chain_options(located, &self.run);
+        MakeUndoOptions { chain, keep_old: self.keep_old }
+    }
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -34,6 +34,7 @@ mod error;
 pub mod index;
 pub mod lock;
 pub mod made_undo;
+pub mod node_indexes;
 pub mod range_plan;
 pub mod replace;
 pub mod scan;

@@ -33,7 +33,7 @@ use vfs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exc
 /// Suffix of the directory in which the new database is built.
 const NEW_SUFFIX: &str = ".peregrine";
 /// Suffix of an old database that is kept.
-const KEPT_SUFFIX: &str = ".old";
+pub(crate) const KEPT_SUFFIX: &str = ".old";
 /// Name of the file that marks a directory as Peregrine's.
 pub(crate) const MARK: &str = "peregrine.mark";
 /// First bytes of the mark. The id of the replacement follows, 16 bytes.
@@ -85,7 +85,7 @@ pub struct Replacement<'d> {
     keep_old: bool,
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(suffix);
     name.into()
@@ -203,25 +203,13 @@ impl ReplacedDatabase {
             if is_empty {
                 disk.remove_dir(&self.beside).during("remove", &self.beside)?;
             } else {
-                let name = self.free_name(disk)?;
+                let name = free_name(disk, self.kept.clone())?;
                 disk.rename(&self.beside, &name).during("keep the old database as", &name)?;
                 kept = Some(name);
             }
         }
         disk.sync_dir(self.parent()).during("sync", self.parent())?;
         Ok(kept)
-    }
-
-    /// Returns the name under which the old database is kept; if it is taken, with a number appended.
-    fn free_name(&self, disk: &dyn Disk) -> Result<PathBuf, DiskError> {
-        let mut name = self.kept.clone();
-        for number in 2.. {
-            if !exists(disk, &name)? {
-                break;
-            }
-            name = with_suffix(&self.kept, &format!("-{number}"));
-        }
-        Ok(name)
     }
 
     /// Moves files that are not LevelDB's to the new database. A directory with the name of a database's file
@@ -519,6 +507,18 @@ pub(crate) fn set_owner(
 
 pub(crate) fn owner_of(disk: &dyn Disk, path: &Path) -> Result<Ownership, DiskError> {
     Ok(disk.ownership(path).during("find the owner of", path)?)
+}
+
+/// Returns `kept`, or, if that name is taken, the first one that is not with a number appended.
+pub(crate) fn free_name(disk: &dyn Disk, kept: PathBuf) -> Result<PathBuf, DiskError> {
+    let mut name = kept.clone();
+    for number in 2.. {
+        if !exists(disk, &name)? {
+            break;
+        }
+        name = with_suffix(&kept, &format!("-{number}"));
+    }
+    Ok(name)
 }
 
 pub(crate) fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {

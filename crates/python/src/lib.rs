@@ -98,7 +98,8 @@ block_rows! {
 #[pyo3(name = "reindex", signature = (
     datadir, *, chain="main", blocksdir=None, output=None, stop_at_height=None, scan=false,
     engine="join", undo="auto", assumevalid=None, accept_lower_tip=false, until_damage=false,
-    keep_old=false, restart=false, threads=None, memory=None, work_dir=None, progress=None
+    set_aside_indexes=false, keep_old=false, restart=false, threads=None, memory=None, work_dir=None,
+    progress=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
 fn rebuild_chainstate(
@@ -114,6 +115,7 @@ fn rebuild_chainstate(
     assumevalid: Option<&str>,
     accept_lower_tip: bool,
     until_damage: bool,
+    set_aside_indexes: bool,
     keep_old: bool,
     restart: bool,
     threads: Option<NonZeroUsize>,
@@ -141,6 +143,7 @@ fn rebuild_chainstate(
             hints: None,
             accept_lower_tip,
             until_damage,
+            set_aside_indexes,
             blocks: Vec::new(),
             keep_old,
             chain: ChainOptions { undo, assume_valid, work_dir, ..chain },

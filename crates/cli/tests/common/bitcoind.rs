@@ -28,11 +28,18 @@ impl Node {
         let datadir = format!("-datadir={}", datadir.display());
         let offline = ["-regtest", &datadir, "-listen=0", "-connect=0"];
         let process = Command::new(&bitcoind).args(offline).args(args).spawn().unwrap();
-        let node = Self { process, client, datadir };
+        let mut node = Self { process, client, datadir };
         while node.call(&["getblockcount"]).is_none() {
+            assert!(node.process.try_wait().unwrap().is_none(), "bitcoind does not start");
             thread::sleep(Duration::from_millis(200));
         }
         Some(node)
+    }
+
+    /// Stops the node as a user does, so that it writes what it has in memory.
+    pub fn stop(mut self) {
+        self.call(&["stop"]);
+        self.process.wait().unwrap();
     }
 
     /// Calls a method; returns `None` if it fails.

@@ -222,7 +222,14 @@ pub enum Warning {
         /// Number of bytes of that file that the index records as used.
         used: u64,
     },
-    /// Indexes of the datadir are left unchanged.
+    /// An index of the datadir could not stay right, and was set aside.
+    IndexSetAside {
+        /// Its name.
+        name: String,
+        /// Where it is now.
+        kept: PathBuf,
+    },
+    /// Indexes of the datadir are left unchanged, and stay right.
     IndexesUnchanged {
         /// Their directory.
         dir: PathBuf,
@@ -444,11 +451,16 @@ impl fmt::Display for Warning {
             ),
             Self::IndexesUnchanged { dir, names } => write!(
                 f,
-                "the indexes in {} ({}) are left unchanged: bitcoind continues each from its own best block, \
-                 and rewinds one whose best block is not on the chain; if it reports that the best block of \
-                 an index is not found, remove that index, and bitcoind builds it again",
+                "the indexes in {} ({}) are left unchanged, and what they have stays right: no block in them \
+                 gets another place; bitcoind continues each from its own best block",
                 dir.display(),
                 names.join(", ")
+            ),
+            Self::IndexSetAside { name, kept } => write!(
+                f,
+                "the index {name} is set aside, because it would become wrong: it is {} now; bitcoind builds \
+                 it again when it starts, and then that directory can be removed",
+                kept.display()
             ),
             Self::SnapshotWithoutBase { dir } => write!(
                 f,

@@ -309,6 +309,8 @@ pub struct ReindexOptions {
     pub blocks: Vec<PathBuf>,
     /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
     pub keep_old: bool,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
 }
 
 impl ReindexOptions {
@@ -327,6 +329,7 @@ impl ReindexOptions {
             until_damage: false,
             blocks: Vec::new(),
             keep_old: false,
+            set_aside_indexes: false,
         }
     }
 

@@ -51,6 +51,8 @@ pub enum Remedy {
     MountHigher,
     /// Do not keep the old databases ([`crate::ReindexOptions::keep_old`]).
     DropOldDatabases,
+    /// Set indexes aside that would become wrong ([`crate::ReindexOptions::set_aside_indexes`]).
+    SetIndexesAside,
     /// Choose this height as the last one ([`crate::ReindexOptions::stop_at_height`]).
     StopAtHeight(Height),
     /// Accept a result that is lower than what it replaces ([`crate::ReindexOptions::accept_lower_tip`]).
@@ -130,6 +132,7 @@ impl Remedy {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::RebuildIndex => "rebuild-index",
+            Self::SetIndexesAside => "set-indexes-aside",
             Self::StartOver => "start-over",
             Self::RepeatOptions => "repeat-options",
             Self::Resume { .. } => "resume",
@@ -215,6 +218,9 @@ impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RebuildIndex => "rebuild the block index by scanning the block files",
+            Self::SetIndexesAside => {
+                "set the indexes that are named aside, so that bitcoind builds them again"
+            }
             Self::StartOver => "start over without the checkpoint",
             Self::RepeatOptions => "repeat the interrupted job with its options",
             Self::Resume { done, total, .. } => {

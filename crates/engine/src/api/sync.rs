@@ -96,6 +96,8 @@ pub struct SyncOptions {
     /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
     /// datadir. Not with a last block, with pruning or without a chainstate.
     pub follow: bool,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -112,6 +114,7 @@ impl SyncOptions {
             blocks_only: false,
             prune_bytes: None,
             follow: false,
+            set_aside_indexes: false,
             peers: PeerOptions::default(),
         }
     }
@@ -123,6 +126,7 @@ impl SyncOptions {
             // The best chain may have changed since. With pruning, all blocks would be downloaded again.
             resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
             hints: self.hints.clone(),
+            set_aside_indexes: self.set_aside_indexes,
             ..ReindexOptions::new(&self.chain.datadir, self.chain.params.network)
         }
     }

@@ -43,6 +43,7 @@ use disk::{
     datadir::Datadir,
     lock::DatadirLock,
     made_undo::has_made_undo,
+    node_indexes::NodeIndex,
     replace,
     xor::revealed_key,
 };
@@ -165,7 +166,7 @@ impl Examination<'_> {
             undo,
             chainstate,
             has_snapshot,
-            indexes: dependents::index_names(disk, datadir)?.1,
+            indexes: NodeIndex::find(disk, datadir.net_dir())?.into_iter().map(|index| index.name).collect(),
             leftovers: self.leftovers(),
             refusal: None,
             deep: None,

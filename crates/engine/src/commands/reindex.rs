@@ -27,6 +27,7 @@ use crate::{
     plan::{
         dependents,
         existing_state::{Accepted, ExistingState},
+        indexes::{self, SetAside},
         planner::Plan,
     },
     stages::{
@@ -111,7 +112,7 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
         let detail = "blocks can be passed only to a rebuild in place that uses the block index";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    let blocks = given_blocks::store(files, &options.chain, &options.blocks, sink)?;
+    let blocks = given_blocks::store(files, options, sink)?;
     sink.event(Event::Note(Note::StoredGivenBlocks { blocks }));
     Ok(())
 }
@@ -194,6 +195,8 @@ pub struct Planned {
     plan: Plan,
     hint_reader: Option<HintReader>,
     lost_blocks: u32,
+    /// The indexes that bitcoind could not go on with.
+    set_aside: SetAside,
     /// The blocks that are stored while the rebuild runs, and the memory in bytes that storing them takes.
     awaited: Option<(Arc<AwaitedBlocks>, u64)>,
 }
@@ -254,8 +257,10 @@ pub fn plan(
         connected: None,
     };
     let mut plan = job::plan(files, &options.chain, &preferences, sink, interrupt)?;
+    let mut set_aside = SetAside::default();
     if in_place {
         dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
+        set_aside = indexes::before_rebuild(files, &plan, damage, options.set_aside_indexes, sink)?;
     }
     let accepted = match damage {
         _ if options.accept_lower_tip => Accepted::AnyLoss,
@@ -274,7 +279,7 @@ pub fn plan(
         let awaited = plan.chain.await_missing(blocks.settle_bytes, blocks.kept_bytes_max);
         (awaited, blocks.memory_bytes)
     });
-    Ok(Planned { plan, hint_reader, lost_blocks, awaited })
+    Ok(Planned { plan, hint_reader, lost_blocks, set_aside, awaited })
 }
 
 /// What a successful attempt reports.
@@ -336,7 +341,7 @@ impl Rebuild<'_> {
     fn build(&self, planned: Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
         let Self { files, options, work, sink, interrupt, .. } = *self;
         let hashed_before = batched_bytes();
-        let Planned { ref plan, hint_reader, lost_blocks, ref awaited } = planned;
+        let Planned { ref plan, hint_reader, lost_blocks, mut set_aside, ref awaited } = planned;
         if options.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
@@ -418,7 +423,7 @@ impl Rebuild<'_> {
             undo_files.forget(&plan.chain, &pruning.take_deleted())?;
         }
         let undo = undo_files.take();
-        let kept = self.commit(files, plan, undo.as_ref(), clock)?;
+        let kept = self.commit(files, (plan, &mut set_aside), undo.as_ref(), clock)?;
         let undo = makes_undo.then(|| undo.as_ref().map_or_else(UndoReport::default, NewUndo::report));
         let rebuilt = Rebuilt {
             hashed_before,
@@ -473,7 +478,7 @@ impl Rebuild<'_> {
     fn commit(
         &self,
         files: &Files<'_>,
-        plan: &Plan,
+        (plan, set_aside): (&Plan, &mut SetAside),
         undo: Option<&NewUndo<'_>>,
         clock: &mut Clock,
     ) -> Result<Vec<PathBuf>, Error> {
@@ -488,6 +493,7 @@ impl Rebuild<'_> {
         if let Some(undo) = undo {
             undo.put_in_place()?;
         }
+        set_aside.apply(files, self.sink)?;
         let kept = self.target.commit(self.sink)?;
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.

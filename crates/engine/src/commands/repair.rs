@@ -36,6 +36,8 @@ pub struct RepairOptions {
     pub chain: ChainOptions,
     /// What to do about an interrupted rebuild of the chainstate.
     pub resume: ResumeOptions,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -45,7 +47,7 @@ impl RepairOptions {
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network);
-        Self { chain, resume, peers }
+        Self { chain, resume, set_aside_indexes: false, peers }
     }
 }
 
@@ -100,10 +102,16 @@ fn repair_in_place(
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    let RepairOptions { chain, resume, peers } = options;
+    let RepairOptions { chain, resume, set_aside_indexes, peers } = options;
     let (datadir, network) = (&chain.datadir, chain.params.network);
     let resume = ResumeOptions { discard_other: true, ..*resume };
-    let rebuild = ReindexOptions { chain: chain.clone(), resume, ..ReindexOptions::new(datadir, network) };
+    let set_aside_indexes = *set_aside_indexes;
+    let rebuild = ReindexOptions {
+        chain: chain.clone(),
+        resume,
+        set_aside_indexes,
+        ..ReindexOptions::new(datadir, network)
+    };
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &session.files()?;
     let found = find_damage(files, chain, false, (sink, interrupt))?;
@@ -115,17 +123,16 @@ fn repair_in_place(
                       blocks below it; they are not damaged";
         return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::LetBitcoindFinish]));
     }
-    if found.stale > 0 {
-        // Peers need not have them.
-        forget_stale(files, &found.blocks, sink)?;
-    }
+    // Peers need not have stale blocks.
     let fetched = match damaged - found.stale + missing {
+        0 if found.stale > 0 => forget_stale(files, &found.blocks, sink).map(|()| None)?,
         0 => None,
         _ => {
             let sync = SyncOptions {
                 chain: chain.clone(),
                 peers: peers.clone(),
                 stop_at_height: Some(last_stored),
+                set_aside_indexes,
                 ..SyncOptions::new(datadir, network)
             };
             Some(fetch(files, (&sync, Some(&found)), &mut Nobody, sink, interrupt)?)

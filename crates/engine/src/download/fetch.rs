@@ -20,6 +20,7 @@ use crate::{
     },
     blocks::{damage::KnownDamage, files::Files},
     job,
+    plan::indexes,
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::{
@@ -123,6 +124,10 @@ pub fn fetch(
         stored.forget_damaged(&chain, &damage.blocks);
         has_lost = false;
     }
+    // Blocks above the known headers will be stored too.
+    let lowest = stored.missing().next().unwrap_or(Height(chain.tip_height().0 + 1));
+    let height_of = |hash: &BlockHash| chain.height_of(hash);
+    indexes::before_moves(files, lowest, height_of, options.set_aside_indexes)?.apply(files, sink)?;
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
         write_index(files, &chain, &stored, &infos, &[], sink)?;

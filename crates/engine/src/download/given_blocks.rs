@@ -12,18 +12,19 @@ use crate::{
     api::{
         error::{Error, ErrorKind},
         event::EventSink,
-        options::ChainOptions,
+        options::ReindexOptions,
     },
     blocks::{block_hashes::BlockHashes, files::Files},
     download::header_chain::HeaderChain,
+    plan::indexes,
 };
 use disk::{
     block_files::{AppendOptions, BlockFiles, RecordBuffer},
     datadir::FileKind,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use vfs::During as _;
-use wire::{BlockArena, BlockTime, Header, Height, Reader};
+use wire::{BlockArena, BlockHash, BlockTime, Header, Height, Reader};
 
 /// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
 const MAX_FILE_LEN: u64 = 8_100_000;
@@ -44,23 +45,22 @@ struct GivenBlock {
 /// # Errors
 /// [`ErrorKind::Usage`] for a file without a wanted block; [`ErrorKind::Consensus`] for a block that breaks a
 /// rule; a damaged index; any I/O error.
-pub fn store(
-    files: &Files<'_>,
-    options: &ChainOptions,
-    paths: &[PathBuf],
-    sink: &dyn EventSink,
-) -> Result<u32, Error> {
+pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
     let wanted = Wanted { files, chain: &chain, stored: &stored, by_hash: chain.heights_by_hash() };
     let mut given: Vec<GivenBlock> = Vec::new();
-    for path in paths {
+    for path in &options.blocks {
         let found = wanted.read(path).map_err(|error| error.in_file(path, None))?;
         if given.iter().all(|other| other.block.hash != found.block.hash) {
             given.push(found);
         }
     }
-    let append_options =
-        AppendOptions { max_file_len: options.hooks.block_file_len, ..AppendOptions::default() };
+    if let Some(lowest) = given.iter().map(|given| given.block.height).min() {
+        let height_of = |hash: &BlockHash| chain.height_of(hash);
+        indexes::before_moves(files, lowest, height_of, options.set_aside_indexes)?.apply(files, sink)?;
+    }
+    let max_file_len = options.chain.hooks.block_file_len;
+    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
     let mut appender = block_files.append_after(infos, append_options);
     stored.forget_damaged(&chain, &[]);

@@ -1,6 +1,5 @@
-//! What depends on the chainstate of a datadir: indexes, and the second chainstate of a node that was started
-//! from a snapshot. A rebuild leaves both unchanged; how bitcoind treats them when it starts was read in its
-//! source.
+//! What depends on the chainstate of a datadir: the second chainstate of a node that was started from a
+//! snapshot. A rebuild leaves it unchanged; how bitcoind treats it when it starts was read in its source.
 
 use crate::{
     api::{
@@ -17,8 +16,8 @@ use std::path::PathBuf;
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
-/// Reports what will happen to the indexes and the second chainstate of a datadir whose chainstate is rebuilt
-/// in place, and with `scan` its block index too.
+/// Reports what will happen to the second chainstate of a datadir whose chainstate is rebuilt in place, and
+/// with `scan` its block index too.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if bitcoind could no longer start; any I/O error.
@@ -29,9 +28,6 @@ pub fn check(
     scan: bool,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
-    if let Some(warning) = indexes(disk, datadir)? {
-        sink.event(Event::Warning(warning));
-    }
     if let Some(warning) = snapshot(disk, datadir, plan, scan)? {
         sink.event(Event::Warning(warning));
     }
@@ -62,28 +58,6 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
 pub fn has_snapshot(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
     let dir = datadir.snapshot_dir();
     Ok(disk.metadata(&dir).during("look at", &dir)?.is_some_and(|found| found.is_dir))
-}
-
-/// Returns the directory of the indexes that bitcoind keeps besides the block index, and their names.
-///
-/// # Errors
-/// Any I/O error.
-pub fn index_names(disk: &dyn Disk, datadir: &Datadir) -> Result<(PathBuf, Vec<String>), Error> {
-    let dir = datadir.net_dir().join("indexes");
-    let found = disk.metadata(&dir).during("look at", &dir)?;
-    if !found.is_some_and(|found| found.is_dir) {
-        return Ok((dir, Vec::new()));
-    }
-    let names = disk.list(&dir).during("list", &dir)?;
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
-    Ok((dir, names))
-}
-
-/// Core's `BaseIndex::Init` needs the best block of an index in the block index; `BaseIndex::Sync` rewinds to
-/// the chain from a block that is not on it.
-fn indexes(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Warning>, Error> {
-    let (dir, names) = index_names(disk, datadir)?;
-    Ok((!names.is_empty()).then_some(Warning::IndexesUnchanged { dir, names }))
 }
 
 /// Core's `Chainstate::ReachedTarget` asserts that the tip of `chainstate` is the snapshot's block or a block

@@ -331,9 +331,15 @@ pub const BUSY: u32 = 125;
 /// Asserts that the table in a page of the documentation is this one; with `UPDATE_DOCS`, puts it there.
 #[track_caller]
 pub fn assert_table_of(page: &str, table: &str) {
+    assert_named_table(page, "table", table);
+}
+
+/// The same for one of several tables.
+#[track_caller]
+pub fn assert_named_table(page: &str, name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let text = std::fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- table -->\n", "<!-- end of table -->\n");
+    let (begin, end) = (&format!("<!-- {name} -->\n"), &format!("<!-- end of {name} -->\n"));
     let (head, rest) = text.split_once(begin).unwrap();
     let (old, tail) = rest.split_once(end).unwrap();
     if std::env::var_os("UPDATE_DOCS").is_some() {

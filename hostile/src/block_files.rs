@@ -1,5 +1,5 @@
-//! The `rev` files before a step, and what a run that makes undo data may do with them: it appends records
-//! behind the bytes in use, and adds files that are missing.
+//! The `blk` and `rev` files before a step, and what a run that stores blocks or makes undo data may do with
+//! them: it appends records behind the bytes in use, and adds files that are missing.
 
 use crate::{
     Res,
@@ -15,27 +15,27 @@ use std::{
 };
 use vfs::RealDisk;
 
-/// The bytes of a `rev` file.
-struct UndoFile {
+/// The bytes of a file.
+struct BlockFile {
     len: u64,
     /// Its bytes, without the zeros at its end, which may be preallocated.
     bytes: Vec<u8>,
     /// Bytes in use according to the block index; `None` if that cannot be read.
-    undo_size: Option<u64>,
+    in_use: Option<u64>,
 }
 
-/// The `rev` files of a datadir, by their paths below the folder of the case.
+/// The `blk` and `rev` files of a datadir, by their paths below the folder of the case.
 #[derive(Default)]
-pub struct UndoFiles {
-    files: BTreeMap<PathBuf, UndoFile>,
+pub struct BlockFiles {
+    files: BTreeMap<PathBuf, BlockFile>,
 }
 
-impl UndoFiles {
-    /// Reads all `rev` files.
+impl BlockFiles {
+    /// Reads all of them.
     pub fn of(scene: &Scene<'_>) -> Res<Self> {
-        let sizes = undo_sizes(scene);
+        let sizes = sizes_in_use(scene);
         let mut files = BTreeMap::new();
-        for path in scene.undo_files() {
+        for path in scene.block_files() {
             let Ok(target) = fs::canonicalize(&path) else { continue };
             if !is_file(&target) {
                 continue;
@@ -43,8 +43,9 @@ impl UndoFiles {
             let mut bytes = fs::read(&target)?;
             let len = bytes.len() as u64;
             bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
-            let undo_size = sizes.as_ref().map(|sizes| sizes.get(number(&path)).copied().unwrap_or(0));
-            files.insert(target.strip_prefix(&scene.live)?.to_owned(), UndoFile { len, bytes, undo_size });
+            let kind = usize::from(is_named(&path, "rev"));
+            let in_use = sizes.as_ref().map(|sizes| sizes.get(number(&path)).map_or(0, |sizes| sizes[kind]));
+            files.insert(target.strip_prefix(&scene.live)?.to_owned(), BlockFile { len, bytes, in_use });
         }
         Ok(Self { files })
     }
@@ -58,14 +59,14 @@ impl UndoFiles {
             return Some(format!("had {} bytes, now {}", was.len, is.len()));
         }
         let all = was.bytes.len();
-        let in_use = was.undo_size.filter(|_| !scans).map_or(all, |size| all.min(size as usize));
+        let in_use = was.in_use.filter(|_| !scans).map_or(all, |size| all.min(size as usize));
         let at = was.bytes[..in_use].iter().zip(&is).position(|(was, is)| was != is)?;
         Some(format!("byte {at} changed, {in_use} of {} bytes were in use", was.len))
     }
 }
 
-/// Returns the bytes in use of each `rev` file by the block index; `None` if that cannot be read.
-fn undo_sizes(scene: &Scene<'_>) -> Option<Vec<u64>> {
+/// Returns the bytes in use of each `blk` and `rev` file by the block index; `None` if that cannot be read.
+fn sizes_in_use(scene: &Scene<'_>) -> Option<Vec<[u64; 2]>> {
     let dir = scene.paths.index_dir();
     // A FIFO would block.
     let mut entries = fs::read_dir(&dir).ok()?.flatten();
@@ -73,13 +74,18 @@ fn undo_sizes(scene: &Scene<'_>) -> Option<Vec<u64>> {
         return None;
     }
     let index = read_block_index(&RealDisk, &dir).ok()?;
-    Some(index.files.iter().map(|info| info.undo_size.into()).collect())
+    Some(index.files.iter().map(|info| [info.size.into(), info.undo_size.into()]).collect())
 }
 
-/// Returns the number in the name of a `rev` file.
+/// Returns whether the name of a file begins with these letters.
+pub fn is_named(path: &Path, kind: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(kind))
+}
+
+/// Returns the number in the name of a file.
 fn number(path: &Path) -> usize {
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-    name.trim_start_matches("rev").parse().unwrap_or(usize::MAX)
+    name.trim_start_matches(char::is_alphabetic).parse().unwrap_or(usize::MAX)
 }
 
 /// Returns the `blk` file that belongs to a `rev` file.
@@ -91,7 +97,7 @@ fn blk_of<'a>(tree: &'a Tree, rev: &Path) -> Option<&'a Seen> {
 /// Returns what is wrong with a file that a run which makes undo data has added. It must be the `rev` file of
 /// a `blk` file, with its owner and mode.
 pub fn flaw_of_new(tree: &Tree, name: &Path, new: &Seen) -> Option<Finding> {
-    let is_rev = name.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rev"));
+    let is_rev = is_named(name, "rev");
     if class(name) != Class::Block || !is_rev {
         return Some(Finding::new("leftover", format!("{} is new", name.display())));
     }

@@ -1,0 +1,205 @@
+//! `indexes/`: what bitcoind keeps besides the block index (`-txindex`, `-txospenderindex`,
+//! `-blockfilterindex`, `-coinstatsindex`). Only what tells whether an index stays right is read; nothing is
+//! written.
+//!
+//! Each index is a LevelDB database without obfuscation (Core `src/index/`):
+//! ```text
+//! txindex                  't' | txid 32           -> file, position, offset   releases up to 31
+//!                          'x', 's', 'h', 0e ..    -> ..                       from 32 on: by block hash
+//! txospenderindex/db       's' | hash 8 | file, position, offset -> marker
+//! blockfilter/basic/db     't' | height, 's' | hash -> hashes, place in fltr files
+//! coinstatsindex/db        't' | height, 's' | hash -> running sums            coinstats/db before 30
+//! each                     'B', or 0d "best_block_v2" -> locator: version 4 | CompactSize | block hashes 32
+//! ```
+//! Rows with a file and a position lead to the bytes of a block without the block index: if a block is stored
+//! again at another place, they stay as they are, and bitcoind, which checks only the best block when it
+//! starts, does not notice.
+
+use crate::{
+    error::DiskError,
+    replace::{KEPT_SUFFIX, exists, free_name, owner_of, set_owner, with_suffix},
+};
+use leveldb::{Database, LevelDbError};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+use vfs::{Disk, During as _, dir_of};
+use wire::{BlockHash, Reader};
+
+/// Name of the directory with all indexes, in that of the network.
+pub const INDEXES_DIR: &str = "indexes";
+
+const BEST_BLOCK: &[u8] = b"B";
+/// The best block of the rows of a `txindex` that name blocks by their hashes.
+const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
+/// The row of a `txospenderindex` that has the same prefix as the others.
+const SPENDER_KEY: &[u8] = b"siphash_key\0";
+/// First bytes of the keys of a `txindex` that have no positions.
+const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"xshB\x0d\x0e";
+
+/// Which index it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexKind {
+    /// `-txindex`.
+    Tx,
+    /// `-txospenderindex`.
+    TxoSpender,
+    /// `-blockfilterindex`.
+    BlockFilter,
+    /// `-coinstatsindex`, of this and of earlier releases.
+    CoinStats,
+    /// None that is known.
+    Unknown,
+}
+
+impl IndexKind {
+    fn of_name(name: &OsStr) -> Self {
+        match name.to_str() {
+            Some("txindex") => Self::Tx,
+            Some("txospenderindex") => Self::TxoSpender,
+            Some("blockfilter") => Self::BlockFilter,
+            Some("coinstatsindex" | "coinstats") => Self::CoinStats,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The directory of the database, relative to that of the index.
+    fn database(self) -> &'static str {
+        match self {
+            Self::Tx | Self::Unknown => "",
+            Self::TxoSpender | Self::CoinStats => "db",
+            Self::BlockFilter => "basic/db",
+        }
+    }
+}
+
+/// What an index has rows for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IndexContents {
+    /// The blocks up to which it has rows, of each kind of rows.
+    pub best_blocks: Vec<BlockHash>,
+    /// Whether any row has, or may have, the position of a block in the block files.
+    pub has_positions: bool,
+}
+
+/// An index that bitcoind keeps.
+#[derive(Clone, Debug)]
+pub struct NodeIndex {
+    /// The name of its directory.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Which index it is.
+    pub kind: IndexKind,
+}
+
+impl NodeIndex {
+    /// Finds the indexes in the directory of a network, by name. What was set aside is none of them.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn find(disk: &dyn Disk, net_dir: &Path) -> Result<Vec<Self>, DiskError> {
+        let dir = net_dir.join(INDEXES_DIR);
+        if !is_dir(disk, &dir)? {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for name in disk.list(&dir).during("list", &dir)? {
+            let path = dir.join(&name);
+            let text = name.to_string_lossy().into_owned();
+            if is_dir(disk, &path)? && !text.contains(KEPT_SUFFIX) {
+                found.push(Self { name: text, path, kind: IndexKind::of_name(&name) });
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Reads what the index has rows for, in a few look-ups.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
+    pub fn read(&self, disk: &dyn Disk) -> Result<IndexContents, DiskError> {
+        let dir = self.path.join(self.kind.database());
+        let current = dir.join("CURRENT");
+        if !exists(disk, &current)? {
+            let is_empty = disk.list(&self.path).during("list", &self.path)?.is_empty();
+            // Of an index that is not known, nothing can be told.
+            let has_positions = self.kind == IndexKind::Unknown && !is_empty;
+            return Ok(IndexContents { has_positions, ..IndexContents::default() });
+        }
+        let database = Database::open(disk, &dir)?;
+        let rows = [database.get(BEST_BLOCK)?, database.get(BEST_BLOCK_V2)?];
+        let best_blocks = rows.into_iter().flatten().filter_map(|row| first_of_locator(&row)).collect();
+        let has_positions = match self.kind {
+            IndexKind::Tx => {
+                let mut first_bytes = first_bytes(&database)?.into_iter();
+                first_bytes.any(|byte| !TXINDEX_WITHOUT_POSITIONS.contains(&byte))
+            }
+            IndexKind::TxoSpender => has_other_row(&database, SPENDER_KEY)?,
+            IndexKind::BlockFilter | IndexKind::CoinStats => false,
+            IndexKind::Unknown => true,
+        };
+        Ok(IndexContents { best_blocks, has_positions })
+    }
+
+    /// Renames the directory of the index, and leaves an empty one of the same owner and mode in its place,
+    /// in one step: bitcoind builds the index again. Links stay. Returns the new name.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn set_aside(&self, disk: &dyn Disk) -> Result<PathBuf, DiskError> {
+        let live = disk.resolve(&self.path).during("follow the links to", &self.path)?;
+        let kept = free_name(disk, with_suffix(&live, KEPT_SUFFIX))?;
+        disk.create_dir_all(&kept).during_creation(&kept)?;
+        set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
+        disk.exchange(&kept, &live).during("set aside", &live)?;
+        disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
+        Ok(kept)
+    }
+}
+
+fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    Ok(disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir))
+}
+
+/// The first hash of a locator; `None` if there is none.
+fn first_of_locator(row: &[u8]) -> Option<BlockHash> {
+    let mut reader = Reader::new(row);
+    reader.bytes(4).ok()?;
+    let count = reader.compact_size().ok()?;
+    let hash = reader.array().ok().filter(|_| count > 0)?;
+    Some(BlockHash(hash))
+}
+
+/// The first bytes of all keys, each once.
+fn first_bytes(database: &Database<'_>) -> Result<Vec<u8>, LevelDbError> {
+    let mut found = Vec::new();
+    let mut next = Some(0);
+    while let Some(byte) = next {
+        let mut rows = database.range(&[byte], None)?;
+        let Some(&first) = rows.advance()?.then(|| rows.key().first()).flatten() else { break };
+        found.push(first);
+        next = first.checked_add(1);
+    }
+    Ok(found)
+}
+
+/// Whether there is a row with the first byte of `key` but another key.
+fn has_other_row(database: &Database<'_>, key: &[u8]) -> Result<bool, LevelDbError> {
+    let first = key.get(..1).unwrap_or_default();
+    let mut rows = database.range(first, None)?;
+    while rows.advance()? {
+        if !rows.key().starts_with(first) {
+            break;
+        }
+        if rows.key() != key {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;

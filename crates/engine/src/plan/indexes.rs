@@ -1,0 +1,233 @@
+//! Whether a command would make an index of the node wrong, or keep bitcoind from starting with it; and how
+//! such an index is set aside.
+//!
+//! An index outlives the block files: bitcoind looks only at its best block when it starts. What a command
+//! can do to one, by Core's source (`index/base.cpp`, `index/txindex.cpp`, `index/txospenderindex.cpp`):
+//!
+//! - Rows of a `txindex` of releases up to 31, and those of a `txospenderindex`, have the places of blocks in
+//!   block files. When such a block is stored at another place, they lead to other bytes.
+//! - The best block must be in the block index, or bitcoind stops when it starts (`BaseIndex::Init`).
+//! - An index whose best block is not on the chain is rewound. A `txospenderindex` needs the blocks for that,
+//!   a `coinstatsindex` their undo data too. If they are gone, bitcoind stops (`BaseIndex::Rewind`).
+
+use crate::{
+    api::{
+        error::{Error, ErrorKind},
+        event::{Event, EventSink},
+        note::Warning,
+        remedy::Remedy,
+    },
+    blocks::{damage::KnownDamage, files::Files},
+    plan::planner::Plan,
+};
+use disk::{
+    index::{IndexEntry, IndexRows, find_entry},
+    node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
+};
+use std::{cell::OnceCell, collections::HashMap, fmt};
+use vfs::During as _;
+use wire::{BlockHash, Height};
+
+/// Why an index cannot stay as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Harm {
+    /// Blocks from this height on get other places.
+    Moved(Height),
+    /// The database does not open.
+    Unreadable,
+    /// The new block index lacks its best block.
+    BestBlockUnknown,
+    /// Its best block is not on the new chain, and this block above the fork is lost.
+    CannotRewind(Height),
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved(height) => write!(
+                f,
+                "its rows have the places of blocks in the block files, and blocks from height {height} on \
+                 will be stored at other places, so that it would deny transactions that exist"
+            ),
+            Self::Unreadable => f.write_str("it does not open, so that nothing can be told of its rows"),
+            Self::BestBlockUnknown => {
+                f.write_str("its best block would not be in the block index, and bitcoind would not start")
+            }
+            Self::CannotRewind(height) => write!(
+                f,
+                "its best block is above the new chain, and bitcoind would stop when it rewinds the index, \
+                 because block {height} or its undo data is lost"
+            ),
+        }
+    }
+}
+
+/// The indexes that a command must set aside before its changes count, because the caller said so.
+#[derive(Default)]
+#[must_use]
+pub struct SetAside(Vec<NodeIndex>);
+
+impl SetAside {
+    /// Renames them, and says so.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn apply(&mut self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
+        for index in self.0.drain(..) {
+            let kept = index.set_aside(files.disk)?;
+            sink.event(Event::Warning(Warning::IndexSetAside { name: index.name, kept }));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the indexes before blocks of the chain from height `moved` on are stored at places that they did
+/// not have. `height_of` finds blocks on the chain.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O error.
+pub fn before_moves(
+    files: &Files<'_>,
+    moved: Height,
+    height_of: impl Fn(&BlockHash) -> Option<Height>,
+    may_set_aside: bool,
+) -> Result<SetAside, Error> {
+    judge(files, may_set_aside, |_, contents| {
+        if !contents.has_positions {
+            return Ok(None);
+        }
+        // Rows without a best block can be of any block.
+        let mut is_covered = contents.best_blocks.is_empty();
+        for best in &contents.best_blocks {
+            let fork = fork_of(files, *best, &height_of)?;
+            is_covered |= fork.is_none_or(|fork| fork >= moved);
+        }
+        Ok(is_covered.then_some(Harm::Moved(moved)))
+    })
+}
+
+/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan, and says what
+/// becomes of them. `damage`: what the new block index will not have.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if bitcoind could not go on with an index, unless it may be set aside; any I/O error.
+pub fn before_rebuild(
+    files: &Files<'_>,
+    plan: &Plan,
+    damage: Option<&KnownDamage>,
+    may_set_aside: bool,
+    sink: &dyn EventSink,
+) -> Result<SetAside, Error> {
+    let chain = &plan.chain;
+    let entries = Entries { files, plan, old: OnceCell::new(), new: OnceCell::new() };
+    let is_lost = |entry: &IndexEntry, needs_undo: bool| {
+        let is_damaged = damage.is_some_and(|damage| {
+            damage.has_block(&entry.hash) || needs_undo && damage.undo.binary_search(&entry.hash).is_ok()
+        });
+        is_damaged || !entry.status.has_data() || needs_undo && !entry.status.has_undo()
+    };
+    let set_aside = judge(files, may_set_aside, |kind, contents| {
+        let needs_undo = kind == IndexKind::CoinStats;
+        for best in &contents.best_blocks {
+            let Some(mut entry) = entries.find(best)? else {
+                // An old block index that lacks it stays as it is.
+                return Ok(plan.new_index.is_some().then_some(Harm::BestBlockUnknown));
+            };
+            while (needs_undo || kind == IndexKind::TxoSpender) && !chain.has(entry.height, &entry.hash) {
+                if is_lost(&entry, needs_undo) {
+                    return Ok(Some(Harm::CannotRewind(entry.height)));
+                }
+                let Some(below) = entries.find(&entry.header.prev)? else { break };
+                entry = below;
+            }
+        }
+        Ok(None)
+    })?;
+    let aside: Vec<&str> = set_aside.0.iter().map(|index| index.name.as_str()).collect();
+    let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter();
+    let names: Vec<String> =
+        found.map(|index| index.name).filter(|name| !aside.contains(&name.as_str())).collect();
+    if !names.is_empty() {
+        let dir = files.datadir.net_dir().join(INDEXES_DIR);
+        sink.event(Event::Warning(Warning::IndexesUnchanged { dir, names }));
+    }
+    Ok(set_aside)
+}
+
+/// The entries of the block index that bitcoind will have, by hash.
+struct Entries<'a> {
+    files: &'a Files<'a>,
+    plan: &'a Plan,
+    /// The block index in place.
+    old: OnceCell<IndexRows<'a>>,
+    /// Where entries are in the new one.
+    new: OnceCell<HashMap<BlockHash, usize>>,
+}
+
+impl Entries<'_> {
+    fn find(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+        let Self { files, plan, old, new } = self;
+        let Some(index) = &plan.new_index else {
+            if old.get().is_none() {
+                // It was empty.
+                let _ = old.set(IndexRows::open(files.disk, &files.datadir.index_dir())?);
+            }
+            return Ok(old.get().map(|rows| rows.entry(hash)).transpose()?.flatten());
+        };
+        let all = || index.entries.iter().enumerate();
+        let by_hash = new.get_or_init(|| all().map(|(number, entry)| (entry.hash, number)).collect());
+        Ok(by_hash.get(hash).and_then(|&number| index.entries.get(number)).copied())
+    }
+}
+
+/// Asks of each index whether it takes harm. An index that does not open does.
+fn judge(
+    files: &Files<'_>,
+    may_set_aside: bool,
+    harm_of: impl Fn(IndexKind, &IndexContents) -> Result<Option<Harm>, Error>,
+) -> Result<SetAside, Error> {
+    let (mut harmed, mut reasons) = (Vec::new(), Vec::new());
+    for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
+        let harm = match index.read(files.disk) {
+            Ok(contents) => harm_of(index.kind, &contents)?,
+            Err(disk::DiskError::LevelDb(_)) => {
+                let all = IndexContents { has_positions: true, ..IndexContents::default() };
+                harm_of(index.kind, &all)?.map(|_| Harm::Unreadable)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(harm) = harm {
+            reasons.push(format!("{}: {harm}", index.name));
+            harmed.push(index);
+        }
+    }
+    if harmed.is_empty() || may_set_aside {
+        return Ok(SetAside(harmed));
+    }
+    let detail = format!(
+        "bitcoind could not go on with what it keeps here ({}); nothing was changed",
+        reasons.join("; ")
+    );
+    Err(Error::new(ErrorKind::Usage, detail)
+        .in_file(files.datadir.net_dir().join(INDEXES_DIR), None)
+        .with_remedies([Remedy::SetIndexesAside]))
+}
+
+/// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
+fn fork_of(
+    files: &Files<'_>,
+    mut hash: BlockHash,
+    height_of: &impl Fn(&BlockHash) -> Option<Height>,
+) -> Result<Option<Height>, Error> {
+    let dir = files.datadir.index_dir();
+    let current = dir.join("CURRENT");
+    let has_index = files.disk.exists(&current).during("look for", &current)?;
+    loop {
+        if let Some(height) = height_of(&hash) {
+            return Ok(Some(height));
+        }
+        let entry = if has_index { find_entry(files.disk, &dir, &hash)? } else { None };
+        let Some(entry) = entry else { return Ok(None) };
+        hash = entry.header.prev;
+    }
+}
