@@ -10,6 +10,8 @@ export DEMO_SIZE ?= 1GB
 RUNS ?= 2000
 BITCOIND ?= bitcoind
 HOSTILE ?=
+# For `make releases`: paths of bitcoinds, each with bitcoin-cli beside it.
+BITCOINDS ?=
 # For `make install`: files go below $(DESTDIR)$(PREFIX).
 export PREFIX ?= /usr/local
 export DESTDIR ?=
@@ -20,13 +22,17 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-python check cluster fuzz hostile bench guard arm oracle msrv deny package setup release install dist deb reproducible
+.PHONY: demo test test-long test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
 
-test: setup ## Run all tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
-	$(CARGO) test --workspace
+test: setup ## Run the tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
+	CARGO="$(CARGO)" ./.ci/test --skip ::long::
+	$(CARGO) test --workspace --doc
+
+test-long: setup ## Run the tests that take long: hundreds of kills and power failures, long random walks, mutants of blocks
+	CARGO="$(CARGO)" ./.ci/test ::long::
 
 test-python: setup ## Build a wheel of the Python module and test it with pytest; installs what that needs from PyPI below target/python
 	CARGO="$(CARGO)" ./crates/python/test
@@ -49,6 +55,10 @@ hostile: setup ## Damage datadirs at random, rebuild them in place, and start a 
 	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: set BITCOIND=PATH, or add it to the PATH"; exit 1; }
 	$(CARGO) build --release -p peregrine -p hostile
 	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
+
+releases: setup ## Let releases of bitcoind write datadirs and open what Peregrine makes of them: BITCOINDS (paths)
+	@test -n "$(BITCOINDS)" || { echo "make releases needs bitcoinds: set BITCOINDS=\"PATH ..\", each with bitcoin-cli beside it"; exit 1; }
+	PEREGRINE_BITCOINDS="$(BITCOINDS)" $(CARGO) test -p peregrine --test cli releases:: -- --nocapture
 
 bench: setup ## Run the micro benchmarks
 	$(CARGO) bench -p bench

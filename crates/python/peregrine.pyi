@@ -39,12 +39,18 @@ class Error(Exception):
     ]
     detail: str
     """What is wrong, without the place."""
+    text: str
+    """What is wrong, with the place, and without what helps."""
     height: int | None
     """Height of the affected block."""
     block_hash: str | None
     txid: str | None
+    input: int | None
+    """Index of the input of that transaction."""
     rule: str | None
     """The consensus rule that is broken."""
+    requirement: str | None
+    """What that rule requires."""
     core: str | None
     """Bitcoin Core's reject string."""
     file: Path | None
@@ -88,7 +94,7 @@ class RowStream:
 
 @type_check_only
 class RebuildReport(TypedDict):
-    """What a rebuild did."""
+    """What a rebuild did: the fields of the command line's JSON, which docs/json.md describes, and `warnings`."""
 
     chain: str
     height: int
@@ -97,21 +103,39 @@ class RebuildReport(TypedDict):
     transactions: int
     inputs: int
     outputs_created: int
+    block_bytes: int
+    script_inputs: int | None
+    """Number of inputs whose scripts were run; None if this build cannot run them."""
     coins: int
     total_amount_sat: int
     hash_serialized_3: str
     matches_core_assumeutxo_hash: bool | None
-    script_inputs: int | None
-    """Number of inputs whose scripts were run; None if this build cannot run them."""
+    scripts: dict[str, Any]
     matching: str
+    hints: dict[str, Any] | None
     resumed_blocks: int
-    lost_blocks: int
-    unconnected_blocks: int
+    memory_budget_bytes: int
+    temporary_runs: int
+    temporary_bytes_written: int
+    temporary_bytes_peak: int
+    spend_ages: list[int]
     threads: int
     seconds: float
+    stages: list[dict[str, Any]]
+    bound_by: str
+    sha256: str
+    sha256_limit: dict[str, Any]
+    peak_memory_bytes: int | None
     chainstate: Path
     kept: list[Path]
+    undo: dict[str, Any] | None
+    lost_blocks: int
+    damaged_blocks: int
+    unconnected_blocks: int
+    notes: list[dict[str, Any]]
+    """What the operator must know, as codes with fields and text."""
     warnings: list[str]
+    """The texts of `notes`."""
 
 @type_check_only
 class Event(TypedDict):

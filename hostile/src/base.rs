@@ -18,13 +18,18 @@ use std::{
     thread,
     time::Duration,
 };
-use testkit::{Chain, ChainSpec, data::shared_data_dir, datadir::Layout};
+use testkit::{
+    Chain, ChainSpec, GeneratedBlock,
+    data::shared_data_dir,
+    datadir::Layout,
+    snapshot_chain::{self, SNAPSHOT_HEIGHT},
+};
 use vfs::RealDisk;
 use wire::Network;
 
 /// A datadir to copy.
 pub struct Base {
-    /// Its name.
+    /// The name of its folder.
     pub name: String,
     /// The folder with `datadir`, `backup` (the network's folder as it was some blocks ago) and `hints`.
     pub dir: PathBuf,
@@ -101,8 +106,8 @@ enum Tail {
 /// Stands for the flags of all indexes that the `bitcoind` knows.
 const INDEXES: &str = "INDEXES";
 
-/// Datadirs by `bitcoind`: name, flags, number of blocks, tail. With [`SHARED`] and [`BY_TESTKIT`], half of
-/// the cases have indexes.
+/// Datadirs by `bitcoind`: name, flags, number of blocks, tail. With the others, half of the cases have
+/// indexes.
 const BY_CORE: &[(&str, &str, u32, Tail)] = &[
     ("core-plain", "", 240, Tail::Plain),
     ("core-no-xor", "-fastprune -blocksxor=0", 180, Tail::Reorgs),
@@ -144,6 +149,27 @@ const BY_TESTKIT: &[(&str, u64, bool, bool, bool, bool)] = &[
     ("testkit-rebuilt", 64 << 10, true, true, true, true),
 ];
 
+/// How far a node has come that was started from a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// It has just loaded the snapshot.
+    Loaded,
+    /// It has some blocks above it.
+    Above,
+    /// It has validated the blocks below it, and merges the two chainstates when it next starts.
+    Validated,
+    /// After that, it has followed a branch without the snapshot's block.
+    OnBranch,
+}
+
+/// Datadirs of nodes that were started from a snapshot.
+const FROM_SNAPSHOT: &[(&str, Progress)] = &[
+    ("snapshot-loaded", Progress::Loaded),
+    ("snapshot-above", Progress::Above),
+    ("snapshot-validated", Progress::Validated),
+    ("snapshot-on-branch", Progress::OnBranch),
+];
+
 fn has_wallet(bitcoind: &Path) -> Res<bool> {
     let help = Command::new(bitcoind).arg("-help").output()?;
     Ok(String::from_utf8_lossy(&help.stdout).contains("  -walletdir"))
@@ -165,6 +191,10 @@ pub fn bases(context: &Context) -> Res<Vec<Base>> {
         let make = |dir: &Path| by_core(context, dir, flags, blocks, tail);
         let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
         all.push(base(context, &home, name, (Network::Regtest, 4), flags, make)?);
+    }
+    for &(name, progress) in FROM_SNAPSHOT.iter().filter(|row| wanted(row.0)) {
+        let make = |dir: &Path| from_snapshot(context, dir, progress);
+        all.push(base(context, &home, name, (Network::Regtest, 2), Vec::new(), make)?);
     }
     for &(name, network, weight) in SHARED.iter().filter(|row| wanted(row.0)) {
         let Some(archive) = shared_data_dir().map(|dir| dir.join(format!("core-datadirs/{name}.tar.xz")))
@@ -217,9 +247,9 @@ fn save_heights(dir: &Path, network: Network) -> Res<()> {
     Ok(fs::write(file, rows)?)
 }
 
-/// Saves the height of each block of a generated chain.
-fn save_chain(dir: &Path, chain: &Chain) -> Res<()> {
-    let rows = chain.blocks.iter().map(|block| format!("{} {}\n", block.hash, block.height));
+/// Saves the height of each of these blocks.
+fn save_chain<'b>(dir: &Path, blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Res<()> {
+    let rows = blocks.into_iter().map(|block| format!("{} {}\n", block.hash, block.height));
     Ok(fs::write(dir.join("heights"), rows.collect::<String>())?)
 }
 
@@ -273,7 +303,7 @@ fn by_testkit(
     }
     let chain = chain(77, 200);
     chain.write_datadir(&datadir, &layout)?;
-    save_chain(dir, &chain)?;
+    save_chain(dir, &chain.blocks)?;
     if !index {
         fs::remove_dir_all(Datadir::at(&datadir, Network::Regtest).index_dir())?;
     }
@@ -326,7 +356,7 @@ fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) 
     let flags = flags.split_whitespace().map(str::to_owned).collect();
     let making = Making { context, datadir: datadir.clone(), flags };
     let chain = chain(u64::from(blocks), blocks);
-    save_chain(dir, &chain)?;
+    save_chain(dir, &chain.blocks)?;
     let cut = chain.blocks.len() * 3 / 5;
     let node = making.node(&[])?;
     for block in chain.blocks.iter().take(cut).skip(1) {
@@ -342,6 +372,48 @@ fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) 
         submit(&node, &block.bytes)?;
     }
     finish(node, &chain, tail)
+}
+
+/// Makes a node that was started from a snapshot, which stays in `dir` too.
+fn from_snapshot(context: &Context, dir: &Path, progress: Progress) -> Res<()> {
+    let blocks = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
+    let (below, above) = blocks.split_at(SNAPSHOT_HEIGHT as usize + 1);
+    let fork = &blocks[SNAPSHOT_HEIGHT as usize - 1];
+    let branch = snapshot_chain::branch(fork, 9, 1);
+    save_chain(dir, blocks.iter().chain(&branch))?;
+    let (full, snapshot) = (dir.join("full"), dir.join("snapshot"));
+    let making = |datadir: &Path| {
+        fs::create_dir_all(datadir)?;
+        Making { context, datadir: datadir.to_owned(), flags: Vec::new() }.node(&[])
+    };
+    let node = making(&full)?;
+    for block in below.iter().skip(1) {
+        submit(&node, &block.bytes)?;
+    }
+    node.call("dumptxoutset", json!([snapshot, "latest"]))?;
+    node.stop()?;
+    fs::remove_dir_all(full)?;
+    let datadir = dir.join("datadir");
+    let node = making(&datadir)?;
+    for block in blocks.iter().skip(1) {
+        node.call("submitheader", json!([block.bytes[..80].to_lower_hex_string()]))?;
+    }
+    let cut = 60;
+    for block in below.iter().take(cut).skip(1) {
+        submit(&node, &block.bytes)?;
+    }
+    node.stop()?;
+    copy_all(&datadir.join("regtest"), &dir.join("backup"))?;
+    let node = making(&datadir)?;
+    node.call("loadtxoutset", json!([snapshot]))?;
+    for (from, blocks) in
+        [(Progress::Above, above), (Progress::Validated, &below[cut..]), (Progress::OnBranch, &branch)]
+    {
+        for block in blocks.iter().filter(|_| progress >= from) {
+            submit(&node, &block.bytes)?;
+        }
+    }
+    node.stop()
 }
 
 fn finish(node: Node, chain: &Chain, tail: Tail) -> Res<()> {

@@ -1,6 +1,8 @@
 //! One case: damages a datadir, runs `peregrine` on it, and compares what a real node makes of it before and
 //! after.
 
+mod advice;
+
 use crate::{
     Context, Res,
     base::{Base, copy_all},
@@ -59,6 +61,8 @@ struct Case<'a> {
     answers: Option<Answers>,
     /// Whether a run was allowed to end lower.
     may_be_lower: bool,
+    /// Whether no run has changed anything since the node was last started on a copy.
+    is_unchanged: bool,
     /// Whether a run was killed, so that the next run may have to finish or undo a commit.
     dirty: bool,
     /// Whether the last step was a `reindex` that succeeded.
@@ -128,6 +132,7 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         before,
         answers,
         may_be_lower: false,
+        is_unchanged: true,
         dirty: false,
         done: false,
         has_undo: false,
@@ -296,7 +301,14 @@ impl Case<'_> {
         }
     }
 
-    fn step(&mut self, args: &[String], disturbance: &Disturbance, command: Command, hints: bool) -> Res<()> {
+    /// Returns what the run printed and how it ended.
+    fn step(
+        &mut self,
+        args: &[String],
+        disturbance: &Disturbance,
+        command: Command,
+        hints: bool,
+    ) -> Res<Ran> {
         let reindex = command.rebuilds();
         let ran = self.program().run(args, disturbance)?;
         self.log += &ran.description();
@@ -312,14 +324,15 @@ impl Case<'_> {
                 Command::Reindex if may_make_undo(args) => MayAppend::Undo,
                 Command::Update => MayAppend::Undo,
                 Command::GivenBlocks | Command::Download => MayAppend::Blocks,
-                Command::Reindex | Command::Other => MayAppend::Nothing,
+                Command::Reindex | Command::Other | Command::Read => MayAppend::Nothing,
             },
             sets_aside: has(args, "--set-aside-indexes"),
         };
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
-        if !done && !killed && !self.dirty && !command.changes_before_it_fails() {
+        let is_dirty = self.dirty && command != Command::Read;
+        if !done && !killed && !is_dirty && !command.changes_before_it_fails() {
             found.extend(compared.refused());
         }
         if done && !self.keep_old {
@@ -328,19 +341,21 @@ impl Case<'_> {
             found.extend(compared.done(&datadir, &output));
         }
         self.find_all(found);
+        self.is_unchanged &= after == self.tree;
         self.look()?;
         self.dirty |= killed;
-        self.may_be_lower |= done && has(args, "--until-damage");
+        // A run that was killed may have put the lower chainstate in place.
+        self.may_be_lower |= (done || killed) && has(args, "--until-damage");
         if reindex {
             self.last = ran.code;
             self.done = done;
             self.has_undo = !has(args, "--without-undo");
             self.dirty &= !done;
         }
-        if command != Command::Other {
+        if !matches!(command, Command::Other | Command::Read) {
             self.check_height(args, done);
         }
-        Ok(())
+        Ok(ran)
     }
 
     /// Checks the exit code and the error message.
@@ -429,6 +444,7 @@ impl Case<'_> {
         self.index = index_files(&self.tree);
         self.state = DatadirState::of(&self.scene);
         self.done = false;
+        self.is_unchanged = true;
         Ok(())
     }
 
@@ -469,6 +485,8 @@ impl Case<'_> {
     /// Checks that the node starts if it did before, with no lower height.
     fn compare(&mut self, now: &Started) {
         match (self.before.clone(), now) {
+            // Whether a node with indexes survives missing undo data depends on which thread is first.
+            (Started::Yes { .. }, Started::No(_)) if self.is_unchanged => {}
             (Started::Yes { .. }, Started::No(error)) => {
                 self.find("no-start-anymore", format!("bitcoind does not start any more: {error}"));
             }
@@ -543,41 +561,6 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing.
-    fn follow_advice(&mut self) -> Res<()> {
-        for _ in 0..MOST_ADVICE {
-            let mut words = ["doctor", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
-                .map(str::to_owned)
-                .to_vec();
-            words.push(self.scene.datadir().display().to_string());
-            let ran = self.program().run(&words, &Disturbance::None)?;
-            self.check_end(&ran, &Disturbance::None, false, false);
-            let Ok(found) = serde_json::from_str::<Value>(&ran.stdout) else {
-                self.find("no-advice", first_line(&ran.stderr));
-                return Ok(());
-            };
-            let advice = found["next"].as_str().unwrap_or_default();
-            self.log += &format!("  doctor advises: {advice}\n");
-            let mut words: Vec<String> = advice.split_whitespace().map(str::to_owned).collect();
-            if words.first().is_none_or(|program| program != "peregrine") {
-                return Ok(());
-            }
-            words.remove(0);
-            if ["repair", "sync"].contains(&words[0].as_str()) {
-                let served = self.scene.base.ask_server(self.context, "getblockcount", json!([]))?;
-                let Some((_, address)) = served else { return Ok(()) };
-                words.extend(["--connect".to_owned(), address]);
-            }
-            // The way on that a refused run names.
-            if !self.scene.base.flags.is_empty() && ["repair", "reindex"].contains(&words[0].as_str()) {
-                words.push("--set-aside-indexes".to_owned());
-            }
-            self.step(&words, &Disturbance::None, Command::Download, false)?;
-        }
-        self.find("advice-loops", format!("doctor still advises something after {MOST_ADVICE} commands"));
-        Ok(())
-    }
-
     /// Checks that the node can use the undo data of all its blocks; in a tenth of the cases also that it can
     /// disconnect blocks with it.
     fn check_undo(&mut self, node: &mut Node, tip: u32) -> Res<()> {
@@ -590,7 +573,9 @@ impl Case<'_> {
             self.log += &format!("  bitcoind has not verified all blocks: {reason}\n");
         }
         let mut rng = Rng::new(self.context.seed, &format!("disconnect {}", self.number));
-        if rng.chance(1, 10) && tip > 10 {
+        // A node does not disconnect a snapshot's block.
+        let is_from_snapshot = self.scene.base.name.starts_with("snapshot");
+        if rng.chance(1, 10) && tip > 10 && !is_from_snapshot {
             self.disconnect(node, tip)?;
         }
         Ok(())
@@ -623,11 +608,15 @@ impl Case<'_> {
     }
 
     fn stats(&mut self) -> Res<Option<Value>> {
-        let mut args = ["utxo", "stats", "--json", "--chain", self.scene.base.network.name(), "--datadir"]
-            .map(str::to_owned)
-            .to_vec();
-        args.push(self.scene.datadir().display().to_string());
-        let ran = self.program().run(&args, &Disturbance::None)?;
+        let (network, datadir) = (self.scene.base.network.name(), self.scene.datadir().display().to_string());
+        let at = ["--json", "--chain", network, "--datadir", &datadir];
+        let run = |verb: &[&str]| {
+            let args: Vec<String> = verb.iter().chain(&at).map(|word| (*word).to_owned()).collect();
+            self.program().run(&args, &Disturbance::None)
+        };
+        // A later run may have been killed while it replaced databases.
+        run(&["recover"])?;
+        let ran = run(&["utxo", "stats"])?;
         if ran.code == Some(0) {
             return Ok(Some(serde_json::from_str(&ran.stdout)?));
         }

@@ -153,11 +153,12 @@ impl Node {
         }
     }
 
-    /// Returns the height of the best block that was loaded, from the log.
+    /// Returns the height of the highest best block that was loaded, from the log. With a snapshot, there are
+    /// two chainstates.
     fn loaded(&self) -> u32 {
-        let line = self.log.iter().find(|line| line.contains("Loaded best chain:"));
-        let height = line.and_then(|line| line.split("height=").nth(1)?.split(' ').next()?.parse().ok());
-        height.unwrap_or(0)
+        let lines = self.log.iter().filter(|line| line.contains("Loaded best chain:"));
+        let height = |line: &String| line.split("height=").nth(1)?.split(' ').next()?.parse().ok();
+        lines.filter_map(height).max().unwrap_or(0)
     }
 
     /// Returns the last line of the log that contains `words`.

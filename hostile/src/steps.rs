@@ -49,8 +49,10 @@ pub enum Command {
     /// A `repair`, a `sync`, or what `doctor` advises: stores blocks and headers, also before it fails, makes
     /// undo data and replaces databases.
     Download,
-    /// Nothing.
+    /// A `recover`, or a `snapshot load`: nothing, unless it has something to do.
     Other,
+    /// Nothing, also after a run that was killed.
+    Read,
 }
 
 impl Command {
@@ -61,7 +63,7 @@ impl Command {
 
     /// Whether it may have changed something before it fails.
     pub const fn changes_before_it_fails(self) -> bool {
-        !matches!(self, Self::Reindex | Self::Other)
+        !matches!(self, Self::Reindex | Self::Other | Self::Read)
     }
 }
 
@@ -179,31 +181,36 @@ fn hints_file(scene: &mut Scene<'_>) -> Option<PathBuf> {
 /// Returns a step with another command of `peregrine`.
 fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     let out = dir.join(format!("out-{}", scene.rng.below(1_000_000)));
-    let (verb, output): (&[&str], bool) = match scene.rng.below(5) {
+    let (verb, output): (&[&str], bool) = match scene.rng.below(6) {
         0 => (&["verify", "--progress", "none"], false),
         1 => (&["utxo", "stats"], false),
         2 => (&["snapshot", "make", "--progress", "none"], true),
         3 => (&["hints", "make", "--progress", "none"], true),
+        4 => (&["recover"], false),
         _ => (&["reindex", "--progress", "none"], true),
     };
     let mut args = common(scene, verb);
     if output {
         args.extend(["--output".to_owned(), out.display().to_string()]);
     }
-    if verb[0] != "utxo" && scene.rng.chance(1, 3) {
+    let reads_blocks = !["utxo", "recover"].contains(&verb[0]);
+    if reads_blocks && scene.rng.chance(1, 3) {
         args.push("--scan".to_owned());
     }
-    if let Some(undo) = scene.pick(&UNDO).filter(|_| verb[0] != "utxo" && scene.rng.chance(1, 3)) {
+    if let Some(undo) = scene.pick(&UNDO).filter(|_| reads_blocks && scene.rng.chance(1, 3)) {
         args.extend(["--undo", undo].map(str::to_owned));
     }
     let disturbance = Disturbance::None;
-    Step::Run { args, disturbance, command: Command::Other, hints: false, keep_old: false }
+    let command = if verb[0] == "recover" { Command::Other } else { Command::Read };
+    Step::Run { args, disturbance, command, hints: false, keep_old: false }
 }
 
 /// Returns a step with a command that changes the datadir and is no `reindex`. Those that need blocks take
 /// them from the node that serves the base, if there is one.
 fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Disturbance) -> Res<Step> {
-    let height = json!([scene.rng.below(150)]);
+    let tip = scene.base.ask_server(context, "getblockcount", json!([]))?;
+    let blocks = tip.and_then(|(tip, _)| tip.as_u64()).map_or(1, |tip| tip + 1);
+    let height = json!([scene.rng.below(blocks.min(150))]);
     let served = scene.base.ask_server(context, "getblockhash", height)?;
     let (verb, command): (&[&str], _) = match scene.rng.below(if served.is_some() { 14 } else { 6 }) {
         0..3 => (&["update"], Command::Update),
@@ -223,10 +230,9 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
             Command::Download => args.extend(["--connect".to_owned(), address]),
             Command::GivenBlocks => {
                 for hash in damaged(context, scene)?.into_iter().chain(hash.as_str().map(str::to_owned)) {
-                    let Some((block, _)) = scene.base.ask_server(context, "getblock", json!([hash, 0]))?
-                    else {
-                        continue;
-                    };
+                    // The server lacks blocks of other branches.
+                    let answer = scene.base.ask_server(context, "getblock", json!([hash, 0]));
+                    let Ok(Some((block, _))) = answer else { continue };
                     let path = dir.join(format!("block-{hash}"));
                     std::fs::write(&path, block.as_str().unwrap_or_default())?;
                     args.extend(["--block".to_owned(), path.display().to_string()]);
@@ -239,7 +245,7 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
         args.push("--set-aside-indexes".to_owned());
     }
     if verb == ["snapshot", "load"] {
-        // No release of Bitcoin Core knows the block of this one.
+        // Without a snapshot, any file.
         let path = scene.base.dir.join("snapshot");
         args.push(if path.exists() { path } else { scene.base.dir.join("heights") }.display().to_string());
     }

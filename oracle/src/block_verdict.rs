@@ -57,8 +57,10 @@ impl BlockVerdict {
         }
         match (error.kind, &error.core, error.source()) {
             // A stored header without proof of work is damage, because Core stores none.
-            (ErrorKind::Consensus | ErrorKind::Damaged, Some(core), _) => Self::Rejected(core.to_string()),
-            (ErrorKind::Damaged, None, Some(cause)) => match cause.downcast_ref::<Violation>() {
+            (ErrorKind::Consensus | ErrorKind::Damaged, Some(core), _) if error.rule.is_some() => {
+                Self::Rejected(core.to_string())
+            }
+            (ErrorKind::Damaged, _, Some(cause)) => match cause.downcast_ref::<Violation>() {
                 Some(violation) => Self::Mutated(violation.core.to_string()),
                 None if cause.is::<WireError>() => Self::Malformed,
                 None => other(),

@@ -2,7 +2,8 @@
 
 use disk::datadir::Datadir;
 use engine::{
-    AssumeValid, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport, ScriptsReport, UndoPolicy,
+    AssumeValid, CheckedScripts, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport,
+    ScriptChecks, ScriptsReport, UndoPolicy,
 };
 use std::{
     num::NonZeroUsize,
@@ -40,17 +41,21 @@ impl Rebuild {
             stop_at_height: self.stop_at_height,
             // Core's own reindex also leaves out blocks that the datadir's index has.
             accept_lower_tip: true,
-            ..ReindexOptions::new(root, network)
+            ..ReindexOptions::new(root, network, ScriptChecks::LeftOut)
         };
         options.chain.threads = NonZeroUsize::MIN.saturating_add(1);
-        options.chain.scripts = Some(Arc::new(script::Core));
+        options.chain.scripts = ScriptChecks::By(Arc::new(script::Core));
         options.chain.assume_valid = AssumeValid::Off;
         options.chain.undo = self.undo;
         if self.many_tables {
             options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
         }
         let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))?;
-        let all = ScriptsReport { assumed_valid_to: None, inputs: report.counts.inputs };
+        let all = ScriptsReport {
+            checked: CheckedScripts::All,
+            assumed_valid_to: None,
+            inputs: report.counts.inputs,
+        };
         assert_eq!(report.scripts, Some(all), "all scripts are run");
         Ok(report)
     }

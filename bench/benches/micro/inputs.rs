@@ -24,7 +24,7 @@ use wire::{BlockArena, BlockTime, Height, Network, TxIndex, TxView, Txid};
 /// Number of transactions in a block, without the coinbase.
 const TXS: u32 = 200;
 const INPUTS: [u32; 5] = [1, 2, 3, 10, 100];
-/// Number of inputs of 41 bytes in a transaction that fills a block, but for the repeated one.
+/// Number of inputs of 41 bytes in a transaction that fills a block, except the repeated one.
 const MOST_INPUTS: u32 = 24_300;
 
 pub fn benches(criterion: &mut Criterion, _: &Subject<'_>, answers: &mut Answers) {

@@ -151,7 +151,7 @@ fn coins(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8]) {
 const SPACING: u32 = 600;
 
 /// Checks the rules of the block's own bytes, transaction hashes given; and those of each transaction as if
-/// it were accepted by itself: its own bytes, and its spends but for scripts.
+/// it were accepted by itself: its own bytes, and its spends, except scripts.
 fn rules(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8], (network, height): (Network, Height)) {
     let (params, header) = (ChainParams::of(network), view.header());
     let time = |below: u32| BlockTime(header.time.0.saturating_sub(below * SPACING));

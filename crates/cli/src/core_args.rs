@@ -1,14 +1,14 @@
 //! The options that bitcoind has too: which datadir, and which chain. Their values come from the command
 //! line, then from `bitcoin.conf`, then from Core's defaults.
 
-use crate::{args::assume_valid, bitcoin_conf::BitcoinConf};
+use crate::bitcoin_conf::BitcoinConf;
 use clap::Args as ClapArgs;
 use engine::{
     AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _, Error,
-    ErrorKind, Height, Location, Network, RealDisk,
+    ErrorKind, FileKind, Height, Location, Network, RealDisk, ScriptChecks,
 };
 use hex_conservative::decode_to_vec;
-use peregrine::output::{print_message, set_chain};
+use peregrine::{output::print_message, running::set_chain};
 use std::{
     env,
     ffi::OsString,
@@ -48,6 +48,9 @@ pub struct CoreArgs {
     pub testactivationheight: Vec<String>,
 }
 
+/// The least number of MiB to which bitcoind prunes (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
+const MIN_PRUNE_TARGET: u64 = 550;
+
 /// Which datadir of which chain a command works on.
 #[derive(Clone, Debug)]
 pub struct Located {
@@ -59,6 +62,8 @@ pub struct Located {
     pub params: &'static ChainParams,
     /// What the configuration file says of assumed validity.
     pub assume_valid: Option<AssumeValid>,
+    /// To how many MiB the configuration file lets bitcoind prune; `None` if it does not.
+    pub prune: Option<u64>,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,
     /// Options that another command needs, besides those of the datadir and the configuration file, to work
@@ -196,6 +201,10 @@ impl CoreArgs {
                 .get(network, "assumevalid")
                 .map(|text| conf_assume_valid(&text))
                 .transpose()?,
+            prune: conf
+                .get(network, "prune")
+                .and_then(|text| text.parse().ok())
+                .filter(|&mebibytes| mebibytes > 0),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
             conf: conf_path,
@@ -286,18 +295,23 @@ impl Located {
         self.params.network
     }
 
-    /// The paths of the datadir.
-    pub fn datadir(&self) -> Datadir {
+    /// Where the datadir is.
+    pub fn location(&self) -> Location {
         let (root, blocksdir) = (self.root.clone(), self.blocksdir.clone());
-        Datadir::of(&Location { root, blocksdir, network: self.params.network, magic: self.params.magic })
+        Location { root, blocksdir, network: self.params.network, magic: self.params.magic }
     }
 
-    /// The engine's default options for this datadir and chain.
+    /// The paths of the datadir.
+    pub fn datadir(&self) -> Datadir {
+        Datadir::of(&self.location())
+    }
+
+    /// The engine's default options for this datadir and chain, for commands that run no scripts.
     pub fn chain_options(&self) -> ChainOptions {
         ChainOptions {
             blocksdir: self.blocksdir.clone(),
             params: self.params,
-            ..ChainOptions::new(&self.root, self.params.network)
+            ..ChainOptions::new(&self.root, self.params.network, ScriptChecks::LeftOut)
         }
     }
 
@@ -332,6 +346,19 @@ impl Located {
         words.extend(self.noconf.then(|| "-noconf".to_owned()));
         words.extend(self.repeated.iter().map(|(name, value)| format!("-{name}={value}")));
         words
+    }
+
+    /// Returns to how many MiB bitcoind is to prune a datadir whose block files were deleted: as the
+    /// configuration file says, or else so that it deletes nothing that is there.
+    pub fn prune_target(&self) -> u64 {
+        let datadir = self.datadir();
+        let bytes_of = |kind: FileKind| {
+            let files = datadir.block_files(&RealDisk, kind).unwrap_or_default().into_iter();
+            let len = |file| Some(RealDisk.metadata(&datadir.block_file_path(kind, file)).ok()??.len);
+            files.filter_map(len).sum::<u64>()
+        };
+        let stored = || (bytes_of(FileKind::Blk) + bytes_of(FileKind::Rev)).div_ceil(1 << 20);
+        self.prune.unwrap_or_else(|| stored().max(MIN_PRUNE_TARGET))
     }
 
     /// The configuration file, if it is not the one that belongs to the datadir.
@@ -385,6 +412,18 @@ fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
         true => Ok(AssumeValid::Off),
         false => assume_valid(&format!("{digits:0>64}"))
             .map_err(|error| usage(format!("assumevalid={text} in bitcoin.conf: {error}"))),
+    }
+}
+
+/// Parses the value of Core's `-assumevalid`: a block hash, or 0.
+pub fn assume_valid(text: &str) -> Result<AssumeValid, String> {
+    match text {
+        "default" => Ok(AssumeValid::Default),
+        "0" => Ok(AssumeValid::Off),
+        hash => hash
+            .parse()
+            .map(AssumeValid::Block)
+            .map_err(|error| format!("{error}; pass a block hash, 0 or default")),
     }
 }
 

@@ -3,10 +3,13 @@
 mod blocks;
 mod utxo;
 
-pub use blocks::{ExportBlocksArgs, ExportScriptsArgs, ExportedBlocksJson};
-pub use utxo::{ExportUtxoArgs, ExportedUtxo};
+#[cfg(test)]
+pub use blocks::ExportedBlocksJson;
+pub use blocks::{ExportBlocksArgs, ExportScriptsArgs};
+pub use utxo::ExportUtxoArgs;
+#[cfg(test)]
+pub use utxo::ExportedUtxo;
 
-use crate::json::Report;
 use clap::Subcommand;
 use engine::{Error, ErrorKind, Remedy};
 use export::{BlockTable, InputTable, OutputTable, TransactionTable};
@@ -30,35 +33,14 @@ pub enum ExportCommand {
     Outputs(ExportScriptsArgs),
 }
 
-impl ExportCommand {
-    /// Its name for programs.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Utxo(_) => "export utxo",
-            Self::Blocks(_) => "export blocks",
-            Self::Transactions(_) => "export transactions",
-            Self::Inputs(_) => "export inputs",
-            Self::Outputs(_) => "export outputs",
-        }
-    }
-}
-
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &ExportCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &ExportCommand) -> Done {
     match command {
-        ExportCommand::Utxo(args) => (args.datadir.json, utxo::utxo(args)),
-        ExportCommand::Blocks(args) => {
-            (args.datadir.json, blocks::export::<BlockTable>(args, false, Report::ExportBlocks))
-        }
-        ExportCommand::Transactions(args) => {
-            (args.datadir.json, blocks::export::<TransactionTable>(args, false, Report::ExportTransactions))
-        }
-        ExportCommand::Inputs(ExportScriptsArgs { blocks, addresses }) => {
-            (blocks.datadir.json, blocks::export::<InputTable>(blocks, *addresses, Report::ExportInputs))
-        }
-        ExportCommand::Outputs(ExportScriptsArgs { blocks, addresses }) => {
-            (blocks.datadir.json, blocks::export::<OutputTable>(blocks, *addresses, Report::ExportOutputs))
-        }
+        ExportCommand::Utxo(args) => utxo::utxo(args),
+        ExportCommand::Blocks(args) => blocks::export::<BlockTable>(args, false),
+        ExportCommand::Transactions(args) => blocks::export::<TransactionTable>(args, false),
+        ExportCommand::Inputs(args) => blocks::export::<InputTable>(&args.blocks, args.addresses),
+        ExportCommand::Outputs(args) => blocks::export::<OutputTable>(&args.blocks, args.addresses),
     }
 }
 

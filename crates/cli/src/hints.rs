@@ -1,26 +1,119 @@
 //! The commands `peregrine hints make`, `info`, `convert` and `check`.
 
 use crate::{
-    args::{CheckHintsArgs, ConvertHintsArgs, HintsCommand, HintsFileArgs, MakeHintsArgs},
-    json::{self, Report},
-    limits,
-    notes::WrongHintJson,
+    args::common::{CheckArgs, MakeArgs},
+    core_args::CoreArgs,
     paths,
-    progress::{Progress, Style, stages},
+    progress::{Style, stages},
+    run,
+    units::{count, counted},
 };
-use engine::{CheckHintsOptions, HintCheck, HintFileInfo, Packing, RealDisk, hex};
-use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
+use clap::{Args as ClapArgs, Subcommand};
+use engine::{
+    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, Network, Packing,
+    RealDisk, WrongHint, hex,
+};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    remedy::about_height,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Subcommand, Debug)]
+pub enum HintsCommand {
+    /// Write hints: which outputs are unspent after a given block
+    Make(MakeHintsArgs),
+    /// Describe a hint file; its format is detected from its contents
+    Info(HintsFileArgs),
+    /// Convert a hint file to another format; if the two count outputs differently, --datadir is needed
+    Convert(ConvertHintsArgs),
+    /// Compare every hint in a file with the chain
+    Check(CheckHintsArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct MakeHintsArgs {
+    #[command(flatten)]
+    pub make: MakeArgs,
+
+    /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
+    #[arg(long, default_value_t = HintFormat::Peregrine)]
+    pub format: HintFormat,
+
+    /// Take the coins from this snapshot, and make hints for its block; spends are not matched
+    #[arg(long, value_name = "FILE", conflicts_with = "chainstate")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Take the coins from the datadir's chainstate, and make hints for its best block; spends are not
+    /// matched
+    #[arg(long)]
+    pub chainstate: bool,
+}
+
+/// An existing hint file.
+#[derive(ClapArgs, Debug)]
+pub struct HintsFileArgs {
+    /// Hint file
+    pub file: PathBuf,
+
+    /// Format of the hint file, if it could be one of several
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<HintFormat>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct ConvertHintsArgs {
+    #[command(flatten)]
+    pub file: HintsFileArgs,
+
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Format to write: peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap
+    #[arg(long)]
+    pub format: HintFormat,
+
+    // The datadir is used only if it is given.
+    #[command(flatten)]
+    pub core: CoreArgs,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct CheckHintsArgs {
+    /// Hint file
+    pub file: PathBuf,
+
+    /// Format of the hint file, if it could be one of several
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<HintFormat>,
+
+    #[command(flatten)]
+    pub check: CheckArgs,
+}
+
+impl MakeHintsArgs {
+    /// Returns where the coins are, if they are on disk.
+    pub fn source(&self) -> Option<CoinSource> {
+        let snapshot = self.snapshot.clone().map(CoinSource::Snapshot);
+        snapshot.or_else(|| self.chainstate.then_some(CoinSource::Chainstate))
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
 pub struct InfoJson {
     file: String,
     format: &'static str,
-    chain: Option<&'static str>,
-    height: u32,
-    block_hash: Option<String>,
+    chain: Option<Network>,
+    height: Height,
+    block_hash: Option<BlockHash>,
     hints: u64,
     outputs: Option<u64>,
     bytes: u64,
@@ -32,30 +125,28 @@ pub struct InfoJson {
 }
 
 /// A packed file as it is; the rest of [`InfoJson`] is about the unpacked one.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct PackedJson {
     packing: &'static str,
     bytes: u64,
     sha256: String,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct CheckJson {
     #[serde(flatten)]
     info: InfoJson,
     wrong_blocks: u64,
-    first_wrong: Option<WrongHintJson>,
+    first_wrong: Option<WrongHint>,
 }
 
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &HintsCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &HintsCommand) -> Done {
     match command {
-        HintsCommand::Make(args) => (args.make.check.datadir.json, make(args)),
-        HintsCommand::Info(args) => (args.json, info(args)),
-        HintsCommand::Convert(args) => (args.file.json, convert(args)),
-        HintsCommand::Check(args) => (args.check.datadir.json, check(args)),
+        HintsCommand::Make(args) => make(args),
+        HintsCommand::Info(args) => info(args),
+        HintsCommand::Convert(args) => convert(args),
+        HintsCommand::Check(args) => check(args),
     }
 }
 
@@ -64,61 +155,55 @@ fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.run.progress, stages::MAKE);
-    let made = match source {
-        None => engine::make_hints(&RealDisk, &options, &args.output, *format, &progress, &interrupt),
+    let shown = (args.check.run.progress, stages::MAKE);
+    let made = run::run(Some(&options.chain), shown, |sink, interrupt| match &source {
+        None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
             let result = (args.output.as_path(), *format);
-            engine::make_hints_from_coins(&RealDisk, &options, &source, result, &progress, &interrupt)
+            engine::make_hints_from_coins(&RealDisk, &options, source, result, sink, interrupt)
         }
-    };
-    progress.close();
+    });
     let made = made.map_err(|error| about_height(error, "--height"))?;
     let info = engine::describe_hints(&RealDisk, &args.output, made)?;
-    Ok(info_reply(&args.output, &info, args.check.datadir.json, Report::HintsMake))
+    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
 }
 
 fn info(args: &HintsFileArgs) -> Done {
     let info = engine::hints_info(&RealDisk, &args.file, args.from)?;
-    Ok(info_reply(&args.file, &info, args.json, Report::HintsInfo))
+    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_text))
 }
 
 fn convert(args: &ConvertHintsArgs) -> Done {
-    let interrupt = interrupt(args.file.json)?;
-    let progress = Progress::new(Style::Auto, stages::UNKNOWN);
     let located = args.core.datadir.as_ref().map(|_| args.core.locate()).transpose()?;
     let options = located.map(|located| located.chain_options());
     let from = (args.file.file.as_path(), args.file.from);
     let to = (args.output.as_path(), args.format);
-    let done = engine::convert_hints(&RealDisk, from, to, options.as_ref(), &progress, &interrupt);
-    progress.close();
-    let info = engine::describe_hints(&RealDisk, &args.output, done?)?;
-    Ok(info_reply(&args.output, &info, args.file.json, Report::HintsConvert))
+    let done = run::run(None, (Style::Auto, stages::UNKNOWN), |sink, interrupt| {
+        engine::convert_hints(&RealDisk, from, to, options.as_ref(), sink, interrupt)
+    })?;
+    let info = engine::describe_hints(&RealDisk, &args.output, done)?;
+    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.run.progress, stages::MAKE);
-    let check = engine::check_hints(&RealDisk, &options, &args.file, args.from, &progress, &interrupt);
-    progress.close();
-    let HintCheck { info, wrong_blocks, first } = check?;
-    let info = engine::describe_hints(&RealDisk, &args.file, info)?;
+    let shown = (args.check.run.progress, stages::MAKE);
+    let check = run::run(Some(&options.chain), shown, |sink, interrupt| {
+        engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
+    })?;
+    let HintCheck { info, wrong_blocks, first: first_wrong } = check;
+    let info = info_json(&args.file, &engine::describe_hints(&RealDisk, &args.file, info)?);
     let exit = if wrong_blocks > 0 { Exit::Hints } else { Exit::Done };
-    if args.check.datadir.json {
-        let first_wrong = first.as_ref().map(WrongHintJson::new);
-        let info = info_json(&args.file, &info);
-        return Ok(json::report(Report::HintsCheck(CheckJson { info, wrong_blocks, first_wrong }), exit));
-    }
-    let verdict = match first {
-        None => "all hints are correct".to_owned(),
-        Some(first) => format!("hints of {wrong_blocks} blocks are wrong; the first: {first}"),
-    };
-    Ok((format!("{}\nchecked   {verdict}", info_text(&args.file, &info)), exit))
+    Ok(reply(&CheckJson { info, wrong_blocks, first_wrong }, exit, |check| {
+        let verdict = match &check.first_wrong {
+            None => "all hints are correct".to_owned(),
+            Some(first) => {
+                format!("hints of {} are wrong; the first: {first}", counted(check.wrong_blocks, "block"))
+            }
+        };
+        format!("{}\nchecked   {verdict}", info_text(&check.info))
+    }))
 }
 
 fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
@@ -127,9 +212,9 @@ fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
     InfoJson {
         file: file.display().to_string(),
         format: info.format.name(),
-        chain: info.network.map(engine::Network::name),
-        height: info.height.0,
-        block_hash: info.block_hash.map(|hash| hash.to_string()),
+        chain: info.network,
+        height: info.height,
+        block_hash: info.block_hash,
         hints: info.hints,
         outputs: info.outputs,
         bytes: info.bytes,
@@ -145,18 +230,10 @@ fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
     }
 }
 
-fn info_reply(file: &Path, info: &HintFileInfo, as_json: bool, of: fn(InfoJson) -> Report) -> (String, Exit) {
-    match as_json {
-        true => json::report(of(info_json(file, info)), Exit::Done),
-        false => (info_text(file, info), Exit::Done),
-    }
-}
-
-fn info_text(file: &Path, info: &HintFileInfo) -> String {
-    let info = info_json(file, info);
+fn info_text(info: &InfoJson) -> String {
     let unknown = || "unknown".to_owned();
     let outputs = match (info.outputs, info.bits_per_output) {
-        (Some(outputs), Some(bits)) => format!("of {outputs} outputs, {bits:.3} bits per output"),
+        (Some(outputs), Some(bits)) => format!("of {} outputs, {bits:.3} bits per output", count(outputs)),
         _ => "of an unknown number of outputs".to_owned(),
     };
     let pinned = match info.pinned {
@@ -164,7 +241,7 @@ fn info_text(file: &Path, info: &HintFileInfo) -> String {
         other => other.to_owned(),
     };
     let packed = info.packed.as_ref().map_or(String::new(), |PackedJson { packing, bytes, sha256 }| {
-        format!("\npacked    {packing}, {bytes} bytes, sha256 {sha256}")
+        format!("\npacked    {packing}, {} bytes, sha256 {sha256}", count(*bytes))
     });
     format!(
         "hints     {}\n\
@@ -177,11 +254,11 @@ fn info_text(file: &Path, info: &HintFileInfo) -> String {
          pinned    {pinned}{packed}",
         info.file,
         info.format,
-        info.chain.map_or_else(unknown, str::to_owned),
+        info.chain.map_or_else(unknown, |chain| chain.to_string()),
         info.height,
-        info.block_hash.unwrap_or_else(unknown),
-        info.hints,
-        info.bytes,
+        info.block_hash.map_or_else(unknown, |hash| hash.to_string()),
+        count(info.hints),
+        count(info.bytes),
         info.sha256,
     )
 }

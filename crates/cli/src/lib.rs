@@ -6,5 +6,7 @@ pub mod exit;
 pub mod output;
 pub mod remedy;
 pub mod run_log;
+pub mod running;
+pub mod shell;
 pub mod stop;
 pub mod version;

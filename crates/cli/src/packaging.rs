@@ -1,12 +1,62 @@
 //! The files that a package contains beside the program: man pages and completions for shells, both derived
 //! from the definition of the command line.
 
-use crate::args::Args;
-use clap::{Args as ClapArgs, CommandFactory, builder::Resettable};
+use clap::{Arg, Args as ClapArgs, Command, builder::Resettable};
 use clap_complete::Shell;
+use clap_mangen::Man;
 use engine::{Error, ErrorKind};
 use peregrine::{exit::Exit, output::Done};
-use std::{fs, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What the help and the man pages say about exit codes.
+pub const EXIT_CODES: &str = "\
+Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus
+rule; 4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong
+hints; 7 not unspent; 130 interrupted.";
+
+/// Command lines for the man pages: at least one for each command.
+const EXAMPLES: &[&str] = &[
+    "peregrine completions bash",
+    "peregrine doctor",
+    "peregrine doctor --datadir /srv/bitcoin",
+    "peregrine export blocks --output blocks.parquet",
+    "peregrine export inputs --output inputs.parquet",
+    "peregrine export outputs --output outputs.parquet",
+    "peregrine export transactions --output transactions.parquet",
+    "peregrine export utxo --output coins.parquet",
+    "peregrine export utxo --output coins.parquet --height 840000",
+    "peregrine hints check hints",
+    "peregrine hints convert hints --output hints.bip456 --format bip456",
+    "peregrine hints info hints",
+    "peregrine hints make --height 840000 --output hints",
+    "peregrine man man1",
+    "peregrine peers",
+    "peregrine range check --plan plan.json --range 0 --output range-0",
+    "peregrine range files --plan plan.json --range 0",
+    "peregrine range finish --plan plan.json --output new range-0 range-1 range-2 range-3",
+    "peregrine range merge --plan plan.json --output merged range-0 range-1",
+    "peregrine range plan --ranges 4 --output plan.json",
+    "peregrine recover",
+    "peregrine reindex",
+    "peregrine reindex --memory 1G --stop-at-height 840000 --output other",
+    "peregrine repair",
+    "peregrine snapshot info utxo.dat",
+    "peregrine snapshot load utxo.dat",
+    "peregrine snapshot make --height 840000 --output utxo.dat",
+    "peregrine snapshot verify utxo.dat --datadir /srv/bitcoin",
+    "peregrine sync",
+    "peregrine sync --connect 192.0.2.7:8333",
+    "peregrine undo check",
+    "peregrine undo make",
+    "peregrine update",
+    "peregrine utxo get 0e3e2357e806b6cdb1f70b54c3a3a17b6714ee1f0e68bebb44a74b1efd512098:0",
+    "peregrine utxo scan 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa",
+    "peregrine utxo stats",
+    "peregrine verify",
+];
 
 #[derive(ClapArgs, Debug)]
 pub struct CompletionsArgs {
@@ -20,24 +70,86 @@ pub struct ManArgs {
     pub dir: PathBuf,
 }
 
-/// Returns the script that completes the command line in a shell.
-pub fn completions(args: &CompletionsArgs) -> Done {
+/// Returns the script that completes the command line `command` in a shell.
+pub fn completions(args: &CompletionsArgs, mut command: Command) -> Done {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "peregrine", &mut script);
+    clap_complete::generate(args.shell, &mut command, "peregrine", &mut script);
     Ok((String::from_utf8_lossy(&script).trim_end().to_owned(), Exit::Done))
+}
+
+/// Gives each option a long help text: a page leaves out the short one of options that `-h` does not show.
+fn with_long_help(command: Command) -> Command {
+    let with_text = |option: Arg| match option.get_help().cloned() {
+        Some(help) if option.get_long_help().is_none() => option.long_help(help),
+        _ => option,
+    };
+    command.mut_args(with_text).mut_subcommands(with_long_help)
+}
+
+/// Returns the sections about examples, exit codes and files of the page of a command, in roff.
+fn sections(command: &str) -> String {
+    let mut examples: Vec<_> = EXAMPLES.iter().filter(|line| line.starts_with(command)).collect();
+    examples.truncate(if command == "peregrine" { 0 } else { 2 });
+    let shown = |line: &&str| format!("{}\n", line.replace('-', "\\-"));
+    let examples: String = examples.into_iter().map(shown).collect();
+    let examples = match &*examples {
+        "" => String::new(),
+        lines => format!(".SH EXAMPLES\n.nf\n{lines}.fi\n"),
+    };
+    let codes = EXIT_CODES.trim_start_matches("Exit codes: ").replace("; ", ";\n.br\n");
+    let others = if command == "peregrine" { "" } else { "peregrine(1), " };
+    format!(
+        "{examples}.SH EXIT STATUS\n{codes}\n.SH FILES\n\
+         .TP\n~/.bitcoin/bitcoin.conf\n\
+         The datadir, the chain and the peers are taken from it where the command line does not give them.\n\
+         .SH SEE ALSO\n{others}bitcoind(1)\n"
+    )
+}
+
+/// Writes the man page of a command, and those of the commands below it.
+fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_pages(inner, dir)?;
+    }
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).replace('-', " ");
+    let page = Man::new(command.clone().after_help(None::<&str>));
+    let mut bytes = Vec::new();
+    page.render(&mut bytes)?;
+    bytes.extend_from_slice(sections(&name).as_bytes());
+    fs::write(dir.join(page.get_filename()), bytes)
 }
 
 /// Writes a man page for the program and one for each command.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if the folder or a page cannot be written.
-pub fn man(args: &ManArgs) -> Done {
+pub fn man(args: &ManArgs, command: Command) -> Done {
     // As one paragraph, the lines of `--version` would be hard to read.
-    let command = Args::command().long_version(Resettable::Reset);
-    let written = fs::create_dir_all(&args.dir).and_then(|()| clap_mangen::generate_to(command, &args.dir));
+    let mut command = with_long_help(command.long_version(Resettable::Reset)).disable_help_subcommand(true);
+    command.build();
+    let written = fs::create_dir_all(&args.dir).and_then(|()| write_pages(&command, &args.dir));
     written.map_err(|error| {
         let what = format!("the man pages cannot be written: {error}; choose another folder");
         Error::new(ErrorKind::Environment, what).in_file(&args.dir, None)
     })?;
     Ok((format!("man pages are in {}", args.dir.display()), Exit::Done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{args::Args, command_options::command_names};
+    use clap::{CommandFactory as _, Parser as _};
+
+    #[test]
+    fn each_command_has_an_example_that_is_accepted() {
+        for name in command_names(&Args::command()) {
+            let begins = |line: &&&str| line.starts_with(&format!("peregrine {name}"));
+            assert!(EXAMPLES.iter().any(|line| begins(&line)), "{name}");
+        }
+        let exists = |line: &&&str| cfg!(feature = "export") || !line.contains(" export ");
+        for line in EXAMPLES.iter().filter(exists) {
+            assert!(Args::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
 }

@@ -1,9 +1,6 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
-use crate::{
-    args::{ReindexArgs, VerifyArgs},
-    core_args::Located,
-};
+use crate::core_args::Located;
 use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk};
 use std::{
     env,
@@ -14,12 +11,16 @@ use std::{
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_reindex(args: &ReindexArgs, located: &Located) -> Result<(), Error> {
-    let folders = Folders::of(located, args.check.run.work_dir.as_deref())?;
-    let files = [("--log", &args.log), ("--report", &args.report)];
-    let files = || files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+pub fn check_reindex(
+    located: &Located,
+    work_dir: Option<&Path>,
+    files: &[(&str, Option<&Path>)],
+    output: Option<&Path>,
+) -> Result<(), Error> {
+    let folders = Folders::of(located, work_dir)?;
+    let files = || files.iter().filter_map(|(flag, file)| Some((flag, (*file)?)));
     files().try_for_each(|(flag, file)| folders.check(flag, file))?;
-    let Some(output) = &args.output else { return Ok(()) };
+    let Some(output) = output else { return Ok(()) };
     folders.check("--output", output)?;
     if folders.roots.contains(&resolve(output)) {
         let what = "is the datadir itself: choose another directory, or omit --output to rebuild in place";
@@ -41,9 +42,9 @@ pub fn check_output(work_dir: Option<&Path>, located: &Located, output: &Path) -
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
-pub fn check_verify(args: &VerifyArgs, located: &Located) -> Result<(), Error> {
-    let folders = Folders::of(located, args.check.run.work_dir.as_deref())?;
-    args.report.as_ref().map_or(Ok(()), |report| folders.check("--report", report))
+pub fn check_verify(located: &Located, work_dir: Option<&Path>, report: Option<&Path>) -> Result<(), Error> {
+    let folders = Folders::of(located, work_dir)?;
+    report.map_or(Ok(()), |report| folders.check("--report", report))
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files.
@@ -140,7 +141,9 @@ mod tests {
             panic!("reindex")
         };
         let located = args.check.datadir.core.locate().unwrap();
-        check_reindex(&args, &located).map_err(|error| {
+        let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
+        let work_dir = args.check.run.work_dir.as_deref();
+        check_reindex(&located, work_dir, &files, args.output.as_deref()).map_err(|error| {
             assert_eq!(error.kind, ErrorKind::Usage);
             error.to_string()
         })

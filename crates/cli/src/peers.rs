@@ -1,18 +1,17 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::{
-    core_args::{CoreArgs, Located},
-    json::{self, Report},
-};
+use crate::core_args::{CoreArgs, Located};
 use clap::Args as ClapArgs;
 use engine::{
-    AtomicFile, Error, ErrorKind, Host, KnownPeer, NetworkKind, PeerAddress, RealDisk, open_regular,
+    AtomicFile, Error, ErrorKind, Event, EventSink, Host, KnownPeer, NetworkKind, PeerAddress, PeerEvent,
+    RealDisk, open_regular,
 };
 use peregrine::{
     exit::Exit,
-    output::{self, Done},
+    output::{self, Done, reply},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
     io::Read as _,
@@ -45,15 +44,13 @@ struct PeersFile {
 }
 
 /// The addresses as JSON.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct PeersJson {
     chain: &'static str,
     peers: Vec<Peer>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Peer {
     host: String,
     port: u16,
@@ -110,6 +107,14 @@ pub fn save(located: &Located, known: &[KnownPeer]) {
     }
 }
 
+/// Returns a sink that saves what is known of addresses, and passes all other events on.
+pub fn saving<'a>(located: &'a Located, sink: &'a dyn EventSink) -> impl EventSink + 'a {
+    move |event: Event| match event {
+        Event::Peer(PeerEvent::Known(known)) => save(located, &known),
+        event => sink.event(event),
+    }
+}
+
 /// Runs `peregrine peers`.
 pub fn run(args: &PeersArgs) -> Done {
     let located = args.core.locate()?;
@@ -120,13 +125,14 @@ pub fn run(args: &PeersArgs) -> Done {
     };
     let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
     file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));
-    if args.json {
-        let peers = PeersJson { chain: located.network().name(), peers: file.peers };
-        return Ok(json::report(Report::Peers(peers), Exit::Done));
-    }
+    let report = PeersJson { chain: located.network().name(), peers: file.peers };
+    Ok(reply(&report, Exit::Done, |report| text(&report.peers)))
+}
+
+fn text(peers: &[Peer]) -> String {
     let mut text =
-        format!("{} addresses\n{:<50} network  transport      MB/s  failures", file.peers.len(), "address");
-    for peer in file.peers.iter().take(SHOWN) {
+        format!("{} addresses\n{:<50} network  transport      MB/s  failures", peers.len(), "address");
+    for peer in peers.iter().take(SHOWN) {
         let network = peer.host.parse::<Host>().map_or("", |host| network_name(host.network()));
         let transport = if peer.v2 { "v2 or v1" } else { "v1" };
         let speed =
@@ -134,10 +140,10 @@ pub fn run(args: &PeersArgs) -> Done {
         let address = format!("{}:{}", peer.host, peer.port);
         text += &format!("\n{address:<50} {network:<7}  {transport:<9} {speed:>9}  {:>8}", peer.failures);
     }
-    if file.peers.len() > SHOWN {
-        text += &format!("\n... and {} more; --json has all", file.peers.len() - SHOWN);
+    if peers.len() > SHOWN {
+        text += &format!("\n... and {} more; --json has all", peers.len() - SHOWN);
     }
-    Ok((text, Exit::Done))
+    text
 }
 
 const fn network_name(network: NetworkKind) -> &'static str {

@@ -3,22 +3,26 @@
 mod json;
 mod plan_file;
 
-pub use json::{DeltaJson, FilesJson, RangesJson};
+pub use json::{DeltaJson, FilesJson};
 pub use plan_file::PlanJson;
 
 use crate::{
-    args::{DatadirArgs, ResumeArgs, assume_valid, size},
-    core_args::{CoreArgs, Located},
-    json::{self as output, Report},
-    limits, paths,
-    progress::{Progress, Style, stages},
+    args::common::{DatadirArgs, ResumeArgs, size},
+    core_args::{CoreArgs, Located, assume_valid},
+    paths,
+    progress::{Style, stages},
+    run,
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    AssumeValid, ChainOptions, CheckRangeOptions, EventSink, FinishRangesOptions, Height, MergeDeltasOptions,
-    PlanRangesOptions, RangePlan, RealDisk,
+    AssumeValid, ChainOptions, CheckRangeOptions, FinishRangesOptions, Height, MergeDeltasOptions,
+    PlanRangesOptions, RangePlan, RealDisk, ScriptChecks, Watch,
 };
-use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    remedy::about_height,
+};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// This program, as reports of who has checked what name it.
@@ -36,19 +40,6 @@ pub enum RangeCommand {
     Merge(MergeArgs),
     /// Make the chainstate of what all ranges change, and report who has checked what
     Finish(FinishArgs),
-}
-
-impl RangeCommand {
-    /// Its name for programs.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Plan(_) => "range plan",
-            Self::Files(_) => "range files",
-            Self::Check(_) => "range check",
-            Self::Merge(_) => "range merge",
-            Self::Finish(_) => "range finish",
-        }
-    }
 }
 
 #[derive(ClapArgs, Debug)]
@@ -206,50 +197,40 @@ fn percent(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "must be above 0 and at most 100".to_owned())
 }
 
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &RangeCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &RangeCommand) -> Done {
     match command {
-        RangeCommand::Plan(args) => (args.datadir.json, plan(args)),
-        RangeCommand::Files(args) => (args.json, files(args)),
-        RangeCommand::Check(args) => (args.datadir.json, check(args)),
-        RangeCommand::Merge(args) => (args.json, merge(args)),
-        RangeCommand::Finish(args) => (args.datadir.json, finish(args)),
+        RangeCommand::Plan(args) => plan(args),
+        RangeCommand::Files(args) => files(args),
+        RangeCommand::Check(args) => check(args),
+        RangeCommand::Merge(args) => merge(args),
+        RangeCommand::Finish(args) => finish(args),
     }
 }
 
 fn plan(args: &PlanArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
-    let chain = args.datadir.checking_options(&located, None, args.assumevalid);
-    limits::check(&chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
     let options = PlanRangesOptions {
-        chain,
+        chain: args.datadir.checking_options(&located, None, args.assumevalid),
         scan: args.scan,
         stop_at_height: args.stop_at_height.map(Height),
         ranges: args.ranges,
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
-    let progress = Progress::new(args.progress, stages::PLAN);
-    let plan = engine::plan_ranges(&RealDisk, &options, &blocks, (&progress, &interrupt));
-    progress.close();
+    let plan = run::run(Some(&options.chain), (args.progress, stages::PLAN), |sink, interrupt| {
+        engine::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
+    });
     let plan = plan.map_err(|error| about_height(error, "--stop-at-height"))?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
-    Ok(match args.datadir.json {
-        true => output::report(Report::RangePlan(described), Exit::Done),
-        false => (described.text(&args.output, &plan), Exit::Done),
-    })
+    Ok(reply(&described, Exit::Done, |described| described.text(&args.output, &plan)))
 }
 
 fn files(args: &FilesArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let files = FilesJson::new(&plan, args.range)?;
-    Ok(match args.json {
-        true => output::report(Report::RangeFiles(files), Exit::Done),
-        false => (files.text(), Exit::Done),
-    })
+    Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::text))
 }
 
 /// The datadir with the blocks of a plan, whose chain is known.
@@ -261,20 +242,17 @@ fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let located = locate(&args.datadir.core, &plan)?;
     paths::check_output(None, &located, &args.output)?;
-    let chain = args.datadir.checking_options(&located, args.memory, None);
-    limits::check(&chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
     let options = CheckRangeOptions {
-        chain,
+        chain: args.datadir.checking_options(&located, args.memory, None),
         range: args.range,
         checker: checker(args.checker.as_deref()),
         program: PROGRAM.to_owned(),
         resume: args.resume.options(),
     };
-    let progress = Progress::new(args.progress, stages::MAKE);
-    let delta = engine::check_range(&RealDisk, &plan, &options, &args.output, (&progress, &interrupt));
-    progress.close();
-    Ok(DeltaJson::new(&args.output, &delta?).reply(args.datadir.json, Report::RangeCheck))
+    let delta = run::run(Some(&options.chain), (args.progress, stages::MAKE), |sink, interrupt| {
+        engine::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
+    })?;
+    Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::text))
 }
 
 /// The name of this machine.
@@ -285,14 +263,19 @@ fn checker(chosen: Option<&str>) -> String {
 
 fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let interrupt = interrupt(args.json)?;
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
-    let progress = Progress::new(args.progress, stages::MERGE);
-    let sinks: (&dyn EventSink, _) = (&progress, &*interrupt);
-    let merged = engine::merge_deltas(&RealDisk, &plan, &args.inputs, &options, &args.output, sinks);
-    progress.close();
-    Ok(DeltaJson::new(&args.output, &merged?).reply(args.json, Report::RangeMerge))
+    let merged = run::run(None, (args.progress, stages::MERGE), |sink, interrupt| {
+        engine::merge_deltas(
+            &RealDisk,
+            &plan,
+            &args.inputs,
+            &options,
+            &args.output,
+            Watch { sink, interrupt },
+        )
+    })?;
+    Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::text))
 }
 
 fn finish(args: &FinishArgs) -> Done {
@@ -304,27 +287,21 @@ fn finish(args: &FinishArgs) -> Done {
             args.datadir.checking_options(&located, args.memory, None)
         }
         None => {
-            let options = ChainOptions::new(&args.output, plan.network());
+            let options = ChainOptions::new(&args.output, plan.network(), ScriptChecks::LeftOut);
             let threads = args.datadir.threads();
             ChainOptions { threads, memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
         }
     };
-    limits::check(&chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
-    let progress = Progress::new(args.progress, stages::REINDEX);
-    let report = engine::finish_ranges(
-        &RealDisk,
-        &plan,
-        &args.inputs,
-        &options,
-        &args.output,
-        (&progress, &interrupt),
-    );
-    progress.close();
-    let report = report?;
-    Ok(match args.datadir.json {
-        true => output::report(Report::RangeFinish(Box::new(RangesJson::new(&report))), Exit::Done),
-        false => (json::ranges_text(&report), Exit::Done),
-    })
+    let report = run::run(Some(&options.chain), (args.progress, stages::REINDEX), |sink, interrupt| {
+        engine::finish_ranges(
+            &RealDisk,
+            &plan,
+            &args.inputs,
+            &options,
+            &args.output,
+            Watch { sink, interrupt },
+        )
+    })?;
+    Ok(reply(&report, Exit::Done, json::ranges_text))
 }

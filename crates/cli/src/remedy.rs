@@ -1,36 +1,80 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
-use crate::output::this_as_user;
+use crate::{running::has_option, shell::this_as_user};
 use engine::{Error, ErrorKind, Note, Remedy, Warning};
 
-/// Words a remedy. The library's own wording is right where no flag helps.
+/// Words a remedy for the command that runs. The library's own wording is right where no flag helps.
 #[must_use]
 pub fn remedy_text(remedy: &Remedy) -> String {
-    let text = match remedy {
-        Remedy::RebuildIndex => "run again with --scan to rebuild without the block index",
-        Remedy::StartOver => "pass --restart to discard the checkpoint and start over",
-        Remedy::RepeatOptions => "repeat the command of that run to resume it",
+    remedy_text_for(remedy, has_option)
+}
+
+/// Words a remedy for a command, of which `has_option` reports whether it has an option.
+#[must_use]
+pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> String {
+    match remedy {
+        Remedy::RepeatOptions => "repeat the command of that run to resume it".to_owned(),
         Remedy::Resume { done, total, without_restart } => {
-            let without = if *without_restart { ", without --restart," } else { "" };
-            return format!(
-                "run the same command again{without} to resume: {done} of {total} blocks are saved"
-            );
+            let without = *without_restart && has_option("restart");
+            let without = if without { ", without --restart," } else { "" };
+            format!("run the same command again{without} to resume: {done} of {total} blocks are saved")
         }
-        Remedy::MoreMemory => "raise --memory",
-        Remedy::FewerThreads => "use fewer --threads",
-        Remedy::OtherOutput => "write elsewhere with --output",
-        Remedy::OtherWorkDir => "pass another --work-dir",
-        Remedy::DropOldDatabases => "leave out --keep-old",
-        Remedy::SetIndexesAside => {
-            "pass --set-aside-indexes to set just these aside: bitcoind builds them again when it starts"
+        Remedy::RunAs(user) => format!("run it as the owner: {}", this_as_user(*user)),
+        _ => with_option(remedy, has_option)
+            .or_else(|| with_command(remedy).map(str::to_owned))
+            .unwrap_or_else(|| remedy.to_string()),
+    }
+}
+
+/// Words a remedy that is an option of the command that has failed; `None` if it has no such option.
+fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<String> {
+    let (option, text) = match remedy {
+        Remedy::RebuildIndex => ("scan", "run again with --scan to rebuild without the block index"),
+        Remedy::StartOver => ("restart", "pass --restart to discard the checkpoint and start over"),
+        Remedy::MoreMemory => ("memory", "raise --memory"),
+        Remedy::FewerThreads => ("threads", "use fewer --threads"),
+        Remedy::OtherOutput => ("output", "write elsewhere with --output"),
+        Remedy::OtherWorkDir => ("work-dir", "pass another --work-dir"),
+        Remedy::DropOldDatabases => ("keep-old", "leave out --keep-old"),
+        Remedy::SetIndexesAside => (
+            "set-aside-indexes",
+            "pass --set-aside-indexes to set just these aside: bitcoind builds them again when it starts",
+        ),
+        Remedy::StopAtHeight(height) => {
+            let text = format!("pass --stop-at-height {height}");
+            return has_option("stop-at-height").then_some(text);
         }
-        Remedy::StopAtHeight(height) => return format!("pass --stop-at-height {height}"),
-        Remedy::AcceptLowerTip => "pass --accept-lower-tip if the lower state is wanted",
-        Remedy::ChooseNetwork(network) => return format!("pass --chain {network}"),
-        Remedy::NameChallenge => "pass this signet's --signetchallenge",
-        Remedy::LaterAssumedBlock => "pass a later block with --assumevalid",
-        Remedy::FallBackToJoin => "pass --on-hint-failure join to find the first wrong hint",
-        Remedy::NameHintFormat => "name the format with peregrine hints convert --from",
+        Remedy::AcceptLowerTip => {
+            ("accept-lower-tip", "pass --accept-lower-tip if the lower state is wanted")
+        }
+        Remedy::ChooseNetwork(network) => {
+            return has_option("chain").then(|| format!("pass --chain {network}"));
+        }
+        Remedy::NameChallenge => ("signetchallenge", "pass this signet's --signetchallenge"),
+        Remedy::LaterAssumedBlock => ("assumevalid", "pass a later block with --assumevalid"),
+        Remedy::FallBackToJoin => {
+            ("on-hint-failure", "pass --on-hint-failure join to find the first wrong hint")
+        }
+        Remedy::GiveDatadir => ("datadir", "pass --datadir"),
+        Remedy::Prune => ("prune", "pass --prune"),
+        Remedy::WithoutPruning => ("prune", "download into another --datadir without --prune"),
+        _ => return None,
+    };
+    has_option(option).then(|| text.to_owned())
+}
+
+/// Words a remedy that is a command.
+const fn with_command(remedy: &Remedy) -> Option<&'static str> {
+    Some(match remedy {
+        Remedy::RebuildIndex | Remedy::ReindexByScan => {
+            "rebuild both databases with: peregrine reindex --scan"
+        }
+        Remedy::AcceptLowerTip | Remedy::ReindexToLowerTip => {
+            "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip"
+        }
+        Remedy::SetIndexesAside => "set them aside and rebuild with: peregrine reindex --set-aside-indexes",
+        Remedy::Recover => "finish or undo that with: peregrine recover",
+        Remedy::NameHintFormat => "name the format with: peregrine hints convert --from",
         Remedy::Repair => "download what is damaged with: peregrine repair",
         Remedy::GiveBlock => "pass the block with: peregrine reindex --block FILE",
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
@@ -39,13 +83,8 @@ pub fn remedy_text(remedy: &Remedy) -> String {
         Remedy::CheckRangeAgain => {
             "check the range again, into another directory, with: peregrine range check"
         }
-        Remedy::GiveDatadir => "pass --datadir",
-        Remedy::Prune => "pass --prune",
-        Remedy::WithoutPruning => "download into another --datadir without --prune",
-        Remedy::RunAs(user) => return format!("run it as the owner: {}", this_as_user(*user)),
-        other => return other.to_string(),
-    };
-    text.to_owned()
+        _ => return None,
+    })
 }
 
 /// Returns an error about a height as a command puts it that has another flag for it than a rebuild.
@@ -71,7 +110,10 @@ pub fn error_text(error: &Error) -> String {
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::FewerThreads { .. } => format!("{note}; {} to use them", remedy_text(&Remedy::MoreMemory)),
-        Note::HintsFailed(error) => error_text(error),
+        Note::AllScripts { .. } => {
+            format!("{note}; with --assumevalid HASH, only those above are, which is faster")
+        }
+        Note::HintsFailed { error } => error_text(error),
         other => other.to_string(),
     }
 }
@@ -80,13 +122,16 @@ pub fn note_text(note: &Note) -> String {
 #[must_use]
 pub fn warning_text(warning: &Warning) -> String {
     match warning {
-        Warning::UnknownAssumedBlock { hash } => format!(
+        Warning::UnknownAssumedBlock { hash, .. } => format!(
             "block {hash}, which --assumevalid names, is not among the headers here; the scripts of all \
              blocks are checked"
         ),
         Warning::LowerTip(lower) if lower.is_by_damage => format!("{warning}; accepted by --until-damage"),
         Warning::LowerTip(_) => format!("{warning}; accepted by --accept-lower-tip"),
-        Warning::BlocksBeyondIndex { .. } => format!("{warning} (--scan includes them)"),
+        Warning::BlocksBeyondIndex { .. } => match has_option("scan") {
+            true => format!("{warning} (--scan includes them)"),
+            false => format!("{warning} (peregrine reindex --scan includes them)"),
+        },
         other => other.to_string(),
     }
 }
@@ -117,7 +162,7 @@ mod tests {
             note_text(&few),
             "using 2 of 9 threads: 128 MiB of memory are not enough for more; raise --memory to use them"
         );
-        let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]) };
+        let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]), is_default: false };
         assert!(warning_text(&unknown).contains(", which --assumevalid names, is not among the headers"));
     }
 }

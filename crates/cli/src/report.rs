@@ -1,24 +1,13 @@
 //! Reports as text.
 
-pub mod json;
-
 use crate::units::{btc, count};
 use engine::{
-    Comparison, Disk as _, FileNo, Height, HintsReport, HumanMemory, HumanSize, Pinned, RealDisk,
-    ReindexReport, ScriptsReport, SpillVolume, Stage, VerifyReport, Warning, hex, hex_reversed,
+    CheckedScripts, Comparison, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory, HumanSize,
+    Pinned, RealDisk, ReindexReport, ScriptsReport, SpillVolume, StageTime, VerifyReport, Warning, hex,
+    hex_reversed,
 };
-use peregrine::{output::user_name, remedy::warning_text};
-use std::{path::Path, time::Duration};
-
-/// Returns the names of `blk` files.
-pub fn blk_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
-    numbers.iter().map(|number| format!("blk{:05}.dat", number.0))
-}
-
-/// Returns the names of `rev` files.
-pub fn rev_names(numbers: &[FileNo]) -> impl Iterator<Item = String> {
-    numbers.iter().map(|number| format!("rev{:05}.dat", number.0))
-}
+use peregrine::{remedy::warning_text, shell::user_name};
+use std::path::Path;
 
 /// Returns the line about undo data that was made; empty if none was.
 fn undo_text(report: &ReindexReport) -> String {
@@ -30,7 +19,7 @@ fn undo_text(report: &ReindexReport) -> String {
 pub fn undo_files_text(undo: &engine::UndoReport) -> String {
     let count = |files: &[FileNo], what: &str| match files {
         [] => None,
-        [_] => rev_names(files).next().map(|name| format!("{name} {what}")),
+        [file] => Some(format!("{} {what}", FileKind::Rev.file_name(*file))),
         many => Some(format!("{} rev files {what}", many.len())),
     };
     let files = [count(&undo.made, "made"), count(&undo.mended, "mended")];
@@ -38,7 +27,8 @@ pub fn undo_files_text(undo: &engine::UndoReport) -> String {
     format!("made for {} blocks: {}", undo.blocks, files.join(", "))
 }
 
-pub fn reindex_text(report: &ReindexReport) -> String {
+/// Returns a report of a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.
+pub fn reindex_text(report: &ReindexReport, prune: Option<u64>) -> String {
     let counts = &report.counts;
     let seconds = report.elapsed.as_secs_f64();
     let stages = stages_text(&report.stages);
@@ -61,9 +51,9 @@ pub fn reindex_text(report: &ReindexReport) -> String {
     let kept: String =
         report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
     let (undo, notes) = (undo_text(report), notes_text(&report.notes));
-    let all_rules = || checked_text(report.scripts, report.height);
+    let all_rules = || checked_text(report.scripts);
     let (rules, proof) = match &report.hints {
-        None => (all_rules(), format!("; each spend matched with its coin ({})", matching_name(report))),
+        None => (all_rules(), format!("; each spend matched with its coin ({})", report.matching.name())),
         Some(hints) if hints.with_undo => (all_rules(), hints_text(hints)),
         Some(hints) => {
             ("headers, proof of work, all rules of blocks, no rules of spends".to_owned(), hints_text(hints))
@@ -79,7 +69,8 @@ pub fn reindex_text(report: &ReindexReport) -> String {
          {resumed}scripts            {}\n\
          time               {seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
          \x20                  {} (read, check and match run concurrently: summed over threads)\n\
-         peak memory        {peak} of {} allowed{temporary}{undo}{kept}{notes}{}",
+         peak memory        {peak} of {} allowed{temporary}{undo}{kept}{notes}\n\
+         wallets            not touched{}",
         report.network.name(),
         report.height,
         report.chainstate.display(),
@@ -93,13 +84,13 @@ pub fn reindex_text(report: &ReindexReport) -> String {
         count(counts.transactions),
         count(counts.inputs),
         proof,
-        scripts_text(report.scripts, report.height),
+        scripts_text(report.scripts),
         HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
         report.threads,
         report.bound_by.name(),
         stages,
         HumanMemory(report.memory_bytes),
-        next_text(&report.chainstate, report.unconnected),
+        next_text(&report.chainstate, report.unconnected, prune),
     )
 }
 
@@ -112,18 +103,17 @@ pub const fn pinned_text(pinned: Option<bool>) -> &'static str {
     }
 }
 
-/// Returns the name of the method that matched spends with coins.
-fn matching_name(report: &ReindexReport) -> &'static str {
-    if report.hints.is_some() { "swiftsync" } else { report.matching.name() }
-}
-
-/// Describes what was checked of a chain up to `tip`, without hints or with undo data.
-pub fn checked_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
+/// Describes what was checked of a chain, without hints or with undo data.
+pub fn checked_text(scripts: Option<ScriptsReport>) -> String {
     const RULES: &str = "headers, proof of work, all consensus rules";
     match scripts {
-        Some(ScriptsReport { assumed_valid_to: None, .. }) => format!("everything: {RULES}, all scripts"),
-        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) if height < tip => {
-            format!("{RULES}, scripts above height {}", count(height.0))
+        Some(ScriptsReport { checked: CheckedScripts::All, .. }) => {
+            format!("everything: {RULES}, all scripts")
+        }
+        Some(ScriptsReport {
+            checked: CheckedScripts::Some, assumed_valid_to: Some(Height(height)), ..
+        }) => {
+            format!("{RULES}, scripts above height {}", count(height))
         }
         _ => format!("{RULES} except scripts"),
     }
@@ -170,23 +160,16 @@ fn hints_text(hints: &HintsReport) -> String {
     text
 }
 
-/// Describes which scripts of a chain up to `tip` were checked.
-pub fn scripts_text(scripts: Option<ScriptsReport>, tip: Height) -> String {
+/// Describes which scripts of a chain were checked.
+pub fn scripts_text(scripts: Option<ScriptsReport>) -> String {
     match scripts {
         None => "not checked: this build cannot run scripts".to_owned(),
-        Some(ScriptsReport { assumed_valid_to: None, .. }) => "all checked".to_owned(),
-        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) if height >= tip => {
-            "not checked: all blocks are assumed valid".to_owned()
-        }
-        Some(ScriptsReport { assumed_valid_to: Some(height), .. }) => {
+        Some(ScriptsReport { checked: CheckedScripts::All, .. }) => "all checked".to_owned(),
+        Some(ScriptsReport { checked: CheckedScripts::Some, assumed_valid_to: Some(height), .. }) => {
             format!("checked above height {height}, assumed valid up to it")
         }
+        Some(_) => "not checked: all blocks are assumed valid".to_owned(),
     }
-}
-
-fn first_differences(report: &VerifyReport) -> Vec<String> {
-    let first = report.against_chainstate.iter().flat_map(|comparison| &comparison.first);
-    first.map(ToString::to_string).collect()
 }
 
 pub fn verify_text(report: &VerifyReport) -> String {
@@ -194,10 +177,10 @@ pub fn verify_text(report: &VerifyReport) -> String {
     let chainstate = match &report.against_chainstate {
         None => "not compared".to_owned(),
         Some(Comparison { differences: 0, .. }) => format!("has exactly these {} coins", report.txouts),
-        Some(Comparison { differences, .. }) => {
-            let first = first_differences(report).join("\n                   ");
+        Some(Comparison { differences, first }) => {
             let head = format!("differs in {differences} coins: rebuild it with peregrine reindex");
-            [head, first].join("\n                   ")
+            let lines = first.iter().map(ToString::to_string);
+            std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n                   ")
         }
     };
     format!(
@@ -209,19 +192,20 @@ pub fn verify_text(report: &VerifyReport) -> String {
          time               {:.2} s on {} threads{}",
         report.height,
         report.hash,
-        checked_text(report.scripts, report.height),
+        checked_text(report.scripts),
         count(counts.blocks),
         count(counts.transactions),
         count(counts.inputs),
-        scripts_text(report.scripts, report.height),
+        scripts_text(report.scripts),
         report.elapsed.as_secs_f64(),
         report.threads,
         notes_text(&report.notes),
     )
 }
 
-/// Returns the line about what to do after a rebuild, with a newline before it.
-pub fn next_text(chainstate: &Path, unconnected: u32) -> String {
+/// Returns the line about what to do after a rebuild, with a newline before it. `prune`: to how many MiB
+/// bitcoind is to prune the node, if it is pruned.
+pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
     let home = chainstate.parent().unwrap_or(chainstate);
     let owner = RealDisk.ownership(home).map(|owner| owner.uid);
     let other = owner.ok().filter(|owner| *owner != RealDisk.user());
@@ -231,12 +215,14 @@ pub fn next_text(chainstate: &Path, unconnected: u32) -> String {
         1 => "it connects the block above first".to_owned(),
         many => format!("it connects the {} blocks above first", count(many)),
     };
-    format!("\nnext               start bitcoind{user}: {blocks}")
+    let option = prune.map_or(String::new(), |mebibytes| format!(" with -prune={mebibytes}"));
+    format!("\nnext               start bitcoind{option}{user}: {blocks}")
 }
 
 /// Returns the time of each stage.
-pub fn stages_text(stages: &[(Stage, Duration)]) -> String {
-    let stages = stages.iter().map(|(stage, time)| format!("{stage} {:.2} s", time.as_secs_f64()));
+pub fn stages_text(stages: &[StageTime]) -> String {
+    let stages =
+        stages.iter().map(|StageTime { stage, time }| format!("{stage} {:.2} s", time.as_secs_f64()));
     stages.collect::<Vec<_>>().join(", ")
 }
 
@@ -247,10 +233,10 @@ pub fn notes_text(notes: &[Warning]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{json::ReindexJson, *};
+    use super::*;
     use engine::{
         AggregateKind, BlockHash, BoundBy, Counts, Kernel, Matching, Network, Recovery, Sats, Sha256Limit,
-        SpendAges, Stage, UndoReport,
+        SpendAges, Stage, Trusted, UndoReport,
     };
     use std::time::Duration;
 
@@ -278,10 +264,15 @@ mod tests {
             ages: SpendAges::default(),
             threads: 2,
             elapsed: Duration::from_secs(1),
-            stages: vec![(Stage::Plan, Duration::from_millis(20))],
+            stages: vec![StageTime { stage: Stage::Plan, time: Duration::from_millis(20) }],
             bound_by: BoundBy::Read,
             sha256_kernel: Kernel::PORTABLE,
-            sha256_limit: Sha256Limit { bytes: 3_000_000, bytes_per_second: 15e6 },
+            sha256_limit: Sha256Limit {
+                bytes: 3_000_000,
+                bytes_per_second_and_core: 15e6,
+                seconds: 0.1,
+                share: 0.1,
+            },
             peak_memory_bytes: Some(100 << 20),
             chainstate: "there".into(),
             kept: vec!["there.old".into()],
@@ -289,28 +280,29 @@ mod tests {
             lost_blocks: 3,
             damaged_blocks: 1,
             unconnected: 2,
-            notes: vec![Warning::Recovered(Recovery::Finished)],
+            notes: vec![Warning::Recovered { outcome: Recovery::Finished }],
         }
     }
 
     #[test]
     fn report_shows_resumed_blocks_and_resources_used() {
-        let text = reindex_text(&reindexed(7));
+        let text = reindex_text(&reindexed(7), None);
         assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
         assert!(text.contains("\ntemporary files    9.4 MB written, at most 5.2 MB at a time\n"), "{text}");
-        let odd = Warning::Recovered(Recovery::Finished).to_string();
+        let odd = Warning::Recovered { outcome: Recovery::Finished }.to_string();
         assert!(
             text.ends_with(&format!(
                 "\nundo data          made for 7 blocks: rev00000.dat made, 2 rev files mended\
                  \nkept               there.old\nnote               {odd}\
+                 \nwallets            not touched\
                  \nnext               start bitcoind: it connects the 2 blocks above first"
             )),
             "{text}"
         );
-        let text = reindex_text(&reindexed(0));
+        let text = reindex_text(&reindexed(0), None);
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
-        let json: serde_json::Value = serde_json::to_value(ReindexJson::new(&reindexed(7))).unwrap();
+        let json: serde_json::Value = serde_json::to_value(reindexed(7)).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
         assert_eq!(json["temporary_bytes_written"], 9 << 20);
         assert_eq!(json["temporary_bytes_peak"], 5 << 20);
@@ -322,22 +314,30 @@ mod tests {
         assert_eq!((&json["blocks"], &json["peak_memory_bytes"]), (&13.into(), &(100 << 20).into()));
     }
 
+    /// Without the option, bitcoind would want to download all blocks again.
+    #[test]
+    fn the_line_about_what_to_do_next_has_the_option_of_a_pruned_node() {
+        let text = reindex_text(&reindexed(0), Some(600));
+        assert!(text.contains("\nnext               start bitcoind with -prune=600: it connects"), "{text}");
+    }
+
     fn with_hints(with_undo: bool) -> ReindexReport {
         let (height, aggregate) = (Height(9), AggregateKind::SipHash128);
         let (sha256, pinned) = ([0xab; 32], Pinned::NoneForNetwork);
-        let hints = HintsReport { height, aggregate, with_undo, sha256, pinned };
-        ReindexReport { hints: Some(hints), ..reindexed(0) }
+        let trusted = if with_undo { &[] } else { Trusted::ALL };
+        let hints = HintsReport { height, aggregate, with_undo, sha256, pinned, trusted };
+        ReindexReport { hints: Some(hints), matching: Matching::Swiftsync, ..reindexed(0) }
     }
 
     #[test]
     fn report_shows_what_was_trusted_because_of_assumevalid() {
-        let text = reindex_text(&with_hints(true));
+        let text = reindex_text(&with_hints(true), None);
         assert!(text.contains("all consensus rules except scripts"), "{text}");
         assert!(text.contains("the sum (siphash128) is zero") && !text.contains("trusted"), "{text}");
-        let text = reindex_text(&with_hints(false));
+        let text = reindex_text(&with_hints(false), None);
         assert!(text.contains("all rules of blocks, no rules of spends"), "{text}");
         assert!(text.contains("\ntrusted            up to height 9, by --assumevalid: scripts"), "{text}");
-        let json = |report| -> serde_json::Value { serde_json::to_value(ReindexJson::new(&report)).unwrap() };
+        let json = |report| -> serde_json::Value { serde_json::to_value::<ReindexReport>(report).unwrap() };
         assert!(json(reindexed(0))["hints"].is_null());
         assert_eq!(json(with_hints(true))["hints"]["trusted"], serde_json::json!([]));
         let hints = &json(with_hints(false))["hints"];
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn values_are_aligned_in_one_column() {
-        let text = [reindexed(7), with_hints(false)].map(|report| reindex_text(&report)).join("\n");
+        let text = [reindexed(7), with_hints(false)].map(|report| reindex_text(&report, None)).join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
         for line in names {
             let (name, value) = line.split_at(19);

@@ -1,21 +1,17 @@
 //! The file of `--report`: what a run did, how long it took, and on what machine, to be sent to the
 //! developers. It names no user, no host and no path; what is wrong with a chain is in it as codes only.
 
-use crate::{
-    args::{CheckArgs, ReindexArgs, VerifyArgs},
-    core_args::Located,
-    notes::NoteJson,
-    report::json::{RebuildFacts, VerifyFacts},
-    storage::StorageJson,
-};
-use engine::{CORE_VERSION, ChainOptions, Error, Event, Network, ReindexReport, VerifyReport, Warning};
+use crate::{args::common::CheckArgs, core_args::Located, storage::StorageJson};
+use engine::{CORE_VERSION, ChainOptions, Error, Event, ReindexReport, VerifyReport, Warning};
 use peregrine::{
     exit::Exit,
     output::{self, SCHEMA},
     run_log::{Run, create_new},
     version,
 };
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde_json::Value;
 use std::{
     env,
     io::Write as _,
@@ -28,8 +24,7 @@ use std::{
 const POINTS: u32 = 100;
 
 /// A run, without names and paths.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct SharedReport {
     /// Version of this format, which is that of all JSON.
     schema: u32,
@@ -38,22 +33,25 @@ pub struct SharedReport {
     exit_code: u8,
     program: ProgramJson,
     machine: MachineJson,
-    options: OptionsJson,
+    options: RecordedOptions,
     /// Blocks and bytes that were done by then, and so the sizes of blocks by height: blocks are checked
     /// nearly in order.
     progress: Vec<PointJson>,
     /// When each stage began. How long those take that run side by side is in `rebuild`.
     stages: Vec<StageStartJson>,
-    rebuild: Option<RebuildFacts>,
-    verification: Option<VerifyFacts>,
+    #[schemars(schema_with = "shared_schema::<ReindexReport>")]
+    rebuild: Option<Value>,
+    #[schemars(schema_with = "shared_schema::<VerifyReport>")]
+    verification: Option<Value>,
     /// Codes of the notes.
-    notes: Vec<String>,
-    error: Option<SharedError>,
+    notes: Vec<Value>,
+    /// Why the run failed.
+    #[schemars(schema_with = "shared_schema::<Error>")]
+    error: Option<Value>,
     seconds: f64,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct ProgramJson {
     version: &'static str,
     commit: Option<&'static str>,
@@ -63,8 +61,7 @@ struct ProgramJson {
     script_core_version: Option<&'static str>,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct MachineJson {
     architecture: &'static str,
     system: &'static str,
@@ -80,27 +77,25 @@ struct MachineJson {
 }
 
 /// How the program was run.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct OptionsJson {
-    threads: usize,
-    memory_bytes: u64,
+#[derive(Serialize, Default, JsonSchema)]
+pub struct RecordedOptions {
+    pub threads: usize,
+    pub memory_bytes: u64,
     /// A block hash, `0` or `default`.
-    assumevalid: String,
-    undo: &'static str,
-    scan: bool,
-    work_dir: bool,
+    pub assumevalid: String,
+    pub undo: &'static str,
+    pub scan: bool,
+    pub work_dir: bool,
     /// The rest is of `reindex` only, and `against_chainstate` of `verify`.
-    stop_at_height: Option<u32>,
-    output: bool,
-    restart: bool,
-    hints: bool,
-    without_undo: bool,
-    against_chainstate: bool,
+    pub stop_at_height: Option<u32>,
+    pub output: bool,
+    pub restart: bool,
+    pub hints: bool,
+    pub without_undo: bool,
+    pub against_chainstate: bool,
 }
 
-#[derive(Clone, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Serialize, JsonSchema)]
 struct PointJson {
     seconds: f64,
     blocks: u32,
@@ -108,31 +103,43 @@ struct PointJson {
     memory_bytes: Option<u64>,
 }
 
-#[derive(Clone, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Serialize, JsonSchema)]
 struct StageStartJson {
     stage: &'static str,
     seconds: f64,
 }
 
-/// Why a run failed, as codes: a text could contain a path.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct SharedError {
-    kind: String,
-    height: Option<u32>,
-    block_hash: Option<String>,
-    txid: Option<String>,
-    input: Option<u32>,
-    rule: Option<&'static str>,
-    core: Option<String>,
-    remedies: Vec<&'static str>,
+/// The fields of reports and errors that are left out: paths, and texts that could contain some.
+const LEFT_OUT: [&str; 9] =
+    ["chainstate", "kept", "notes", "first_differences", "file", "offset", "requirement", "detail", "text"];
+
+/// What of a report or an error can be shared.
+fn shared(report: &impl Serialize) -> Option<Value> {
+    let mut value = serde_json::to_value(report).ok()?;
+    let fields = value.as_object_mut()?;
+    LEFT_OUT.iter().for_each(|name| drop(fields.remove(*name)));
+    Some(value)
+}
+
+/// The schema of what of `T` can be shared.
+fn shared_schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = T::json_schema(generator);
+    for part in ["properties", "required"] {
+        match schema.get_mut(part) {
+            Some(Value::Object(fields)) => fields.retain(|name, _| !LEFT_OUT.contains(&&**name)),
+            Some(Value::Array(names)) => {
+                names.retain(|name| name.as_str().is_none_or(|name| !LEFT_OUT.contains(&name)));
+            }
+            _ => {}
+        }
+    }
+    json_schema!({ "anyOf": [schema, { "type": "null" }] })
 }
 
 /// What a command did.
 pub enum Outcome<'a> {
     Rebuilt(&'a ReindexReport),
-    Verified(&'a VerifyReport, Network),
+    Verified(&'a VerifyReport),
     Failed(&'a Error),
 }
 
@@ -141,7 +148,7 @@ pub struct Recorder {
     file: PathBuf,
     command: &'static str,
     machine: MachineJson,
-    options: OptionsJson,
+    options: RecordedOptions,
     started: Instant,
     seen: Mutex<Seen>,
 }
@@ -154,46 +161,13 @@ struct Seen {
 }
 
 impl Recorder {
-    /// Begins to record a rebuild, if its options want that.
+    /// Begins to record a run; `chainstate` is what it writes or reads.
     ///
     /// # Errors
     /// [`engine::ErrorKind::Environment`] if the file cannot be created.
-    pub fn of_rebuild(
-        args: &ReindexArgs,
-        located: &Located,
-        chain: &ChainOptions,
-    ) -> Result<Option<Self>, Error> {
-        let Some(file) = &args.report else { return Ok(None) };
-        let options = OptionsJson {
-            stop_at_height: args.stop_at_height,
-            output: args.output.is_some(),
-            restart: args.resume.restart,
-            hints: args.hints.is_some(),
-            without_undo: args.without_undo,
-            ..options(&args.check, chain)
-        };
-        let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
-        Self::new(file, ("reindex", options), located, &result).map(Some)
-    }
-
-    /// Begins to record a verification, if its options want that.
-    ///
-    /// # Errors
-    /// The same errors as [`Recorder::of_rebuild`].
-    pub fn of_verification(
-        args: &VerifyArgs,
-        located: &Located,
-        chain: &ChainOptions,
-    ) -> Result<Option<Self>, Error> {
-        let Some(file) = &args.report else { return Ok(None) };
-        let options =
-            OptionsJson { against_chainstate: args.against_chainstate, ..options(&args.check, chain) };
-        Self::new(file, ("verify", options), located, &located.datadir().chainstate_dir()).map(Some)
-    }
-
-    fn new(
+    pub fn new(
         file: &Path,
-        (command, options): (&'static str, OptionsJson),
+        (command, options): (&'static str, RecordedOptions),
         located: &Located,
         chainstate: &Path,
     ) -> Result<Self, Error> {
@@ -223,12 +197,11 @@ impl Recorder {
     pub fn finish(self, outcome: &Outcome<'_>) -> Result<String, Error> {
         let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (rebuild, verification, warnings, error): (_, _, &[Warning], _) = match outcome {
-            Outcome::Rebuilt(report) => (Some(RebuildFacts::new(report)), None, &report.notes, None),
-            Outcome::Verified(report, network) => {
-                (None, Some(VerifyFacts::new(report, *network)), &report.notes, None)
-            }
-            Outcome::Failed(error) => (None, None, &[], Some(SharedError::new(error))),
+            Outcome::Rebuilt(report) => (shared(report), None, &report.notes, None),
+            Outcome::Verified(report) => (None, shared(report), &report.notes, None),
+            Outcome::Failed(error) => (None, None, &[], shared(error)),
         };
+        let code = |warning| Some(serde_json::to_value(warning).ok()?.get("code")?.clone());
         let report = SharedReport {
             schema: SCHEMA,
             command: self.command,
@@ -245,7 +218,7 @@ impl Recorder {
             stages: seen.stages,
             rebuild,
             verification,
-            notes: NoteJson::codes(warnings),
+            notes: warnings.iter().filter_map(code).collect(),
             error,
             seconds: self.started.elapsed().as_secs_f64(),
         };
@@ -284,43 +257,26 @@ impl Outcome<'_> {
     fn exit(&self) -> Exit {
         match self {
             Self::Rebuilt(_) => Exit::Done,
-            Self::Verified(report, _) if report.differs() => Exit::Damaged,
-            Self::Verified(..) => Exit::Done,
+            Self::Verified(report) if report.differs() => Exit::Damaged,
+            Self::Verified(_) => Exit::Done,
             Self::Failed(error) => Exit::of(error),
         }
     }
 }
 
-impl SharedError {
-    fn new(error: &Error) -> Self {
+impl RecordedOptions {
+    /// The options that both commands have.
+    pub fn of(check: &CheckArgs, chain: &ChainOptions) -> Self {
+        let run = Run::of(chain);
         Self {
-            kind: output::error_kind(error),
-            height: error.height.map(|height| height.0),
-            block_hash: error.block_hash.map(|hash| hash.to_string()),
-            txid: error.txid.map(|txid| txid.to_string()),
-            input: error.input,
-            rule: error.rule,
-            core: error.core.as_ref().map(ToString::to_string),
-            remedies: error.remedies.iter().map(engine::Remedy::name).collect(),
+            threads: run.threads,
+            memory_bytes: run.memory_bytes,
+            assumevalid: run.assumevalid,
+            undo: check.undo.name(),
+            scan: check.scan,
+            work_dir: check.run.work_dir.is_some(),
+            ..Self::default()
         }
-    }
-}
-
-fn options(check: &CheckArgs, chain: &ChainOptions) -> OptionsJson {
-    let run = Run::of(chain);
-    OptionsJson {
-        threads: run.threads,
-        memory_bytes: run.memory_bytes,
-        assumevalid: run.assumevalid,
-        undo: check.undo.name(),
-        scan: check.scan,
-        work_dir: check.run.work_dir.is_some(),
-        stop_at_height: None,
-        output: false,
-        restart: false,
-        hints: false,
-        without_undo: false,
-        against_chainstate: false,
     }
 }
 

@@ -1,44 +1,115 @@
 //! The commands `peregrine snapshot make`, `info`, `verify` and `load`.
 
 use crate::{
-    args::{LoadSnapshotArgs, MakeArgs, SnapshotCommand, SnapshotFileArgs, VerifySnapshotArgs},
+    args::common::{DatadirArgs, MakeArgs, threads},
     core_args::CoreArgs,
-    json::{self, Report},
-    limits, paths,
-    progress::{Progress, stages},
+    paths,
+    progress::{Style, stages},
     report::{notes_text, pinned_text},
+    run,
+    units::count,
 };
-use engine::{ChainOptions, RealDisk, SnapshotMetadata, hex_reversed};
+use clap::{Args as ClapArgs, Subcommand};
+use engine::{
+    AggregateKind, BlockHash, ChainOptions, LoadedSnapshotReport, Network, RealDisk, SnapshotMetadata,
+    SnapshotReport, hex_reversed,
+};
 use peregrine::{
     exit::Exit,
-    output::Done,
-    remedy::{about_height, warning_text},
-    stop::interrupt,
+    output::{Done, reply},
+    remedy::about_height,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
-use std::{num::NonZeroUsize, path::Path, thread};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    thread,
+};
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct NewSnapshotJson {
-    file: String,
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    coins: u64,
-    bytes: u64,
-    hash_serialized_3: String,
-    /// `null` if Core's source has no hash for this block.
-    matches_core_assumeutxo_hash: Option<bool>,
+#[derive(Subcommand, Debug)]
+pub enum SnapshotCommand {
+    /// Write the UTXO set at a height
+    Make(MakeSnapshotArgs),
+    /// Show the metadata of a snapshot; its coins are not read
+    Info(SnapshotFileArgs),
+    /// Hash a snapshot and, with --datadir, prove it against the blocks; scripts are not run
+    Verify(VerifySnapshotArgs),
+    /// Make the chainstate of a snapshot, from whose block bitcoind then continues, as Bitcoin Core's
+    /// loadtxoutset
+    Load(LoadSnapshotArgs),
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(ClapArgs, Debug)]
+pub struct MakeSnapshotArgs {
+    #[command(flatten)]
+    pub make: MakeArgs,
+
+    /// Take the coins from the datadir's chainstate, which is of its best block; no block is read
+    #[arg(long, conflicts_with = "height")]
+    pub chainstate: bool,
+}
+
+/// An existing snapshot.
+#[derive(ClapArgs, Debug)]
+pub struct SnapshotFileArgs {
+    /// Snapshot file
+    pub file: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct VerifySnapshotArgs {
+    #[command(flatten)]
+    pub file: SnapshotFileArgs,
+
+    // The datadir is used only if it is given.
+    #[command(flatten)]
+    pub core: CoreArgs,
+
+    /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
+    #[arg(long, default_value_t = AggregateKind::Sha256)]
+    pub aggregate: AggregateKind,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct LoadSnapshotArgs {
+    /// Snapshot file, of a block whose UTXO set has its hash in Bitcoin Core's source
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// What was made of which file, or written to it.
+#[derive(Serialize, JsonSchema)]
+pub struct WithFile<T> {
+    file: String,
+    #[serde(flatten)]
+    report: T,
+}
+
+#[derive(Serialize, JsonSchema)]
 pub struct SnapshotJson {
     file: String,
-    chain: &'static str,
+    chain: Network,
     /// The snapshot's base block.
-    block_hash: String,
+    block_hash: BlockHash,
     coins: u64,
     /// Whether the coins were read. If not, all other fields come from the metadata at the start of the file.
     coins_read: bool,
@@ -47,91 +118,64 @@ pub struct SnapshotJson {
     matches_blocks: Option<bool>,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LoadedSnapshotJson {
-    file: String,
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    coins: u64,
-    hash_serialized_3: String,
-    /// Always true: otherwise the snapshot is not loaded.
-    matches_core_assumeutxo_hash: Option<bool>,
-    /// Path of the new chainstate.
-    chainstate: String,
-    seconds: f64,
-    notes: Vec<String>,
-}
-
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &SnapshotCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &SnapshotCommand) -> Done {
     match command {
-        SnapshotCommand::Make(args) => (args.check.datadir.json, make(args)),
-        SnapshotCommand::Info(args) => (args.json, info(args)),
-        SnapshotCommand::Verify(args) => (args.file.json, verify(args)),
-        SnapshotCommand::Load(args) => (args.datadir.json, load(args)),
+        SnapshotCommand::Make(args) => make(args),
+        SnapshotCommand::Info(args) => info(args),
+        SnapshotCommand::Verify(args) => verify(args),
+        SnapshotCommand::Load(args) => load(args),
     }
 }
 
-fn make(args: &MakeArgs) -> Done {
+fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.check.datadir.json)?;
-    let progress = Progress::new(args.check.run.progress, stages::MAKE);
-    let made = engine::make_snapshot(&RealDisk, &options, &args.output, &progress, &interrupt);
-    progress.close();
-    let made = made.map_err(|error| about_height(error, "--height"))?;
-    let new = NewSnapshotJson {
-        file: args.output.display().to_string(),
-        chain: located.network().name(),
-        height: made.height.0,
-        block_hash: made.hash.to_string(),
-        coins: made.coins,
-        bytes: made.bytes,
-        hash_serialized_3: hex_reversed(&made.hash_serialized_3),
-        matches_core_assumeutxo_hash: made.is_pinned.then_some(true),
-    };
-    if args.check.datadir.json {
-        return Ok(json::report(Report::SnapshotMake(new), Exit::Done));
-    }
-    let text = format!(
-        "snapshot           {}\n\
-             block              {} ({})\n\
-             coins              {}\n\
-             size               {} bytes\n\
-             hash_serialized_3  {}{}",
-        new.file,
-        new.block_hash,
-        new.height,
-        new.coins,
-        new.bytes,
-        new.hash_serialized_3,
-        pinned_text(new.matches_core_assumeutxo_hash)
-    );
-    Ok((text, Exit::Done))
+    let shown = (args.check.run.progress, stages::MAKE);
+    let made = run::run(Some(&options.chain), shown, |sink, interrupt| {
+        if *chainstate {
+            let coins = args.check.datadir.chainstate_options(&located);
+            return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
+        }
+        engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
+    });
+    let report = made.map_err(|error| about_height(error, "--height"))?;
+    let made = WithFile { file: args.output.display().to_string(), report };
+    Ok(reply(&made, Exit::Done, made_text))
+}
+
+fn made_text(WithFile { file, report }: &WithFile<SnapshotReport>) -> String {
+    format!(
+        "snapshot           {file}\n\
+         block              {} ({})\n\
+         coins              {}\n\
+         size               {} bytes\n\
+         hash_serialized_3  {}{}",
+        report.hash,
+        report.height,
+        count(report.coins),
+        count(report.bytes),
+        hex_reversed(&report.hash_serialized_3),
+        pinned_text(report.is_pinned.then_some(true))
+    )
 }
 
 fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
-    Ok(reply(from_metadata(&args.file, &metadata), args.json, Report::SnapshotInfo, Exit::Done))
+    Ok(reply(&from_metadata(&args.file, &metadata), Exit::Done, text))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
-    let interrupt = interrupt(args.file.json)?;
-    let progress = Progress::new(args.progress, stages::UNKNOWN);
     let file = &args.file.file;
     let network = engine::snapshot_info(&RealDisk, file)?.network();
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let core = CoreArgs { chain: args.core.chain.or(Some(network)), ..args.core.clone() };
     let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
     let options = located.map(|located| ChainOptions { threads, ..located.chain_options() });
-    let verdict =
-        engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, &progress, &interrupt);
-    progress.close();
-    let verdict = verdict?;
+    let verdict = run::run(None, (args.progress, stages::UNKNOWN), |sink, interrupt| {
+        engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
+    })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
     let checked = SnapshotJson {
         coins_read: true,
@@ -140,56 +184,42 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
         matches_blocks: verdict.proven,
         ..from_metadata(file, &verdict.metadata)
     };
-    let exit = if wrong { Exit::Damaged } else { Exit::Done };
-    Ok(reply(checked, args.file.json, Report::SnapshotVerify, exit))
+    Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, text))
 }
 
 fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located);
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress, stages::LOAD);
-    let loaded = engine::load_snapshot(&RealDisk, &args.file, &options, &progress, &interrupt);
-    progress.close();
-    let loaded = loaded?;
-    if args.datadir.json {
-        let report = LoadedSnapshotJson {
-            file: args.file.display().to_string(),
-            chain: loaded.network.name(),
-            height: loaded.height.0,
-            block_hash: loaded.hash.to_string(),
-            coins: loaded.coins,
-            hash_serialized_3: hex_reversed(&loaded.hash_serialized_3),
-            matches_core_assumeutxo_hash: Some(true),
-            chainstate: loaded.chainstate.display().to_string(),
-            seconds: loaded.elapsed.as_secs_f64(),
-            notes: loaded.notes.iter().map(warning_text).collect(),
-        };
-        return Ok(json::report(Report::SnapshotLoad(report), Exit::Done));
-    }
-    let text = format!(
+    let report = run::run(None, (args.progress, stages::LOAD), |sink, interrupt| {
+        engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
+    })?;
+    let loaded = WithFile { file: args.file.display().to_string(), report };
+    Ok(reply(&loaded, Exit::Done, loaded_text))
+}
+
+fn loaded_text(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> String {
+    format!(
         "chainstate of {} at height {} is in {}\n\
          block              {}\n\
          coins              {}\n\
          hash_serialized_3  {}{}{}\n\
          next               start bitcoind: it continues from this block, and validates the blocks below it",
-        loaded.network.name(),
-        loaded.height,
-        loaded.chainstate.display(),
-        loaded.hash,
-        loaded.coins,
-        hex_reversed(&loaded.hash_serialized_3),
+        report.network,
+        report.height,
+        report.chainstate.display(),
+        report.hash,
+        count(report.coins),
+        hex_reversed(&report.hash_serialized_3),
         pinned_text(Some(true)),
-        notes_text(&loaded.notes)
-    );
-    Ok((text, Exit::Done))
+        notes_text(&report.notes)
+    )
 }
 
 fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
     SnapshotJson {
         file: file.display().to_string(),
-        chain: metadata.network().name(),
-        block_hash: metadata.base_block.to_string(),
+        chain: metadata.network(),
+        block_hash: metadata.base_block,
         coins: metadata.coins,
         coins_read: false,
         hash_serialized_3: None,
@@ -198,22 +228,16 @@ fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
     }
 }
 
-fn reply(
-    snapshot: SnapshotJson,
-    as_json: bool,
-    of: fn(SnapshotJson) -> Report,
-    exit: Exit,
-) -> (String, Exit) {
-    if as_json { json::report(of(snapshot), exit) } else { (text(&snapshot), exit) }
-}
-
 fn text(snapshot: &SnapshotJson) -> String {
     let mut text = format!(
         "snapshot           {}\n\
          chain              {}\n\
          block              {}\n\
          coins              {}",
-        snapshot.file, snapshot.chain, snapshot.block_hash, snapshot.coins
+        snapshot.file,
+        snapshot.chain,
+        snapshot.block_hash,
+        count(snapshot.coins)
     );
     if !snapshot.coins_read {
         text +=

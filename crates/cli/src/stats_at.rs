@@ -2,19 +2,22 @@
 //! JSON are in satoshis.
 
 use crate::{
-    args::{DatadirArgs, RunArgs},
-    json::{self, Report},
-    limits,
-    progress::{Progress, stages},
+    args::common::{DatadirArgs, RunArgs},
+    progress::stages,
+    run,
     units::btc,
-    utxo::StatsReport,
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtHeightsOptions, BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, UnspendableAmounts,
-    UtxoStatsAt, hex_reversed,
+    AtHeightsOptions, BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, UtxoStatsAt,
+    hex_reversed,
 };
-use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    remedy::about_height,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -55,46 +58,11 @@ fn height_range(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct StatsAtJson {
-    chain: &'static str,
+#[derive(Serialize, JsonSchema)]
+pub struct StatsAt {
+    chain: Network,
     /// In ascending order.
-    heights: Vec<HeightJson>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct HeightJson {
-    height: u32,
-    block_hash: String,
-    coins: u64,
-    bogosize: u64,
-    total_amount_sat: i64,
-    muhash: String,
-    /// Of this block and all below it.
-    total_unspendable_amount_sat: i64,
-    block_info: BlockInfoJson,
-}
-
-/// What the block moves.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct BlockInfoJson {
-    prevout_spent_sat: i64,
-    coinbase_sat: i64,
-    new_outputs_ex_coinbase_sat: i64,
-    unspendable_sat: i64,
-    unspendables: UnspendablesJson,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct UnspendablesJson {
-    genesis_block_sat: i64,
-    bip30_sat: i64,
-    scripts_sat: i64,
-    unclaimed_rewards_sat: i64,
+    heights: Vec<UtxoStatsAt>,
 }
 
 /// Runs `utxo stats --at`.
@@ -106,51 +74,15 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     }
     let located = datadir.core.locate()?;
     let chain = datadir.chain_options(&located, &args.run);
-    limits::check(&chain)?;
-    let interrupt = interrupt(datadir.json)?;
-    let progress = Progress::new(args.run.progress, stages::CONNECT);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let stats = engine::utxo_stats_at(&RealDisk, &options, &progress, &interrupt);
-    progress.close();
-    let stats = stats.map_err(|error| about_height(error, "--at"))?;
-    Ok(match datadir.json {
-        true => json::report(
-            Report::UtxoStats(StatsReport::AtHeights(all_json(&stats, located.network()))),
-            Exit::Done,
-        ),
-        false => (stats.iter().map(text).collect::<Vec<_>>().join("\n\n"), Exit::Done),
-    })
-}
-
-fn all_json(stats: &[UtxoStatsAt], chain: Network) -> StatsAtJson {
-    StatsAtJson { chain: chain.name(), heights: stats.iter().map(height_json).collect() }
-}
-
-fn height_json(stats: &UtxoStatsAt) -> HeightJson {
-    let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = stats.block_info;
-    let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = unspendable;
-    HeightJson {
-        height: stats.height.0,
-        block_hash: stats.hash.to_string(),
-        coins: stats.txouts,
-        bogosize: stats.bogosize,
-        total_amount_sat: stats.total_amount.0,
-        muhash: hex_reversed(&stats.muhash),
-        total_unspendable_amount_sat: stats.total_unspendable_amount.0,
-        block_info: BlockInfoJson {
-            prevout_spent_sat: prevout_spent.0,
-            coinbase_sat: coinbase.0,
-            new_outputs_ex_coinbase_sat: new_outputs_ex_coinbase.0,
-            unspendable_sat: unspendable.total().0,
-            unspendables: UnspendablesJson {
-                genesis_block_sat: genesis_block.0,
-                bip30_sat: bip30.0,
-                scripts_sat: scripts.0,
-                unclaimed_rewards_sat: unclaimed_rewards.0,
-            },
-        },
-    }
+    let shown = (args.run.progress, stages::CONNECT);
+    let heights = run::run(Some(&options.chain), shown, |sink, interrupt| {
+        engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
+    });
+    let heights = heights.map_err(|error| about_height(error, "--at"))?;
+    let report = StatsAt { chain: located.network(), heights };
+    Ok(reply(&report, Exit::Done, |report| report.heights.iter().map(text).collect::<Vec<_>>().join("\n\n")))
 }
 
 fn text(stats: &UtxoStatsAt) -> String {

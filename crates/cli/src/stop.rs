@@ -6,10 +6,9 @@
 //! terminal or on a pipe that nobody reads; and in stage plan, which has no state to save and whose reads may
 //! block forever on a dead file system.
 
-use crate::{exit::Exit, output};
+use crate::exit::Exit;
 use engine::{Error, ErrorKind, Stage};
 use std::{
-    io::{self, Write},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -31,12 +30,12 @@ static WRITES_DONE: AtomicU64 = AtomicU64::new(0);
 /// Whether the engine is in stage plan.
 static PLANNING: AtomicBool = AtomicBool::new(false);
 
-/// Installs the signal handler and returns the flag that it sets. With `json`, an interrupt is also reported
-/// as JSON.
+/// Installs the signal handler and returns the flag that it sets. `report` writes that the process was
+/// interrupted, if it has to be ended.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if the handler cannot be installed.
-pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
+pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<Arc<AtomicBool>, Error> {
     // Files may be read before the engine reports its first stage.
     at_stage(Stage::Plan);
     let interrupt = Arc::new(AtomicBool::new(false));
@@ -46,7 +45,7 @@ pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
             end();
         }
         // Without this thread, a blocked process needs a second signal.
-        let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(json));
+        let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(report));
     });
     handler.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
@@ -66,7 +65,7 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
 }
 
 /// Ends the process if it is blocked after a signal.
-fn end_if_blocked(json: bool) {
+fn end_if_blocked(report: impl Fn() + Send + 'static) {
     let mut writes = WRITES_DONE.load(Ordering::Relaxed);
     let (mut last_unblocked, mut last_not_planning) = (Instant::now(), Instant::now());
     loop {
@@ -82,7 +81,7 @@ fn end_if_blocked(json: bool) {
             end();
         }
         if last_not_planning.elapsed() >= BLOCKED_TIMEOUT {
-            let writer = thread::Builder::new().spawn(move || report_interrupted(json));
+            let writer = thread::Builder::new().spawn(report);
             let deadline = Instant::now() + FINAL_MESSAGE_TIMEOUT;
             while writer.as_ref().is_ok_and(|writer| !writer.is_finished()) && Instant::now() < deadline {
                 thread::sleep(FINAL_MESSAGE_TIMEOUT / 20);
@@ -90,14 +89,6 @@ fn end_if_blocked(json: bool) {
             end();
         }
     }
-}
-
-fn report_interrupted(json: bool) {
-    let error = Error::interrupted();
-    if json {
-        let _ = writeln!(io::stdout(), "{}", output::failure_json(&error));
-    }
-    let _ = output::write_message(&output::error_message(&error));
 }
 
 fn end() -> ! {

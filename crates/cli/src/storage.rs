@@ -1,5 +1,6 @@
 //! On what kind of disk a directory is, as far as Linux describes it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     fs,
@@ -7,16 +8,14 @@ use std::{
 };
 
 /// A disk and its file system.
-#[derive(Serialize, PartialEq, Debug)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, PartialEq, Debug, JsonSchema)]
 pub struct StorageJson {
     kind: DiskKind,
     /// `ext4`, `xfs`, `overlay`, ..
     file_system: Option<String>,
 }
 
-#[derive(Clone, Copy, Serialize, PartialEq, Debug)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Serialize, PartialEq, Debug, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum DiskKind {
     Nvme,
@@ -49,8 +48,8 @@ impl StorageJson {
     }
 }
 
-/// Returns the file system at a path, and the device that it is on: those of the longest mount point above
-/// the path, and of the last one there.
+/// Returns the file system at a path, and the device that it is on, taken from the longest mount point that
+/// contains the path, the most recent if there are several.
 fn mount_of(mounts: &str, path: &Path) -> Option<(String, String)> {
     let mount = |line: &str| {
         let (place, rest) = line.split_once(" - ")?;

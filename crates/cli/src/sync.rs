@@ -1,28 +1,26 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
+    args::common::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
     hint_location::HintLocation,
-    json::{self, Report},
-    limits,
-    notes::NoteJson,
     paths,
     peer_args::{PeerArgs, is_direct},
     peers,
-    progress::{Progress, stages, transport_name},
-    report::{self, json::ReindexJson},
+    progress::stages,
+    report, run,
     units::{counted, duration},
-    update::{UpdateJson, update_json, update_text},
+    update::update_text,
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AggregateKind, ConnectedAtTip, DownloadReport, Error, ErrorKind, Event, EventSink as _, FollowEnd,
-    FollowReport, Height, HintOptions, HumanSize, MIN_PRUNE_BYTES, PeerEvent, PeerStatus, RealDisk,
-    SyncOptions, SyncReport,
+    AggregateKind, DownloadReport, Error, ErrorKind, FollowEnd, FollowReport, Height, HintOptions, HumanSize,
+    MIN_PRUNE_BYTES, MarkedBranch, RealDisk, SyncOptions, SyncReport,
 };
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
-use serde::Serialize;
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
 
 #[derive(ClapArgs, Debug)]
 pub struct SyncArgs {
@@ -138,116 +136,16 @@ pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
     let options = args.options(&located)?;
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
     let stages = match (args.blocks_only, args.follow) {
         (true, _) => stages::BLOCKS_ONLY,
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let progress = Progress::new(args.run.progress, stages);
-    let sink = |event: Event| match event {
-        Event::Peer(PeerEvent::Known(known)) => peers::save(&located, &known),
-        event => progress.event(event),
-    };
-    let report = engine::sync(&RealDisk, &options, &sink, &interrupt);
-    progress.close();
-    let report = report?;
-    Ok(match args.datadir.json {
-        true => json::report(Report::Sync(Box::new(sync_json(&report))), Exit::Done),
-        false => (sync_text(&report), Exit::Done),
-    })
-}
-
-/// A peer that has sent blocks.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SenderJson {
-    peer: String,
-    user_agent: String,
-    transport: &'static str,
-    round_trip_ms: u64,
-    blocks: u32,
-    bytes: u64,
-}
-
-impl SenderJson {
-    pub fn new(status: &PeerStatus) -> Self {
-        Self {
-            peer: status.peer.clone(),
-            user_agent: status.user_agent.clone(),
-            transport: transport_name(status.transport),
-            round_trip_ms: status.round_trip.as_millis() as u64,
-            blocks: status.blocks,
-            bytes: status.bytes,
-        }
-    }
-}
-
-/// Blocks that were connected at the tip together.
-#[derive(Serialize, PartialEq, Debug)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ConnectedJson {
-    height: u32,
-    block_hash: String,
-    blocks: u32,
-    blocks_disconnected: u32,
-    transactions: u64,
-    /// From the announcement until all was synced.
-    seconds: f64,
-    /// The part of it after the first block had come.
-    seconds_since_arrival: f64,
-}
-
-impl ConnectedJson {
-    pub fn new(step: &ConnectedAtTip) -> Self {
-        Self {
-            height: step.height.0,
-            block_hash: step.hash.to_string(),
-            blocks: step.blocks,
-            blocks_disconnected: step.disconnected,
-            transactions: step.transactions,
-            seconds: step.elapsed.as_secs_f64(),
-            seconds_since_arrival: step.since_arrival.as_secs_f64(),
-        }
-    }
-}
-
-/// Why a run no longer stays at the tip.
-#[derive(Serialize, Clone, Copy)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum FollowEndJson {
-    Interrupted,
-    DatadirInUse,
-    DatadirChanged,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FollowJson {
-    blocks_connected: u64,
-    blocks_disconnected: u64,
-    /// The last 1,000, in order.
-    connected: Vec<ConnectedJson>,
-    seconds: f64,
-    end: FollowEndJson,
-}
-
-impl FollowJson {
-    fn new(report: &FollowReport) -> Self {
-        Self {
-            blocks_connected: report.connected,
-            blocks_disconnected: report.disconnected,
-            connected: report.last.iter().map(ConnectedJson::new).collect(),
-            seconds: report.elapsed.as_secs_f64(),
-            end: match report.end {
-                FollowEnd::Interrupted => FollowEndJson::Interrupted,
-                FollowEnd::DatadirInUse => FollowEndJson::DatadirInUse,
-                FollowEnd::DatadirChanged => FollowEndJson::DatadirChanged,
-            },
-        }
-    }
+    let report = run::run(Some(&options.chain), (args.run.progress, stages), |progress, interrupt| {
+        engine::sync(&RealDisk, &options, &peers::saving(&located, progress), interrupt)
+    })?;
+    let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
+    Ok(reply(&report, exit, sync_text))
 }
 
 fn follow_text(report: &FollowReport) -> String {
@@ -264,53 +162,6 @@ fn follow_text(report: &FollowReport) -> String {
     )
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SyncJson {
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    headers: u32,
-    chainstate_height: Option<u32>,
-    blocks_downloaded: u32,
-    blocks_found: u32,
-    bytes_downloaded: u64,
-    bytes_downloaded_twice: u64,
-    peers: u32,
-    senders: Vec<SenderJson>,
-    download_seconds: f64,
-    blocks_deleted: u32,
-    rebuild: Option<ReindexJson>,
-    /// The blocks that were connected after the rebuild, or without one.
-    update: Option<UpdateJson>,
-    /// What happened at the tip, with `--follow`.
-    follow: Option<FollowJson>,
-    notes: Vec<NoteJson>,
-}
-
-fn sync_json(report: &SyncReport) -> SyncJson {
-    let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned } = report.download;
-    SyncJson {
-        chain: report.network.name(),
-        height: report.height.0,
-        block_hash: report.hash.to_string(),
-        headers: report.header_height.0,
-        chainstate_height: report.chainstate_height.map(|height| height.0),
-        blocks_downloaded: blocks,
-        blocks_found: found,
-        bytes_downloaded: bytes,
-        bytes_downloaded_twice: duplicate_bytes,
-        peers,
-        senders: report.peers.iter().map(SenderJson::new).collect(),
-        download_seconds: elapsed.as_secs_f64(),
-        blocks_deleted: pruned,
-        rebuild: report.rebuild.as_ref().map(ReindexJson::new),
-        update: report.update.as_ref().map(update_json),
-        follow: report.follow.as_ref().map(FollowJson::new),
-        notes: NoteJson::list(&report.notes),
-    }
-}
-
 fn sync_text(report: &SyncReport) -> String {
     let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned } = report.download;
     let seconds = elapsed.as_secs_f64();
@@ -322,6 +173,9 @@ fn sync_text(report: &SyncReport) -> String {
         counted(peers, "peer"),
         HumanSize(speed as u64)
     );
+    if let Some(then) = report.elapsed.checked_sub(elapsed).filter(|_| report.rebuild.is_some()) {
+        text += &format!("\ntime               download {seconds:.1} s, then {:.1} s", then.as_secs_f64());
+    }
     if duplicate_bytes > 0 {
         text += &format!("\n                   {} came twice", HumanSize(duplicate_bytes));
     }
@@ -340,17 +194,23 @@ fn sync_text(report: &SyncReport) -> String {
             counted(left, "block")
         );
     }
-    if let Some(prune_bytes) = report.prune_bytes {
-        let mebibytes = prune_bytes >> 20;
+    if let Some(MarkedBranch { height, hash, tip }) = report.left_out {
+        text += &format!(
+            "\nleft out           the peers' blocks from {height} to {tip}: this datadir marks block {hash}\
+             \n                   as invalid; if it is valid, run bitcoin-cli reconsiderblock {hash}"
+        );
+    }
+    let prune = report.prune_bytes.map(|bytes| bytes >> 20);
+    if let Some(mebibytes) = prune {
         text +=
             &format!("\npruned             {pruned} blocks deleted; start bitcoind with -prune={mebibytes}");
     }
     match &report.rebuild {
-        Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild)),
+        Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild, prune)),
         None => text += &report::notes_text(&report.notes),
     }
     if let Some(update) = &report.update {
-        text += &format!("\n\n{}", update_text(update));
+        text += &format!("\n\n{}", update_text(update, prune));
     }
     if let Some(follow) = &report.follow {
         text += &format!("\n\n{}", follow_text(follow));

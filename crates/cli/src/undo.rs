@@ -1,19 +1,19 @@
 //! The commands `peregrine undo check` and `make`.
 
 use crate::{
-    args::{DatadirArgs, RunArgs},
+    args::common::{DatadirArgs, RunArgs},
     core_args::Located,
-    json::{self, Report},
-    limits,
-    notes::NoteJson,
     paths,
-    progress::{Progress, Style, stages},
-    report::{notes_text, rev_names, undo_files_text},
+    progress::{Style, stages},
+    report::{notes_text, undo_files_text},
+    run,
 };
 use clap::{Args, Subcommand};
-use engine::{CheckUndoOptions, MadeUndoReport, MakeUndoOptions, Network, RealDisk, UndoCheck};
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
-use serde::Serialize;
+use engine::{CheckUndoOptions, FileKind, MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
 
 #[derive(Subcommand, Debug)]
 pub enum UndoCommand {
@@ -65,116 +65,33 @@ impl MakeUndoArgs {
     }
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct CheckJson {
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    sound: u32,
-    missing: u32,
-    damaged: u32,
-    files: Vec<FileJson>,
-    seconds: f64,
-    notes: Vec<NoteJson>,
-}
-
-/// The undo data of the blocks of one file.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FileJson {
-    file: String,
-    sound: u32,
-    missing: u32,
-    damaged: u32,
-    first: Vec<FlawedJson>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FlawedJson {
-    height: u32,
-    block_hash: String,
-    state: &'static str,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct MadeJson {
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    blocks_made: u32,
-    files_made: Vec<String>,
-    files_mended: Vec<String>,
-    kept: Vec<String>,
-    seconds: f64,
-    notes: Vec<NoteJson>,
-}
-
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &UndoCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &UndoCommand) -> Done {
     match command {
-        UndoCommand::Check(args) => (args.datadir.json, check(args)),
-        UndoCommand::Make(args) => (args.datadir.json, make(args)),
+        UndoCommand::Check(args) => check(args),
+        UndoCommand::Make(args) => make(args),
     }
 }
 
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress, stages::CHECK);
-    let check = engine::check_undo(&RealDisk, &options, &progress, &interrupt);
-    progress.close();
-    let check = check?;
+    let check = run::run(Some(&options.chain), (args.progress, stages::CHECK), |sink, interrupt| {
+        engine::check_undo(&RealDisk, &options, sink, interrupt)
+    })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
-    Ok(match args.datadir.json {
-        true => json::report(Report::UndoCheck(check_json(&check, located.network())), exit),
-        false => (check_text(&check), exit),
-    })
-}
-
-fn check_json(check: &UndoCheck, network: Network) -> CheckJson {
-    let [sound, missing, damaged] = check.totals();
-    let file = |file: &engine::UndoFileCheck| FileJson {
-        file: rev_names(&[file.file]).collect(),
-        sound: file.kept,
-        missing: file.missing,
-        damaged: file.damaged,
-        first: file
-            .first
-            .iter()
-            .map(|block| FlawedJson {
-                height: block.height.0,
-                block_hash: block.hash.to_string(),
-                state: if block.is_missing { "missing" } else { "damaged" },
-            })
-            .collect(),
-    };
-    CheckJson {
-        chain: network.name(),
-        height: check.height.0,
-        block_hash: check.hash.to_string(),
-        sound,
-        missing,
-        damaged,
-        files: check.files.iter().map(file).collect(),
-        seconds: check.elapsed.as_secs_f64(),
-        notes: NoteJson::list(&check.notes),
-    }
+    Ok(reply(&check, exit, check_text))
 }
 
 fn check_text(check: &UndoCheck) -> String {
-    let [kept, missing, damaged] = check.totals();
+    let UndoCheck { sound, missing, damaged, .. } = check;
     let mut text = format!(
         "block              {} ({})\n\
-         undo data          of {kept} blocks is sound, of {missing} missing, of {damaged} damaged",
+         undo data          {sound} sound, {missing} missing, {damaged} damaged",
         check.hash, check.height
     );
     for file in check.files.iter().filter(|file| file.missing + file.damaged > 0) {
-        let name: String = rev_names(&[file.file]).collect();
+        let name = FileKind::Rev.file_name(file.file);
         text += &format!(
             "\n{name}       {} sound, {} missing, {} damaged:",
             file.kept, file.missing, file.damaged
@@ -197,31 +114,11 @@ fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.run.progress, stages::MAKE_UNDO);
-    let made = engine::make_undo(&RealDisk, &options, &progress, &interrupt);
-    progress.close();
-    let made = made?;
-    Ok(match args.datadir.json {
-        true => json::report(Report::UndoMake(made_json(&made, located.network())), Exit::Done),
-        false => (made_text(&made), Exit::Done),
-    })
-}
-
-/// Returns the JSON report of `undo make`.
-pub fn made_json(made: &MadeUndoReport, network: Network) -> MadeJson {
-    MadeJson {
-        chain: network.name(),
-        height: made.height.0,
-        block_hash: made.hash.to_string(),
-        blocks_made: made.undo.blocks,
-        files_made: rev_names(&made.undo.made).collect(),
-        files_mended: rev_names(&made.undo.mended).collect(),
-        kept: made.kept.iter().map(|path| path.display().to_string()).collect(),
-        seconds: made.elapsed.as_secs_f64(),
-        notes: NoteJson::list(&made.notes),
-    }
+    let shown = (args.run.progress, stages::MAKE_UNDO);
+    let made = run::run(Some(&options.chain), shown, |sink, interrupt| {
+        engine::make_undo(&RealDisk, &options, sink, interrupt)
+    })?;
+    Ok(reply(&made, Exit::Done, made_text))
 }
 
 fn made_text(made: &MadeUndoReport) -> String {

@@ -2,7 +2,7 @@
 //! [`engine::HumanMemory`] for memory, binary.
 
 use indicatif::HumanCount;
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 /// Returns a duration in words: `40 s`, `25 minutes`, `1.5 hours`.
 pub fn duration(time: Duration) -> String {
@@ -10,6 +10,17 @@ pub fn duration(time: Duration) -> String {
         seconds @ 0..120 => format!("{} s", seconds.max(1)),
         seconds @ 120..7200 => format!("{} minutes", seconds / 60),
         _ => format!("{:.1} hours", time.as_secs_f64() / 3600.0),
+    }
+}
+
+/// Returns a range of durations in words: `4 to 15 s`, `50 s to 3 minutes`.
+pub fn durations(range: &RangeInclusive<Duration>) -> String {
+    let (least, most) = (duration(*range.start()), duration(*range.end()));
+    let unit = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
+    match least.split_once(' ') {
+        _ if least == most => most,
+        Some((number, _)) if unit(&least) == unit(&most) => format!("{number} to {most}"),
+        _ => format!("{least} to {most}"),
     }
 }
 
@@ -54,6 +65,12 @@ mod tests {
         assert_eq!((text(0), text(119)), ("1 s".into(), "119 s".into()));
         assert_eq!((text(125), text(7199)), ("2 minutes".into(), "119 minutes".into()));
         assert_eq!((text(7200), text(90_000)), ("2.0 hours".into(), "25.0 hours".into()));
+        let range = |least, most| durations(&(Duration::from_secs(least)..=Duration::from_secs(most)));
+        assert_eq!(
+            (range(4, 15), range(0, 1), range(50, 200)),
+            ("4 to 15 s".into(), "1 s".into(), "50 s to 3 minutes".into())
+        );
+        assert_eq!(range(7200, 10_800), "2.0 to 3.0 hours");
         let text = |seconds| clock(Duration::from_secs(seconds));
         assert_eq!((text(7), text(3599), text(3723)), ("00:07".into(), "59:59".into(), "1:02:03".into()));
         assert_eq!(count(1_234_567_u32), "1,234,567");

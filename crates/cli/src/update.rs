@@ -1,23 +1,19 @@
 //! The command `peregrine update`: its options and its report.
 
 use crate::{
-    args::{DatadirArgs, assume_valid, size},
-    core_args::Located,
-    json::{self, Report},
-    limits,
-    notes::NoteJson,
-    progress::{Progress, Style, stages},
-    report::{
-        checked_text,
-        json::{ScriptsJson, StageJson},
-        next_text, notes_text, scripts_text, stages_text,
-    },
+    args::common::{DatadirArgs, size},
+    core_args::{Located, assume_valid},
+    progress::{Style, stages},
+    report::{checked_text, next_text, notes_text, scripts_text, stages_text},
+    run,
     units::counted,
 };
 use clap::Args as ClapArgs;
 use engine::{AssumeValid, Height, RealDisk, UpdateOptions, UpdateReport};
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
-use serde::Serialize;
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
 
 #[derive(ClapArgs, Debug)]
 pub struct UpdateArgs {
@@ -51,73 +47,19 @@ impl UpdateArgs {
     }
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UpdateJson {
-    chain: &'static str,
-    height_before: u32,
-    block_hash_before: String,
-    height: u32,
-    block_hash: String,
-    blocks_disconnected: u32,
-    blocks: u64,
-    transactions: u64,
-    inputs: u64,
-    outputs_created: u64,
-    block_bytes: u64,
-    undo_written: u32,
-    commits: u32,
-    scripts: ScriptsJson,
-    script_inputs: u64,
-    threads: usize,
-    seconds: f64,
-    chainstate: String,
-    notes: Vec<NoteJson>,
-    stages: Vec<StageJson>,
-}
-
 /// Runs the command.
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress, stages::CONNECT);
-    let report = engine::update(&RealDisk, &options, &progress, &interrupt);
-    progress.close();
-    let report = report?;
-    Ok(match args.datadir.json {
-        true => json::report(Report::Update(update_json(&report)), Exit::Done),
-        false => (update_text(&report), Exit::Done),
-    })
+    let report = run::run(Some(&options.chain), (args.progress, stages::CONNECT), |sink, interrupt| {
+        engine::update(&RealDisk, &options, sink, interrupt)
+    })?;
+    let prune = || report.is_pruned.then(|| located.prune_target());
+    Ok(reply(&report, Exit::Done, |report| update_text(report, prune())))
 }
 
-pub fn update_json(report: &UpdateReport) -> UpdateJson {
-    UpdateJson {
-        chain: report.network.name(),
-        height_before: report.height_before.0,
-        block_hash_before: report.hash_before.to_string(),
-        height: report.height.0,
-        block_hash: report.hash.to_string(),
-        blocks_disconnected: report.disconnected,
-        blocks: report.counts.blocks,
-        transactions: report.counts.transactions,
-        inputs: report.counts.inputs,
-        outputs_created: report.counts.outputs,
-        block_bytes: report.counts.block_bytes,
-        undo_written: report.undo_written,
-        commits: report.commits,
-        scripts: ScriptsJson::new(report.scripts, report.height),
-        script_inputs: report.counts.scripts,
-        threads: report.threads,
-        seconds: report.elapsed.as_secs_f64(),
-        chainstate: report.chainstate.display().to_string(),
-        notes: NoteJson::list(&report.notes),
-        stages: StageJson::all(&report.stages),
-    }
-}
-
-pub fn update_text(report: &UpdateReport) -> String {
+/// Returns a report of an update. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.
+pub fn update_text(report: &UpdateReport, prune: Option<u64>) -> String {
     let counts = &report.counts;
     let before = match (report.disconnected, counts.blocks) {
         (0, 0) => "it was at the end of the stored chain already".to_owned(),
@@ -142,17 +84,17 @@ pub fn update_text(report: &UpdateReport) -> String {
         report.height,
         report.chainstate.display(),
         report.hash,
-        checked_text(report.scripts, report.height),
+        checked_text(report.scripts),
         counted(counts.blocks, "block"),
         counted(counts.transactions, "transaction"),
         counted(counts.inputs, "input"),
-        scripts_text(report.scripts, report.height),
+        scripts_text(report.scripts),
         counted(report.undo_written, "block"),
         report.elapsed.as_secs_f64(),
         counted(report.threads as u64, "thread"),
         counted(report.commits, "commit"),
         stages_text(&report.stages),
         notes_text(&report.notes),
-        next_text(&report.chainstate, 0),
+        next_text(&report.chainstate, 0, prune),
     )
 }

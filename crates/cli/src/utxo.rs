@@ -2,21 +2,24 @@
 //! are in satoshis.
 
 use crate::{
-    args::DatadirArgs,
+    args::common::DatadirArgs,
     core_args::CoreArgs,
     descriptor::{self, Wanted},
-    json::{self, Report},
     report::pinned_text,
-    stats_at::{self, AtArgs, StatsAtJson},
+    stats_at::{self, AtArgs},
     units::{btc, count},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, ScanReport, StatsOptions,
-    StoredCoin, UtxoStatsReport, hex_reversed,
+    BlockHash, Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, Sats, ScanReport,
+    StatsOptions, StoredCoin, UtxoStatsReport, hex_reversed,
 };
-use peregrine::{exit::Exit, output::Done};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 use tables::script_type::{self, ScriptType};
@@ -85,100 +88,64 @@ fn index_range(text: &str) -> Result<RangeInclusive<u32>, String> {
             Err(format!("more than {MAX_RANGE} indices"))
         }
         (Some(first), Some(last)) => Ok(first..=last),
-        _ => Err("must be an index below 2147483648, or two of them: 1000, 500-600".to_owned()),
+        _ => Err("must be an index below 2147483648, or a range: 1000, 500-600".to_owned()),
     }
 }
 
-/// Of the chainstate, or with --at.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(untagged)]
-pub enum StatsReport {
-    OfChainstate(StatsJson),
-    AtHeights(StatsAtJson),
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct StatsJson {
-    chain: &'static str,
-    height: Option<u32>,
-    block_hash: String,
-    coins: u64,
-    transactions: u64,
-    bogosize: u64,
-    total_amount_sat: i64,
-    hash_serialized_3: String,
-    /// `null` if Core's source has no hash for this block.
-    matches_core_assumeutxo_hash: Option<bool>,
-    muhash: Option<String>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct GetJson {
-    chain: &'static str,
-    height: Option<u32>,
-    block_hash: String,
+    chain: Network,
+    height: Option<Height>,
+    block_hash: BlockHash,
     unspent: Vec<CoinJson>,
     /// The other outpoints: spent, or never created.
-    not_unspent: Vec<OutPointJson>,
+    not_unspent: Vec<OutPoint>,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct OutPointJson {
-    txid: String,
-    vout: u32,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct CoinJson {
-    txid: String,
-    vout: u32,
-    amount_sat: i64,
+    #[serde(flatten)]
+    outpoint: OutPoint,
+    amount_sat: Sats,
     /// In hex.
     script: String,
     #[serde(rename = "type")]
     script_type: ScriptType,
     address: Option<String>,
     /// Height of the block that created it.
-    height: u32,
+    height: Height,
     coinbase: bool,
     /// `null` if the height of the best block is unknown.
     confirmations: Option<u32>,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct ScanJson {
-    chain: &'static str,
-    height: Option<u32>,
-    block_hash: String,
+    chain: Network,
+    height: Option<Height>,
+    block_hash: BlockHash,
     /// Number of all coins of the chainstate.
     coins: u64,
     found: Vec<FoundJson>,
-    found_amount_sat: i64,
+    found_amount_sat: Sats,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct FoundJson {
     #[serde(flatten)]
     coin: CoinJson,
     /// Of the script, with the origin of its keys.
     descriptor: String,
     /// The block that created it; `null` if the block index does not have it.
-    block_hash: Option<String>,
+    block_hash: Option<BlockHash>,
 }
 
-/// Runs a command. Returns whether its output is JSON, and its result.
-pub fn run(command: &UtxoCommand) -> (bool, Done) {
+/// Runs a command.
+pub fn run(command: &UtxoCommand) -> Done {
     match command {
-        UtxoCommand::Stats(args) => (args.datadir.json, stats(args)),
-        UtxoCommand::Get(args) => (args.json, get(args)),
-        UtxoCommand::Scan(args) => (args.datadir.json, scan(args)),
+        UtxoCommand::Stats(args) => stats(args),
+        UtxoCommand::Get(args) => get(args),
+        UtxoCommand::Scan(args) => scan(args),
     }
 }
 
@@ -194,23 +161,15 @@ fn stats(args: &StatsArgs) -> Done {
     let chainstate = args.datadir.chainstate_options(&located);
     let stats = engine::utxo_stats(&RealDisk, &StatsOptions { chainstate, muhash: args.muhash })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
-    Ok(match args.datadir.json {
-        true => json::report(
-            Report::UtxoStats(StatsReport::OfChainstate(stats_json(&stats, located.network()))),
-            exit,
-        ),
-        false => (stats_text(&stats), exit),
-    })
+    Ok(reply(&stats, exit, stats_text))
 }
 
 fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
     let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
-    Ok(match args.json {
-        true => json::report(Report::UtxoGet(get_json(&report, located.network())), exit),
-        false => (get_text(&report, located.network()), exit),
-    })
+    let json = get_json(&report, located.network());
+    Ok(reply(&json, exit, |_| get_text(&report, located.network())))
 }
 
 fn scan(args: &ScanArgs) -> Done {
@@ -223,25 +182,8 @@ fn scan(args: &ScanArgs) -> Done {
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.chainstate_options(&located);
     let report = engine::scan_coins(&RealDisk, &options, &scripts)?;
-    Ok(match args.datadir.json {
-        true => json::report(Report::UtxoScan(scan_json(&report, &wanted, chain)), Exit::Done),
-        false => (scan_text(&report, &wanted, chain), Exit::Done),
-    })
-}
-
-fn stats_json(stats: &UtxoStatsReport, chain: Network) -> StatsJson {
-    StatsJson {
-        chain: chain.name(),
-        height: stats.height.map(|height| height.0),
-        block_hash: stats.best_block.to_string(),
-        coins: stats.txouts,
-        transactions: stats.transactions,
-        bogosize: stats.bogosize,
-        total_amount_sat: stats.total_amount.0,
-        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
-        matches_core_assumeutxo_hash: stats.pinned,
-        muhash: stats.muhash.as_ref().map(hex_reversed),
-    }
+    let json = scan_json(&report, &wanted, chain);
+    Ok(reply(&json, Exit::Done, |_| scan_text(&report, &wanted, chain)))
 }
 
 fn stats_text(stats: &UtxoStatsReport) -> String {
@@ -254,10 +196,10 @@ fn stats_text(stats: &UtxoStatsReport) -> String {
          hash_serialized_3  {}{}",
         height_text(stats.height),
         stats.best_block,
-        stats.txouts,
-        stats.transactions,
+        count(stats.txouts),
+        count(stats.transactions),
         btc(stats.total_amount.0),
-        stats.bogosize,
+        count(stats.bogosize),
         hex_reversed(&stats.hash_serialized_3),
         pinned_text(stats.pinned),
     );
@@ -274,36 +216,32 @@ fn height_text(height: Option<Height>) -> String {
 fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
     let script = Script::from_bytes(&coin.script);
     CoinJson {
-        txid: coin.outpoint.txid.to_string(),
-        vout: coin.outpoint.vout,
-        amount_sat: coin.amount.0,
+        outpoint: coin.outpoint,
+        amount_sat: coin.amount,
         script: coin.script.to_lower_hex_string(),
         script_type: ScriptType::of(script),
         address: script_type::address(script, chain),
-        height: coin.height.0,
+        height: coin.height,
         coinbase: coin.is_coinbase,
         confirmations: coin.confirmations,
     }
 }
 
 fn get_json(report: &GetReport, chain: Network) -> GetJson {
-    let not_unspent = report.not_unspent.iter();
     GetJson {
-        chain: chain.name(),
-        height: report.height.map(|height| height.0),
-        block_hash: report.best_block.to_string(),
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
         unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
-        not_unspent: not_unspent
-            .map(|outpoint| OutPointJson { txid: outpoint.txid.to_string(), vout: outpoint.vout })
-            .collect(),
+        not_unspent: report.not_unspent.clone(),
     }
 }
 
 fn scan_json(report: &ScanReport, wanted: &[Wanted], chain: Network) -> ScanJson {
     ScanJson {
-        chain: chain.name(),
-        height: report.height.map(|height| height.0),
-        block_hash: report.best_block.to_string(),
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
         coins: report.txouts,
         found: report
             .found
@@ -311,10 +249,10 @@ fn scan_json(report: &ScanReport, wanted: &[Wanted], chain: Network) -> ScanJson
             .map(|found| FoundJson {
                 coin: coin_json(&found.coin, chain),
                 descriptor: descriptor_of(found, wanted).to_owned(),
-                block_hash: found.block_hash.map(|hash| hash.to_string()),
+                block_hash: found.block_hash,
             })
             .collect(),
-        found_amount_sat: report.found_amount.0,
+        found_amount_sat: report.found_amount,
     }
 }
 

@@ -62,7 +62,7 @@ enum State {
     Spent,
 }
 
-/// What is known of an outpoint. The cell of a spent coin has no output.
+/// The state of an outpoint. The cell of a spent coin has no output.
 #[derive(Debug)]
 struct Kept {
     cell: Cell,
@@ -241,11 +241,12 @@ impl<S> CoinsCache<S> {
 }
 
 impl<S: CoinSource> CoinsCache<S> {
-    /// Spends and creates what a block does, in its order, and sets the best block. Appends the coins that
-    /// are spent to `spent`. Returns false if one of them is missing; the coins are then between two blocks.
+    /// Applies a block's spends and creations in block order, and sets the best block. Appends the coins that
+    /// are spent to `spent`. Returns false if one of them is missing; the cache is then in an intermediate
+    /// state.
     ///
     /// # Errors
-    /// [`CacheError`]; the coins are then between two blocks.
+    /// [`CacheError`]; the cache is then in an intermediate state.
     pub fn apply(
         &mut self,
         moves: &Moves,

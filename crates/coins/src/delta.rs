@@ -46,7 +46,7 @@ pub trait RouteSink: EffectSink {
     fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>);
 }
 
-/// What is known about the coin that an input spends: its claim, or only which input it is.
+/// The facts about the coin that an input spends: its claim, or only which input it is.
 trait SpentBy<S>: Copy {
     /// Applies the spend of an earlier block's coin at `height`.
     fn spend_outside(self, outpoint: &OutPoint, height: Height, sink: &mut S);

@@ -1,26 +1,33 @@
 //! The join: matches every spend with its creation, exactly, in whatever order they arrive.
 //!
 //! # Why any order is exact
+//! An input spends with a claim, the coin that undo data says it spends, or is routed: it has no claim, and
+//! the coin is delivered to it ([`crate::RoutedCoin`]; in a join of [`FullCoin`]s no input is routed).
 //! Assumptions: each block satisfies the rules for its own bytes, no two *different* transactions have the
-//! same txid (SHA-256d), and the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
-//! overwritten pair, only the later coinbase's outputs are pushed). Proposition: a join of [`FullCoin`]s ends
-//! without a mismatch if and only if every input spends a coin that exists when it is spent, and its claim
-//! equals that coin.
+//! same txid (SHA-256d), the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
+//! overwritten pair, only the later coinbase's outputs are pushed), and no claim has code 0, by which a
+//! match recognises a routed spend. The last is a premise about files: no coin has height 0,
+//! [`Coin::read_undo`] refuses undo data in which one does, and [`Effects::push_spend`] asserts it.
+//! Proposition: the join ends without a mismatch if and only if every input spends a coin that exists when
+//! it is spent, and its claim, if it has one, equals that coin. To each routed input, the coin that it
+//! spends was then delivered.
 //!
 //! *Without a mismatch, the chain is valid.* A coin leaves the join only by matching a spend with the same
-//! outpoint, code and bytes. At the end no spend is open, no spend has met an open spend of the same
+//! outpoint that is routed, or has the same code and bytes as its claim: the code of a claim is not 0, so no
+//! claim passes for a routed spend. At the end no spend is open, no spend has met an open spend of the same
 //! outpoint, and no creation has met an open creation. So for each outpoint the number of spends equals the
 //! number of creations or is one less. Suppose a txid occurs twice. It is not the txid of a coinbase, so the
 //! transaction has inputs, the same ones both times; each is spent twice, so its outpoint is created twice,
 //! so the transaction that creates it occurs twice too. Follow first inputs: transactions refer to each other
 //! by hash, hence never in a cycle, and the chain is finite, so the path ends at a coinbase that occurs
 //! twice, which is excluded. Hence all txids are unique, and each outpoint is created at most once and spent
-//! at most once, by an input whose claim equals the coin. The coin's height, which is part of the claim, is
-//! below the spender's, or [`crate::Delta`] has seen the creation first. So the coin existed when it was
-//! spent.
+//! at most once, by an input whose claim equals the coin, or to which it was delivered. Was it created below
+//! the spender? If it met its spend in [`crate::Delta`], that has seen the creation first. Otherwise its
+//! height, of which a claim has a copy, is below the spender's: [`Effects::push_spend`] compares the heights
+//! of a claim, the match those of a routed spend. So the coin existed when it was spent.
 //!
 //! *If the chain is valid, there is no mismatch.* Each outpoint has one creation and at most one spend, whose
-//! claim is true; they cancel, whichever arrives first.
+//! claim, if it has one, is true; they cancel, whichever arrives first.
 //!
 //! The verdict and the survivors are therefore functions of the chain, not of threads, batches, or the key. A
 //! chain with mismatches, or with repeated coinbase txids, goes to sequential validation
@@ -289,8 +296,12 @@ impl<P: Payload> Effects<'_, P> {
     }
 
     /// Pushes the spend of an earlier block's coin at `height`, with the claim of the undo data.
+    ///
+    /// # Panics
+    /// If the claim has the height 0, at which no coin is created.
     #[inline]
     pub fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        assert!(claim.height() > Height(0), "a claim with code 0 would pass for a routed spend");
         if claim.height() >= height {
             // A mismatch even if the claim is true: the spend is then in the wrong block.
             self.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));

@@ -12,7 +12,7 @@
 //! number of creations or is one less, and the claim of each spend equals the coin of its creation. A merge
 //! preserves both. It drops a creation and a spend only together and only if they agree, passes on unmatched
 //! entries, and reports anything else. That a spend is later than its creation is checked when it is pushed,
-//! from the height in its claim.
+//! from the height in its claim, or when the two match if it is routed.
 
 use std::{
     cmp::Ordering,
@@ -26,7 +26,7 @@ use crate::survivors::{SortedShard, SurvivorShard};
 
 /// Entries in the order of the chainstate keys.
 pub trait EntrySource {
-    /// What its entries carry.
+    /// The payload of its entries.
     type Payload: Payload;
     /// The error with which the source can fail.
     type Error;

@@ -23,7 +23,7 @@ use wire::{Coin, OutPoint, Reader, read::write_var_int};
 /// The compressed form of an empty script: VARINT(0 + 6).
 pub(crate) const EMPTY_SCRIPT: u8 = 6;
 
-/// What the creations and spends of a join carry.
+/// The payload of the creations and spends of a join.
 pub trait Payload: Debug + Default + Send {
     /// Receives a creation and a spend of the same outpoint, which are dropped afterwards.
     ///

@@ -247,6 +247,14 @@ mod tests {
         assert_eq!(matched(coin, 4), Err(vec![Mismatch::SpentBeforeCreated(outpoint(1))]));
     }
 
+    /// A match would take it for a routed spend, and accept any coin.
+    #[test]
+    #[should_panic(expected = "a claim with code 0")]
+    fn a_claim_of_height_0_is_refused() {
+        let join = Join::<RoutedCoin>::with_key((1, 2));
+        join.effects().push_spend(&outpoint(1), Coin { code: 0, out: &[0, EMPTY_SCRIPT] }, Height(7));
+    }
+
     #[test]
     fn a_routed_spend_without_a_coin_is_missing() {
         let join = Join::<RoutedCoin>::with_key((1, 2));

@@ -66,7 +66,9 @@ impl<P> SurvivorShard<P> {
         Self::new(shard.cells, shard.long_outputs, shard.size)
     }
 
-    pub(crate) const fn empty() -> Self {
+    /// A shard without entries.
+    #[must_use]
+    pub const fn empty() -> Self {
         let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
         Self::new(Cells::new(), LongOutputs::new(), size)
     }

@@ -23,13 +23,10 @@ use crate::error::DiskError;
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
 use vfs::{During as _, ReadAt};
-use wire::{ByteOffset, Header, Reader, Weight, WireError, read::MAX_SIZE};
+use wire::{ByteOffset, Header, MAX_BLOCK_LEN, Reader, WireError, read::MAX_SIZE};
 
 /// Length of the magic and the size before a record's data, in `rev` files too, in bytes.
 pub const RECORD_HEADER_LEN: usize = 8;
-
-/// Maximum length of a block in bytes (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
-pub const MAX_BLOCK_LEN: usize = Weight::MAX_BLOCK.0 as usize;
 
 /// Maximum length of a record's data in a `blk` file, in bytes; a record may be longer than its block.
 pub const MAX_RECORD_LEN: usize = MAX_SIZE as usize;

@@ -22,6 +22,7 @@
 //! obfuscation key.
 
 use crate::error::DiskError;
+use crate::row_kinds::{OF_CHAINSTATE, refuse_unknown};
 use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
@@ -54,6 +55,7 @@ pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>,
         return Ok(None);
     }
     let database = Database::open(disk, dir)?;
+    refuse_unknown(&database, dir, OF_CHAINSTATE)?;
     let obfuscation = read_database_obfuscation(&database, dir)?;
     let heads = database.get(HEAD_BLOCKS)?;
     let Some(mut value) = heads.or(database.get(BEST_BLOCK)?) else { return Ok(None) };
@@ -76,9 +78,11 @@ impl<'d> ChainstateReader<'d> {
     ///
     /// # Errors
     /// [`DiskError::InterruptedFlush`] if Core was stopped while it wrote; [`DiskError::Row`] if it has no
-    /// best block or is from before Core 0.15; [`DiskError::LevelDb`] if it is not a database or damaged.
+    /// best block or is from before Core 0.15; [`DiskError::Refused`] if it is of a newer kind than known;
+    /// [`DiskError::LevelDb`] if it is not a database or damaged.
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, DiskError> {
         let database = Database::open(disk, dir)?;
+        refuse_unknown(&database, dir, OF_CHAINSTATE)?;
         let obfuscation = read_database_obfuscation(&database, dir)?;
         if database.get(HEAD_BLOCKS)?.is_some() {
             return Err(DiskError::InterruptedFlush { dir: dir.to_owned() });

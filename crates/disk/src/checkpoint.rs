@@ -124,7 +124,7 @@ pub struct Checkpoint {
     pub runs: Vec<SortedRunRef>,
     /// The lowest number that no run has used.
     pub next_run: u64,
-    /// What the completed blocks amount to besides the entries in the runs.
+    /// The state of the completed blocks, besides the entries in the runs.
     pub state: SavedState,
 }
 
@@ -184,7 +184,7 @@ impl Checkpoint {
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
             return Err(damaged("checksum mismatch"));
         }
-        let network = Network::ALL.into_iter().find(|network| network.magic() == magic);
+        let network = Network::of_magic(magic);
         let network = network.ok_or_else(|| damaged("written for an unknown network"))?;
         let checkpoint = Self::decode(network, content).map_err(|flaw| damaged(&flaw.to_string()))?;
         let checkpoint = checkpoint.ok_or_else(|| damaged("its method of matching is unknown"))?;

@@ -16,8 +16,8 @@
 //! and so on), but the index is here.
 
 use crate::error::DiskError;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::{ffi::OsStr, fmt};
 use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
@@ -41,6 +41,15 @@ pub enum FileKind {
     Rev,
 }
 
+impl FileKind {
+    /// The name of a file of this kind: `blkNNNNN.dat` or `revNNNNN.dat`.
+    #[must_use]
+    pub fn file_name(self, file: FileNo) -> String {
+        let prefix = if self == Self::Blk { "blk" } else { "rev" };
+        format!("{prefix}{:05}.dat", file.0)
+    }
+}
+
 /// Why a directory is not the datadir of a network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Absence {
@@ -52,12 +61,25 @@ pub enum Absence {
     OtherNetworks(Vec<Network>),
 }
 
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDirectory => f.write_str("no such directory"),
+            Self::NoBlocks => f.write_str("no Bitcoin Core datadir: it has no directory blocks"),
+            Self::OtherNetworks(others) => {
+                let names: Vec<_> = others.iter().map(|other| other.name()).collect();
+                write!(f, "it has only blocks of: {}", names.join(", "))
+            }
+        }
+    }
+}
+
 /// Where a datadir is, as bitcoind is told it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
     /// The datadir (Core `-datadir`).
     pub root: PathBuf,
-    /// What contains the directory of the block files instead (Core `-blocksdir`).
+    /// The directory that contains the one of the block files instead (Core `-blocksdir`).
     pub blocksdir: Option<PathBuf>,
     /// The network.
     pub network: Network,
@@ -122,7 +144,7 @@ impl Datadir {
                     .to_owned()
             }
             Err(Absence::OtherNetworks(others)) => format!(
-                "has no blocks of chain {network}, but of: {}; choose the chain",
+                "it has no blocks of the chain {network}; name the chain that it has blocks of: {}",
                 others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ")
             ),
         };
@@ -228,22 +250,19 @@ impl Datadir {
     /// `blocks/blkNNNNN.dat`.
     #[must_use]
     pub fn blk_path(&self, file: FileNo) -> PathBuf {
-        self.blocks_dir().join(format!("blk{:05}.dat", file.0))
+        self.block_file_path(FileKind::Blk, file)
     }
 
     /// `blocks/revNNNNN.dat`.
     #[must_use]
     pub fn rev_path(&self, file: FileNo) -> PathBuf {
-        self.blocks_dir().join(format!("rev{:05}.dat", file.0))
+        self.block_file_path(FileKind::Rev, file)
     }
 
     /// The `blk` or `rev` file of a pair.
     #[must_use]
     pub fn block_file_path(&self, kind: FileKind, file: FileNo) -> PathBuf {
-        match kind {
-            FileKind::Blk => self.blk_path(file),
-            FileKind::Rev => self.rev_path(file),
-        }
+        self.blocks_dir().join(kind.file_name(file))
     }
 
     /// Returns the numbers of the existing `blk` files, ascending; pruned datadirs have gaps.
@@ -265,17 +284,30 @@ impl Datadir {
         files.sort_unstable();
         Ok(files)
     }
+
+    /// Returns the first directory that is in the place of a block or undo file, if there is any.
+    ///
+    /// # Errors
+    /// [`DiskError::File`] if a directory cannot be listed or a file cannot be looked at.
+    pub fn directory_as_block_file(&self, disk: &dyn Disk) -> Result<Option<PathBuf>, DiskError> {
+        for kind in [FileKind::Blk, FileKind::Rev] {
+            for file in self.block_files(disk, kind)? {
+                let path = self.block_file_path(kind, file);
+                if is_dir(disk, &path)? {
+                    return Ok(Some(path));
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Returns the number in the name of a file of that kind, if it is spelt exactly as Core writes it.
 pub fn file_no(kind: FileKind, name: &OsStr) -> Option<FileNo> {
-    let prefix = match kind {
-        FileKind::Blk => "blk",
-        FileKind::Rev => "rev",
-    };
-    let digits = name.to_str()?.strip_prefix(prefix)?.strip_suffix(".dat")?;
-    let number = digits.parse().ok()?;
-    (digits == format!("{number:05}")).then_some(FileNo(number))
+    let name = name.to_str()?;
+    let digits = name.get(3..)?.strip_suffix(".dat")?;
+    let number = FileNo(digits.parse().ok()?);
+    (name == kind.file_name(number)).then_some(number)
 }
 
 pub(crate) fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
@@ -324,7 +356,10 @@ mod tests {
         assert_eq!(open(&own, Network::Regtest).as_ref(), Ok(&own));
         assert_eq!(open(root.path(), Network::Regtest).as_ref(), Ok(&own));
         let error = open(&own, Network::Signet).unwrap_err();
-        assert!(error.contains("of chain signet, but of: regtest; choose the chain"), "{error}");
+        assert!(
+            error.contains("no blocks of the chain signet; name the chain that it has blocks of: regtest"),
+            "{error}"
+        );
         // A datadir that happens to have that name.
         RealDisk.create_dir_all(&own.join("regtest/blocks")).unwrap();
         RealDisk.create(&own.join("regtest/blocks/blk00000.dat")).unwrap();

@@ -201,7 +201,7 @@ impl Delta {
             |flaw: &str| format!("{flaw}; the delta is damaged: copy it again, or check its range again");
         let decoded = SEAL.check(&bytes).and_then(|content| {
             let delta = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
-            let delta = delta.ok_or_else(|| damaged("a text in it is malformed"))?;
+            let delta = delta.ok_or_else(|| damaged("it contains a name that is not valid UTF-8"))?;
             delta.check().map_err(damaged)?;
             Ok(delta)
         });

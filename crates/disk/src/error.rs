@@ -26,7 +26,7 @@ pub enum DiskError {
     NoDatadir {
         /// The directory that was examined.
         path: PathBuf,
-        /// What is missing, and which networks are present.
+        /// The file that is missing, and the networks that are present.
         flaw: String,
     },
     /// The block files are of another network.
@@ -65,7 +65,7 @@ pub enum DiskError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// What is wrong there and what to do.
+        /// The flaw, and the remedy.
         flaw: String,
     },
     /// A file of an unfinished job is damaged: its checkpoint, or a sorted run. The job can start over.
@@ -75,16 +75,16 @@ pub enum DiskError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The flaw.
         flaw: String,
     },
-    /// A file of an unfinished job is intact, but for another network, or of another version. The job can
+    /// A file of an unfinished job is intact, but belongs to another network or version. The job can
     /// start over.
     #[error("{}: {flaw}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What the file was made for, and what is needed.
+        /// The purpose of the file, and the one that is needed.
         flaw: String,
     },
     /// A row of a database does not have the format in which Core writes it.
@@ -94,7 +94,7 @@ pub enum DiskError {
         dir: PathBuf,
         /// The key in hexadecimal.
         key: String,
-        /// What is wrong with the row and what to do.
+        /// The flaw of the row, and the remedy.
         flaw: String,
     },
     /// A row of the block index does not have the format in which Core writes it.
@@ -104,7 +104,7 @@ pub enum DiskError {
         dir: PathBuf,
         /// The key in hexadecimal.
         key: String,
-        /// What is wrong with the row.
+        /// The flaw of the row.
         flaw: String,
     },
     /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
@@ -118,7 +118,7 @@ pub enum DiskError {
     Refused {
         /// The file or directory.
         path: PathBuf,
-        /// What is at the path, and what to do.
+        /// The obstacle at the path, and the remedy.
         flaw: String,
     },
     /// A database cannot be replaced because of what is at a path.
@@ -126,7 +126,7 @@ pub enum DiskError {
     NotReplaceable {
         /// The file or directory.
         path: PathBuf,
-        /// What it is.
+        /// The obstacle.
         obstacle: Obstacle,
     },
     /// The new database would belong to another user than the one that it replaces.
@@ -145,12 +145,12 @@ pub enum DiskError {
     CallerError {
         /// The database or file being written.
         dir: PathBuf,
-        /// What the caller asked for.
+        /// The request.
         flaw: String,
     },
 }
 
-/// What prevents a database from being replaced.
+/// A reason why a database cannot be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Obstacle {

@@ -25,7 +25,12 @@ pub use rewrite::{extend_block_index, rewrite_block_index};
 pub use rows::IndexRows;
 
 use crate::error::DiskError;
-use crate::{blk::RECORD_HEADER_LEN, table_run::TableRun, xor::read_database_obfuscation};
+use crate::{
+    blk::RECORD_HEADER_LEN,
+    row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
+    table_run::TableRun,
+    xor::read_database_obfuscation,
+};
 use leveldb::{Database, write_database};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -332,7 +337,7 @@ pub struct BlockIndex {
 ///
 /// # Errors
 /// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::IndexRow`] if a row is not what Core
-/// writes, or if the hash of a header is not its key.
+/// writes, or if the hash of a header is not its key; [`DiskError::Refused`] if a newer Core wrote it.
 pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
     let mut entries = Vec::new();
     let index = stream_block_index(disk, dir, |entry| entries.push(entry))?;
@@ -350,6 +355,7 @@ pub fn stream_block_index(
     mut entry: impl FnMut(IndexEntry),
 ) -> Result<BlockIndex, DiskError> {
     let database = Database::open(disk, dir)?;
+    refuse_unknown(&database, dir, OF_BLOCK_INDEX)?;
     let obfuscation = read_database_obfuscation(&database, dir)?;
     let (mut index, mut is_empty) = (BlockIndex::default(), true);
     let mut files = BTreeMap::new();
@@ -369,7 +375,7 @@ pub fn stream_block_index(
             LAST_FILE => index.last_file = read_last_file(dir, key, &plain)?,
             REINDEXING => index.reindexing = true,
             PRUNED => index.pruned = plain == b"1",
-            // Rows of other and older versions (a transaction index, flags) are ignored.
+            // Rows of older versions (a transaction index, flags) are ignored.
             _ => {}
         }
     }
@@ -436,6 +442,7 @@ pub fn stream_links(
     mut link: impl FnMut(BlockHash, BlockHash),
 ) -> Result<(), DiskError> {
     let database = Database::open(disk, dir)?;
+    refuse_unknown(&database, dir, OF_BLOCK_INDEX)?;
     let obfuscation = read_database_obfuscation(&database, dir)?;
     let (mut cursor, mut plain) = (database.range(&[BLOCK], Some(&[BLOCK + 1]))?, Vec::new());
     while cursor.advance()? {

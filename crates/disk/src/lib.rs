@@ -37,6 +37,7 @@ pub mod made_undo;
 pub mod node_indexes;
 pub mod range_plan;
 pub mod replace;
+mod row_kinds;
 pub mod scan;
 pub mod scratch_file;
 mod sealed;

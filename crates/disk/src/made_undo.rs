@@ -33,7 +33,7 @@ mod directory;
 mod open_files;
 mod place;
 
-pub use directory::{clear_made_undo, has_made_undo, keep_made_undo};
+pub use directory::{clear_made_undo, foreign_made_undo, has_made_undo, keep_made_undo};
 
 use crate::{
     blk::RECORD_HEADER_LEN,
@@ -53,7 +53,7 @@ use std::{
 use vfs::{Disk, During as _};
 use wire::{BlockHash, ByteOffset, FileNo};
 
-/// What is made for one `rev` file.
+/// The undo data that is made for one `rev` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MadeUndoFile {
     /// Number of the pair of files.
@@ -97,7 +97,7 @@ impl<'d> MadeUndo<'d> {
     /// file: of a file that is missing, nothing is in use, and of one that was cut, what is left. So a file
     /// with fewer bytes than `used` is refused.
     ///
-    /// What an earlier run has left is removed. The directory gets the owner, the group and the mode of
+    /// Files that an earlier run has left are removed. The directory gets the owner, group and mode of
     /// `blocks`.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ impl<'d> MadeUndo<'d> {
     }
 
     /// Removes what was made, after a failure. What cannot be removed now is removed by [`clear_made_undo`].
-    /// What [`MadeUndo::put_in_place`] has put in place stays there; nothing refers to it.
+    /// Records that [`MadeUndo::put_in_place`] has put in place stay there; nothing refers to it.
     pub fn discard(self) {
         let _ = self.dir.clear(self.disk);
     }

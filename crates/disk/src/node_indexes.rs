@@ -74,7 +74,7 @@ impl IndexKind {
     }
 }
 
-/// What an index has rows for.
+/// The contents of an index.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IndexContents {
     /// The blocks up to which it has rows, of each kind of rows.
@@ -150,14 +150,23 @@ impl NodeIndex {
     /// # Errors
     /// Any I/O error.
     pub fn set_aside(&self, disk: &dyn Disk) -> Result<PathBuf, DiskError> {
-        let live = disk.resolve(&self.path).during("follow the links to", &self.path)?;
-        let kept = free_name(disk, with_suffix(&live, KEPT_SUFFIX))?;
-        disk.create_dir_all(&kept).during_creation(&kept)?;
-        set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
-        disk.exchange(&kept, &live).during("set aside", &live)?;
-        disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
-        Ok(kept)
+        set_aside(disk, &self.path)
     }
+}
+
+/// Puts an empty directory in the place of another, in one step, which gets a name beside it. Links stay.
+/// Returns the new name.
+///
+/// # Errors
+/// Any I/O error.
+pub fn set_aside(disk: &dyn Disk, dir: &Path) -> Result<PathBuf, DiskError> {
+    let live = disk.resolve(dir).during("follow the links to", dir)?;
+    let kept = free_name(disk, with_suffix(&live, KEPT_SUFFIX))?;
+    disk.create_dir_all(&kept).during_creation(&kept)?;
+    set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
+    disk.exchange(&kept, &live).during("set aside", &live)?;
+    disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
+    Ok(kept)
 }
 
 fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {

@@ -164,7 +164,7 @@ impl RangePlan {
     /// Parses the content; returns `None` for a network, a text or a mark that there cannot be.
     fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
         let (of_network, magic) = (reader.array()?, reader.array()?);
-        let network = Network::ALL.into_iter().find(|network| network.magic() == of_network);
+        let network = Network::of_magic(of_network);
         let rules = sealed::text(&mut reader)?;
         let (scripts, assumed) = (reader.u8()?, reader.u32()?);
         let coinbase_key = (reader.u64()?, reader.u64()?);

@@ -63,7 +63,7 @@ enum NewLocation {
     Gone,
 }
 
-/// What [`recover`] did with a replacement that a crash had interrupted.
+/// The outcome of [`recover`] for a replacement that a crash had interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recovery {
     /// All new databases are in place.
@@ -370,12 +370,23 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
     Ok(())
 }
 
-/// Whether a replacement of databases below `home` was interrupted, so that one may be under another name.
+/// Whether a replacement of databases below `home` was interrupted.
 ///
 /// # Errors
 /// [`DiskError::File`].
 pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
     Journal::exists(disk, home)
+}
+
+/// Returns the path of the journal if a replacement of databases below `home` was interrupted before all were
+/// in place, so that one may be under another name.
+///
+/// # Errors
+/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
+pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathBuf>, DiskError> {
+    let journal = Journal::read(disk, home)?;
+    let is_exchanging = journal.is_some_and(|journal| journal.phase == JournalPhase::Exchanging);
+    Ok(is_exchanging.then(|| Journal::path(home)))
 }
 
 /// Whether an earlier job has left anything below `home` that [`recover`] would repair or remove.
@@ -392,6 +403,21 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<b
         }
     }
     Ok(false)
+}
+
+/// Returns what has the name under which a new database would be built in place of one of `names` below
+/// `home`, if no job has made it.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn foreign_building(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<PathBuf>, DiskError> {
+    for name in names {
+        let place = ReplacedDatabase::new(disk, home, name)?.beside;
+        if exists(disk, &place)? && !is_new_database_dir(disk, &place)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns where an earlier job may have built databases: beside each one, and beside the link that it may

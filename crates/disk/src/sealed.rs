@@ -5,11 +5,11 @@ use std::path::Path;
 use vfs::{Disk, unfinished};
 use wire::{Reader, WireError};
 
-/// What such a file begins with.
+/// The first bytes of such a file.
 pub(crate) struct Seal {
     pub magic: [u8; 8],
     pub version: u32,
-    /// What the file is, for messages.
+    /// The kind of file, for messages.
     pub what: &'static str,
 }
 

@@ -62,8 +62,7 @@ impl SnapshotMetadata {
     /// The network: a magic that no other network has is that of a custom signet.
     #[must_use]
     pub fn network(&self) -> Network {
-        let known = Network::ALL.into_iter().find(|network| network.magic() == self.magic);
-        known.unwrap_or(Network::Signet)
+        Network::of_magic(self.magic).unwrap_or(Network::Signet)
     }
 
     fn encode(&self, bytes: &mut Vec<u8>) {
@@ -228,7 +227,7 @@ pub struct SnapshotReader {
 /// A coin decoded from the buffer, not consumed yet.
 struct ParsedCoin {
     outpoint: OutPoint,
-    /// Coins of its transaction that follow.
+    /// Number of coins of the same transaction still to come.
     left_of_tx: u64,
     code: u32,
     out: Range<usize>,

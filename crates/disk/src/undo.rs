@@ -18,11 +18,11 @@
 //! The coins in undo data are claims: the checksum guards against damage, not against forgery, and does not
 //! identify the block among its siblings.
 
-use crate::blk::{MAX_BLOCK_LEN, RECORD_HEADER_LEN};
+use crate::blk::RECORD_HEADER_LEN;
 use digest::sha256::Sha256;
 use wire::coin::CoinError;
 use wire::read::write_compact_size;
-use wire::{BlockHash, Coin, Reader, WireError};
+use wire::{BlockHash, Coin, MAX_BLOCK_LEN, Reader, WireError};
 
 /// Length of the checksum after the undo data, in bytes.
 pub const CHECKSUM_LEN: usize = 32;
@@ -50,7 +50,7 @@ pub enum UndoError {
         input: u32,
         /// Offset of the entry in the undo data.
         at: u32,
-        /// What is wrong with it.
+        /// The flaw.
         source: CoinError,
     },
     /// The undo data is longer than a block's can be.

@@ -4,7 +4,7 @@
 //!
 //! The datadir is only read. Ctrl-C handling is left out: set `interrupt` from a signal handler for it.
 
-use peregrine_engine::{Event, Height, RealDisk, ReindexOptions, hex_reversed, reindex};
+use peregrine_engine::{Event, Height, RealDisk, ReindexOptions, ScriptChecks, hex_reversed, reindex};
 use std::{env, error::Error, path::Path, sync::atomic::AtomicBool, thread};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -12,10 +12,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [datadir, chain, output, height @ ..] = args.as_slice() else {
         return Err("usage: rebuild DATADIR CHAIN OUTPUT [HEIGHT]".into());
     };
+    // `ScriptChecks::By(Arc::new(script::Core))` runs scripts with Bitcoin Core's own code; this example does
+    // without that dependency.
+    let scripts = ScriptChecks::LeftOut;
     let mut options = ReindexOptions {
         output: Some(output.into()),
         stop_at_height: height.first().map(|height| height.parse().map(Height)).transpose()?,
-        ..ReindexOptions::new(Path::new(datadir), chain.parse()?)
+        ..ReindexOptions::new(Path::new(datadir), chain.parse()?, scripts)
     };
     options.chain.threads = thread::available_parallelism()?;
     // The engine never prints: it sends events to a sink, here a closure, which is called from several

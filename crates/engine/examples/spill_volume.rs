@@ -4,7 +4,7 @@
 //! `cargo run --release -p peregrine-engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
 #![allow(clippy::unwrap_used, reason = "an example")]
 
-use peregrine_engine::{AssumeValid, Network, RealDisk, ReindexOptions};
+use peregrine_engine::{AssumeValid, Network, RealDisk, ReindexOptions, ScriptChecks};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
 fn main() {
@@ -14,7 +14,7 @@ fn main() {
     for bytes in args {
         let output = std::env::temp_dir().join(format!("spill-volume-{bytes}"));
         let _ = std::fs::remove_dir_all(&output);
-        let mut options = ReindexOptions::new(Path::new(&datadir), Network::Regtest);
+        let mut options = ReindexOptions::new(Path::new(&datadir), Network::Regtest, ScriptChecks::LeftOut);
         options.output = Some(output.clone());
         options.chain.assume_valid = AssumeValid::Block(assumed);
         options.chain.hooks.join_bytes = Some(bytes.parse().unwrap());

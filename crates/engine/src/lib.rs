@@ -13,12 +13,18 @@
 //! in order with real coins, as Bitcoin Core does, and its verdict is final.
 //!
 //! ```no_run
-//! use peregrine_engine::{Event, Network, RealDisk, ReindexOptions, reindex};
-//! use std::{path::Path, sync::atomic::AtomicBool};
+//! use peregrine_engine::{
+//!     Error, Event, Network, RealDisk, ReindexOptions, ScriptChecks, ScriptVerifier, reindex,
+//! };
+//! use std::{path::Path, sync::{Arc, atomic::AtomicBool}};
 //!
+//! # fn rebuild(core: impl ScriptVerifier + 'static) -> Result<(), Error> {
+//! // `core` is `script::Core`, Bitcoin Core's own code. Scripts are left out only by
+//! // `ScriptChecks::LeftOut`.
+//! let scripts = ScriptChecks::By(Arc::new(core));
 //! let options = ReindexOptions {
 //!     output: Some("rebuilt".into()),
-//!     ..ReindexOptions::new(Path::new("datadir"), Network::Main)
+//!     ..ReindexOptions::new(Path::new("datadir"), Network::Main, scripts)
 //! };
 //! let on_event = |event| {
 //!     if let Event::Progress(now) = event {
@@ -27,7 +33,8 @@
 //! };
 //! let report = reindex(&RealDisk, &options, &on_event, &AtomicBool::new(false))?;
 //! println!("{} coins at height {}", report.txouts, report.height);
-//! # Ok::<(), peregrine_engine::Error>(())
+//! # Ok(())
+//! # }
 //! ```
 #![forbid(unsafe_code)]
 
@@ -42,36 +49,41 @@ mod stages;
 pub use api::{
     counts::Counts,
     error::{Error, ErrorInfo, ErrorKind},
-    event::{CoinProgress, Event, EventSink, Progress},
+    event::{CoinProgress, Event, EventSink, Progress, Watch},
     follow::{ConnectedAtTip, FollowEnd, FollowReport},
     lower_tip::{Gap, LowerPart, LowerTip},
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
     note::{DiskNeed, Note, Warning, WrongHint},
     options::{
-        AssumeValid, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine, HintOptions, MakeOptions,
-        Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions, TestHooks, UndoPolicy,
-        VerifyOptions,
+        AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
+        HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions,
+        ScriptChecks, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
-    report::{BoundBy, HintsReport, ReindexReport, ScriptsReport, SpillVolume, UndoReport, UpdateReport},
+    report::{
+        BoundBy, CheckedScripts, HintsReport, ReindexReport, ScriptsReport, SpillVolume, StageTime, Trusted,
+        UndoReport, UpdateReport,
+    },
     size::{HumanMemory, HumanShare, HumanSize},
     spend_ages::SpendAges,
     stage::Stage,
     sync::{
-        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, PeerEvent, PeerOptions, PeerStatus,
-        SyncOptions, SyncReport,
+        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions,
+        PeerStatus, SyncOptions, SyncReport,
     },
+    utxo_stats::UtxoStatsReport,
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{
     doctor::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
-        Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, diagnose,
+        Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed,
+        RebuildTime, ScriptWork, diagnose,
     },
-    get_coins::{GetReport, StoredCoin, get_coins},
+    get_coins::{GetReport, get_coins},
     hints::{
-        CoinSource, HintCheck, HintFileInfo, check_hints, convert_hints, describe_hints, hints_info,
-        make_hints, make_hints_from_coins,
+        CoinSource, HintFileInfo, check_hints, convert_hints, describe_hints, hints_info, make_hints,
+        make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
     range::{
@@ -83,17 +95,18 @@ pub use commands::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
     },
     read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
+    recover::{RecoveryReport, recover},
     reindex::reindex,
     repair::{RepairOptions, RepairReport, repair},
     scan_coins::{FoundCoin, ScanReport, scan_coins},
-    snapshot::{SnapshotReport, SnapshotVerdict, make_snapshot, snapshot_info, verify_snapshot},
-    stats::{StatsOptions, UtxoStatsReport, utxo_stats},
-    stats_at::{AtHeightsOptions, UtxoStatsAt, utxo_stats_at},
-    sync::sync,
-    undo::{
-        CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck, UndoFileCheck, check_undo,
-        make_undo,
+    snapshot::{
+        SnapshotReport, SnapshotVerdict, make_snapshot, make_snapshot_of_chainstate, snapshot_info,
+        verify_snapshot,
     },
+    stats::{StatsOptions, utxo_stats},
+    stats_at::{UtxoStatsAt, utxo_stats_at},
+    sync::sync,
+    undo::{CheckUndoOptions, MadeUndoReport, MakeUndoOptions, UndoCheck, check_undo, make_undo},
     update::{UpdateOptions, update},
     verify::{Comparison, Difference, VerifyReport, verify},
 };
@@ -108,6 +121,7 @@ pub use hints::{
     packed::{PackedFile, Packing},
     pinned::Pinned,
 };
+pub use job::{hints::HintCheck, stored_chainstate::StoredCoin};
 pub use net::{
     address::{Host, NetworkKind, PeerAddress},
     pool::Target,
@@ -115,7 +129,10 @@ pub use net::{
     transport::TransportVersion,
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
-pub use stages::stats_change::{BlockAmounts, UnspendableAmounts};
+pub use stages::{
+    stats_change::{BlockAmounts, UnspendableAmounts},
+    undo_survey::{FlawedUndo, UndoFileCheck},
+};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,

@@ -19,8 +19,8 @@ pub use batches::Batches;
 pub use parts::{Parts, PartsError};
 pub use rows::{FileFormat, RowFile};
 pub use table::{
-    BlockRow, BlockTable, CoinRow, CoinTable, InputRow, InputTable, OutputRow, OutputTable, Table,
-    TransactionRow, TransactionTable,
+    BlockRow, BlockTable, CoinRow, CoinTable, InputRow, InputTable, OutputRow, OutputTable, SCRIPT_TYPES,
+    Table, TransactionRow, TransactionTable,
 };
 
 use std::fmt;
@@ -76,7 +76,7 @@ impl FromStr for Format {
     }
 }
 
-/// What the coins are: Parquet and Arrow files contain it, so that they prove themselves.
+/// The identity of the coins: Parquet and Arrow files contain it, so that they prove themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// Name of the network.
@@ -116,7 +116,7 @@ impl Metadata {
     }
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Number of files.

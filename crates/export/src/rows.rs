@@ -36,7 +36,7 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
-    /// Its name in options, and the end of the names of its files.
+    /// Returns the format's name in options, which is also the file extension.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,10 @@ impl FromStr for FileFormat {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let named = [Self::Parquet, Self::Arrow, Self::Csv].into_iter().find(|format| format.name() == name);
-        named.ok_or("must be parquet, arrow or csv")
+        named.ok_or(match name {
+            "sqlite" => "must be parquet, arrow or csv: SQLite's table is one of coins, for export utxo",
+            _ => "must be parquet, arrow or csv",
+        })
     }
 }
 

@@ -12,14 +12,14 @@ use arrow_schema::{DataType, Field};
 const HASH_LEN: i32 = 32;
 
 /// The names of script types. All record batches have the same dictionary.
-const SCRIPT_TYPES: [&str; 10] =
+pub const SCRIPT_TYPES: [&str; 10] =
     ["p2pk", "p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr", "p2a", "multisig", "nulldata", "other"];
 
 /// The type of a column.
 pub trait Column {
     /// A value.
     type Value<'a>: Copy;
-    /// What makes an array of values.
+    /// The builder of an array of values.
     type Builder: ArrayBuilder;
     /// Whether a value can be missing.
     const IS_OPTIONAL: bool = false;

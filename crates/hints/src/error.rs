@@ -20,7 +20,7 @@ pub enum HintsError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// What is wrong there and what to do.
+        /// The flaw, and the remedy.
         flaw: String,
     },
     /// The file can be read in several formats, with different meanings.
@@ -36,7 +36,7 @@ pub enum HintsError {
     CallerError {
         /// The file being written.
         path: PathBuf,
-        /// What the caller asked for.
+        /// The request.
         flaw: String,
     },
 }

@@ -19,7 +19,7 @@ pub(super) enum InputError {
     Io(io::Error),
 }
 
-/// What to do about a file that does not have its format.
+/// The remedy for a file that does not have its format.
 pub(super) const REMEDY: &str = "the hint file is damaged or of another format, download or create it again";
 
 impl InputError {

@@ -144,7 +144,7 @@ impl FromStr for HintFormat {
     }
 }
 
-/// What is known about a hint file as a whole. A field is `None` if the format does not contain it.
+/// The facts about a hint file as a whole. A field is `None` if the format does not contain it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HintInfo {
     /// The format of the file.

@@ -35,7 +35,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// Its name.
+    /// Returns the name of the format.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -177,7 +177,7 @@ fn read_header(file: &HintFile) -> Result<(bool, HintInfo), HintsError> {
         return Err(file.damaged(10, &format!("unknown flags {flags:#06x}")));
     }
     let magic: [u8; 4] = reader.array().map_err(short)?;
-    let network = Network::ALL.into_iter().find(|network| network.magic() == magic);
+    let network = Network::of_magic(magic);
     if network.is_none() && magic != [0; 4] {
         return Err(file.damaged(12, &format!("no network has the magic {magic:02x?}")));
     }

@@ -34,7 +34,7 @@ pub enum Pinned {
 }
 
 impl Pinned {
-    /// Its name.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

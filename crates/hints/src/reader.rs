@@ -97,7 +97,7 @@ impl HintReader {
         Self::from_shared(Arc::clone(&self.shared))
     }
 
-    /// What is known about the file.
+    /// The facts about the file.
     #[must_use]
     pub fn info(&self) -> &HintInfo {
         &self.shared.info

@@ -71,7 +71,7 @@ pub enum LevelDbError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The flaw.
         flaw: String,
     },
     /// A file is intact, but uses a feature that is not supported.
@@ -81,7 +81,7 @@ pub enum LevelDbError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// What is not supported.
+        /// The feature that is not supported.
         feature: String,
     },
     /// The caller passed rows or tables out of order to the writer.

@@ -319,7 +319,7 @@ impl Table {
     }
 }
 
-/// What a search for a key in a data block has found.
+/// The result of a search for a key in a data block.
 pub(super) enum Search {
     /// A row: [`BlockBuffer::row`].
     Row,

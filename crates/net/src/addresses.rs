@@ -25,7 +25,7 @@ const MAX_FAILURES: u32 = 5;
 /// Time for which the address of a peer that broke the protocol is not dialled.
 const BAN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where an address was heard of.
+/// Where an address was learned from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// The user gave it. There is no limit for this source.
@@ -40,7 +40,7 @@ pub enum Source {
     Peer(NetGroup),
 }
 
-/// What is known of an address.
+/// The facts about an address.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressEntry {
     /// The address.

@@ -106,7 +106,7 @@ impl KeyPair {
     }
 }
 
-/// What two peers share after the key exchange.
+/// The secrets that two peers share after the key exchange.
 pub(crate) struct Session {
     /// A number by which users of both peers can see that nobody is between them.
     pub(crate) id: [u8; 32],

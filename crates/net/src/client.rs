@@ -171,6 +171,18 @@ impl Client {
         self.dialer.wanted()
     }
 
+    /// Returns what was dialled to reach a peer.
+    #[must_use]
+    pub fn target(&self, peer: PeerId) -> Option<&Target> {
+        self.pool.target(peer)
+    }
+
+    /// Returns the greatest height that a peer is known to have; 0 if it is not connected.
+    #[must_use]
+    pub fn best_height(&self, peer: PeerId) -> u32 {
+        self.download.peer(peer).map_or(0, |peer| peer.height)
+    }
+
     /// Returns the number of connections whose handshake is not done.
     #[must_use]
     pub fn opening(&self) -> usize {
@@ -196,6 +208,24 @@ impl Client {
         self.headers.accept(batch.peer, new, locator);
     }
 
+    /// Notes up to which block the chain of a peer is the one that is downloaded; `None`: as far as it goes.
+    pub fn set_shared(&mut self, peer: PeerId, shares_to: Option<u32>) {
+        self.download.set_shared(peer, shares_to);
+    }
+
+    /// Notes that the chain has other blocks above `fork` than before. Peers that had no more headers than
+    /// those of the old ones are not asked for the new ones.
+    pub fn leave_branch(&mut self, fork: u32) {
+        let headers = &self.headers;
+        self.download.leave_branch(fork, |peer| headers.has_finished(peer));
+    }
+
+    /// Notes that only headers up to `height` of a peer's chain are of use. See [`HeaderSync::end`].
+    pub fn end_headers(&mut self, batch: &HeaderBatch, height: u32, locator: Vec<BlockHash>) {
+        self.download.raise_height(batch.peer, height);
+        self.headers.end(batch.peer, locator);
+    }
+
     /// Asks for headers again, because a batch does not follow a block of the chain any more. See
     /// [`HeaderSync::ask_again`].
     pub fn ask_headers_again(&mut self, batch: &HeaderBatch, locator: Vec<BlockHash>) {
@@ -204,6 +234,7 @@ impl Client {
 
     /// Closes the peer of a batch of headers that breaks a rule.
     pub fn reject_headers(&mut self, batch: &HeaderBatch) {
+        self.headers.reject(batch.peer);
         self.close(batch.peer, CloseReason::Headers(HeaderFault::Rejected));
     }
 

@@ -67,7 +67,7 @@ impl Default for DownloadOptions {
     }
 }
 
-/// What the caller has to do.
+/// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send a `getdata` for these blocks, with witnesses, and then a `ping` with this number.
@@ -88,7 +88,7 @@ pub enum Action {
     },
 }
 
-/// What a block is that has come.
+/// The role of a block that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// The block at this height, for the first time: deliver it.
@@ -180,7 +180,7 @@ impl Download {
     }
 
     /// Forgets the blocks from `height` on, because the chain has others there, which are to be given next.
-    /// What peers still send of the forgotten ones counts as sent twice.
+    /// Forgotten blocks that peers still send count as sent twice.
     pub fn truncate(&mut self, height: u32) {
         self.denied = None;
         self.window.truncate(height);
@@ -251,6 +251,23 @@ impl Download {
     pub fn raise_height(&mut self, id: PeerId, height: u32) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.height = peer.height.max(height);
+        }
+    }
+
+    /// Notes up to which block a peer's chain is the one that is downloaded; `None`: as far as it goes.
+    pub fn set_shared(&mut self, id: PeerId, shares_to: Option<u32>) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.shares_to = shares_to;
+        }
+    }
+
+    /// Notes that the chain has other blocks above `fork`. `knows_old` tells which peers had sent all headers
+    /// that they have before that.
+    pub fn leave_branch(&mut self, fork: u32, knows_old: impl Fn(PeerId) -> bool) {
+        for (id, peer) in &mut self.peers {
+            if peer.shares_to.is_none_or(|shared| shared >= fork) {
+                peer.shares_to = knows_old(*id).then_some(fork);
+            }
         }
     }
 
@@ -364,6 +381,7 @@ impl Download {
         self.estimate_again(now);
         self.close_useless_peers(now, candidate_waits);
         self.forgive_if_stuck(now);
+        self.deny_what_no_chain_has(now);
         let mut asked = assign::Asked::new();
         self.assign(now, &mut asked);
         self.hedge(now, &mut asked);
@@ -392,6 +410,15 @@ impl Download {
                 peer.height = peer.height.max(end);
             }
             self.last_progress = Some(now);
+        }
+    }
+
+    /// Counts the lowest missing block as denied if each peer's headers show that its chain does not have it.
+    fn deny_what_no_chain_has(&mut self, now: Instant) {
+        let Some(lowest) = self.window.missing().next() else { return };
+        let lacks = |peer: &Peer| peer.shares_to.is_some_and(|shared| shared < lowest);
+        if !self.peers.is_empty() && self.peers.values().all(lacks) {
+            self.denied = Some((self.denied.map_or(now, |(first, _)| first), now));
         }
     }
 

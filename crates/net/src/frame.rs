@@ -5,11 +5,12 @@
 //! above [`MAX_PAYLOAD_LEN`] ends the connection; a wrong checksum or a malformed command drops one message.
 
 use std::fmt;
+use wire::MAX_BLOCK_LEN;
 
 /// Length of a frame without its payload, in bytes.
 pub const HEAD_LEN: usize = 24;
-/// Maximum length of a payload, in bytes (Core `MAX_PROTOCOL_MESSAGE_LENGTH`).
-pub const MAX_PAYLOAD_LEN: usize = 4_000_000;
+/// Maximum length of a payload, in bytes (Core `MAX_PROTOCOL_MESSAGE_LENGTH`): a block must fit.
+pub const MAX_PAYLOAD_LEN: usize = MAX_BLOCK_LEN;
 /// Bytes that a buffer reserves at first for a longer message; it doubles as bytes arrive.
 const FIRST_RESERVE: usize = 64 << 10;
 
@@ -84,7 +85,7 @@ pub struct RawMessage {
     pub payload: Vec<u8>,
 }
 
-/// What a transport found in the stream.
+/// An item that a transport found in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     /// A message.

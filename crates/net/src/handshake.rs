@@ -15,7 +15,7 @@ pub const MIN_VERSION: i32 = 31_800;
 /// Maximum number of messages that are ignored before `verack`.
 const MAX_EARLY_MESSAGES: u32 = 32;
 
-/// What we say of ourselves, and what a peer must offer.
+/// Our own description, and the services that a peer must offer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandshakeOptions {
     /// Name and version of our program, such as `/peregrine:0.1.0/`.
@@ -32,12 +32,12 @@ pub struct HandshakeOptions {
     pub needed: Services,
 }
 
-/// What the handshake found out about a peer.
+/// The facts that the handshake found out about a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerInfo {
     /// The protocol version that both speak.
     pub version: i32,
-    /// What the peer offers.
+    /// The services of the peer.
     pub services: Services,
     /// The peer's clock less ours, in seconds.
     pub time_offset: i64,
@@ -86,7 +86,7 @@ pub enum HandshakeError {
     TimedOut,
 }
 
-/// What follows from a message.
+/// The consequence of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// The handshake goes on. These messages are to be sent.

@@ -23,6 +23,8 @@ use wire::{BlockHash, Header};
 
 /// Time after which another peer is asked instead of one that does not answer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which another peer leads instead of one that has not answered.
+const LEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which a peer that did not answer may be asked again.
 const SILENT_RETRY: Duration = Duration::from_secs(120);
 /// Time between two requests to a peer because it has named a block.
@@ -47,7 +49,7 @@ pub fn locator_heights(tip: u32) -> Vec<u32> {
     }
 }
 
-/// What is wrong with a peer's headers.
+/// A flaw in a peer's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderFault {
@@ -70,7 +72,7 @@ pub enum HeaderFault {
 pub struct HeaderBatch {
     /// The peer that sent them.
     pub peer: PeerId,
-    /// The block that the first header follows: one of the locator, unless the batch is an announcement.
+    /// The parent of the first header; it is in the locator unless the batch is an announcement.
     pub parent: BlockHash,
     /// The headers, at least one.
     pub headers: Vec<Header>,
@@ -206,6 +208,11 @@ impl HeaderSync {
                 _ => {}
             }
         }
+        let is_slow = |peer: &HeaderPeer| match peer.state {
+            PeerState::Asked { since, .. } => now.saturating_duration_since(since) >= LEADER_PATIENCE,
+            _ => false,
+        };
+        self.leader.take_if(|leader| self.peers.get(leader).is_some_and(is_slow));
         let idle = self.peers.iter().filter(|(_, peer)| peer.state == PeerState::Idle);
         let asked: Vec<PeerId> = if self.all_are_asked {
             idle.map(|(id, _)| *id).collect()
@@ -306,6 +313,13 @@ impl HeaderSync {
         }
     }
 
+    /// Notes that nothing of what follows in a peer's chain is of use. `locator` is that of the best chain
+    /// now.
+    pub fn end(&mut self, id: PeerId, locator: Vec<BlockHash>) {
+        self.locator = locator;
+        self.finish(id);
+    }
+
     /// Notes that a batch breaks a rule, and forgets the peer, which must be closed.
     pub fn reject(&mut self, id: PeerId) {
         self.remove_peer(id);
@@ -327,6 +341,12 @@ impl HeaderSync {
         }
     }
 
+    /// Returns whether a peer has no more headers.
+    #[must_use]
+    pub fn has_finished(&self, id: PeerId) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.state == PeerState::Finished)
+    }
+
     /// Returns the number of peers that have no more headers.
     #[must_use]
     pub fn finished_peers(&self) -> usize {
@@ -336,8 +356,17 @@ impl HeaderSync {
     /// Returns whether all peers have no more headers or do not answer, and at least one has no more.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let is_settled =
-            |peer: &HeaderPeer| matches!(peer.state, PeerState::Finished | PeerState::Silent { .. });
+        self.is_complete_after(REPLY_TIMEOUT, Instant::now())
+    }
+
+    /// The same, where a peer that was asked so long ago counts as one that does not answer.
+    #[must_use]
+    pub fn is_complete_after(&self, patience: Duration, now: Instant) -> bool {
+        let is_settled = |peer: &HeaderPeer| match peer.state {
+            PeerState::Finished | PeerState::Silent { .. } => true,
+            PeerState::Asked { since, .. } => now.saturating_duration_since(since) >= patience,
+            PeerState::Idle | PeerState::Checking { .. } => false,
+        };
         self.finished_peers() > 0 && self.peers.values().all(is_settled)
     }
 }

@@ -139,7 +139,7 @@ pub enum MessageError {
     Malformed {
         /// Kind of message.
         command: Command,
-        /// What is wrong, and where in the payload.
+        /// The flaw, and its place in the payload.
         source: WireError,
     },
     /// An address is malformed.
@@ -147,7 +147,7 @@ pub enum MessageError {
     Address {
         /// Kind of message.
         command: Command,
-        /// What is wrong.
+        /// The flaw.
         source: AddressError,
     },
     /// A list is longer than the protocol allows.

@@ -61,6 +61,9 @@ pub struct Peer {
     pub group: NetGroup,
     /// Height of its best block.
     pub height: u32,
+    /// The last block that its chain shares with the one that is downloaded, if it is known to have another
+    /// one above.
+    pub shares_to: Option<u32>,
     /// Measured speed while requests are open.
     pub speed: Speed,
     /// Shortest round trip that was measured.
@@ -91,6 +94,7 @@ impl Peer {
         Self {
             group,
             height,
+            shares_to: None,
             speed: Speed::default(),
             round_trip,
             requests: VecDeque::new(),
@@ -134,7 +138,7 @@ impl Peer {
     /// Returns whether the peer can be asked for the block at that height.
     #[must_use]
     pub fn may_have(&self, height: u32) -> bool {
-        height <= self.height && !self.lacks.contains(&height)
+        height <= self.shares_to.unwrap_or(self.height) && !self.lacks.contains(&height)
     }
 
     /// Returns how long requests have been open.

@@ -44,7 +44,7 @@ const WAKER: Token = Token(usize::MAX);
 /// The token of the session with the I2P router.
 const I2P_SESSION: Token = Token(usize::MAX - 1);
 
-/// What a connection leads to.
+/// The target of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// An address.
@@ -85,14 +85,14 @@ pub struct PoolOptions {
     pub bytes_per_second: Option<u64>,
 }
 
-/// What happened.
+/// An event of the pool.
 #[derive(Clone, Debug)]
 pub enum PoolEvent {
     /// The handshake with a peer is done.
     Ready {
         /// The peer.
         peer: PeerId,
-        /// What it said of itself.
+        /// Its own description.
         info: PeerInfo,
         /// The transport that is used.
         transport: TransportVersion,
@@ -116,7 +116,7 @@ pub enum PoolEvent {
     Closed {
         /// The peer.
         peer: PeerId,
-        /// What was dialled.
+        /// The target that was dialled.
         target: Target,
         /// The reason.
         reason: CloseReason,

@@ -61,7 +61,7 @@ enum State {
     Reply,
 }
 
-/// What follows from the proxy's bytes.
+/// The consequence of the proxy's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// More bytes are needed.

@@ -57,7 +57,7 @@ pub fn rows<T: BlockRows + 'static>(
             })
         };
         let (range, _) = read_blocks(&RealDisk, &options, begin, &|_: Event| (), interrupt)?;
-        Ok(RowsReport::of_blocks(&range))
+        Ok(RowsReport::Blocks(range))
     })
 }
 

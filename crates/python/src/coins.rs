@@ -6,7 +6,7 @@ use crate::{
 };
 use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, EachCoin, EachSet, Error, Event, Height, RealDisk,
-    StoredCoins, UtxoElement, read_coins, read_coins_after,
+    StoredCoins, UtxoElement, Watch, read_coins, read_coins_after,
 };
 use export::{Batches, CoinTable};
 use pyo3::prelude::*;
@@ -36,7 +36,7 @@ pub fn rows(
                 };
                 let coins = StoredCoins::Chainstate(options);
                 let memory = chain.memory_bytes.saturating_sub(export::MAX_MEMORY);
-                stats = Some(read_coins(&RealDisk, &coins, memory, each, (&sink, interrupt))?);
+                stats = Some(read_coins(&RealDisk, &coins, memory, each, Watch { sink: &sink, interrupt })?);
             }
             Some(height) => {
                 let options = AtHeightsOptions { chain, scan, heights: [Height(height)].into() };
@@ -44,12 +44,12 @@ pub fn rows(
                     stats = Some(read(each)?);
                     Ok(())
                 };
-                read_coins_after(&RealDisk, &options, each_set, (&sink, interrupt))?;
+                read_coins_after(&RealDisk, &options, each_set, Watch { sink: &sink, interrupt })?;
             }
         }
         let stats = stats.ok_or_else(Error::interrupted)?;
         stats.check_pinned()?;
         send(batches.take(), sender)?;
-        Ok(RowsReport::of_coins(network, &stats))
+        Ok(RowsReport::Coins(stats))
     })
 }

@@ -1,10 +1,11 @@
 //! The exception that errors of the engine become.
 
-use engine::{ErrorKind, Remedy};
+use crate::report::dictionary;
 use pyo3::{
     create_exception,
     exceptions::{PyBaseException, PyException},
     prelude::*,
+    types::PyString,
 };
 
 create_exception!(
@@ -24,29 +25,10 @@ pub fn raised(py: Python<'_>, error: &engine::Error) -> PyErr {
     }
 }
 
+/// The attributes are the fields that reports and failures have in the command line's JSON.
 fn set_attributes(object: &Bound<'_, PyBaseException>, error: &engine::Error) -> PyResult<()> {
-    object.setattr("kind", kind(error))?;
-    object.setattr("detail", &error.detail)?;
-    object.setattr("height", error.height.map(|height| height.0))?;
-    object.setattr("block_hash", error.block_hash.map(|hash| hash.to_string()))?;
-    object.setattr("txid", error.txid.map(|txid| txid.to_string()))?;
-    object.setattr("rule", error.rule)?;
-    object.setattr("core", error.core.as_deref())?;
-    object.setattr("file", error.file.as_ref())?;
-    object.setattr("offset", error.offset)?;
-    object.setattr("remedies", error.remedies.iter().map(Remedy::name).collect::<Vec<_>>())
-}
-
-/// The kind of an error, as the command line's JSON names it.
-fn kind(error: &engine::Error) -> &'static str {
-    match error.kind {
-        ErrorKind::Usage => "usage",
-        ErrorKind::Consensus => "consensus",
-        ErrorKind::Damaged if error.is_missing => "missing",
-        ErrorKind::Damaged => "damaged",
-        ErrorKind::Hints => "hints",
-        ErrorKind::Environment => "environment",
-        ErrorKind::Interrupted => "interrupted",
-        _ => "internal",
+    for (name, value) in dictionary(object.py(), error)? {
+        object.setattr(name.cast_into::<PyString>()?, value)?;
     }
+    object.setattr("file", error.file.as_ref())
 }

@@ -18,12 +18,15 @@ use engine::{AssumeValid, ChainOptions, Engine, Height, ReindexOptions, ResumeOp
 use error::raised;
 use export::{BlockTable, InputTable, OutputTable, TransactionTable};
 use options::{Place, named, usage};
-use pyo3::prelude::*;
-use report::RebuildReport;
+use pyo3::{prelude::*, types::PyDict};
 use std::{num::NonZeroUsize, path::PathBuf};
 use stream::RowStream;
 
-/// The coins of the chainstate, or those after a block.
+/// Reads the coins of the chainstate, in the order of txids and of `vout`.
+///
+/// With `height`, those after the block there: all blocks up to it are checked as in a rebuild, and no
+/// chainstate is needed; temporary files go to `work_dir`, or to the system's folder for them. `scan`
+/// then finds blocks without the block index.
 #[pyfunction]
 #[pyo3(signature = (
     datadir, height=None, *, chain="main", blocksdir=None, addresses=false, scan=false, threads=None,
@@ -77,23 +80,32 @@ macro_rules! block_rows {
 }
 
 block_rows! {
-    /// Blocks: what `getblockstats` returns, and the header.
+    /// Reads blocks, in order of height: what `getblockstats` returns, and the header.
+    ///
+    /// The last block is the chainstate's best block if `to_height` is None. Undo files are needed.
     "blocks" blocks_table BlockTable
 }
 block_rows! {
-    /// Transactions, with their fees.
+    /// Reads the transactions of blocks with their fees, in the order of the chain. Undo files are
+    /// needed.
     "transactions" transactions TransactionTable
 }
 block_rows! {
-    /// Inputs, with the coins that they spend.
+    /// Reads the inputs of blocks with the coins that they spend, in the order of the chain.
+    ///
+    /// Coinbases have none. Undo files are needed.
     "inputs" inputs InputTable, addresses
 }
 block_rows! {
-    /// Outputs, spent or not.
+    /// Reads the outputs of blocks, spent or not, in the order of the chain.
     "outputs" outputs OutputTable, addresses
 }
 
-/// Rebuilds the chainstate.
+/// Rebuilds the chainstate from block and undo files, and replaces the old one.
+///
+/// The arguments are those of the command `peregrine reindex`. `progress` is called with each event, a
+/// few times a second. An exception of it, or Ctrl-C, interrupts the rebuild: the datadir is unchanged,
+/// and the same call resumes it. The cause of that exception is an `Error` that names what was saved.
 #[pyfunction]
 #[pyo3(name = "reindex", signature = (
     datadir, *, chain="main", blocksdir=None, output=None, stop_at_height=None, scan=false,
@@ -102,8 +114,8 @@ block_rows! {
     progress=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
-fn rebuild_chainstate(
-    py: Python<'_>,
+fn rebuild_chainstate<'py>(
+    py: Python<'py>,
     datadir: PathBuf,
     chain: &str,
     blocksdir: Option<PathBuf>,
@@ -121,8 +133,8 @@ fn rebuild_chainstate(
     threads: Option<NonZeroUsize>,
     memory: Option<u64>,
     work_dir: Option<PathBuf>,
-    progress: Option<&Bound<'_, PyAny>>,
-) -> PyResult<RebuildReport> {
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
     let options = || {
         let chain = Place { datadir, chain, blocksdir, threads, memory }.options()?;
         let undo = named("undo", &UndoPolicy::ALL, UndoPolicy::name, undo)?;
@@ -153,7 +165,16 @@ fn rebuild_chainstate(
     rebuild::rebuild(py, options, progress)
 }
 
-/// The module.
+/// Bitcoin's UTXO set and blocks as Arrow record batches, from the files of a Bitcoin Core node.
+///
+/// `datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
+/// `bitcoin.conf` is not read. Amounts are in satoshis. Columns with hashes have 32 bytes in the order
+/// of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core prints them.
+/// `threads` is the number of worker threads, one for each core if it is None; `memory` is the limit in
+/// bytes for the whole process, without the rows that the caller keeps, a quarter of the machine's
+/// memory if it is None.
+///
+/// All functions raise `Error`, and can be interrupted with Ctrl-C.
 #[pymodule]
 mod peregrine {
     #[pymodule_export]

@@ -1,7 +1,7 @@
 //! The arguments of Python as options of the engine.
 
-use engine::{ChainOptions, Error, ErrorKind, Network, ScriptVerifier};
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, thread};
+use engine::{ChainOptions, Error, ErrorKind, Network, ScriptChecks};
+use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// Which datadir is read, and with how many threads and how much memory.
 pub struct Place<'a> {
@@ -16,24 +16,23 @@ impl Place<'_> {
     /// The engine's options.
     pub fn options(self) -> Result<ChainOptions, Error> {
         let network: Network = self.chain.parse().map_err(|error| usage(format!("{error}")))?;
-        let options = ChainOptions::new(&self.datadir, network);
+        let options = ChainOptions::new(&self.datadir, network, script_checks());
         let threads = self.threads.or_else(|| thread::available_parallelism().ok());
         Ok(ChainOptions {
             blocksdir: self.blocksdir,
             threads: threads.unwrap_or(NonZeroUsize::MIN),
             memory_bytes: self.memory.unwrap_or(options.memory_bytes),
-            scripts: script_verifier(),
             ..options
         })
     }
 }
 
-/// Returns what runs scripts: Bitcoin Core's own code. `None` in a build without it.
-fn script_verifier() -> Option<Arc<dyn ScriptVerifier>> {
+/// Scripts are run by Bitcoin Core's own code, and left out by a build without it.
+fn script_checks() -> ScriptChecks {
     #[cfg(feature = "scripts")]
-    return Some(Arc::new(script::Core));
+    return ScriptChecks::By(std::sync::Arc::new(script::Core));
     #[cfg(not(feature = "scripts"))]
-    return None;
+    ScriptChecks::LeftOut
 }
 
 /// The error for arguments that make no sense.

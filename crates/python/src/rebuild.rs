@@ -1,6 +1,6 @@
 //! A rebuild of the chainstate, with events for a function of the caller.
 
-use crate::{error::raised, report::RebuildReport, work::Work};
+use crate::{error::raised, report::rebuild_report, work::Work};
 use engine::{CoinProgress, Event, Progress, RealDisk, ReindexOptions, Stage, reindex};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -9,11 +9,11 @@ use pyo3::{prelude::*, types::PyDict};
 const EVENTS_QUEUED_MAX: usize = 256;
 
 /// Rebuilds a chainstate, and calls `progress` with a dictionary for each event.
-pub fn rebuild(
-    py: Python<'_>,
+pub fn rebuild<'py>(
+    py: Python<'py>,
     options: ReindexOptions,
-    progress: Option<&Bound<'_, PyAny>>,
-) -> PyResult<RebuildReport> {
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
     let work = Work::begin(EVENTS_QUEUED_MAX, move |events, interrupt| {
         let sink = |event: Event| {
             // A caller that is slow does not stop the workers.
@@ -37,7 +37,7 @@ pub fn rebuild(
     };
     let finished = py.detach(|| if watched.is_ok() { work.finish() } else { work.stop() });
     match (watched, finished) {
-        (Ok(()), Ok(report)) => Ok(RebuildReport::new(report)),
+        (Ok(()), Ok(report)) => rebuild_report(py, &report),
         (Ok(()), Err(error)) => Err(raised(py, &error)),
         (Err(exception), finished) => {
             // How the rebuild ended, such as what it has saved.

@@ -1,12 +1,20 @@
 //! Record batches, which Python's libraries take by Arrow's C interface.
 
-use crate::{error::raised, report::RowsReport, work::Work};
+use crate::{
+    error::raised,
+    report::{RowsReport, dictionary},
+    work::Work,
+};
 use arrow_array::{RecordBatch, RecordBatchReader, ffi_stream::FFI_ArrowArrayStream};
 use arrow_schema::{ArrowError, SchemaRef, ffi::FFI_ArrowSchema};
 use crossbeam::channel::Sender;
 use engine::{Error, ErrorKind};
 use export::{Batches, Table};
-use pyo3::{exceptions::PyKeyboardInterrupt, prelude::*, types::PyCapsule};
+use pyo3::{
+    exceptions::PyKeyboardInterrupt,
+    prelude::*,
+    types::{PyCapsule, PyDict},
+};
 use std::{
     io,
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
@@ -79,10 +87,10 @@ impl RowStream {
     }
 
     /// What was read, when all rows were taken; raises the error that ended the rows early.
-    fn report(&self, py: Python<'_>) -> PyResult<RowsReport> {
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let unfinished = || Error::new(ErrorKind::Usage, "the rows have not been read to their end yet");
         let outcome = self.outcome.get().cloned().unwrap_or_else(|| Err(unfinished()));
-        outcome.map_err(|error| raised(py, &error))
+        dictionary(py, &outcome.map_err(|error| raised(py, &error))?)
     }
 }
 

@@ -50,7 +50,7 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
     /// Like [`Work::receive`], on Python's main thread.
     ///
     /// # Errors
-    /// What the handler of a signal raises, such as `KeyboardInterrupt`.
+    /// The exception that the handler of a signal raises, such as `KeyboardInterrupt`.
     pub fn receive_with_signals(&self, py: Python<'_>) -> PyResult<Option<M>> {
         loop {
             match py.detach(|| self.messages.recv_timeout(SIGNAL_INTERVAL)) {

@@ -19,6 +19,15 @@ def test_stubs_have_the_signatures_of_the_module(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_help_has_the_texts_of_the_stubs():
+    stubs = ast.parse(Path(importlib.util.find_spec("peregrine").origin).with_suffix(".pyi").read_text())
+    functions = [part for part in stubs.body if isinstance(part, ast.FunctionDef)]
+    texts = {part.name: (ast.get_docstring(part), getattr(peregrine, part.name).__doc__) for part in functions}
+    texts["peregrine"] = (ast.get_docstring(stubs), peregrine.__doc__)
+    for name, (text, shown) in texts.items():
+        assert shown and shown.split() == text.split(), name
+
+
 def test_stubs_have_the_fields_of_reports_and_events(node, tmp_path):
     stubs = Path(importlib.util.find_spec("peregrine").origin).with_suffix(".pyi")
     parts = ast.parse(stubs.read_text()).body

@@ -23,7 +23,7 @@ use crate::{
 use wire::Height;
 
 /// The file that tests the boundaries that no block of the table of mutations can reach.
-const BOUNDARIES: &str = "rules/tests/boundaries.rs";
+const BOUNDARIES: &str = "rules/tests/rules/boundaries.rs";
 
 /// A rule for headers.
 pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), ViolationDetails>>;
@@ -69,7 +69,11 @@ pub const SIGNET_SOLUTION: RuleInfo = RuleInfo {
     source: Bip(325),
     core: crate::signet::BAD_SIGNET_BLKSIG,
     class: Consensus,
-    tests: Functions("script/tests/signet.rs", "real_blocks_are_signed", "changed_blocks_are_not_signed"),
+    tests: Functions(
+        "script/tests/script/signet.rs",
+        "real_blocks_are_signed",
+        "changed_blocks_are_not_signed",
+    ),
 };
 
 /// The rule that scripts succeed. It is checked where scripts can be run; [`crate::script_flags()`] returns

@@ -220,6 +220,7 @@ fn address(script: &[u8], network: Option<Network>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use export::SCRIPT_TYPES;
 
     #[test]
     fn outputs_with_data_have_a_type_of_their_own() {
@@ -235,5 +236,13 @@ mod tests {
         ] {
             assert_eq!(type_of(script), name, "{script:?}");
         }
+    }
+
+    #[test]
+    fn script_types_have_the_names_of_the_dictionary() {
+        use ScriptType::{Multisig, Other, P2a, P2pk, P2pkh, P2sh, P2tr, P2wpkh, P2wsh};
+        let types = [P2pk, P2pkh, P2sh, P2wpkh, P2wsh, P2tr, P2a, Multisig, Other];
+        let of_coins = SCRIPT_TYPES.into_iter().filter(|name| *name != "nulldata");
+        assert!(of_coins.eq(types.map(ScriptType::name)));
     }
 }

@@ -6,14 +6,14 @@ use bitcoin::{
     script::Instruction,
 };
 use engine::Network;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Maximum number of keys of a multisig (Core `MAX_PUBKEYS_PER_MULTISIG`).
 const MAX_KEYS: usize = 20;
 
 /// The type of an output script. Coins with `OP_RETURN` do not exist.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names are those that users know")]
 pub enum ScriptType {

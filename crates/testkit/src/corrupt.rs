@@ -1,5 +1,10 @@
 //! Damages files, for tests of how damage is handled.
 
+use crate::fault::{FaultDisk, InjectedFault, Operations};
+use disk::{
+    datadir::{CHAINSTATE, Datadir, INDEX},
+    replace::{Replacement, recover},
+};
 use std::{
     fs::OpenOptions,
     io,
@@ -7,8 +12,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use wire::Network;
-
-use disk::datadir::Datadir;
 
 /// Copies a folder with its contents.
 ///
@@ -24,6 +27,33 @@ pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
         } else {
             std::fs::copy(entry.path(), target)?;
         }
+    }
+    Ok(())
+}
+
+/// Replaces the block index and the chainstate in the directory of a network by copies of themselves, and is
+/// interrupted when only the block index is in place.
+///
+/// # Errors
+/// Any I/O error.
+///
+/// # Panics
+/// If a replacement cannot be interrupted there.
+pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
+    let names = [INDEX, CHAINSTATE].map(Path::new);
+    for at in 0.. {
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+        if let Ok(replacement) = Replacement::begin(&disk, net_dir, &names, [7; 16], false) {
+            for (number, name) in names.iter().enumerate() {
+                copy_dir(&net_dir.join(name), replacement.building(number))?;
+            }
+            assert!(replacement.commit().is_err(), "the replacement was not interrupted");
+        }
+        let is_new = |name: &Path| net_dir.join(name).join("peregrine.mark").exists();
+        if names.map(is_new) == [true, false] && net_dir.join("chainstate.peregrine").exists() {
+            return Ok(());
+        }
+        recover(&FaultDisk::healthy(), net_dir, &names).map_err(io::Error::other)?;
     }
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! Finds the real data that some tests read, and prints a line if it is missing.
 
+use disk::datadir::{Datadir, Location};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use vfs::RealDisk;
+use wire::Network;
 
 /// Returns the folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. If
 /// it is missing, prints why the test is skipped.
@@ -60,4 +63,28 @@ pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
     let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.known.jsonl"));
     let text = fs::read_to_string(&path).ok()?;
     text.lines().map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// An unpacked datadir of Core, removed when dropped.
+pub struct CoreDatadir {
+    /// The datadir.
+    pub datadir: Datadir,
+    /// The first line of [`known_answers`], about its tip.
+    pub known: serde_json::Value,
+    _root: TempDir,
+}
+
+impl CoreDatadir {
+    /// Unpacks a datadir. If the archive is missing, prints why the test is skipped.
+    ///
+    /// # Panics
+    /// If it is no datadir of this network.
+    #[must_use]
+    pub fn unpack(name: &str, network: Network) -> Option<Self> {
+        let root = unpack_core_datadir(name)?;
+        let datadir =
+            Datadir::open(&RealDisk, &Location::new(root.path(), network)).expect("it is a datadir");
+        let known = known_answers(name)?.swap_remove(0);
+        Some(Self { datadir, known, _root: root })
+    }
 }

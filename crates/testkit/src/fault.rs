@@ -34,12 +34,14 @@ pub enum InjectedFault {
 }
 
 /// Which operations are counted, and may fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Operations {
     /// All.
     All,
     /// Those that need free space or change something: a full or read-only disk refuses only these.
     Changes,
+    /// Those of the latter that create a file to write it.
+    NewFiles,
 }
 
 /// The real disk, with an injected fault.
@@ -118,12 +120,19 @@ impl FaultDisk {
 
     /// A disk without a fault that sets `signal` at operation number `at` among those that change something:
     /// an event at the same moment on every machine.
-    ///
-    /// # Panics
-    /// If the disk is in use.
     #[must_use]
     pub fn signal_at(at: u64, signal: &Arc<AtomicBool>) -> Self {
-        let mut disk = Self::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        Self::signal_at_operation(at, Operations::Changes, signal)
+    }
+
+    /// The same when file number `at`, from 0, is created.
+    #[must_use]
+    pub fn signal_at_file(at: u64, signal: &Arc<AtomicBool>) -> Self {
+        Self::signal_at_operation(at, Operations::NewFiles, signal)
+    }
+
+    fn signal_at_operation(at: u64, operations: Operations, signal: &Arc<AtomicBool>) -> Self {
+        let mut disk = Self::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
         Arc::get_mut(&mut disk.state).expect("it is new").signal = Some(Arc::clone(signal));
         disk
     }
@@ -247,8 +256,8 @@ fn tear(file: &File, synced: u64, rng: &mut Rng) -> io::Result<()> {
 
 impl State {
     /// Counts an operation, and fails if it is the chosen one.
-    fn step(&self, changes: bool) -> io::Result<()> {
-        if self.operations == Operations::Changes && !changes {
+    fn step(&self, kind: Operations) -> io::Result<()> {
+        if kind < self.operations {
             return Ok(());
         }
         let number = self.count.fetch_add(1, Ordering::Relaxed);
@@ -264,11 +273,11 @@ impl State {
     }
 
     fn read(&self) -> io::Result<()> {
-        self.step(false)
+        self.step(Operations::All)
     }
 
     fn change(&self) -> io::Result<()> {
-        self.step(true)
+        self.step(Operations::Changes)
     }
 
     fn synced(&self) -> MutexGuard<'_, Vec<(PathBuf, u64)>> {
@@ -437,7 +446,7 @@ impl Disk for FaultDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        self.state.change()?;
+        self.state.step(Operations::NewFiles)?;
         let file = RealDisk.create(path)?;
         if let Some(mut names) = self.state.names() {
             names.made(path);

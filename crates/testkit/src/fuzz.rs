@@ -17,6 +17,8 @@ mod samples;
 mod snapshot;
 mod wire;
 
+pub use memory::MemoryDisk;
+
 use crate::rng::Rng;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -25,6 +25,7 @@ pub mod plan;
 pub mod rng;
 pub mod scripts;
 pub mod sibling;
+pub mod snapshot_chain;
 
 pub use block::GeneratedBlock;
 pub use chain::Chain;

@@ -25,7 +25,7 @@ use std::{
 use wire::BlockHash;
 
 /// Time between two looks at whether a connection should end.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a peer's connections share.
 struct Shared {

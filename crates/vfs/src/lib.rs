@@ -43,7 +43,7 @@ pub const PARKED_SUFFIX: &str = ".exchange";
 pub struct FileError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What was attempted, worded to follow "cannot": `open for reading`.
+    /// The attempted operation, worded to follow "cannot": `open for reading`.
     pub action: &'static str,
     /// Whether the operation was to create the file or directory, so that a missing directory above it is
     /// the reason for `NotFound`.
@@ -165,7 +165,7 @@ pub trait WriteAt: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What [`Disk::metadata`] returns for a path. Symbolic links are followed.
+/// The result of [`Disk::metadata`] for a path. Symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Whether the path is a directory.

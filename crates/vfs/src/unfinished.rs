@@ -15,7 +15,7 @@ pub enum UnfinishedError {
     Refused {
         /// The temporary name.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// The obstacle, and the remedy.
         flaw: &'static str,
     },
 }

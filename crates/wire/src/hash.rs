@@ -7,7 +7,15 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[cfg_attr(feature = "serde", derive(schemars::JsonSchema), schemars(with = "String", inline))]
         pub struct $name(pub [u8; 32]);
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,6 +68,7 @@ fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
 /// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >=
 /// 16512`: see [`crate::coin::chainstate_key_order`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct OutPoint {
     /// The transaction that creates the coin.
     pub txid: Txid,

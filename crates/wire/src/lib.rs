@@ -41,5 +41,5 @@ pub use header::Header;
 pub use network::{Network, UnknownNetwork};
 pub use read::{Reader, WireError};
 pub use script_flags::ScriptFlags;
-pub use units::{BlockTime, ByteOffset, FileNo, Height, Sats, TxIndex, Weight};
+pub use units::{BlockTime, ByteOffset, FileNo, Height, MAX_BLOCK_LEN, Sats, TxIndex, Weight};
 pub use verifier::{ScriptFault, ScriptVerifier, TxVerifier};

@@ -9,6 +9,11 @@ use std::{fmt, str::FromStr};
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, schemars::JsonSchema),
+    serde(rename_all = "lowercase")
+)]
 pub enum Network {
     /// The Bitcoin network.
     Main,
@@ -36,6 +41,12 @@ impl Network {
             Self::Signet => [0x0a, 0x03, 0xcf, 0x40],
             Self::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
         }
+    }
+
+    /// Returns the network with these bytes; `None` if no network has them, as for a custom signet.
+    #[must_use]
+    pub fn of_magic(magic: [u8; 4]) -> Option<Self> {
+        Self::ALL.into_iter().find(|network| network.magic() == magic)
     }
 
     /// Returns the network's subdirectory in a datadir, or `None` for `main`, which uses the datadir itself.
@@ -93,7 +104,7 @@ mod tests {
     fn names_round_trip_and_magics_differ() {
         for network in Network::ALL {
             assert_eq!(network.to_string().parse(), Ok(network));
-            assert_eq!(Network::ALL.into_iter().filter(|other| other.magic() == network.magic()).count(), 1);
+            assert_eq!(Network::of_magic(network.magic()), Some(network));
         }
         assert_eq!("mainnet".parse::<Network>(), Err(UnknownNetwork("mainnet".to_owned())));
     }

@@ -6,6 +6,7 @@ macro_rules! unit {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema), serde(transparent))]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -58,6 +59,9 @@ impl Sats {
         0 <= self.0 && self.0 <= Self::MAX_MONEY.0
     }
 }
+
+/// Maximum length of a block in bytes (BIP-0141, Core `MAX_BLOCK_SERIALIZED_SIZE`).
+pub const MAX_BLOCK_LEN: usize = Weight::MAX_BLOCK.0 as usize;
 
 impl Weight {
     /// Weight units per byte of the stripped serialisation (Core `WITNESS_SCALE_FACTOR`).

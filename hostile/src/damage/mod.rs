@@ -16,7 +16,7 @@ type Damage = fn(&mut Scene<'_>) -> Description;
 
 /// A kind of damage.
 pub struct Kind {
-    /// Its name.
+    /// The name of this kind.
     pub name: &'static str,
     /// The function that does it.
     pub act: Damage,

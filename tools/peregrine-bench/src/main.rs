@@ -8,6 +8,7 @@ mod circumstances;
 mod compare;
 mod hyperfine;
 mod measure;
+mod page;
 mod place;
 mod plot;
 mod proposals;
@@ -15,6 +16,7 @@ mod rows;
 mod statistics;
 mod sync;
 mod table;
+mod text;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

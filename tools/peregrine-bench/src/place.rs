@@ -22,11 +22,17 @@ const SAMPLES: u64 = 64;
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// Creates the directory in `parent`.
-    pub fn new(parent: &Path) -> io::Result<Self> {
-        let path = parent.join(format!("peregrine-bench-{}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
+    /// Creates the directory in `parent`, which need not exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if one of them cannot be created.
+    pub fn new(parent: &Path) -> Result<Self, Error> {
+        let create = || {
+            fs::create_dir_all(parent)?;
+            let path = parent.canonicalize()?.join(format!("peregrine-bench-{}", std::process::id()));
+            fs::create_dir(&path).map(|()| Self(path))
+        };
+        create().map_err(|error| environment("create a directory in", parent, error))
     }
 }
 

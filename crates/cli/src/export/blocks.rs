@@ -3,19 +3,23 @@
 
 use super::PROGRAM;
 use crate::{
-    args::{DatadirArgs, size},
-    json::{self, Report},
-    limits, paths,
-    progress::{Progress, Style, stages},
+    args::common::{DatadirArgs, size},
+    paths,
+    progress::{Style, stages},
+    run,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, ErrorKind, Height, HumanSize, Network,
-    PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
+    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, Height, HumanSize,
+    Network, PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
 };
 use export::{FileFormat, Parts, PartsError, RowFile};
-use peregrine::{exit::Exit, output::Done, stop::interrupt};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     marker::PhantomData,
@@ -75,8 +79,7 @@ pub struct ExportScriptsArgs {
     pub addresses: bool,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct ExportedBlocksJson {
     /// The directory that was written.
     output: String,
@@ -85,31 +88,25 @@ pub struct ExportedBlocksJson {
     /// Those of them that an interrupted run had completed.
     files_kept: u32,
     bytes: u64,
-    chain: &'static str,
-    from: u32,
-    to: u32,
+    chain: Network,
+    from: Height,
+    to: Height,
     /// The last block.
-    block_hash: String,
+    block_hash: BlockHash,
     seconds: f64,
 }
 
-/// Exports a table; `report` is the kind of its report.
-pub fn export<T: BlockRows>(
-    args: &ExportBlocksArgs,
-    addresses: bool,
-    report: fn(ExportedBlocksJson) -> Report,
-) -> Done {
+/// Exports a table.
+pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
     let started = Instant::now();
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
     let options = options::<T>(args, args.datadir.default_options(&located));
-    limits::check(&options.chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.progress, stages::EXPORT_BLOCKS);
     let begin = |range: &BlockRange| Directory::<T>::open(args, addresses, range);
-    let read = read_blocks(&RealDisk, &options, begin, &progress, &interrupt);
-    progress.close();
-    let (range, directory) = read?;
+    let shown = (args.progress, stages::EXPORT_BLOCKS);
+    let (range, directory) = run::run(Some(&options.chain), shown, |sink, interrupt| {
+        read_blocks(&RealDisk, &options, begin, sink, interrupt)
+    })?;
     directory.parts.finish()?;
     let exported = ExportedBlocksJson {
         output: args.output.display().to_string(),
@@ -117,16 +114,13 @@ pub fn export<T: BlockRows>(
         files: directory.files.into_inner(),
         files_kept: directory.files_kept.into_inner(),
         bytes: directory.bytes.into_inner(),
-        chain: range.network.name(),
-        from: range.from.0,
-        to: range.to.0,
-        block_hash: range.last.to_string(),
+        chain: range.network,
+        from: range.from,
+        to: range.to,
+        block_hash: range.last,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(match args.datadir.json {
-        true => json::report(report(exported), Exit::Done),
-        false => (text(&exported), Exit::Done),
-    })
+    Ok(reply(&exported, Exit::Done, text))
 }
 
 fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBlocksOptions {

@@ -3,22 +3,27 @@
 
 use super::PROGRAM;
 use crate::{
-    args::{DatadirArgs, RunArgs, undo_policy},
+    args::common::{DatadirArgs, RunArgs, undo_policy},
     core_args::CoreArgs,
-    json::{self, Report},
-    limits, paths,
-    progress::{Progress, stages},
+    paths,
+    progress::stages,
     report::pinned_text,
+    run,
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
-    Height, HumanSize, Network, RealDisk, StoredCoins, UndoPolicy, UtxoElement, UtxoStatsReport,
-    hex_reversed, read_coins_after,
+    Height, HumanSize, Network, RealDisk, ScriptChecks, StoredCoins, UndoPolicy, UtxoElement,
+    UtxoStatsReport, Watch, hex_reversed, read_coins_after,
 };
 use export::{Format, Metadata, Writer};
-use peregrine::{exit::Exit, output::Done, remedy::about_height, stop::interrupt};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    remedy::about_height,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
@@ -66,30 +71,22 @@ pub struct ExportUtxoArgs {
     pub run: RunArgs,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct ExportedJson {
     /// The directory or file that was written.
     output: String,
     format: &'static str,
     files: u32,
     bytes: u64,
-    chain: &'static str,
-    /// `null` if the block index does not have the block; for a snapshot, also if no datadir was given.
-    height: Option<u32>,
-    block_hash: String,
-    coins: u64,
-    total_amount_sat: i64,
-    hash_serialized_3: String,
-    muhash: String,
-    /// `null` if Core's source has no hash for this block. Never false: nothing is written then.
-    matches_core_assumeutxo_hash: Option<bool>,
+    /// For a snapshot, `height` is also `null` if no datadir was given. The hash of a set that Core's source
+    /// has is never another: nothing is written then.
+    #[serde(flatten)]
+    stats: UtxoStatsReport,
     seconds: f64,
 }
 
 /// What was exported.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ExportedUtxo {
     One(ExportedJson),
@@ -105,13 +102,10 @@ pub enum ExportedUtxo {
 pub fn utxo(args: &ExportUtxoArgs) -> Done {
     check(args)?;
     let exported = if args.height.is_empty() { stored(args) } else { after_blocks(args) };
-    Ok(match (args.datadir.json, exported?) {
-        (true, exported) => json::report(Report::ExportUtxo(exported), Exit::Done),
-        (false, ExportedUtxo::One(set)) => (text(&set), Exit::Done),
-        (false, ExportedUtxo::Several { sets, .. }) => {
-            (sets.iter().map(text).collect::<Vec<_>>().join("\n\n"), Exit::Done)
-        }
-    })
+    Ok(reply(&exported?, Exit::Done, |exported| match exported {
+        ExportedUtxo::One(set) => text(set),
+        ExportedUtxo::Several { sets, .. } => sets.iter().map(text).collect::<Vec<_>>().join("\n\n"),
+    }))
 }
 
 /// Refuses options that do not go together.
@@ -132,16 +126,13 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
 /// Exports the coins of a chainstate or a snapshot.
 fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
-    limits::check(&options)?;
-    let interrupt = interrupt(args.datadir.json)?;
-    let progress = Progress::new(args.run.progress, stages::EXPORT);
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
-    let read = |each: &mut EachCoin<'_>| {
-        engine::read_coins(&RealDisk, &coins, memory, each, (&progress, &interrupt))
-    };
-    let exported = write_set(args, &args.output, network, read);
-    progress.close();
-    exported.map(ExportedUtxo::One)
+    run::run(Some(&options), (args.run.progress, stages::EXPORT), |sink, interrupt| {
+        let read = |each: &mut EachCoin<'_>| {
+            engine::read_coins(&RealDisk, &coins, memory, each, Watch { sink, interrupt })
+        };
+        write_set(args, &args.output, network, read).map(ExportedUtxo::One)
+    })
 }
 
 /// Exports the coins after some blocks; if they are several, each set to an output of its own in a new
@@ -153,14 +144,11 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
     let chain = ChainOptions { work_dir, undo: args.undo.unwrap_or(UndoPolicy::Auto), ..options };
-    limits::check(&chain)?;
-    let interrupt = interrupt(args.datadir.json)?;
     let heights: BTreeSet<Height> = args.height.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;
     refuse_existing(&args.output)?;
     let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
     let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };
-    let progress = Progress::new(args.run.progress, stages);
     let mut sets = Vec::new();
     let each_set: &mut EachSet<'_> = &mut |height, read| {
         let path = match new_dir {
@@ -172,8 +160,9 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         Ok(())
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let done = read_coins_after(&RealDisk, &options, each_set, (&progress, &interrupt));
-    progress.close();
+    let done = run::run(Some(&options.chain), (args.run.progress, stages), |sink, interrupt| {
+        read_coins_after(&RealDisk, &options, each_set, Watch { sink, interrupt })
+    });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
         // Only if it is empty; the outputs in it are complete.
         let _ = RealDisk.remove_dir(dir);
@@ -221,14 +210,7 @@ fn write_set(
         format: args.format.name(),
         files: written.files,
         bytes: written.bytes,
-        chain: network.name(),
-        height: stats.height.map(|height| height.0),
-        block_hash: stats.best_block.to_string(),
-        coins: written.rows,
-        total_amount_sat: stats.total_amount.0,
-        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
-        muhash: stats.muhash.as_ref().map(hex_reversed).unwrap_or_default(),
-        matches_core_assumeutxo_hash: stats.pinned,
+        stats,
         seconds: started.elapsed().as_secs_f64(),
     })
 }
@@ -245,7 +227,11 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let network = engine::snapshot_info(&RealDisk, &file)?.network();
     let Some(datadir) = &core.datadir else {
         let coins = StoredCoins::Snapshot { file, datadir: None };
-        return Ok((coins, network, with_memory(args, ChainOptions::new(Path::new(""), network))));
+        return Ok((
+            coins,
+            network,
+            with_memory(args, ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut)),
+        ));
     };
     let core =
         CoreArgs { chain: core.chain.or(Some(network)), datadir: Some(datadir.clone()), ..core.clone() };
@@ -278,6 +264,7 @@ fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
 }
 
 fn text(exported: &ExportedJson) -> String {
+    let stats = &exported.stats;
     format!(
         "export             {} ({}, {}, {})\n\
          height             {}\n\
@@ -290,12 +277,12 @@ fn text(exported: &ExportedJson) -> String {
         exported.format,
         counted(exported.files, "file"),
         HumanSize(exported.bytes),
-        exported.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
-        exported.block_hash,
-        count(exported.coins),
-        btc(exported.total_amount_sat),
-        exported.hash_serialized_3,
-        pinned_text(exported.matches_core_assumeutxo_hash),
-        exported.muhash
+        stats.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
+        stats.best_block,
+        count(stats.txouts),
+        btc(stats.total_amount.0),
+        hex_reversed(&stats.hash_serialized_3),
+        pinned_text(stats.pinned),
+        stats.muhash.as_ref().map(hex_reversed).unwrap_or_default()
     )
 }

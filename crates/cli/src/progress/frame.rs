@@ -3,7 +3,7 @@
 
 use super::state::{Amount, State, Work};
 use crate::units::{clock, count};
-use engine::{DownloadLimit, HumanShare, HumanSize, PeerStatus, TransportVersion};
+use engine::{DownloadLimit, HumanShare, HumanSize, PeerStatus, Stage, TransportVersion};
 use std::time::Instant;
 
 /// Number of peers that are shown.
@@ -46,7 +46,7 @@ fn work_line(state: &State, width: usize, colour: bool, now: Instant) -> String 
     // In the order in which they are shown, each with its rank among those that are kept.
     let parts = [
         (0, percent),
-        (2, format!("  {}", amount_text(amount))),
+        (2, format!("  {}", amount_text(amount, stage))),
         (3, rate),
         (4, format!("  {elapsed}")),
         (1, left),
@@ -79,8 +79,12 @@ fn bar(share: f64, width: usize, colour: bool) -> String {
     }
 }
 
-fn amount_text(amount: &Amount) -> String {
+fn amount_text(amount: &Amount, stage: Stage) -> String {
     match amount.work {
+        // The sizes of blocks that have not come are estimates.
+        Work::Blocks { blocks, blocks_total } if stage == Stage::Download => {
+            format!("{}/{} blocks, {}", count(blocks), count(blocks_total), HumanSize(amount.done))
+        }
         Work::Blocks { .. } => format!("{:#}", HumanShare { done: amount.done, total: amount.total }),
         Work::Coins => format!("{}/{} coins", count(amount.done), count(amount.total)),
     }
@@ -145,7 +149,7 @@ fn peers_table(peers: &[PeerStatus], limit: DownloadLimit, width: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{CoinProgress, Event, Stage};
+    use engine::{CoinProgress, Event};
     use std::time::Duration;
 
     const STAGES: [Stage; 4] = [Stage::Plan, Stage::Check, Stage::Finish, Stage::Prove];
@@ -160,6 +164,22 @@ mod tests {
             state.event(&Event::Progress(progress), start + Duration::from_secs(seconds));
         }
         (state, start + Duration::from_secs(4))
+    }
+
+    /// Their sum would change all the time.
+    #[test]
+    fn a_download_counts_blocks_and_no_estimated_bytes() {
+        let (mut state, now) = checking();
+        state.event(&Event::Started(Stage::Download), now);
+        let progress = engine::Progress {
+            blocks: 1_200,
+            blocks_total: 90_000,
+            bytes: 7_000_000,
+            bytes_total: 632_000_000,
+        };
+        state.event(&Event::Progress(progress), now);
+        let text = lines(&state, 100, false, now);
+        assert!(text.contains("1,200/90,000 blocks, 7 MB") && !text.contains("632"), "{text}");
     }
 
     #[test]

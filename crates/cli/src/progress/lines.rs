@@ -5,18 +5,15 @@ use super::{
     frame::{count_of, rate_text},
     state::{Amount, State, Work},
 };
-use crate::{
-    notes::NoteCode,
-    units::{count, duration},
-};
-use engine::{HumanShare, Stage};
+use crate::units::{count, duration};
+use engine::{HumanShare, Note, Stage, Warning};
 use peregrine::output::json;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Instant;
 
 /// How important a message is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Info,
@@ -35,16 +32,15 @@ impl Level {
 }
 
 /// One line of `--progress json`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum ProgressJson {
+pub enum ProgressJson<'a> {
     /// A stage begins.
-    Stage { time: String, stage: &'static str, number: Option<usize>, stages: Option<usize> },
+    Stage { time: String, stage: Stage, number: Option<usize>, stages: Option<usize> },
     /// How much of a stage is done.
     Progress {
         time: String,
-        stage: &'static str,
+        stage: Stage,
         blocks: Option<u32>,
         blocks_total: Option<u32>,
         bytes: Option<u64>,
@@ -57,7 +53,15 @@ pub enum ProgressJson {
         peers: Option<usize>,
     },
     /// Something that the user should know. `note` has it as a code with fields, if it has one.
-    Message { time: String, level: Level, note: Option<NoteCode>, text: String },
+    Message { time: String, level: Level, note: Option<Code<'a>>, text: String },
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Code<'a> {
+    Note(&'a Note),
+    Warning(&'a Warning),
 }
 
 /// Returns the time now, in UTC.
@@ -71,7 +75,7 @@ pub fn message(level: Level, text: &str) -> String {
 }
 
 /// The JSON object about a message.
-pub fn message_json(level: Level, text: &str, note: Option<NoteCode>) -> String {
+pub fn message_json(level: Level, text: &str, note: Option<Code<'_>>) -> String {
     json(&ProgressJson::Message { time: time(), level, note, text: text.to_owned() })
 }
 
@@ -79,12 +83,7 @@ pub fn message_json(level: Level, text: &str, note: Option<NoteCode>) -> String 
 pub fn stage(state: &State, stage: Stage, as_json: bool) -> String {
     let stages = state.number.map(|_| state.stages_total());
     if as_json {
-        return json(&ProgressJson::Stage {
-            time: time(),
-            stage: stage.name(),
-            number: state.number,
-            stages,
-        });
+        return json(&ProgressJson::Stage { time: time(), stage, number: state.number, stages });
     }
     let text = match state.number.zip(stages) {
         Some((number, stages)) => format!("stage {number} of {stages}: {stage}"),
@@ -123,7 +122,7 @@ pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
     Some(message(Level::Info, &parts.join(", ")))
 }
 
-fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson {
+fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson<'static> {
     let amount = state.amount.as_ref();
     let blocks = amount.and_then(|amount| match amount.work {
         Work::Blocks { blocks, blocks_total } => Some((blocks, blocks_total)),
@@ -132,7 +131,7 @@ fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson {
     let of = |is_blocks: bool| amount.filter(|_| blocks.is_some() == is_blocks);
     ProgressJson::Progress {
         time: time(),
-        stage: stage.name(),
+        stage,
         blocks: blocks.map(|(blocks, _)| blocks),
         blocks_total: blocks.map(|(_, total)| total),
         bytes: of(true).map(|amount| amount.done),

@@ -13,13 +13,13 @@ pub use frame::transport_name;
 #[cfg(test)]
 pub use lines::ProgressJson;
 
-use crate::{notes::NoteCode, units::count};
+use crate::units::count;
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
-use engine::{Event, EventSink, PeerEvent, Stage};
+use engine::{Event, EventSink, Note, PeerEvent, Stage};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lines::Level;
+use lines::{Code, Level};
 use peregrine::{output, remedy, stop};
 use rustix::termios::tcgetwinsize;
 use state::State;
@@ -50,7 +50,8 @@ pub mod stages {
     pub const SYNC: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect];
     pub const FOLLOW: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect, Follow];
     pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];
-    pub const REPAIR: &[Stage] = &[Plan, Check, Headers, Download, Prove, Finish, Commit];
+    /// With a second pass, which makes undo data or the chainstate.
+    pub const REPAIR: &[Stage] = &[Plan, Check, Headers, Download, Prove, Plan, Check, Finish, Prove, Commit];
     pub const VERIFY: &[Stage] = &[Plan, Check, Match];
     pub const MAKE: &[Stage] = &[Plan, Check, Finish];
     pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];
@@ -81,7 +82,7 @@ pub enum Style {
     Lines,
     /// JSON objects, one on each line
     Json,
-    /// Nothing, not even notes
+    /// Nothing, not even notes, except that no peer can be reached
     None,
 }
 
@@ -170,7 +171,7 @@ impl Progress {
     }
 
     /// Prints a message. `note` is what it is about, for programs.
-    fn print(&self, level: Level, text: &str, note: Option<NoteCode>) {
+    fn print(&self, level: Level, text: &str, note: Option<Code<'_>>) {
         match &self.shown {
             Shown::Bar(bar) => {
                 let text = match level {
@@ -218,11 +219,16 @@ impl EventSink for Progress {
                 }
             }
             Event::Note(note) => {
-                self.print(Level::Note, &remedy::note_text(&note), Some(NoteCode::of_note(&note)));
+                let text = remedy::note_text(&note);
+                if let (Note::NoPeers { .. }, Shown::None) = (&note, &self.shown) {
+                    // Without this, nothing says why the run does not end.
+                    output::print_message(&output::message(output::Level::Note, "note", &text));
+                }
+                self.print(Level::Note, &text, Some(Code::Note(&note)));
             }
             Event::Warning(warning) => {
-                let code = NoteCode::of_warning(&warning);
-                self.print(Level::Warning, &remedy::warning_text(&warning), Some(code));
+                let code = Some(Code::Warning(&warning));
+                self.print(Level::Warning, &remedy::warning_text(&warning), code);
             }
             _ => {}
         }

@@ -110,8 +110,16 @@ impl State {
         match event {
             Event::Started(stage) => {
                 // A stage that is not among them is a part of the one before, as the making of undo data.
-                let position = self.stages.iter().position(|other| other == stage);
-                self.number = position.map(|index| index + 1).or(self.number);
+                let is_same = self.stage == Some(*stage) && self.number.is_some();
+                // Stages of a second pass are in the list again.
+                let begun = self.number.unwrap_or_default();
+                let position = |from: usize| {
+                    let index = self.stages.iter().skip(from).position(|other| other == stage)?;
+                    Some(from + index + 1)
+                };
+                if !is_same {
+                    self.number = position(begun).or_else(|| position(0)).or(self.number);
+                }
                 (self.stage, self.stage_started) = (Some(*stage), now);
                 (self.amount, self.peers) = (None, None);
             }
@@ -196,6 +204,18 @@ mod tests {
         assert_eq!(number(Stage::Plan), Some(1));
         assert_eq!((number(Stage::Check), number(Stage::Undo)), (Some(2), Some(2)));
         assert_eq!(number(Stage::Finish), Some(3));
+    }
+
+    #[test]
+    fn the_stages_of_a_second_pass_are_counted_on() {
+        let now = Instant::now();
+        let mut state = State::new(super::super::stages::REPAIR, now);
+        let passed = [Stage::Plan, Stage::Check, Stage::Headers, Stage::Download, Stage::Prove];
+        let again = [Stage::Plan, Stage::Check, Stage::Finish, Stage::Prove, Stage::Commit];
+        for (stage, number) in passed.into_iter().chain(again).zip(1..) {
+            state.event(&Event::Started(stage), now);
+            assert_eq!((state.number, state.stages_total()), (Some(number), 10));
+        }
     }
 
     #[test]

@@ -1,21 +1,16 @@
 //! The reports of the commands about ranges.
 
 use crate::{
-    json::{self, Report},
-    notes::NoteJson,
-    report::{json::ScriptsJson, notes_text, pinned_text, scripts_text},
+    report::{notes_text, pinned_text, scripts_text},
     units::{btc, count, counted},
 };
-use engine::{
-    DeltaReport, Error, FileKind, HumanSize, RangeCheck, RangePlan, RangesReport, hex, hex_reversed,
-};
-use peregrine::exit::Exit;
+use engine::{DeltaReport, Error, HumanSize, RangeCheck, RangePlan, RangesReport, hex, hex_reversed};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 
 /// The report of `range files`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct FilesJson {
     range: u32,
     from: u32,
@@ -24,8 +19,7 @@ pub struct FilesJson {
 }
 
 /// The bytes of a file that a range needs.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct FileJson {
     /// Its name in the directory `blocks`.
     file: String,
@@ -39,8 +33,7 @@ impl FilesJson {
     pub fn new(plan: &RangePlan, range: u32) -> Result<Self, Error> {
         let heights = plan.heights(range)?;
         let file = |file: engine::RangeFile| {
-            let kind = if file.kind == FileKind::Blk { "blk" } else { "rev" };
-            let name = format!("{kind}{:05}.dat", file.file.0);
+            let name = file.kind.file_name(file.file);
             FileJson { file: name, first_byte: file.from, end_byte: file.to }
         };
         let files = plan.files(range)?.into_iter().map(file).collect();
@@ -59,153 +52,40 @@ impl FilesJson {
 }
 
 /// The report of `range check` and `range merge`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct DeltaJson {
     /// The directory.
     output: String,
-    /// Number of ranges.
-    ranges: u32,
-    /// Number of shards.
-    shards: u32,
-    blocks: u64,
-    transactions: u64,
-    inputs: u64,
-    outputs_created: u64,
-    block_bytes: u64,
-    /// Number of inputs whose scripts were run.
-    script_inputs: u64,
-    /// Coins that the ranges create and do not spend.
-    coins: u64,
-    /// Spends of coins that the ranges do not create.
-    spends: u64,
-    /// Bytes of the files.
-    bytes: u64,
-    /// Identifies what the ranges amount to: it is the same on each machine.
-    content_sha256: String,
-    /// Whether the directory was there already.
-    was_there: bool,
+    #[serde(flatten)]
+    delta: DeltaReport,
 }
 
 impl DeltaJson {
-    pub fn new(output: &Path, delta: &DeltaReport) -> Self {
-        Self {
-            output: output.display().to_string(),
-            ranges: delta.ranges,
-            shards: delta.shards,
-            blocks: delta.counts.blocks,
-            transactions: delta.counts.transactions,
-            inputs: delta.counts.inputs,
-            outputs_created: delta.counts.outputs,
-            block_bytes: delta.counts.block_bytes,
-            script_inputs: delta.counts.scripts,
-            coins: delta.coins,
-            spends: delta.spends,
-            bytes: delta.bytes,
-            content_sha256: hex(&delta.content),
-            was_there: delta.was_there,
-        }
+    pub fn new(output: &Path, delta: DeltaReport) -> Self {
+        Self { output: output.display().to_string(), delta }
     }
 
-    /// What is printed, and the exit code.
-    pub fn reply(self, as_json: bool, of: fn(Self) -> Report) -> (String, Exit) {
-        if as_json { json::report(of(self), Exit::Done) } else { (self.text(), Exit::Done) }
-    }
-
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
+        let Self { output, delta } = self;
         format!(
             "delta              {} ({}{})\n\
              made of            {} in {}\n\
              checked            {}, {} with {}; {} run\n\
              left               {}, and {}\n\
              content            {}",
-            self.output,
-            HumanSize(self.bytes),
-            if self.was_there { ", was there already" } else { "" },
-            counted(self.ranges, "range"),
-            counted(self.shards, "shard"),
-            counted(self.blocks, "block"),
-            counted(self.transactions, "transaction"),
-            counted(self.inputs, "input"),
-            counted(self.script_inputs, "script"),
-            counted(self.coins, "coin"),
-            counted(self.spends, "spend"),
-            self.content_sha256,
+            output,
+            HumanSize(delta.bytes),
+            if delta.was_there { ", was there already" } else { "" },
+            counted(delta.ranges, "range"),
+            counted(delta.shards, "shard"),
+            counted(delta.counts.blocks, "block"),
+            counted(delta.counts.transactions, "transaction"),
+            counted(delta.counts.inputs, "input"),
+            counted(delta.counts.scripts, "script"),
+            counted(delta.coins, "coin"),
+            counted(delta.spends, "spend"),
+            hex(&delta.content),
         )
-    }
-}
-
-/// The report of `range finish`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RangesJson {
-    chain: &'static str,
-    height: u32,
-    block_hash: String,
-    coins: u64,
-    total_amount_sat: i64,
-    hash_serialized_3: String,
-    muhash: String,
-    matches_core_assumeutxo_hash: Option<bool>,
-    scripts: ScriptsJson,
-    /// Number of inputs whose scripts were run.
-    script_inputs: u64,
-    blocks: u64,
-    transactions: u64,
-    inputs: u64,
-    outputs_created: u64,
-    /// Who has checked what.
-    ranges: Vec<RangeJson>,
-    chainstate: String,
-    seconds: f64,
-    notes: Vec<NoteJson>,
-}
-
-/// A range, and who has checked it.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct RangeJson {
-    number: u32,
-    from: u32,
-    to: u32,
-    checker: String,
-    program: String,
-    seconds: u32,
-    /// Whether it was checked again here, with the same result.
-    rechecked: bool,
-}
-
-impl RangesJson {
-    pub fn new(report: &RangesReport) -> Self {
-        let range = |range: &RangeCheck| RangeJson {
-            number: range.number,
-            from: range.heights.0,
-            to: range.heights.1,
-            checker: range.checker.clone(),
-            program: range.program.clone(),
-            seconds: range.seconds,
-            rechecked: range.is_rechecked,
-        };
-        Self {
-            chain: report.network.name(),
-            height: report.height.0,
-            block_hash: report.hash.to_string(),
-            coins: report.txouts,
-            total_amount_sat: report.total_amount.0,
-            hash_serialized_3: hex_reversed(&report.hash_serialized_3),
-            muhash: hex_reversed(&report.muhash),
-            matches_core_assumeutxo_hash: report.is_pinned.then_some(true),
-            scripts: ScriptsJson::new(report.scripts, report.height),
-            script_inputs: report.counts.scripts,
-            blocks: report.counts.blocks,
-            transactions: report.counts.transactions,
-            inputs: report.counts.inputs,
-            outputs_created: report.counts.outputs,
-            ranges: report.ranges.iter().map(range).collect(),
-            chainstate: report.chainstate.display().to_string(),
-            seconds: report.elapsed.as_secs_f64(),
-            notes: NoteJson::list(&report.notes),
-        }
     }
 }
 
@@ -227,11 +107,11 @@ pub fn ranges_text(report: &RangesReport) -> String {
         hex_reversed(&report.hash_serialized_3),
         pinned_text(report.is_pinned.then_some(true)),
         hex_reversed(&report.muhash),
-        scripts_text(report.scripts, report.height),
+        scripts_text(report.scripts),
         notes_text(&report.notes)
     );
     for (checker, ranges) in by_checker(&report.ranges) {
-        let blocks: u32 = ranges.iter().map(|range| range.heights.1 - range.heights.0 + 1).sum();
+        let blocks: u32 = ranges.iter().map(|range| range.to - range.from + 1).sum();
         let seconds: u32 = ranges.iter().map(|range| range.seconds).sum();
         let rechecked = ranges.iter().filter(|range| range.is_rechecked).count();
         let again =

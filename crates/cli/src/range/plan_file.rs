@@ -1,10 +1,12 @@
 //! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
 //! second file, whose digest it has.
 
-use crate::report::{json::ScriptsJson, scripts_text};
+use crate::report::scripts_text;
 use engine::{
-    AtomicFile, CORE_VERSION, Disk as _, Error, ErrorKind, Height, RangePlan, RealDisk, Remedy, hex,
+    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RangePlan, RealDisk,
+    Remedy, ScriptsReport, hex,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
     io,
@@ -15,26 +17,24 @@ use std::{
 const MAX_LEN: u64 = 64 << 20;
 
 /// The file, and the report of `range plan`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 pub struct PlanJson {
     /// SHA-256 of the second file.
     blocks_sha256: String,
-    chain: &'static str,
+    chain: Network,
     /// The last block.
-    height: u32,
-    block_hash: String,
+    height: Height,
+    block_hash: BlockHash,
     /// The version of Bitcoin Core whose rules blocks are checked by.
     rules: &'static str,
     /// Which scripts are run.
-    scripts: ScriptsJson,
+    scripts: ScriptsReport,
     shards: u32,
     ranges: Vec<PlannedRange>,
 }
 
 /// The heights of a range.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Serialize, JsonSchema)]
 struct PlannedRange {
     number: u32,
     from: u32,
@@ -81,18 +81,18 @@ pub fn read(path: &Path) -> Result<RangePlan, Error> {
 
 impl PlanJson {
     pub fn new(plan: &RangePlan) -> Result<Self, Error> {
-        let (Height(height), hash) = plan.tip();
+        let (height, block_hash) = plan.tip();
         let range = |number| {
             let heights = plan.heights(number)?;
             Ok(PlannedRange { number, from: *heights.start(), to: *heights.end() })
         };
         Ok(Self {
             blocks_sha256: hex(plan.digest()),
-            chain: plan.network().name(),
+            chain: plan.network(),
             height,
-            block_hash: hash.to_string(),
+            block_hash,
             rules: CORE_VERSION,
-            scripts: ScriptsJson::new(plan.scripts(0), Height(height)),
+            scripts: plan.scripts(0).unwrap_or(ScriptsReport::NOT_RUN),
             shards: plan.shards(),
             ranges: (0..plan.ranges()).map(range).collect::<Result<_, Error>>()?,
         })
@@ -121,7 +121,7 @@ impl PlanJson {
             self.chain,
             self.block_hash,
             self.height,
-            scripts_text(plan.scripts(0), plan.tip().0),
+            scripts_text(plan.scripts(0)),
             self.ranges.len(),
             self.shards,
             path.display()

@@ -46,7 +46,7 @@ pub struct AppendOptions {
 }
 
 impl Default for AppendOptions {
-    /// What Core does.
+    /// The sizes that Core uses.
     fn default() -> Self {
         Self { max_file_len: MAX_BLOCK_FILE_LEN, preallocate: true }
     }

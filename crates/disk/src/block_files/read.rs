@@ -6,7 +6,7 @@
 //! block is ignored, as in Core (`ReadRawBlock`, `ReadBlock`).
 
 use crate::{
-    blk::{MAX_BLOCK_LEN, MAX_RECORD_LEN, RECORD_HEADER_LEN},
+    blk::{MAX_RECORD_LEN, RECORD_HEADER_LEN},
     datadir::FileKind,
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
@@ -18,7 +18,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use vfs::ReadAt;
-use wire::{ByteOffset, FileNo};
+use wire::{ByteOffset, FileNo, MAX_BLOCK_LEN};
 
 /// How far the operating system is asked to read ahead in a file, in bytes.
 const READ_AHEAD_BYTES: u64 = 16 << 20;
@@ -36,11 +36,11 @@ pub struct RecordError {
     pub path: PathBuf,
     /// Byte offset in the file: of the record's frame, or of the part that could not be read.
     pub offset: u64,
-    /// What is wrong there.
+    /// The flaw.
     pub flaw: RecordFlaw,
 }
 
-/// What is wrong with a record.
+/// A flaw of a record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordFlaw {

@@ -6,7 +6,7 @@ use std::fmt;
 use wire::{Reader, WireError};
 use zeroize::Zeroizing;
 
-/// What the completed blocks of a job amount to, besides their unmatched creations and spends.
+/// The state of the completed blocks of a job, besides their unmatched creations and spends.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SavedState {
     /// Number of blocks that have a bit in `completed`.
@@ -19,14 +19,14 @@ pub struct SavedState {
     pub coinbase_key: (u64, u64),
     /// Keyed hashes of the completed blocks' coinbase txids, in any order.
     pub coinbases: Vec<u64>,
-    /// What belongs to one method of matching.
+    /// The part that belongs to one method of matching.
     pub matching: SavedMatching,
     /// Length of the undo data that was made for each block, by height; 0 for blocks for which none was made.
     /// Empty if none was made at all.
     pub made: Vec<u32>,
 }
 
-/// What a method of matching keeps besides the unmatched creations and spends.
+/// The state that a method of matching keeps besides the unmatched creations and spends.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SavedMatching {
     /// The join keeps nothing else.

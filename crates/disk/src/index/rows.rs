@@ -1,7 +1,11 @@
 //! Single rows of a block index: looked up by the hash of their block, and changed in place.
 
 use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, read_last_file};
-use crate::{error::DiskError, xor::read_database_obfuscation};
+use crate::{
+    error::DiskError,
+    row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
+    xor::read_database_obfuscation,
+};
 use digest::obfuscation::Obfuscation;
 use leveldb::Database;
 use std::{
@@ -22,9 +26,10 @@ impl<'d> IndexRows<'d> {
     /// Opens the block index in `dir`.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if the database is damaged.
+    /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::Refused`] if a newer Core wrote it.
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, DiskError> {
         let database = Database::open(disk, dir)?;
+        refuse_unknown(&database, dir, OF_BLOCK_INDEX)?;
         let obfuscation = read_database_obfuscation(&database, dir)?;
         Ok(Self { database, dir: dir.to_owned(), obfuscation })
     }

@@ -10,12 +10,15 @@ use std::{
     ffi::OsStr,
     io, iter,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 use vfs::{AtomicFile, Disk, During as _};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
 const DIR: &str = "peregrine-undo";
+/// While one thread writes the block index, another may remove the records.
+static CHANGE: Mutex<()> = Mutex::new(());
 /// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
 /// Length of that digest in bytes.
@@ -50,6 +53,16 @@ pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskErr
     MadeUndoDir::find(disk, datadir, datadir)?.is_own(disk)
 }
 
+/// Returns the directory in which undo data of `datadir` is made, if no run has created what is there. Then
+/// no undo data can be made.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<PathBuf>, DiskError> {
+    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+    Ok((exists(disk, &dir.path)? && !dir.is_own(disk)?).then_some(dir.path))
+}
+
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
 /// that are in place stay, except for files that were made anew where there is no block index. The datadir
 /// must be locked. Files of other programs stay, and so does the directory if there are any.
@@ -65,8 +78,8 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
 /// datadir must be locked.
 ///
 /// # Errors
-/// Those of `replace_index`, and of reading the mark. If it cannot be written, or the power fails in between,
-/// the records are of no use.
+/// Those of `replace_index`. If the mark cannot be read or written, because another thread removes the
+/// records, or the power fails in between, the records are of no use.
 pub fn keep_made_undo<T, E: From<DiskError>>(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -74,7 +87,7 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
     replace_index: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let before = MadeUndoDir::find(disk, datadir, datadir)?;
-    let used = if before.is_own(disk)? { before.read_numbers(disk, MARK, &before.mark_head)? } else { None };
+    let used = before.read_used(disk).ok();
     let replaced = replace_index()?;
     if let Some(mut used) = used {
         for file in deleted {
@@ -83,8 +96,10 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
         let after = MadeUndoDir::find(disk, datadir, datadir)?;
         let bytes = numbers_file(&after.mark_head, &used);
         let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));
-        // Another thread may have removed the records meanwhile.
-        let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
+        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        if exists(disk, &mark)? {
+            let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
+        }
     }
     Ok(replaced)
 }
@@ -240,7 +255,7 @@ impl MadeUndoDir {
             // mark, without which nothing is taken back.
             let is_in_place = undo_size > used && !exists(disk, &waiting)?;
             let found = disk.metadata(&path).during("look at", &path)?;
-            if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == undo_size.into()) {
+            if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == u64::from(undo_size)) {
                 disk.remove_file(&path).during("remove", &path)?;
             }
         }
@@ -250,6 +265,7 @@ impl MadeUndoDir {
     /// Removes the files of an earlier run and, if nothing else is there, the directory. Returns whether
     /// there was one. No run can continue with what is left.
     pub fn clear(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_own(disk)? {
             return Ok(false);
         }

@@ -58,9 +58,14 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// The path of the journal in `home`.
+    pub fn path(home: &Path) -> PathBuf {
+        home.join(NAME)
+    }
+
     /// Whether `home` contains a journal.
     pub fn exists(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
-        let path = home.join(NAME);
+        let path = Self::path(home);
         Ok(disk.exists(&path).during("look for", &path)?)
     }
 

@@ -1,11 +1,14 @@
 //! Numbers of blocks and of what is in them.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use std::ops::AddAssign;
 use wire::BlockView;
 
 /// Numbers of blocks, transactions, inputs and outputs that were read and checked. The genesis block counts
 /// as a block with one transaction; coinbase inputs do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Counts {
     /// Number of blocks.
     pub blocks: u64,
@@ -14,10 +17,12 @@ pub struct Counts {
     /// Number of inputs that spend a coin.
     pub inputs: u64,
     /// Number of outputs, unspendable ones included.
+    #[cfg_attr(feature = "serde", serde(rename = "outputs_created"))]
     pub outputs: u64,
     /// Bytes of serialised blocks.
     pub block_bytes: u64,
     /// Number of inputs whose scripts were run.
+    #[cfg_attr(feature = "serde", serde(rename = "script_inputs"))]
     pub scripts: u64,
 }
 
@@ -33,6 +38,18 @@ impl Counts {
             block_bytes: block.bytes().len() as u64,
             scripts: 0,
         }
+    }
+
+    /// Returns the numbers in the order in which files contain them.
+    pub(crate) const fn to_words(self) -> [u64; 6] {
+        let Self { blocks, transactions, inputs, outputs, block_bytes, scripts } = self;
+        [blocks, transactions, inputs, outputs, block_bytes, scripts]
+    }
+
+    /// Returns the counts of which [`Counts::to_words`] made these numbers.
+    pub(crate) const fn of_words(words: [u64; 6]) -> Self {
+        let [blocks, transactions, inputs, outputs, block_bytes, scripts] = words;
+        Self { blocks, transactions, inputs, outputs, block_bytes, scripts }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The error type of the engine: what kind of error, where, which rule, and what to do.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{OptionalPathText, texts, written};
 use crate::api::remedy::Remedy;
 use ::hints::HintsError;
 use disk::{DiskError, LevelDbError};
@@ -37,12 +39,16 @@ pub enum ErrorKind {
 /// What went wrong, everything that is known about where, and what to do. One pointer in size; the fields are
 /// those of [`ErrorInfo`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(into = "ErrorFields"), schemars(with = "ErrorFields"))]
 pub struct Error(Box<ErrorInfo>);
 
 /// The contents of an [`Error`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct ErrorInfo {
     /// The kind of error.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub kind: ErrorKind,
     /// Height of the affected block.
     pub height: Option<Height>,
@@ -59,20 +65,25 @@ pub struct ErrorInfo {
     /// Bitcoin Core's reject string for the violation.
     pub core: Option<Cow<'static, str>>,
     /// The affected file.
+    #[cfg_attr(feature = "serde", serde(with = "OptionalPathText"))]
     pub file: Option<PathBuf>,
     /// Byte offset in that file.
     pub offset: Option<u64>,
     /// What is wrong, with values.
     pub detail: String,
     /// What the user can do: one of these.
+    #[cfg_attr(feature = "serde", serde(with = "RemedyNames"))]
     pub remedies: Vec<Remedy>,
     /// Whether the file is missing, and not damaged.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub is_missing: bool,
     /// The error that caused this one.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
     /// Whether the block may be one that was stored and never connected: neither it nor a block above it has
     /// undo data, or a scan took it for the last block of the chain, and the undo data found for it matches a
     /// sibling too.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub contested: bool,
 }
 
@@ -180,10 +191,17 @@ impl Error {
         self
     }
 
-    /// Drops the advice to write the result elsewhere, for a command that can only work in place.
+    /// Replaces options of a rebuild by a rebuild, for a command that only works in place and lacks them.
     pub(crate) fn in_place_only(mut self) -> Self {
-        self.remedies.retain(|remedy| *remedy != Remedy::OtherOutput);
-        self
+        let remedies = std::mem::take(&mut self.remedies).into_iter();
+        let others = remedies.filter(|remedy| *remedy != Remedy::OtherOutput).map(|remedy| match remedy {
+            Remedy::RebuildIndex => Remedy::ReindexByScan,
+            Remedy::AcceptLowerTip => Remedy::ReindexToLowerTip,
+            // A rebuild makes undo data, and leaves nothing for this command to do.
+            Remedy::MakeUndo => Remedy::RebuildChainstate,
+            other => other,
+        });
+        self.with_remedies(others)
     }
 
     /// Whether the medium could not be read at this place, as if the file were damaged.
@@ -234,6 +252,12 @@ impl Error {
         format!("{input}{rule}{}{requirement}", self.detail)
     }
 
+    /// Returns the text of this error without what helps.
+    #[must_use]
+    pub fn fact_text(&self) -> String {
+        self.clone().without_remedies().to_string()
+    }
+
     /// Returns the whole text of this error; `wording` words each remedy. `Display` uses the wording of
     /// [`Remedy`]'s `Display`.
     #[must_use]
@@ -273,6 +297,57 @@ impl fmt::Display for Place<'_> {
         }
         Ok(())
     }
+}
+
+/// An error as reports have it.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Error")]
+pub struct ErrorFields {
+    kind: Kind,
+    #[serde(flatten)]
+    info: Box<ErrorInfo>,
+    /// What is wrong and where, for people; it may change at any time.
+    text: String,
+}
+
+/// The kind of an error. Missing files have a kind of their own.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Usage,
+    Consensus,
+    Damaged,
+    Missing,
+    Hints,
+    Environment,
+    Interrupted,
+    Internal,
+}
+
+#[cfg(feature = "serde")]
+impl From<Error> for ErrorFields {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::Usage => Kind::Usage,
+            ErrorKind::Consensus => Kind::Consensus,
+            ErrorKind::Damaged if error.is_missing => Kind::Missing,
+            ErrorKind::Damaged => Kind::Damaged,
+            ErrorKind::Hints => Kind::Hints,
+            ErrorKind::Environment => Kind::Environment,
+            ErrorKind::Interrupted => Kind::Interrupted,
+            ErrorKind::Internal => Kind::Internal,
+        };
+        Self { kind, text: error.fact_text(), info: error.0 }
+    }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    RemedyNames: Vec<Remedy> => Vec<&'static str>, |remedies| remedies.iter().map(Remedy::name).collect();
+    /// Findings as texts only.
+    ErrorTexts: Vec<Error> => Vec<String>, |errors| texts(errors.iter().map(Error::fact_text));
 }
 
 impl Deref for Error {
@@ -414,7 +489,7 @@ impl From<DiskError> for Error {
             DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
             DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
             DiskError::IndexRow { .. } => Self::damaged(error.to_string())
-                .with_remedies([Remedy::BitcoindReindex(None), Remedy::RebuildIndex]),
+                .with_remedies([Remedy::BitcoindReindex, Remedy::RebuildIndex]),
             DiskError::OtherNetwork { found, .. } => {
                 Self::damaged(error.to_string()).with_remedies([Remedy::ChooseNetwork(*found)])
             }

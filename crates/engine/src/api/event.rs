@@ -8,7 +8,7 @@ use crate::api::{
 };
 use std::sync::{
     Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use std::time::{Duration, Instant};
 use wire::{BlockHash, Height};
@@ -102,6 +102,15 @@ pub trait EventSink: Sync {
     fn event(&self, event: Event);
 }
 
+/// Where a run reports what it does, and where it is told to stop.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Receives the events.
+    pub sink: &'a dyn EventSink,
+    /// True if the run is to end with [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
+    pub interrupt: &'a AtomicBool,
+}
+
 /// Forwards all events, and collects the warnings for the report.
 pub struct Warnings<'a> {
     sink: &'a dyn EventSink,
@@ -122,7 +131,16 @@ impl<'a> Warnings<'a> {
 impl EventSink for Warnings<'_> {
     fn event(&self, event: Event) {
         if let Event::Warning(warning) = &event {
-            self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning.clone());
+            let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            // Each plan and each peer shows it again.
+            let marked = |warning: &Warning| match warning {
+                Warning::MarkedInvalid { hash, .. } => Some(*hash),
+                _ => None,
+            };
+            if marked(warning).is_some() && warnings.iter().any(|other| marked(other) == marked(warning)) {
+                return;
+            }
+            warnings.push(warning.clone());
         }
         self.sink.event(event);
     }

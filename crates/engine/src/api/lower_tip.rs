@@ -1,5 +1,7 @@
 //! A result that would be lower than what it replaces.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use std::fmt;
 use wire::{BlockHash, Height};
 
@@ -18,26 +20,35 @@ pub enum Gap {
 
 /// A result that is lower than what it replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct LowerTip {
     /// Height of the last block of the result.
+    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
     pub tip: Height,
     /// What is higher.
+    #[cfg_attr(feature = "serde", serde(rename = "part"))]
     pub what: LowerPart,
     /// Height that it reaches, if known.
     pub height: Option<Height>,
     /// Hash of its last block, if known.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: Option<BlockHash>,
     /// Number of blocks that would be lost.
+    #[cfg_attr(feature = "serde", serde(rename = "lost_blocks"))]
     pub blocks: u32,
     /// Why the result ends below it; `None` if the caller asked for that.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "GapFacts"))]
     pub gap: Option<Gap>,
     /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
     /// accepted ([`crate::ReindexOptions::until_damage`]).
+    #[cfg_attr(feature = "serde", serde(rename = "by_damage"))]
     pub is_by_damage: bool,
 }
 
 /// Which part of a datadir would become lower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LowerPart {
     /// The chainstate.
     Chainstate,
@@ -77,4 +88,42 @@ impl fmt::Display for LowerTip {
             None => f.write_str("it was asked to stop there"),
         }
     }
+}
+
+/// Why a chain ends, and at which height.
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+struct GapFields {
+    /// Why the result ends below what it replaces; `null` if that was asked for.
+    gap: Option<GapCode>,
+    /// Height of the block that is missing, damaged or invalid.
+    gap_height: Option<Height>,
+}
+
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum GapCode {
+    /// The block is not on disk, or damaged.
+    MissingBlock,
+    /// Its undo data is not on disk, or damaged.
+    MissingUndo,
+    /// It is marked invalid, or its header breaks a rule.
+    Invalid,
+    /// The last block is not in any block file.
+    Lost,
+}
+
+#[cfg(feature = "serde")]
+crate::api::json::written! {
+    GapFacts: Option<Gap> => GapFields, |gap| {
+        let (gap, gap_height) = match gap {
+            None => (None, None),
+            Some(Gap::Block(height)) => (Some(GapCode::MissingBlock), Some(*height)),
+            Some(Gap::Undo(height)) => (Some(GapCode::MissingUndo), Some(*height)),
+            Some(Gap::Invalid(height)) => (Some(GapCode::Invalid), Some(*height)),
+            Some(Gap::Lost) => (Some(GapCode::Lost), None),
+        };
+        GapFields { gap, gap_height }
+    };
 }

@@ -1,5 +1,7 @@
 //! Properties of the machine, for the report.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use crate::api::{
     error::{Error, ErrorKind},
     machine,
@@ -35,25 +37,30 @@ pub fn sha256_kernel() -> Result<Kernel, Error> {
 /// How many bytes a job has hashed in batches (transactions, merkle trees, undo checksums, sums), and how
 /// fast this machine hashes: together a lower bound of the time that the job takes here.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Sha256Limit {
     /// Number of bytes compressed by SHA-256, padding and second hashes included.
     pub bytes: u64,
     /// What one core hashes in a second with the best kernel and full lanes.
-    pub bytes_per_second: f64,
+    pub bytes_per_second_and_core: f64,
+    /// The least time in which the job's cores can hash these bytes here, in seconds.
+    pub seconds: f64,
+    /// That time as a share of the job's.
+    pub share: f64,
 }
 
 impl Sha256Limit {
-    /// The bytes hashed since [`batched_bytes`] returned `before`. Measures the machine, for a few
-    /// milliseconds.
+    /// The limit of a job that has hashed so many bytes on `threads` cores in the time `elapsed`. Measures
+    /// the machine, for a few milliseconds.
     #[must_use]
-    pub fn since(before: u64) -> Self {
-        Self { bytes: batched_bytes() - before, bytes_per_second: sha256_rate() }
+    pub fn measured(bytes: u64, threads: usize, elapsed: Duration) -> Self {
+        Self::of(bytes, sha256_rate(), threads, elapsed)
     }
 
-    /// Returns the least time in which `threads` cores can hash these bytes.
-    #[must_use]
-    pub fn time(&self, threads: usize) -> Duration {
-        Duration::from_secs_f64(self.bytes as f64 / self.bytes_per_second / threads as f64)
+    fn of(bytes: u64, rate: f64, threads: usize, elapsed: Duration) -> Self {
+        let seconds = bytes as f64 / rate / threads as f64;
+        let share = seconds / elapsed.as_secs_f64().max(1e-9);
+        Self { bytes, bytes_per_second_and_core: rate.round(), seconds, share }
     }
 }
 
@@ -82,6 +89,15 @@ fn sha256_rate() -> f64 {
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
     [kilobytes("/proc/meminfo", "MemTotal:"), memory_limit()].into_iter().flatten().min()
+}
+
+/// Whether more programs want to run than the machine has cores (Linux `loadavg`, of the last minute).
+#[must_use]
+pub fn is_busy() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    load.is_some_and(|load| load > cores as f64)
 }
 
 /// Returns the memory limit of this process's control group, or of a group above it if that is lower (Linux
@@ -189,10 +205,10 @@ mod tests {
         let mut digests = Vec::new();
         // Ten times: one block of data, one of padding, and one of the second hash.
         sha256d_many_with(Kernel::PORTABLE, &[Message::from(&[0; 64][..]); 10], &mut digests);
-        let limit = Sha256Limit::since(before);
-        assert!(limit.bytes >= 10 * 3 * 64, "{limit:?}");
-        assert!(limit.bytes_per_second > 1e6, "{limit:?}");
-        let limit = Sha256Limit { bytes: 6_000, bytes_per_second: 1_000.0 };
-        assert_eq!(limit.time(2), Duration::from_secs(3));
+        assert!(batched_bytes() - before >= 10 * 3 * 64);
+        let limit = Sha256Limit::measured(192, 1, Duration::from_secs(1));
+        assert!(limit.bytes_per_second_and_core > 1e6, "{limit:?}");
+        let limit = Sha256Limit::of(6_000, 1_000.0, 2, Duration::from_secs(30));
+        assert_eq!((limit.seconds, limit.share), (3.0, 0.1));
     }
 }

@@ -4,6 +4,8 @@ pub mod counts;
 pub mod error;
 pub mod event;
 pub mod follow;
+#[cfg(feature = "serde")]
+pub mod json;
 pub mod lower_tip;
 pub mod machine;
 pub mod note;
@@ -14,3 +16,4 @@ pub mod size;
 pub mod spend_ages;
 pub mod stage;
 pub mod sync;
+pub mod utxo_stats;

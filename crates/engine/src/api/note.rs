@@ -1,5 +1,9 @@
 //! What the engine reports besides progress and errors: notes and warnings.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{
+    BlkNames, DigestText, JsonSchema, Outcome, PathText, Serialize, WithText, texts, written,
+};
 use crate::{
     api::{
         error::Error,
@@ -12,16 +16,30 @@ use crate::{
 };
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
-use wire::{BlockHash, FileNo, Height};
+use wire::{BlockHash, FileNo, Height, Network};
 
 /// Something that the user should know that is not an error.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Note {
     /// The assumed-valid block of Core's release is not among the headers.
     UnknownAssumedBlock {
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
+        /// Whether Core's release names it, and not the caller.
+        is_default: bool,
+    },
+    /// The scripts of all blocks are run, because Core's releases assume no block of this network to be
+    /// valid.
+    AllScripts {
+        /// Number of blocks.
+        blocks: u32,
+        /// The network.
+        #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+        network: Network,
     },
     /// How much disk space the run needs.
     DiskNeed(DiskNeed),
@@ -30,17 +48,22 @@ pub enum Note {
         /// Number of threads used.
         threads: usize,
         /// Number of threads asked for.
+        #[cfg_attr(feature = "serde", serde(rename = "threads_wanted"))]
         wanted: usize,
         /// The memory budget, in bytes.
+        #[cfg_attr(feature = "serde", serde(rename = "memory_bytes"))]
         memory: u64,
     },
     /// The job of an interrupted run continues.
     Resuming {
         /// Number of blocks that are done.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_done"))]
         done: u32,
         /// Number of blocks of the job.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_total"))]
         total: usize,
         /// Bytes of the blocks that are done.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes_done"))]
         bytes: u64,
         /// Bytes of all blocks of the job; an upper bound.
         bytes_total: u64,
@@ -58,36 +81,47 @@ pub enum Note {
     /// data.
     CheckingWithoutUndo,
     /// The hints, or the files that they were used with, are wrong.
-    HintsFailed(Error),
+    HintsFailed {
+        /// What is wrong with them.
+        error: Error,
+    },
     /// Hints are being downloaded; sent at the start, and every few seconds.
     DownloadingHints {
         /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
         from: String,
         /// Number of bytes that have come.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes"))]
         received: u64,
         /// Number of bytes in total, if it is known.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes_total"))]
         total: Option<u64>,
     },
     /// Hints were downloaded.
     HintsDownloaded {
         /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
         from: String,
         /// Number of bytes that have come.
         bytes: u64,
         /// The SHA-256 of these bytes, packed or not.
+        #[cfg_attr(feature = "serde", serde(with = "DigestText"))]
         sha256: [u8; 32],
     },
     /// Hints that an earlier run has downloaded are used again.
     ReusingHints {
         /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
         from: String,
         /// The file, unpacked.
+        #[cfg_attr(feature = "serde", serde(rename = "file", with = "PathText"))]
         copy: PathBuf,
     },
     /// No peer is connected.
     NoPeers {
         /// Why the last connection ended or could not be opened; `None` if none was tried, because no
         /// address is known.
+        #[cfg_attr(feature = "serde", serde(rename = "last_attempt"))]
         last: Option<String>,
     },
     /// No address of a peer was found in some network, so that addresses from the program's list are tried.
@@ -105,8 +139,14 @@ pub enum Note {
     /// No peer has a block whose header is known; the download goes on with another branch.
     Withheld {
         /// Hash of the block.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
         /// Its height.
+        height: Height,
+    },
+    /// A block, or a lower one, breaks a rule: the chain below is rebuilt, and then it is found out which.
+    RebuildingBelow {
+        /// Height of the block.
         height: Height,
     },
     /// Blocks were found that an interrupted download had stored.
@@ -119,6 +159,7 @@ pub enum Note {
         /// Height of the tip.
         height: Height,
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
     },
     /// New blocks were connected at the tip.
@@ -127,7 +168,14 @@ pub enum Note {
     FoundDamage {
         /// Number of damaged blocks.
         blocks: u32,
+        /// Number of these in files that do not exist.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_in_missing_files"))]
+        lost: u32,
+        /// Number of these files.
+        #[cfg_attr(feature = "serde", serde(rename = "missing_files"))]
+        lost_files: u32,
         /// Number of blocks that are in no file.
+        #[cfg_attr(feature = "serde", serde(rename = "missing_blocks"))]
         missing: u32,
         /// Number of blocks whose undo data is damaged.
         undo: u32,
@@ -146,18 +194,33 @@ pub enum Note {
 
 /// Something that the operator must know; it is also in the report.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Warning {
     /// An earlier run was interrupted while it replaced the databases.
-    Recovered(Recovery),
+    Recovered {
+        /// What has become of that.
+        #[cfg_attr(feature = "serde", serde(with = "Outcome"))]
+        outcome: Recovery,
+    },
     /// The new databases are in place, but not all of the old ones could be removed.
-    CleanUpPending(Error),
+    CleanUpPending {
+        /// Why.
+        error: Error,
+    },
     /// Temporary files could not be removed.
-    WorkFilesRemain(Error),
+    WorkFilesRemain {
+        /// Why.
+        error: Error,
+    },
     /// The assumed-valid block that the caller chose is not among the headers.
     UnknownAssumedBlock {
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
+        /// Whether Core's release names it, and not the caller.
+        is_default: bool,
     },
     /// Not all of the undo data that bitcoind checks when it starts is on disk.
     LacksLastUndo {
@@ -167,6 +230,7 @@ pub enum Warning {
     /// A stored block that was never connected is invalid; the rebuild continues without it.
     InvalidBlock {
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
         /// The rule that it breaks.
         error: Error,
@@ -178,6 +242,7 @@ pub enum Warning {
         /// Number of these blocks.
         blocks: u32,
         /// Height of the last block.
+        #[cfg_attr(feature = "serde", serde(rename = "height"))]
         tip: Height,
         /// Whether they may have been connected, and their undo data lost.
         may_be_lost: bool,
@@ -189,12 +254,28 @@ pub enum Warning {
         /// Number of blocks whose undo data is damaged.
         undo: u32,
         /// What is wrong with the lowest damaged blocks.
+        #[cfg_attr(feature = "serde", serde(rename = "errors"))]
         first: Vec<Error>,
+    },
+    /// The block index is of no use, because of this error; a scan of the block files makes a new one.
+    IndexUnusable {
+        /// Why.
+        error: Error,
+    },
+    /// Neither the block files nor the peers have the chainstate's best block, so that it was set aside.
+    ChainstateSetAside {
+        /// Hash of that block.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        best: BlockHash,
+        /// Where it is now.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        kept: PathBuf,
     },
     /// The old block index places blocks outside the chain in `blk` files that do not exist. The new one has
     /// only their headers.
     MissingBlockFiles {
         /// Numbers of the files.
+        #[cfg_attr(feature = "serde", serde(with = "BlkNames"))]
         files: Vec<FileNo>,
     },
     /// The old block index marks a block as invalid that was found valid.
@@ -202,6 +283,7 @@ pub enum Warning {
         /// Height of the block.
         height: Height,
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
     },
     /// The block index marks a block as invalid, and stored blocks above it have more work than the chain.
@@ -209,8 +291,10 @@ pub enum Warning {
         /// Height of the block.
         height: Height,
         /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
         hash: BlockHash,
         /// Height of the last of the stored blocks above it.
+        #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
         tip: Height,
     },
     /// Blocks lie beyond the bytes that the block index records as used.
@@ -218,34 +302,37 @@ pub enum Warning {
         /// Number of these blocks.
         blocks: u32,
         /// The first block file that contains some.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
         file: PathBuf,
         /// Number of bytes of that file that the index records as used.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes"))]
         used: u64,
     },
     /// An index of the datadir could not stay right, and was set aside.
     IndexSetAside {
-        /// Its name.
+        /// The name of its folder.
+        #[cfg_attr(feature = "serde", serde(rename = "index"))]
         name: String,
         /// Where it is now.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
         kept: PathBuf,
     },
     /// Indexes of the datadir are left unchanged, and stay right.
     IndexesUnchanged {
         /// Their directory.
+        #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
         dir: PathBuf,
         /// Their names.
+        #[cfg_attr(feature = "serde", serde(rename = "indexes"))]
         names: Vec<String>,
-    },
-    /// The chainstate of a snapshot does not name its base block.
-    SnapshotWithoutBase {
-        /// The chainstate's directory.
-        dir: PathBuf,
     },
     /// The chainstate of a snapshot is left unchanged.
     SnapshotUnchanged {
         /// The chainstate's directory.
+        #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
         dir: PathBuf,
         /// Hash of the snapshot's base block.
+        #[cfg_attr(feature = "serde", serde(rename = "base_block_hash"))]
         base: BlockHash,
     },
 }
@@ -253,10 +340,15 @@ pub enum Warning {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownAssumedBlock { hash } => write!(
+            Self::UnknownAssumedBlock { hash, .. } => write!(
                 f,
                 "block {hash}, which Bitcoin Core assumes to be valid by default, is not among the headers \
                  here; the scripts of all blocks are checked"
+            ),
+            Self::AllScripts { blocks, network } => write!(
+                f,
+                "the scripts of all {blocks} blocks are checked: by default, none of {network} is assumed to \
+                 be valid"
             ),
             Self::DiskNeed(need) => write!(f, "{need}"),
             Self::FewerThreads { threads, wanted, memory } => write!(
@@ -281,7 +373,7 @@ impl fmt::Display for Note {
                 "matching in parallel did not prove that the chain is valid; all blocks are checked again \
                  without undo data, to find out what is wrong",
             ),
-            Self::HintsFailed(error) => write!(f, "{error}"),
+            Self::HintsFailed { error } => write!(f, "{error}"),
             Self::RebuildingWithoutHints { first_wrong } => {
                 match first_wrong {
                     Some(wrong) => write!(f, "the first wrong hint: {wrong}")?,
@@ -325,6 +417,11 @@ impl fmt::Display for Note {
             Self::Withheld { hash, height } => {
                 write!(f, "no peer has block {hash} (height {height}); the download continues without it")
             }
+            Self::RebuildingBelow { height } => write!(
+                f,
+                "the block at height {height}, or a lower one, breaks a rule; rebuilding the chainstate of \
+                 the blocks below it, to which the block is then connected"
+            ),
             Self::AtTip { height, hash } => write!(
                 f,
                 "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir \
@@ -343,13 +440,13 @@ impl fmt::Display for Note {
                     step.since_arrival.as_millis()
                 )
             }
-            Self::FoundDamage { blocks: 0, missing: 0, undo: 0 } => {
+            Self::FoundDamage { blocks: 0, missing: 0, undo: 0, .. } => {
                 f.write_str("no block is damaged or missing")
             }
-            Self::FoundDamage { blocks, missing, undo } => write!(
-                f,
-                "{blocks} blocks are damaged and {missing} missing; the undo data of {undo} is damaged"
-            ),
+            Self::FoundDamage { blocks, lost, lost_files, missing, undo } => {
+                write!(f, "blocks: {}", damage_text(*blocks, (*lost, *lost_files), *missing))?;
+                if *undo > 0 { write!(f, "; undo data: of {undo} blocks damaged") } else { Ok(()) }
+            }
             Self::StoredGivenBlocks { blocks: 1 } => f.write_str("the block that was passed is stored"),
             Self::StoredGivenBlocks { blocks } => {
                 write!(f, "the {blocks} blocks that were passed are stored")
@@ -364,16 +461,16 @@ impl fmt::Display for Note {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recovered(recovery) => write!(
+            Self::Recovered { outcome: recovery } => write!(
                 f,
                 "an earlier run was interrupted while it replaced the databases{}",
                 outcome(*recovery)
             ),
-            Self::CleanUpPending(error) => {
+            Self::CleanUpPending { error } => {
                 write!(f, "the new databases are in place, but the next run must clean up: {error}")
             }
-            Self::WorkFilesRemain(error) => write!(f, "temporary files could not be removed: {error}"),
-            Self::UnknownAssumedBlock { hash } => write!(
+            Self::WorkFilesRemain { error } => write!(f, "temporary files could not be removed: {error}"),
+            Self::UnknownAssumedBlock { hash, .. } => write!(
                 f,
                 "block {hash}, which was to be assumed valid, is not among the headers here; the scripts \
                  of all blocks are checked"
@@ -417,6 +514,17 @@ impl fmt::Display for Warning {
                 }
                 Ok(())
             }
+            Self::IndexUnusable { error } => write!(
+                f,
+                "the block index is of no use ({error}); a scan of the block files makes a new one, without \
+                 the marks of invalidateblock"
+            ),
+            Self::ChainstateSetAside { best, kept } => write!(
+                f,
+                "neither the block files nor the peers have the chainstate's best block {best}: it is set \
+                 aside as {}, and a new one is built",
+                kept.display()
+            ),
             Self::MissingBlockFiles { files } => {
                 let first = files.first().copied().unwrap_or_default().0;
                 let others = match files.len() {
@@ -462,20 +570,28 @@ impl fmt::Display for Warning {
                  it again when it starts, and then that directory can be removed",
                 kept.display()
             ),
-            Self::SnapshotWithoutBase { dir } => write!(
-                f,
-                "{} is the chainstate of a UTXO snapshot whose file base_blockhash is too short, so that \
-                 bitcoind does not start with it: move the directory away",
-                dir.display()
-            ),
             Self::SnapshotUnchanged { dir, base } => write!(
                 f,
                 "the snapshot's chainstate in {} is left unchanged: bitcoind continues with both \
-                 chainstates, and compares them when the rebuilt one has reached block {base}",
+                 chainstates until the rebuilt one is at block {base}, compares them there, and then keeps \
+                 only the snapshot's",
                 dir.display()
             ),
         }
     }
+}
+
+/// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
+fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
+    let files = if lost_files == 1 { "file" } else { "files" };
+    let parts = [
+        (damaged - lost, "damaged".to_owned()),
+        (lost, format!("in {lost_files} missing {files}")),
+        (missing, "in no file".to_owned()),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
 }
 
 const fn why_unconnected(may_be_lost: bool) -> &'static str {
@@ -496,15 +612,35 @@ fn outcome(recovery: Recovery) -> &'static str {
     }
 }
 
+#[cfg(feature = "serde")]
+written! {
+    /// Warnings, each with its text.
+    Notes: Vec<Warning> => Vec<WithText<Warning>>, |notes| notes.iter().cloned().map(WithText::new).collect();
+    /// Only their texts.
+    NoteTexts: Vec<Warning> => Vec<String>, |notes| texts(notes.iter());
+}
+
 /// Disk space needed, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DiskNeed {
     /// For the new chainstate, which is written beside the old one.
+    #[cfg_attr(feature = "serde", serde(rename = "chainstate_bytes"))]
     pub chainstate: u64,
     /// For temporary files.
+    #[cfg_attr(feature = "serde", serde(rename = "temporary_bytes"))]
     pub temporary: u64,
     /// For undo data that is made.
+    #[cfg_attr(feature = "serde", serde(rename = "undo_bytes"))]
     pub undo: u64,
+}
+
+impl DiskNeed {
+    /// All of it, if it is all on one disk.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.chainstate + self.temporary + self.undo
+    }
 }
 
 impl fmt::Display for DiskNeed {
@@ -521,10 +657,12 @@ impl fmt::Display for DiskNeed {
 
 /// A hint that contradicts the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct WrongHint {
     /// Height of the block.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// The output's index within its block, in the file's numbering.
     pub index: u32,

@@ -1,5 +1,7 @@
 //! Options of the commands: each contains only what its command uses.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use crate::api::machine;
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
@@ -7,11 +9,12 @@ use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location};
 use rules::ChainParams;
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     fmt::Debug,
     io::{self, Read},
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 use wire::{BlockHash, Height, Network, ScriptVerifier};
@@ -25,6 +28,8 @@ pub const KEPT_BYTES_MAX: u64 = 128 << 20;
 
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Matching {
     /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
     Parallel,
@@ -32,6 +37,8 @@ pub enum Matching {
     Sequential,
     /// In order, with a cache of coins over a database ([`Engine::Cache`]).
     Cache,
+    /// As in [`Matching::Parallel`] where hints do not help: below, they are summed up.
+    Swiftsync,
 }
 
 impl Matching {
@@ -42,6 +49,7 @@ impl Matching {
             Self::Parallel => "parallel",
             Self::Sequential => "sequential",
             Self::Cache => "cache",
+            Self::Swiftsync => "swiftsync",
         }
     }
 }
@@ -88,6 +96,29 @@ impl AssumeValid {
             Self::Off => None,
             Self::Block(hash) => Some(hash),
         }
+    }
+}
+
+/// Whether scripts are checked, and by what. There is no default: a caller who leaves them out says so.
+#[derive(Clone, Debug)]
+pub enum ScriptChecks {
+    /// This runs them, above the assumed-valid block; crate `script` has Bitcoin Core's own code.
+    By(Arc<dyn ScriptVerifier>),
+    /// No script is run: a block whose signatures are false is accepted.
+    LeftOut,
+}
+
+impl ScriptChecks {
+    /// What runs scripts; `None` if they are left out.
+    pub(crate) fn verifier(&self) -> Option<&dyn ScriptVerifier> {
+        match self {
+            Self::By(verifier) => Some(&**verifier),
+            Self::LeftOut => None,
+        }
+    }
+
+    pub(crate) const fn are_run(&self) -> bool {
+        matches!(self, Self::By(_))
     }
 }
 
@@ -187,9 +218,9 @@ pub struct ChainOptions {
     pub params: &'static ChainParams,
     /// Number of worker threads; each reads its own blocks.
     pub threads: NonZeroUsize,
-    /// Runs scripts; crate `script` has Bitcoin Core's own code. `None`: scripts are not checked.
-    pub scripts: Option<Arc<dyn ScriptVerifier>>,
-    /// Which scripts need not be run.
+    /// Whether scripts are checked. Commands that do not connect blocks check none.
+    pub scripts: ScriptChecks,
+    /// Which of them need not be run.
     pub assume_valid: AssumeValid,
     /// Which undo data is used. With hints, undo data is not made.
     pub undo: UndoPolicy,
@@ -213,13 +244,13 @@ impl ChainOptions {
 
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             datadir: datadir.to_owned(),
             blocksdir: None,
             params: ChainParams::of(network),
             threads: NonZeroUsize::MIN,
-            scripts: None,
+            scripts,
             assume_valid: AssumeValid::Default,
             undo: UndoPolicy::default(),
             memory_bytes: machine::default_memory(),
@@ -247,6 +278,8 @@ pub struct TestHooks {
     pub kept_bytes_max: u64,
     /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
+    /// Counts the blocks that are checked by workers or connected in order, each as often as that is done.
+    pub blocks_checked: Arc<AtomicU64>,
 }
 
 impl Default for TestHooks {
@@ -259,6 +292,7 @@ impl Default for TestHooks {
             block_file_len: MAX_BLOCK_FILE_LEN,
             kept_bytes_max: KEPT_BYTES_MAX,
             obfuscation_key: None,
+            blocks_checked: Arc::default(),
         }
     }
 }
@@ -316,9 +350,14 @@ pub struct ReindexOptions {
 impl ReindexOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self::of(ChainOptions::new(datadir, network, scripts))
+    }
+
+    /// The default options for these blocks.
+    pub(crate) fn of(chain: ChainOptions) -> Self {
         Self {
-            chain: ChainOptions::new(datadir, network),
+            chain,
             resume: ResumeOptions::default(),
             stop_at_height: None,
             output: None,
@@ -347,16 +386,23 @@ pub struct VerifyOptions {
     pub chain: ChainOptions,
     /// Find blocks by scanning the block files.
     pub scan: bool,
-    /// Check the blocks up to the chainstate's best block, and compare the coins after it with the
-    /// chainstate. Otherwise, the last block on disk is the last one that is checked.
+    /// Height of the last block to check; `None` means the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Check the blocks up to the chainstate's best block, whatever `stop_at_height` is, and compare the
+    /// coins after it with the chainstate.
     pub against_chainstate: bool,
 }
 
 impl VerifyOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), scan: false, against_chainstate: false }
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network, scripts),
+            scan: false,
+            stop_at_height: None,
+            against_chainstate: false,
+        }
     }
 }
 
@@ -376,9 +422,9 @@ pub struct MakeOptions {
 impl MakeOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
-            chain: ChainOptions::new(datadir, network),
+            chain: ChainOptions::new(datadir, network, scripts),
             resume: ResumeOptions::default(),
             stop_at_height: None,
             scan: false,
@@ -398,8 +444,8 @@ pub struct CheckHintsOptions {
 impl CheckHintsOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), scan: false }
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self { chain: ChainOptions::new(datadir, network, scripts), scan: false }
     }
 }
 
@@ -422,4 +468,16 @@ impl ChainstateOptions {
     pub fn new(datadir: &Path, network: Network) -> Self {
         Self { datadir: datadir.to_owned(), blocksdir: None, network, threads: NonZeroUsize::MIN }
     }
+}
+
+/// Options of [`crate::utxo_stats_at`] and [`crate::read_coins_after`].
+#[derive(Clone, Debug)]
+pub struct AtHeightsOptions {
+    /// The blocks, and how to check them. Undo data is used for one height of [`crate::read_coins_after`]
+    /// only.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// The heights. The blocks up to the highest one are connected.
+    pub heights: BTreeSet<Height>,
 }

@@ -57,6 +57,12 @@ pub enum Remedy {
     StopAtHeight(Height),
     /// Accept a result that is lower than what it replaces ([`crate::ReindexOptions::accept_lower_tip`]).
     AcceptLowerTip,
+    /// Rebuild the chainstate, and accept that it becomes lower.
+    ReindexToLowerTip,
+    /// Rebuild the block index and the chainstate.
+    ReindexByScan,
+    /// Finish or undo a replacement of databases that was interrupted ([`crate::recover()`]).
+    Recover,
     /// Choose this network ([`crate::ChainOptions::params`]).
     ChooseNetwork(Network),
     /// Name the challenge of the signet ([`crate::ChainOptions::params`]).
@@ -71,8 +77,10 @@ pub enum Remedy {
     RestoreFile,
     /// Restore files that are missing.
     RestoreFiles,
-    /// Run `bitcoind -reindex`, to replace what such files contain; `None`: the block index.
-    BitcoindReindex(Option<FileKind>),
+    /// Run `bitcoind -reindex`, to write a new block index.
+    BitcoindReindex,
+    /// Run `bitcoind -reindex`, to download blocks again.
+    BitcoindDownload,
     /// Rebuild the chainstate.
     RebuildChainstate,
     /// Check the range again, on another machine if need be ([`crate::check_range()`]).
@@ -150,6 +158,9 @@ impl Remedy {
             Self::DropOldDatabases => "drop-old-databases",
             Self::StopAtHeight(_) => "stop-at-height",
             Self::AcceptLowerTip => "accept-lower-tip",
+            Self::ReindexToLowerTip => "reindex-to-lower-tip",
+            Self::ReindexByScan => "reindex-by-scan",
+            Self::Recover => "recover",
             Self::ChooseNetwork(_) => "choose-network",
             Self::NameChallenge => "name-challenge",
             Self::Repair => "repair",
@@ -157,7 +168,7 @@ impl Remedy {
             Self::EndBelowDamage => "end-below-damage",
             Self::RestoreFile => "restore-file",
             Self::RestoreFiles => "restore-files",
-            Self::BitcoindReindex(_) => "bitcoind-reindex",
+            Self::BitcoindReindex | Self::BitcoindDownload => "bitcoind-reindex",
             Self::RebuildChainstate => "rebuild-chainstate",
             Self::CheckRangeAgain => "check-range-again",
             Self::GiveAllDeltas => "give-all-deltas",
@@ -183,11 +194,71 @@ impl Remedy {
         }
     }
 
+    /// Returns one remedy of each kind, for tests of programs that word them.
+    #[must_use]
+    pub fn examples() -> Vec<Self> {
+        vec![
+            Self::RebuildIndex,
+            Self::SetIndexesAside,
+            Self::StartOver,
+            Self::RepeatOptions,
+            Self::Resume { done: 1, total: 2, without_restart: true },
+            Self::MoreMemory,
+            Self::FewerThreads,
+            Self::FreeDiskSpace,
+            Self::OtherOutput,
+            Self::EmptyOutput,
+            Self::OtherWorkDir,
+            Self::OtherName,
+            Self::CreateDirectory,
+            Self::MoveAway,
+            Self::MoveSnapshotAway,
+            Self::MountHigher,
+            Self::DropOldDatabases,
+            Self::StopAtHeight(Height(1)),
+            Self::AcceptLowerTip,
+            Self::ReindexToLowerTip,
+            Self::ReindexByScan,
+            Self::Recover,
+            Self::ChooseNetwork(Network::Regtest),
+            Self::NameChallenge,
+            Self::Repair,
+            Self::GiveBlock,
+            Self::EndBelowDamage,
+            Self::RestoreFile,
+            Self::RestoreFiles,
+            Self::BitcoindReindex,
+            Self::BitcoindDownload,
+            Self::RebuildChainstate,
+            Self::CheckRangeAgain,
+            Self::GiveAllDeltas,
+            Self::Verify,
+            Self::LetBitcoindFinish,
+            Self::EndOtherProgram,
+            Self::Wait,
+            Self::GrantPermission,
+            Self::MountWritable,
+            Self::RunAs(1),
+            Self::RaiseLimit(Limit::OpenFiles),
+            Self::RaiseProcessLimit,
+            Self::CorrectClock,
+            Self::LaterAssumedBlock,
+            Self::UseUndoData,
+            Self::MakeUndo,
+            Self::WithoutHints,
+            Self::FallBackToJoin,
+            Self::NameHintFormat,
+            Self::GiveDatadir,
+            Self::Prune,
+            Self::WithoutPruning,
+        ]
+    }
+
     /// What can be done if a file of this kind is damaged or missing.
     pub(crate) const fn of_file(kind: FileKind) -> &'static [Self] {
         match kind {
             FileKind::Blk => &[Self::Repair, Self::GiveBlock, Self::EndBelowDamage, Self::RestoreFile],
-            FileKind::Rev => &[Self::RestoreFile, Self::BitcoindReindex(Some(FileKind::Rev))],
+            FileKind::Rev => &[Self::MakeUndo, Self::RestoreFile],
         }
     }
 
@@ -242,6 +313,9 @@ impl fmt::Display for Remedy {
             Self::DropOldDatabases => "do not keep the old databases",
             Self::StopAtHeight(height) => return write!(f, "stop at height {height}"),
             Self::AcceptLowerTip => "accept the lower state if it is wanted",
+            Self::ReindexToLowerTip => "rebuild the chainstate, and accept the lower state",
+            Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",
+            Self::Recover => "finish or undo that with recover",
             Self::ChooseNetwork(network) => return write!(f, "choose chain {network}"),
             Self::NameChallenge => "name the challenge of this signet",
             Self::Repair => "download the block from a peer",
@@ -249,11 +323,8 @@ impl fmt::Display for Remedy {
             Self::EndBelowDamage => "rebuild the chainstate up to the block below",
             Self::RestoreFile => "restore the file",
             Self::RestoreFiles => "restore the files",
-            Self::BitcoindReindex(Some(FileKind::Blk)) => "let bitcoind -reindex download the blocks again",
-            Self::BitcoindReindex(Some(FileKind::Rev)) => {
-                "run bitcoind -reindex, which writes undo data again"
-            }
-            Self::BitcoindReindex(None) => "run bitcoind -reindex",
+            Self::BitcoindReindex => "run bitcoind -reindex",
+            Self::BitcoindDownload => "let bitcoind -reindex download the blocks again",
             Self::RebuildChainstate => "rebuild the chainstate",
             Self::CheckRangeAgain => "check that range again, and merge its delta instead",
             Self::GiveAllDeltas => "pass each delta once",
@@ -281,5 +352,21 @@ impl fmt::Display for Remedy {
             Self::Prune => "prune again",
             Self::WithoutPruning => "download into another datadir without pruning",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn there_is_an_example_of_each_kind() {
+        let examples: BTreeSet<&str> = Remedy::examples().iter().map(Remedy::name).collect();
+        let source = include_str!("remedy.rs").split("pub const fn name").nth(1).unwrap();
+        let arms = source.split("    }\n\n").next().unwrap();
+        let named: BTreeSet<&str> = arms.split('"').skip(1).step_by(2).collect();
+        assert!(named.len() > 45, "{named:?}");
+        assert_eq!(examples, named);
     }
 }

@@ -1,9 +1,13 @@
 //! The stages of a rebuild, as events and reports name them.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use std::fmt;
 
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Stage {
     /// Downloading headers from peers, and validating them.
     Headers,

@@ -3,8 +3,13 @@
 use crate::api::{
     follow::FollowReport,
     note::Warning,
-    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions},
+    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions, ScriptChecks},
     report::{ReindexReport, UpdateReport},
+};
+#[cfg(feature = "serde")]
+use crate::api::{
+    json::{JsonSchema, Milliseconds, Seconds, Serialize, TransportName},
+    note::Notes,
 };
 use net::{
     address::{NetworkKind, PeerAddress},
@@ -105,9 +110,14 @@ pub struct SyncOptions {
 impl SyncOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self::of(ChainOptions::new(datadir, network, scripts))
+    }
+
+    /// The default options for this datadir.
+    pub(crate) fn of(chain: ChainOptions) -> Self {
         Self {
-            chain: ChainOptions::new(datadir, network),
+            chain,
             resume: ResumeOptions::default(),
             stop_at_height: None,
             hints: None,
@@ -122,26 +132,28 @@ impl SyncOptions {
     /// The options of the rebuild that follows the download.
     pub(crate) fn rebuild(&self) -> ReindexOptions {
         ReindexOptions {
-            chain: self.chain.clone(),
             // The best chain may have changed since. With pruning, all blocks would be downloaded again.
             resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
             hints: self.hints.clone(),
             set_aside_indexes: self.set_aside_indexes,
-            ..ReindexOptions::new(&self.chain.datadir, self.chain.params.network)
+            ..ReindexOptions::of(self.chain.clone())
         }
     }
 }
 
 /// What a connected peer does.
 #[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct PeerStatus {
     /// Address or name, and port.
     pub peer: String,
     /// What it calls its program; only printable characters.
     pub user_agent: String,
     /// The transport that is used.
+    #[cfg_attr(feature = "serde", serde(with = "TransportName"))]
     pub transport: TransportVersion,
     /// Shortest round trip that was measured.
+    #[cfg_attr(feature = "serde", serde(rename = "round_trip_ms", with = "Milliseconds"))]
     pub round_trip: Duration,
     /// Number of blocks that it has sent.
     pub blocks: u32,
@@ -211,39 +223,66 @@ pub enum PeerEvent {
 
 /// How much was downloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DownloadReport {
     /// Number of blocks that were downloaded and stored.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_downloaded"))]
     pub blocks: u32,
     /// Their bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded"))]
     pub bytes: u64,
     /// Bytes of blocks that came twice.
+    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded_twice"))]
     pub duplicate_bytes: u64,
     /// Number of blocks that an interrupted download had stored, and that the block index did not place.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_found"))]
     pub found: u32,
     /// Number of peers that were connected.
     pub peers: u32,
     /// Time until all blocks were stored.
+    #[cfg_attr(feature = "serde", serde(rename = "download_seconds", with = "Seconds"))]
     pub elapsed: Duration,
     /// Number of blocks that were deleted.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_deleted"))]
     pub pruned: u32,
+}
+
+/// Blocks that a download leaves out because the block index marks one as invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct MarkedBranch {
+    /// Height of that block.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Height of the last block of a peer's chain that contains it.
+    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
+    pub tip: Height,
 }
 
 /// Result of a download.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SyncReport {
     /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
     /// Height of the last block that is stored.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Height of the last header that the peers have.
+    #[cfg_attr(feature = "serde", serde(rename = "headers"))]
     pub header_height: Height,
     /// Height of the chainstate's best block, if it is one of the chain.
     pub chainstate_height: Option<Height>,
     /// What was downloaded.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub download: DownloadReport,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
+    #[cfg_attr(feature = "serde", serde(rename = "senders"))]
     pub peers: Vec<PeerStatus>,
     /// The space for block files, if they were deleted behind the rebuild.
     pub prune_bytes: Option<u64>,
@@ -253,8 +292,15 @@ pub struct SyncReport {
     /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
     /// were missing.
     pub update: Option<UpdateReport>,
+    /// The branch with which all peers go on above the last block, if the block index marks it as invalid:
+    /// because of `invalidateblock`, or because this call or an earlier one has found that it is.
+    pub left_out: Option<MarkedBranch>,
+    /// Time until all of that was done.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    pub elapsed: Duration,
     /// What happened at the tip; `None` if the call was not to stay there.
     pub follow: Option<FollowReport>,
     /// Warnings of the download for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
     pub notes: Vec<Warning>,
 }

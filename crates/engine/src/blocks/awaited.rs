@@ -5,47 +5,20 @@
 //! is left to do for the blocks below, saves a checkpoint, and says so ([`AwaitedBlocks::settle`]). Then
 //! files without higher blocks can be deleted, and the download goes on.
 
+use crate::blocks::block_check::CheckedBlock;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use wire::{BlockHash, ByteOffset, FileNo, Height, Txid};
+use wire::{BlockHash, ByteOffset, FileNo, Height};
 
 /// Longest time for which a thread waits before it checks whether it should give up.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A block that is valid as far as that can be known without other blocks.
-#[derive(Debug)]
-pub struct CheckedBlock {
-    /// Its hash.
-    pub hash: BlockHash,
-    /// The serialised block.
-    pub bytes: Vec<u8>,
-    /// What its check has computed.
-    pub facts: BlockFacts,
-}
-
-/// What is known of a block that was checked as far as that is possible without other blocks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BlockFacts {
-    /// The id of each transaction.
-    pub txids: Vec<Txid>,
-    /// Number of signature operations of its own scripts.
-    pub legacy_sigops: u32,
-}
-
-impl CheckedBlock {
-    const fn memory_bytes(&self) -> u64 {
-        (self.bytes.capacity() + self.facts.txids.capacity() * size_of::<Txid>()) as u64
-    }
-}
-
-/// Where such blocks are, as they come. One thread places them; others wait for them.
+/// Where these blocks are, as they come. One thread places them; others wait for them.
 #[derive(Debug)]
 pub struct AwaitedBlocks {
-    /// With pruning, bytes of blocks after which the job settles.
-    settle_bytes: Option<u64>,
     /// Maximum memory in bytes of the blocks that are kept.
     kept_bytes_max: u64,
     state: Mutex<State>,
@@ -67,6 +40,8 @@ struct State {
     end: Option<Height>,
     /// The lowest block that the job may read again, if the download does not know.
     settled: Option<Height>,
+    /// The same, whether the download knows or not.
+    settled_to: Height,
     /// Files that were deleted, as long as the job does not know.
     deleted: Vec<FileNo>,
     /// Files that got blocks since the job last made sure that they are on the medium.
@@ -78,11 +53,10 @@ struct State {
 }
 
 impl AwaitedBlocks {
-    /// None of the blocks of a chain has come. With pruning, `settle_bytes` are the bytes of blocks after
-    /// which the job settles. `kept_bytes_max` limits the memory in bytes of the blocks that are kept until
-    /// they are taken.
+    /// None of the blocks of a chain has come. `kept_bytes_max` limits the memory in bytes of the blocks that
+    /// are kept until they are taken.
     #[must_use]
-    pub fn new(blocks: usize, settle_bytes: Option<u64>, kept_bytes_max: u64) -> Self {
+    pub fn new(blocks: usize, kept_bytes_max: u64) -> Self {
         let state = State {
             positions: vec![(FileNo(0), 0); blocks],
             is_complete: false,
@@ -90,18 +64,13 @@ impl AwaitedBlocks {
             is_held: false,
             end: None,
             settled: None,
+            settled_to: Height(0),
             deleted: Vec::new(),
             unsynced: BTreeSet::new(),
             kept: BTreeMap::new(),
             kept_bytes: 0,
         };
-        Self { settle_bytes, kept_bytes_max, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    /// With pruning, the bytes of blocks after which the job settles.
-    #[must_use]
-    pub const fn settle_bytes(&self) -> Option<u64> {
-        self.settle_bytes
+        Self { kept_bytes_max, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Records where a block was stored. It can be read from now on. As long as the memory suffices, it can
@@ -140,7 +109,13 @@ impl AwaitedBlocks {
     pub fn settle(&self, first: Height) {
         let mut state = self.state();
         // The download decides anew whether it holds back.
-        (state.settled, state.is_held) = (Some(first), false);
+        (state.settled, state.settled_to, state.is_held) = (Some(first), first, false);
+    }
+
+    /// Returns the lowest block that the job may read again.
+    #[must_use]
+    pub fn settled_to(&self) -> Height {
+        self.state().settled_to
     }
 
     /// Returns what was settled since the last call.
@@ -169,13 +144,11 @@ impl AwaitedBlocks {
         self.state().position(height)
     }
 
-    /// Allows workers to take all blocks that were given out, after all workers have stopped.
+    /// With pruning, allows workers to take all blocks that were given out, after all workers have stopped.
     pub fn begin_round(&self) {
         let mut state = self.state();
         state.end = None;
-        if self.settle_bytes.is_some() {
-            state.given.get_or_insert_default();
-        }
+        state.given.get_or_insert_default();
     }
 
     /// Waits until a block is stored; `was_stored` before the job began. Returns false if `give_up` has
@@ -241,10 +214,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::block_check::BlockFacts;
     use std::{
         sync::atomic::{AtomicBool, Ordering},
         thread,
     };
+    use wire::Txid;
 
     /// A block of 100 bytes with one transaction.
     fn block(number: u8) -> CheckedBlock {
@@ -255,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_lowest_blocks_are_kept() {
-        let awaited = AwaitedBlocks::new(9, None, 300);
+        let awaited = AwaitedBlocks::new(9, 300);
         let place = |height: u8| {
             awaited.place(Height(height.into()), FileNo(0), ByteOffset(8), block(height));
         };
@@ -276,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_thread_waits_until_a_block_comes_or_it_gives_up() {
-        let (awaited, gives_up) = (AwaitedBlocks::new(3, None, 0), AtomicBool::new(false));
+        let (awaited, gives_up) = (AwaitedBlocks::new(3, 0), AtomicBool::new(false));
         let give_up = || gives_up.load(Ordering::Relaxed);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| awaited.wait_for(Height(1), false, &give_up));
@@ -299,7 +274,7 @@ mod tests {
 
     #[test]
     fn all_workers_stop_where_the_download_holds_back() {
-        let awaited = AwaitedBlocks::new(9, Some(1), 0);
+        let awaited = AwaitedBlocks::new(9, 0);
         let wait = |height, was_stored| awaited.wait_for(Height(height), was_stored, &|| true);
         assert!(wait(0, true), "before the first round");
         awaited.begin_round();

@@ -1,17 +1,16 @@
 //! The chain that is rebuilt, and the files that hold its blocks.
 
-use crate::blocks::awaited::{AwaitedBlocks, CheckedBlock};
-use std::{num::NonZeroU32, ops::Range, sync::Arc};
+use std::{num::NonZeroU32, ops::Range};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
-/// A block of the chain, and where it is on disk.
+/// A block of the chain, and where it was on disk when the chain was chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainBlock {
     /// Its hash.
     pub hash: BlockHash,
     /// Number of its `blk` and `rev` file.
     pub file: FileNo,
-    /// Position of its first byte in the `blk` file, after the record's frame.
+    /// Position of its first byte in the `blk` file, after the record's frame; 0 if it was not stored.
     pub data_pos: ByteOffset,
     /// Position of the first byte of its undo data in the `rev` file, after the record's frame; `None` for
     /// the genesis block.
@@ -26,8 +25,6 @@ pub struct Chain {
     median_times: Vec<BlockTime>,
     /// Heights in the order of their blocks on disk.
     by_file: Vec<Height>,
-    /// Where the blocks are that were not stored when the chain was chosen, if it is known that they come.
-    awaited: Option<Arc<AwaitedBlocks>>,
     /// Heights of the blocks that a job reads, if these are not all.
     cut: Option<Range<u32>>,
 }
@@ -66,7 +63,7 @@ impl Chain {
             let position = &positions[height.0 as usize];
             (position.file, position.data_pos)
         });
-        Self { hashes, positions, median_times, by_file, awaited: None, cut: None }
+        Self { hashes, positions, median_times, by_file, cut: None }
     }
 
     /// Assembles a chain from [`ChainBlock`]s, for tests.
@@ -84,20 +81,16 @@ impl Chain {
         Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
     }
 
-    /// Returns the block at `height`.
+    /// Returns the block at `height`. Where a block is that was stored later, its files know
+    /// ([`Files::block`](crate::blocks::files::Files::block)).
     ///
     /// # Panics
     /// If `height` is above the tip.
     #[must_use]
     pub fn block(&self, height: Height) -> ChainBlock {
-        let (hash, mut position) = (self.hashes[height.0 as usize], self.positions[height.0 as usize]);
-        if position.data_pos == 0
-            && let Some((file, data_pos)) = self.awaited.as_ref().and_then(|all| all.position(height))
-        {
-            position = BlockPosition { file, data_pos, undo_pos: None };
-        }
+        let position = self.positions[height.0 as usize];
         ChainBlock {
-            hash,
+            hash: self.hashes[height.0 as usize],
             file: position.file,
             data_pos: ByteOffset(position.data_pos.into()),
             undo_pos: position.undo_pos.map(|pos| ByteOffset(pos.get().into())),
@@ -123,48 +116,13 @@ impl Chain {
         self.cut.clone().unwrap_or(0..self.hashes.len() as u32)
     }
 
-    /// Makes all blocks that are not stored awaited ones, and returns what places them. `settle_bytes` and
-    /// `kept_bytes_max` as in [`AwaitedBlocks::new`].
-    pub fn await_missing(&mut self, settle_bytes: Option<u64>, kept_bytes_max: u64) -> Arc<AwaitedBlocks> {
-        let awaited = AwaitedBlocks::new(self.positions.len(), settle_bytes, kept_bytes_max);
-        Arc::clone(self.awaited.insert(Arc::new(awaited)))
-    }
-
-    /// The awaited blocks, if it is known that they come.
-    #[must_use]
-    pub fn awaited(&self) -> Option<&AwaitedBlocks> {
-        self.awaited.as_deref()
-    }
-
-    /// The awaited blocks, if block files are deleted behind the job.
-    #[must_use]
-    pub fn pruning(&self) -> Option<&AwaitedBlocks> {
-        self.awaited().filter(|awaited| awaited.settle_bytes().is_some())
-    }
-
-    /// Whether a block was not stored when the chain was chosen.
+    /// Whether a block was stored when the chain was chosen.
     ///
     /// # Panics
     /// If `height` is above the tip.
     #[must_use]
-    pub fn is_awaited(&self, height: Height) -> bool {
-        self.positions[height.0 as usize].data_pos == 0
-    }
-
-    /// Takes a block that was awaited, if it is kept.
-    ///
-    /// # Panics
-    /// If `height` is above the tip.
-    #[must_use]
-    pub fn take(&self, height: Height) -> Option<CheckedBlock> {
-        self.awaited()?.take(height, &self.hashes[height.0 as usize])
-    }
-
-    /// Waits for a block that is awaited and has not come. Returns false if `give_up` has returned true, or
-    /// if workers stop below the block ([`AwaitedBlocks::wait_for`]).
-    pub fn wait_for(&self, height: Height, give_up: &dyn Fn() -> bool) -> bool {
-        let wait = |awaited: &AwaitedBlocks| awaited.wait_for(height, !self.is_awaited(height), give_up);
-        self.awaited.as_deref().is_none_or(wait)
+    pub fn was_stored(&self, height: Height) -> bool {
+        self.positions[height.0 as usize].data_pos > 0
     }
 
     /// Returns the blocks up to a height, which must not be above the tip.
@@ -172,8 +130,7 @@ impl Chain {
     pub fn up_to(&self, height: Height) -> Self {
         let count = height.0 as usize + 1;
         let (hashes, positions) = (self.hashes[..count].to_vec(), self.positions[..count].to_vec());
-        let awaited = self.awaited.clone();
-        Self { awaited, ..Self::from_parts(hashes, positions, self.median_times[..count].to_vec()) }
+        Self::from_parts(hashes, positions, self.median_times[..count].to_vec())
     }
 
     /// Returns the blocks up to `fork`, which must not be above the tip, and a branch that begins after it.
@@ -202,6 +159,12 @@ impl Chain {
             self.positions.push(position);
             self.median_times.push(median_time);
         }
+    }
+
+    /// Whether no undo data of its blocks is stored.
+    #[must_use]
+    pub fn has_no_undo(&self) -> bool {
+        self.positions.iter().all(|position| position.undo_pos.is_none())
     }
 
     /// Drops the positions of undo data for which `keep`, called with file and position, returns false.
@@ -243,7 +206,7 @@ impl Chain {
     }
 
     /// Heights in the order of their blocks on disk, grouped by file; files without blocks of the chain are
-    /// left out, and so are awaited blocks.
+    /// left out, and so are blocks that were not stored.
     pub fn by_file(&self) -> impl Iterator<Item = (FileNo, &[Height])> {
         let file = |height: Height| self.positions[height.0 as usize].file;
         let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));

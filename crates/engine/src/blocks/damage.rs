@@ -20,8 +20,14 @@ pub struct KnownDamage {
     pub undo: Vec<BlockHash>,
     /// Height of the lowest damaged block.
     pub lowest: Option<Height>,
-    /// What is wrong with the lowest damaged blocks.
+    /// Number of the damaged blocks that are in files that do not exist.
+    pub lost: u32,
+    /// Number of these files.
+    pub lost_files: u32,
+    /// What is wrong with the lowest damaged blocks; a file that does not exist is named once.
     pub first: Vec<Error>,
+    /// Number of such errors that `first` leaves out.
+    pub others: u32,
     /// Number of blocks of the chain that are not placed in any file, below one that is.
     pub missing: u32,
     /// Height of the last block of the chain that is placed in a file, damaged or not.
@@ -51,6 +57,12 @@ impl KnownDamage {
         self.blocks.binary_search(hash).is_ok()
     }
 
+    /// Whether the undo data of this block is damaged.
+    #[must_use]
+    pub fn has_undo(&self, hash: &BlockHash) -> bool {
+        self.undo.binary_search(hash).is_ok()
+    }
+
     /// Makes an entry of the block index agree with what is sound, if `chain` was connected. A damaged block
     /// keeps its header only, as if it had never come. Blocks above it stay, but bitcoind must connect them
     /// again: it does not accept that a valid block follows one that it does not have.
@@ -59,7 +71,7 @@ impl KnownDamage {
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
             return;
         }
-        if self.undo.binary_search(&entry.hash).is_ok() {
+        if self.has_undo(&entry.hash) {
             entry.undo_pos = None;
             entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
         }

@@ -5,7 +5,13 @@ use crate::{
         error::{Error, ErrorKind, io_text},
         remedy::Remedy,
     },
-    blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage},
+    blocks::{
+        awaited::AwaitedBlocks,
+        block_check::{BlockFlaw, ExpectedBlock},
+        block_hashes::BlockHashes,
+        chain::{Chain, ChainBlock},
+        damage::Damage,
+    },
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -13,7 +19,7 @@ use disk::{
     datadir::{Datadir, FileKind},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
-use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
+use rules::{BlockSums, ChainParams, Violation};
 use std::{io, path::PathBuf};
 use vfs::{Disk, During as _, Limit, NotRegular, ReadAt};
 use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
@@ -28,6 +34,8 @@ pub struct Files<'a> {
     pub obfuscation: Obfuscation,
     /// The parameters of the chain.
     pub params: &'static ChainParams,
+    /// The blocks that a download stores while a job runs behind it.
+    pub awaited: Option<&'a AwaitedBlocks>,
 }
 
 /// Reads the key that obfuscates the block files of a datadir.
@@ -45,6 +53,42 @@ impl Files<'_> {
     #[must_use]
     pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
         self.datadir.block_file_path(kind, file)
+    }
+
+    /// Returns the block of a chain at `height`, and where it is now: it may have been stored since the chain
+    /// was chosen.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn block(&self, chain: &Chain, height: Height) -> ChainBlock {
+        let block = chain.block(height);
+        let awaited = self.awaited.filter(|_| !chain.was_stored(height));
+        match awaited.and_then(|awaited| awaited.position(height)) {
+            Some((file, data_pos)) => {
+                let data_pos = ByteOffset(data_pos.into());
+                ChainBlock { file, data_pos, undo_pos: None, ..block }
+            }
+            None => block,
+        }
+    }
+
+    /// Syncs the files to which a download has appended blocks since the last call.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn sync_awaited(&self) -> Result<(), Error> {
+        let Self { disk, datadir, awaited, .. } = *self;
+        let Some(awaited) = awaited else { return Ok(()) };
+        for file in awaited.take_unsynced() {
+            let path = datadir.blk_path(file);
+            match disk.open_for_writing(&path) {
+                // The download has deleted it, because its blocks are settled.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => opened.and_then(|mut open| open.sync()).during("sync", &path)?,
+            }
+        }
+        Ok(disk.sync_dir(&datadir.blocks_dir()).during("sync", &datadir.blocks_dir())?)
     }
 
     /// Returns the length of a file in bytes; 0 if it is missing.
@@ -105,20 +149,12 @@ impl Files<'_> {
         let mut check = || {
             self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
             let view = arena.parse_first(record.bytes()).map_err(|error| damaged(&error.to_string()))?;
-            hashes.of_block(&view, &[]);
-            let checked = check_block(&BlockContext {
-                params: self.params,
-                height,
-                block: &view,
-                txids: &hashes.txids,
-                wtxids: &hashes.wtxids,
-                // It matters only for rules that do not matter here.
-                median_time_past_prev: view.header().time,
-            });
-            let is_mutated = checked.is_err_and(|broken| broken.rule.class == ViolationClass::Mutated);
-            match is_mutated || hashes.block != *hash {
-                true => Err(damaged("it does not match its header")),
-                false => Ok(()),
+            // The median time matters only for rules that do not matter here.
+            let (hash, median_time_past_prev) = (*hash, view.header().time);
+            let expected = ExpectedBlock { params: self.params, height, hash, median_time_past_prev };
+            match expected.check(&view, &[], &mut hashes) {
+                Err(BlockFlaw::Damaged(_)) => Err(damaged("it does not match its header")),
+                Ok(_) | Err(BlockFlaw::Invalid(_)) => Ok(()),
             }
         };
         check().map_err(|error: Error| error.at_block(height, *hash))
@@ -128,13 +164,15 @@ impl Files<'_> {
     /// damaged; anything else is an error of the environment.
     #[must_use]
     pub fn io(path: PathBuf, offset: u64, source: io::Error) -> Error {
+        let is_not_regular = NotRegular::is_cause_of(&source);
         let kind = match source.kind() {
             io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
-            _ if NotRegular::is_cause_of(&source) => ErrorKind::Damaged,
+            _ if is_not_regular => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
         Error::new(kind, format!("cannot read: {}", io_text(&source)))
             .in_file(path, Some(offset))
+            .with_remedies(is_not_regular.then_some(Remedy::MoveAway))
             .with_remedies(Limit::of(&source).map(Remedy::RaiseLimit))
             .caused_by(source)
     }
@@ -176,8 +214,28 @@ pub struct LocatedBlock<'a> {
 }
 
 impl LocatedBlock<'_> {
+    /// Parses the block; ignores what follows it in its record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if it is malformed.
+    pub fn parse<'b>(&self, bytes: &'b [u8], arena: &'b mut BlockArena) -> Result<BlockView<'b>, Error> {
+        arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))
+    }
+
+    fn expected(&self) -> ExpectedBlock {
+        ExpectedBlock::at(self.chain, self.files.params, self.height)
+    }
+
+    /// Checks that the hash that was computed of the block is that of this block of the chain.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if it is not.
+    pub fn check_hash(&self, found: BlockHash) -> Result<(), Error> {
+        self.expected().check_hash(found).map_err(|damage| self.damaged(&damage))
+    }
+
     /// Parses the block, hashes it, and checks that it is this block of the chain. Returns it with the result
-    /// of [`check_block`], which is not an error if a rule is broken.
+    /// of its rules: a broken one is not an error.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if the bytes are not those of this block.
@@ -187,7 +245,7 @@ impl LocatedBlock<'_> {
         arena: &'b mut BlockArena,
         hashes: &mut BlockHashes,
     ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
-        let block = arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))?;
+        let block = self.parse(bytes, arena)?;
         let checked = self.check_view(&block, &[], hashes)?;
         Ok((block, checked))
     }
@@ -203,30 +261,17 @@ impl LocatedBlock<'_> {
         undo_data: &[u8],
         hashes: &mut BlockHashes,
     ) -> Result<Result<BlockSums, Violation>, Error> {
-        hashes.of_block(block, undo_data);
-        if hashes.block != self.chain.block(self.height).hash {
-            return Err(self.damaged(&Damage::OtherBlock(hashes.block)));
-        }
-        let checked = check_block(&BlockContext {
-            params: self.files.params,
-            height: self.height,
-            block,
-            txids: &hashes.txids,
-            wtxids: &hashes.wtxids,
-            median_time_past_prev: self.chain.median_time_before(self.height),
-        });
-        match checked {
-            Err(violation) if violation.rule.class == ViolationClass::Mutated => {
-                Err(self.damaged(&Damage::Mutated(violation)))
-            }
-            checked => Ok(checked),
+        match self.expected().check(block, undo_data, hashes) {
+            Ok(sums) => Ok(Ok(sums)),
+            Err(BlockFlaw::Damaged(damage)) => Err(self.damaged(&damage)),
+            Err(BlockFlaw::Invalid(violation)) => Ok(Err(violation)),
         }
     }
 
     /// Returns the file of the block or its undo data, and the position there.
     #[must_use]
     pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
-        let block = self.chain.block(self.height);
+        let block = self.files.block(self.chain, self.height);
         let pos = match kind {
             FileKind::Blk => Some(block.data_pos),
             FileKind::Rev => block.undo_pos,
@@ -255,7 +300,7 @@ impl LocatedBlock<'_> {
                 (FileKind::Blk, flaw)
             }
             Damage::Mutated(violation) => {
-                let flaw = format!("it does not match its header ({}: {})", violation.core, violation.detail);
+                let flaw = format!("it does not match its header ({})", violation.detail);
                 (FileKind::Blk, flaw)
             }
             Damage::Changed => {
@@ -274,7 +319,11 @@ impl LocatedBlock<'_> {
             .with_remedies(Remedy::of_file(kind).iter().copied());
         match damage {
             Damage::Block(malformed) => error.caused_by(*malformed),
-            Damage::Mutated(violation) => error.caused_by(violation.clone()),
+            Damage::Mutated(violation) => {
+                let mut error = error.caused_by(violation.clone());
+                error.core = Some(violation.core.clone());
+                error
+            }
             Damage::OtherBlock(_) | Damage::Changed | Damage::Undo(_) => error,
         }
     }

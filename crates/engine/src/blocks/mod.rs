@@ -1,6 +1,7 @@
 //! The chain that is rebuilt, and where its blocks are.
 
 pub mod awaited;
+pub mod block_check;
 pub mod block_hashes;
 pub mod chain;
 pub mod damage;

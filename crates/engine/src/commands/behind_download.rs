@@ -11,20 +11,18 @@ use crate::{
         stage::Stage,
         sync::SyncOptions,
     },
-    blocks::{
-        awaited::{AwaitedBlocks, CheckedBlock},
-        files::Files,
-    },
-    commands::reindex::{Awaiting, Planned, plan, reindex_behind},
+    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, files::Files},
+    commands::reindex::{Awaiting, Planned, plan, reindex_planned},
     download::{
         fetch::{self, Fetched, Follower, fetch},
         header_chain::HeaderChain,
         pruning::settle_bytes,
     },
-    plan::existing_state::ExistingState,
+    plan::{existing_state::ExistingState, planner::AfterSuspect},
     stages::threads::{lock, spawn},
 };
 use crossbeam::channel::{Sender, bounded};
+use disk::index::IndexRows;
 use std::{
     sync::{
         Arc, Mutex,
@@ -33,7 +31,7 @@ use std::{
     thread,
     time::Duration,
 };
-use wire::{ByteOffset, FileNo, Height, Network};
+use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
@@ -53,27 +51,49 @@ const KEPT_SHARE: u64 = 4;
 /// Minimum memory in bytes for the rest of the rebuild.
 const MIN_REBUILD_BYTES: u64 = 64 << 20;
 
+/// What a download and the rebuild behind it have reached.
+pub struct FetchedAndRebuilt {
+    /// The download.
+    pub fetched: Fetched,
+    /// The rebuild, or the first invalid block; `None` if the caller must rebuild the chainstate after the
+    /// download, also if the best chain has changed meanwhile.
+    pub rebuilt: Option<Result<ReindexReport, Error>>,
+    /// What follows if the rebuild has met a block that is invalid unless a lower one is.
+    pub suspect: Option<AfterSuspect>,
+}
+
 /// Downloads blocks, and rebuilds the chainstate at the same time, unless it is complete, or the memory is
-/// too small for both. Returns no report if the caller must rebuild it after the download: also if the best
-/// chain has changed meanwhile, or a block is invalid.
+/// too small for both.
 ///
 /// # Errors
-/// Those of both.
+/// Those of both, except an invalid block.
 pub fn fetch_and_rebuild(
     files: &Files<'_>,
     options: &SyncOptions,
     rebuild: &ReindexOptions,
+    chainstate: Chainstate<'_>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
-) -> Result<(Fetched, Option<ReindexReport>), Error> {
+) -> Result<FetchedAndRebuilt, Error> {
     let (stop_fetch, stop_rebuild) = (&AtomicBool::new(false), &AtomicBool::new(false));
     let (planned_in, planned) = bounded(1);
     let held_back = &HeldBack { sink, state: Mutex::default() };
+    let suspect = &Mutex::new(None);
     let (fetched, rebuilt) = thread::scope(|scope| {
         let download = move || {
             let (planned_in, awaited) = (Some(planned_in), None);
-            let mut follower =
-                Rebuilder { files, options, rebuild, sink, stop_fetch, stop_rebuild, planned_in, awaited };
+            let mut follower = Rebuilder {
+                files,
+                options,
+                rebuild,
+                chainstate,
+                sink,
+                stop_fetch,
+                stop_rebuild,
+                suspect,
+                planned_in,
+                awaited,
+            };
             let fetched = fetch(files, (options, None), &mut follower, sink, stop_fetch)?;
             held_back.release();
             if let Some((awaited, _)) = follower.awaited {
@@ -82,8 +102,13 @@ pub fn fetch_and_rebuild(
             Ok(fetched)
         };
         let follow = move || {
-            let rebuilt = reindex_behind(files, rebuild, planned.recv().ok()?, held_back, stop_rebuild);
-            if rebuilt.as_ref().is_err_and(|error| is_final(error) || options.prune_bytes.is_some()) {
+            let suspected = |next: AfterSuspect| *lock(suspect) = Some(next);
+            let suspected = chainstate.can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
+            let planned = planned.recv().ok()?;
+            let rebuilt = reindex_planned(files, rebuild, planned, suspected, held_back, stop_rebuild);
+            let ends =
+                |error: &Error| is_final(error) || options.prune_bytes.is_some() && lock(suspect).is_none();
+            if rebuilt.as_ref().is_err_and(ends) {
                 stop_fetch.store(true, Ordering::Relaxed);
             }
             Some(rebuilt)
@@ -101,17 +126,84 @@ pub fn fetch_and_rebuild(
         let fetched: Result<Fetched, Error> = fetching.join().map_err(|_| Error::panicked())?;
         Ok::<_, Error>((fetched, rebuilding.join().map_err(|_| Error::panicked())?))
     })?;
-    match (fetched, rebuilt) {
-        (_, Some(Err(error))) if is_final(&error) => Err(error),
+    let fetched = match (fetched, &rebuilt) {
+        (_, Some(Err(error))) if is_final(error) => return Err(error.clone()),
         // The rebuild was stopped because of it.
-        (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
-        (_, Some(Err(error))) if options.prune_bytes.is_some() && !interrupt.load(Ordering::Relaxed) => {
-            Err(explain_pruned(error))
+        (Err(error), _) if error.kind != ErrorKind::Interrupted => return Err(error),
+        (_, Some(Err(error)))
+            if options.prune_bytes.is_some()
+                && lock(suspect).is_none()
+                && !interrupt.load(Ordering::Relaxed) =>
+        {
+            return Err(explain_pruned(error.clone()));
         }
-        (Err(error), _) => Err(error),
-        (Ok(_), Some(Err(error))) if interrupt.load(Ordering::Relaxed) => Err(explain_interrupt(error)),
-        (Ok(fetched), rebuilt) => Ok((fetched, rebuilt.and_then(Result::ok))),
+        (Err(error), _) => return Err(error),
+        (Ok(_), Some(Err(error))) if interrupt.load(Ordering::Relaxed) => {
+            return Err(explain_interrupt(error.clone()));
+        }
+        (Ok(fetched), _) => fetched,
+    };
+    let rebuilt = rebuilt.filter(|done| !done.as_ref().is_err_and(|it| it.kind == ErrorKind::Interrupted));
+    let suspect = *lock(suspect);
+    Ok(FetchedAndRebuilt { fetched, rebuilt, suspect })
+}
+
+/// What is to become of the chainstate.
+#[derive(Clone, Copy)]
+pub struct Chainstate<'a> {
+    /// Whether blocks can be connected to it after the download.
+    pub can_connect: bool,
+    /// Blocks that this run has found invalid. If there are any, it may be that a rebuild ended below one.
+    pub invalid: &'a [BlockHash],
+}
+
+impl Chainstate<'_> {
+    /// Returns the height of the existing chainstate's best block if the blocks up to `target` are connected
+    /// to it sooner than it would be rebuilt.
+    ///
+    /// # Errors
+    /// Any I/O error; a damaged block index.
+    pub fn is_sooner_connected(
+        self,
+        files: &Files<'_>,
+        chain: &HeaderChain,
+        target: Height,
+    ) -> Result<Option<Height>, Error> {
+        let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(None) };
+        if let Some(height) = chain.height_of(&best) {
+            let above = target.0.saturating_sub(height.0);
+            let is_near = !self.invalid.is_empty() && self.can_connect && above <= height.0 / 2;
+            return Ok((is_near || is_sooner_connected(height, target)).then_some(height));
+        }
+        if self.invalid.is_empty() || !self.can_connect {
+            return Ok(None);
+        }
+        let branch = branch_of(files, chain, best)?;
+        let is_near = |&(height, fork): &(Height, Height)| {
+            height.0 - fork.0 + target.0.saturating_sub(fork.0) <= fork.0 / 2
+        };
+        Ok(branch.filter(is_near).map(|(height, _)| height))
     }
+}
+
+/// Returns the height of a block that is not in the chain, and that of its highest ancestor in the chain, if
+/// that is near enough for blocks to be disconnected.
+fn branch_of(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    tip: BlockHash,
+) -> Result<Option<(Height, Height)>, Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let (mut hash, mut height) = (tip, None);
+    for _ in 0..MAX_LEFT {
+        let Some(entry) = rows.entry(&hash)? else { break };
+        let height = *height.get_or_insert(entry.height);
+        if chain.hash(entry.height) == Some(hash) {
+            return Ok(Some((height, entry.height)));
+        }
+        hash = entry.header.prev;
+    }
+    Ok(None)
 }
 
 /// An interrupted rebuild leaves more than there was before the download.
@@ -138,19 +230,19 @@ fn explain_pruned(mut error: Error) -> Error {
 /// The last block of a rebuild behind a download of the blocks up to `target`. With pruning, the last blocks
 /// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no block
 /// is needed that is deleted.
-fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
+pub fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
     let is_fixed = options.prune_bytes.is_none() || options.stop_at_height.is_some();
     let left = if is_fixed { 0 } else { MAX_LEFT_BY_PRUNING.min(target.0 / 200) };
     Height(target.0 - left)
 }
 
 /// Whether the blocks above a chainstate at height `best` are connected sooner than it would be rebuilt.
-pub fn is_sooner_connected(best: Height, tip: Height) -> bool {
+fn is_sooner_connected(best: Height, tip: Height) -> bool {
     tip.0.saturating_sub(best.0) <= MAX_LEFT.min(best.0 / 100)
 }
 
-/// Whether an error of the rebuild ends the download too. An invalid block does not: when all blocks are
-/// stored, a rebuild without it decides.
+/// Whether an error of the rebuild ends the download too. An invalid block does not: there may be a chain
+/// without it.
 fn is_final(error: &Error) -> bool {
     !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Interrupted)
 }
@@ -160,9 +252,12 @@ struct Rebuilder<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
     rebuild: &'a ReindexOptions,
+    chainstate: Chainstate<'a>,
     sink: &'a dyn EventSink,
     stop_fetch: &'a AtomicBool,
     stop_rebuild: &'a AtomicBool,
+    /// What follows if the rebuild has met a block that is invalid unless a lower one is.
+    suspect: &'a Mutex<Option<AfterSuspect>>,
     /// Where the plan goes, until it is made.
     planned_in: Option<Sender<Planned>>,
     /// The blocks that the rebuild waits for, and the last one.
@@ -179,9 +274,7 @@ impl Follower for Rebuilder<'_> {
         let Self { files, options, rebuild, sink, .. } = *self;
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
-        let best = ExistingState::read(files, false)?.best_block;
-        let best = best.and_then(|best| chain.height_of(&best));
-        let is_done = best.is_some_and(|best| is_sooner_connected(best, target));
+        let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
         let memory_bytes = fetch::memory_bytes(&options.chain);
         let need = u64::from(target.0) * BLOCK_BYTES + memory_bytes + MIN_REBUILD_BYTES;
         if options.blocks_only || is_done || missing == 0 && !prunes {
@@ -204,7 +297,8 @@ impl Follower for Rebuilder<'_> {
         let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
         let memory_bytes = memory_bytes + kept_bytes_max;
         let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
-        let planned = plan(files, rebuild, (&[], None), Some(awaiting), sink, self.stop_fetch)?;
+        let planned =
+            plan(files, rebuild, (self.chainstate.invalid, None), Some(awaiting), sink, self.stop_fetch)?;
         let Some(awaited) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
@@ -245,6 +339,19 @@ impl Follower for Rebuilder<'_> {
         }
     }
 
+    fn known_invalid(&self) -> &[BlockHash] {
+        self.chainstate.invalid
+    }
+
+    fn ends_below(&self) -> Option<Height> {
+        match *lock(self.suspect) {
+            // The next download has all of the space for block files.
+            Some(AfterSuspect::EndBelow(_)) if self.options.prune_bytes.is_some() => Some(Height(0)),
+            Some(AfterSuspect::EndBelow(height)) => Some(height),
+            Some(AfterSuspect::Connect(_)) | None => None,
+        }
+    }
+
     fn chain_changed(&mut self, fork: Height, target: Height) {
         let is_other = |(_, last): &mut (_, Height)| fork < *last || !is_sooner_connected(*last, target);
         if self.awaited.take_if(is_other).is_some() {
@@ -264,6 +371,8 @@ struct HeldBackState {
     is_released: bool,
     /// The stage of the rebuild.
     stage: Option<Stage>,
+    /// How far it is: a stage that waits for blocks may have nothing new to report for long.
+    progress: Option<Event>,
 }
 
 impl HeldBack<'_> {
@@ -272,6 +381,9 @@ impl HeldBack<'_> {
         state.is_released = true;
         if let Some(stage) = state.stage.take() {
             self.sink.event(Event::Started(stage));
+        }
+        if let Some(progress) = state.progress.take() {
+            self.sink.event(progress);
         }
     }
 
@@ -284,9 +396,36 @@ impl EventSink for HeldBack<'_> {
     fn event(&self, event: Event) {
         let mut state = lock(&self.state);
         match event {
-            Event::Started(stage) if !state.is_released => state.stage = Some(stage),
-            Event::Progress(_) | Event::Coins(_) if !state.is_released => {}
+            Event::Started(stage) if !state.is_released => {
+                state.stage = Some(stage);
+                state.progress = None;
+            }
+            Event::Progress(_) | Event::Coins(_) if !state.is_released => state.progress = Some(event),
             event => self.sink.event(event),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::event::Progress;
+
+    /// After a download with pruning, a stage once had no bar until it had something new to report.
+    #[test]
+    fn what_was_held_back_is_shown_when_the_download_ends() {
+        let shown = Mutex::new(Vec::new());
+        let sink = |event: Event| match event {
+            Event::Started(_) => lock(&shown).push(0),
+            Event::Progress(now) => lock(&shown).push(now.blocks),
+            _ => {}
+        };
+        let held = HeldBack { sink: &sink, state: Mutex::default() };
+        let at = |blocks| Event::Progress(Progress { blocks, blocks_total: 9, bytes: 0, bytes_total: 0 });
+        [Event::Started(Stage::Check), at(3), at(4)].into_iter().for_each(|event| held.event(event));
+        assert!(lock(&shown).is_empty(), "the download is shown");
+        held.release();
+        held.event(at(5));
+        assert_eq!(*lock(&shown), [0, 4, 5]);
     }
 }

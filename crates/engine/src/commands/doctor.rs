@@ -7,33 +7,38 @@
 mod advise;
 mod deep;
 mod diagnosis;
+mod estimate;
+#[cfg(feature = "serde")]
+mod fields;
 mod log;
+mod obstacles;
 mod survey;
+mod words;
 
 pub use diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis,
-    FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed,
+    FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, RebuildTime, ScriptWork,
 };
 pub use disk::datadir::Absence;
 
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, EventSink, Watch},
         machine,
-        note::DiskNeed,
-        options::ChainOptions,
+        options::{ChainOptions, ScriptChecks},
         remedy::Remedy,
     },
     blocks::files::{self, Files},
-    job::{self, ChainPreferences, disk_need::directory_bytes, memory::MemoryBudget},
-    plan::{dependents, existing_state::ExistingState, planner::tree_of_index},
-    stages::{
-        commit::{has_unfinished, open_datadir, with_owner},
-        work_dir::WORK_DIR,
+    job::{
+        self, ChainRequest,
+        session::{has_unfinished, open_datadir, with_owner},
+        two_chainstates::check_start,
     },
+    plan::{existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate},
+    stages::work_dir::WORK_DIR,
 };
-use advise::advise;
+use advise::{Circumstances, advise};
 use deep::BlockPlaces;
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -47,23 +52,16 @@ use disk::{
     replace,
     xor::revealed_key,
 };
+use estimate::Estimate;
+use obstacles::{find_obstacle, in_place_of_new_files, obstacle_at};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use survey::{FileLengths, survey};
 use vfs::{Disk, dir_of};
-use wire::{FileNo, Network};
-
-/// Bytes of blocks that a thread checks in a second, about: the recorded runs in `docs/performance.md`.
-const CHECKED_BYTES_PER_SECOND: u64 = 200_000_000;
-/// Time in which a sample of the block files is read.
-const SAMPLE_TIME: Duration = Duration::from_millis(800);
-/// Maximum number of places of that sample.
-const SAMPLE_PLACES: usize = 48;
-/// Length of each place of that sample, in bytes.
-const SAMPLE_LEN: usize = 2 << 20;
+use wire::Network;
 
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
@@ -78,7 +76,7 @@ impl DoctorOptions {
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), deep: false }
+        Self { chain: ChainOptions::new(datadir, network, ScriptChecks::LeftOut), deep: false }
     }
 }
 
@@ -103,14 +101,20 @@ pub fn diagnose(
             (Ok(Box::new(state)), advice)
         }
         Ok(Err(absence)) => {
+            let datadir = Datadir::of(&options.chain.location());
+            let is_there = |dir: PathBuf| disk.exists(&dir).unwrap_or_default();
+            let obstacle = obstacle_at(disk, &datadir.blocks_dir(), true).ok().flatten();
             let advice = match &absence {
                 Absence::NoDirectory => Advice::NameDatadir,
+                _ if obstacle.is_some() => obstacle.unwrap_or(Advice::NameDatadir),
+                // Its blocks are gone, and with them their index.
+                Absence::NoBlocks if is_there(datadir.chainstate_dir()) => Advice::BitcoindReindex,
                 // A datadir is not made among the files of others.
                 Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
                 Absence::NoBlocks => Advice::NameDatadir,
-                Absence::OtherNetworks(others) => {
-                    others.first().map_or(Advice::NameDatadir, |other| Advice::ChooseNetwork(*other))
-                }
+                Absence::OtherNetworks(others) => others
+                    .first()
+                    .map_or(Advice::NameDatadir, |other| Advice::ChooseNetwork { network: *other }),
             };
             (Err(absence), advice)
         }
@@ -148,11 +152,19 @@ impl Examination<'_> {
             Ok(obfuscation) => (obfuscation, None),
             Err(error) => (Obfuscation::default(), Some(error)),
         };
-        let files = &Files { disk, datadir, obfuscation, params };
+        let files = &Files { disk, datadir, obfuscation, params, awaited: None };
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
-        let has_snapshot = dependents::has_snapshot(disk, datadir)?;
-        let (index, [blocks, undo]) = self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held));
+        let second = SecondChainstate::find(disk, datadir, params)?;
+        let has_snapshot = second.is_some();
+        let (index, [blocks, undo], scripts) =
+            self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held));
+        let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
+        if let Some(best) = chainstate.best_block.filter(|_| is_unknown && key.is_none())
+            && !survey::is_in_last_files(files, &best)
+        {
+            chainstate.position = Some(ChainstatePosition::NotStored);
+        }
         let mut state = DatadirState {
             dir: datadir.net_dir().to_owned(),
             blocks_dir: datadir.blocks_dir(),
@@ -160,12 +172,17 @@ impl Examination<'_> {
             lock,
             version: log::last_version(disk, &datadir.net_dir().join("debug.log")),
             key,
-            rebuild: self.rebuild_need(lengths, index.blocks, undo.lacking()),
+            rebuild: Estimate { disk, datadir, options: &options.chain, lengths }.of_rebuild(
+                &index,
+                undo.lacking(),
+                scripts,
+            ),
             index,
             blocks,
             undo,
             chainstate,
             has_snapshot,
+            snapshot_error: if has_snapshot && !is_held { self.snapshot_error(files)? } else { None },
             indexes: NodeIndex::find(disk, datadir.net_dir())?.into_iter().map(|index| index.name).collect(),
             leftovers: self.leftovers(),
             refusal: None,
@@ -178,13 +195,38 @@ impl Examination<'_> {
             Some(_) => revealed_key(disk, datadir, &params.genesis_hash)?,
             None => None,
         };
-        let advice = advise(&state, lengths.scan_precondition(), key);
+        let circumstances = Circumstances {
+            files: lengths.scan_precondition(),
+            key,
+            obstacle: find_obstacle(disk, datadir)?,
+            blocksdir: self.other_blocksdir(),
+        };
+        let advice = advise(&state, &circumstances);
+        let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
+        if writes.contains(&advice)
+            && let Some(path) = in_place_of_new_files(disk, datadir)?
+        {
+            return Ok((state, Advice::MoveAway { path }));
+        }
         if ![Advice::Reindex, Advice::MakeUndo].contains(&advice) {
             return Ok((state, advice));
         }
         state.refusal = self.refusal(files).err();
-        let advice = advise(&state, lengths.scan_precondition(), key);
+        let advice = advise(&state, &circumstances);
         Ok((state, advice))
+    }
+
+    /// Whether bitcoind may have block files in a directory that the caller does not name; that directory, if
+    /// it is known.
+    fn other_blocksdir(&self) -> Option<Option<PathBuf>> {
+        if self.options.chain.blocksdir.is_some() {
+            return None;
+        }
+        let last = log::last_blocksdir(self.disk, &self.datadir.net_dir().join("debug.log"));
+        match last {
+            Some(None) => None,
+            last => Some(last.flatten()),
+        }
     }
 
     fn deep(&self, files: &Files<'_>, state: &DatadirState) -> Result<DeepState, Error> {
@@ -199,7 +241,13 @@ impl Examination<'_> {
             true => BlockPlaces::Index,
             false => BlockPlaces::Scan,
         };
-        deep::read_all(files, self.options, best, source, (self.sink, self.interrupt))
+        deep::read_all(
+            files,
+            self.options,
+            best,
+            source,
+            Watch { sink: self.sink, interrupt: self.interrupt },
+        )
     }
 
     fn owner(&self) -> Owner {
@@ -259,17 +307,19 @@ impl Examination<'_> {
         chainstate: &mut ChainstateState,
         lengths: &FileLengths,
         (has_snapshot, is_held): (bool, bool),
-    ) -> (IndexState, [FilesState; 2]) {
+    ) -> (IndexState, [FilesState; 2], Option<ScriptWork>) {
+        let assumed = self.options.chain.assume_valid.hash(files.params);
         let (mut tree, index) = match tree_of_index(files, files.params) {
             Ok(read) => read,
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
-                return (IndexState::unknown(state), lengths.each().map(FilesState::of_lengths));
+                let scripts = assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum()));
+                return (IndexState::unknown(state), lengths.each().map(FilesState::of_lengths), scripts);
             }
         };
         let may_lack_blocks = index.pruned || has_snapshot;
         let best = chainstate.best_block;
-        let found = survey(files, (&mut tree, &index.files), lengths, best, may_lack_blocks);
+        let found = survey(files, (&mut tree, &index.files), lengths, (best, assumed), may_lack_blocks);
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let index = IndexState {
             state: DatabaseState::Sound,
@@ -279,20 +329,32 @@ impl Examination<'_> {
             stored_height: found.stored_height,
             is_pruned: index.pruned,
         };
-        (index, [found.block_files, found.undo_files])
+        (index, [found.block_files, found.undo_files], Some(found.scripts))
+    }
+
+    /// Why bitcoind does not start with the chainstate of the snapshot.
+    fn snapshot_error(&self, files: &Files<'_>) -> Result<Option<Error>, Error> {
+        match check_start(files) {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind == ErrorKind::Usage => Ok(Some(error)),
+            // Another line reports of a damaged database.
+            Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What a rebuild by the block index would refuse.
     fn refusal(&self, files: &Files<'_>) -> Result<(), Error> {
         let silent = &|_: Event| {};
         let before = ExistingState::read(files, false)?;
-        let preferences = ChainPreferences {
-            preferred: before.best_block,
-            makes_undo: true,
-            ..ChainPreferences::default()
-        };
-        let plan = job::plan(files, &self.options.chain, &preferences, silent, self.interrupt)?;
-        dependents::check(self.disk, self.datadir, &plan, false, silent)?;
+        let second = SecondChainstate::find(self.disk, self.datadir, files.params)?;
+        let request =
+            ChainRequest { preferred: before.best_block, makes_undo: true, ..ChainRequest::default() };
+        let (chain, second) = (&self.options.chain, second.as_ref());
+        let plan = job::plan_beside(files, chain, &request, second, silent, self.interrupt)?;
+        if let Some((second, obstacle)) = second.zip(plan.obstacle.as_ref()) {
+            return Err(second.error(obstacle));
+        }
         before.check_loss(&plan, files)?.map_or(Ok(()), |loss| Err(loss.error(files)))
     }
 
@@ -309,47 +371,5 @@ impl Examination<'_> {
             checkpoint: checkpoint.map(|saved| (done(&saved.state.completed), saved.state.blocks)),
             has_made_undo: has_made_undo(disk, datadir).unwrap_or_default(),
         }
-    }
-
-    /// Estimates what a rebuild needs, in which `lacking` of so many blocks get undo data.
-    fn rebuild_need(&self, lengths: &FileLengths, blocks: u32, lacking: u32) -> RebuildNeed {
-        let Self { disk, datadir, options, .. } = *self;
-        let chainstate = datadir.chainstate_dir();
-        let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
-        let budget = MemoryBudget::after_plan(&options.chain, blocks as usize);
-        let old = directory_bytes(disk, &chainstate);
-        let mut need = DiskNeed::estimate(block_bytes, old, budget.join_bytes);
-        if lacking > 0 {
-            let bytes = block_bytes / u64::from(blocks.max(1)) * u64::from(lacking);
-            need = need.with_undo(bytes, options.chain.memory_bytes);
-        }
-        let resolved = disk.resolve(&chainstate).unwrap_or(chainstate);
-        let bytes_per_second = self.sampled_speed(lengths);
-        let duration = bytes_per_second.map(|speed| {
-            let checked = CHECKED_BYTES_PER_SECOND.saturating_mul(budget.threads as u64);
-            let seconds = |bytes: u64, speed: u64| bytes as f64 / speed.max(1) as f64;
-            let (read, check) = (seconds(block_bytes + undo_bytes, speed), seconds(block_bytes, checked));
-            Duration::try_from_secs_f64(read.max(check)).unwrap_or(Duration::MAX)
-        });
-        RebuildNeed { need, free: disk.free_space(dir_of(&resolved)).ok(), bytes_per_second, duration }
-    }
-
-    /// Reads a small sample of the block files. Returns bytes per second; `None` without files to read.
-    fn sampled_speed(&self, lengths: &FileLengths) -> Option<u64> {
-        let files: Vec<(u32, u64)> = lengths.blk.iter().map(|(&file, &len)| (file, len)).collect();
-        let (started, mut bytes) = (Instant::now(), 0);
-        let mut buffer = vec![0; SAMPLE_LEN];
-        // Each place in another part of the files; the last ones are more likely to be in the page cache.
-        for place in 0..SAMPLE_PLACES.min(files.len()) {
-            let &(file, len) = files.get(place * files.len() / SAMPLE_PLACES.min(files.len()))?;
-            let piece = buffer.get_mut(..len.min(SAMPLE_LEN as u64) as usize)?;
-            let open = self.disk.open(&self.datadir.blk_path(FileNo(file))).ok()?;
-            open.read_exact_at(piece, (len - piece.len() as u64) / 2).ok()?;
-            bytes += piece.len() as u64;
-            if started.elapsed() > SAMPLE_TIME {
-                break;
-            }
-        }
-        (bytes > 0).then(|| (bytes as f64 / started.elapsed().as_secs_f64().max(1e-9)) as u64)
     }
 }

@@ -21,11 +21,12 @@ use crate::{
     blocks::{chain::BlockPosition, files::Files},
     commands::update::{Update, check, empty_report, open_chainstate},
     download::{
-        fetch::{Fetched, Follower, InvalidBlock, TipFollower, fetch},
+        fetch::{Fetched, Follower, TipFollower, fetch},
         header_chain::HeaderChain,
+        invalid_blocks::{InvalidBlock, mark_invalid},
         stored_blocks::StoredBlocks,
     },
-    job::{self, ChainPreferences, session::Session},
+    job::{self, ChainRequest, session::Session},
     plan::{
         best_block::{BestBlock, KnownBlock},
         planner::Plan,
@@ -48,21 +49,22 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, FileNo, Height};
 
-/// Interval at which a process is looked for that uses the datadir.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two checks whether another process uses the datadir.
+const HOLDER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two attempts to lock a datadir that others read.
 const READER_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stays at the tip until `interrupt` is set, or another process uses the datadir, and adds to the report of
-/// the download what happened. `known` is what is known of the peers' addresses.
+/// the download what happened. `known` is what is known of the peers' addresses,
+/// and `invalid` the blocks that were found invalid by then.
 ///
 /// # Errors
 /// Those of a download and of an update, except an interrupt and an invalid block.
 pub fn follow(
     disk: &dyn Disk,
     options: &SyncOptions,
-    known: Vec<KnownPeer>,
+    (known, invalid): (Vec<KnownPeer>, Vec<BlockHash>),
     report: &mut SyncReport,
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
@@ -82,7 +84,7 @@ pub fn follow(
         left: Default::default(),
         last_look: start,
         plan: None,
-        invalid: Vec::new(),
+        invalid,
         report: FollowReport {
             connected: 0,
             disconnected: 0,
@@ -128,6 +130,10 @@ struct AtTip<'a> {
 }
 
 impl Follower for AtTip<'_> {
+    fn known_invalid(&self) -> &[BlockHash] {
+        &self.invalid
+    }
+
     fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
         Some(self)
     }
@@ -183,8 +189,9 @@ impl TipFollower for AtTip<'_> {
             Err(error) => match (error.kind, error.height, error.block_hash) {
                 (ErrorKind::Consensus, Some(height), Some(hash)) => {
                     self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
-                    self.invalid.push(hash);
-                    return Ok(Some(InvalidBlock { height, hash }));
+                    let block = InvalidBlock { height, hash };
+                    self.invalid.extend(mark_invalid(self.files, block)?);
+                    return Ok(Some(block));
                 }
                 _ => return Err(error),
             },
@@ -217,7 +224,7 @@ impl TipFollower for AtTip<'_> {
     }
 
     fn is_over(&mut self) -> Result<bool, Error> {
-        if self.lock.is_some() || self.last_look.elapsed() < LOOK_INTERVAL {
+        if self.lock.is_some() || self.last_look.elapsed() < HOLDER_INTERVAL {
             return Ok(false);
         }
         self.last_look = Instant::now();
@@ -251,15 +258,15 @@ impl AtTip<'_> {
     fn connect_stored(&self, mut exactly: Range<u32>, done: &mut UpdateReport) -> Result<Plan, Error> {
         loop {
             let coins = open_chainstate(self.files)?;
-            let preferences = ChainPreferences {
+            let request = ChainRequest {
                 preferred: Some(coins.best_block()),
                 connected: Some(coins.best_block()),
                 invalid: &self.invalid,
                 makes_undo: true,
-                ..ChainPreferences::default()
+                ..ChainRequest::default()
             };
-            let mut plan = job::plan(self.files, &self.options.chain, &preferences, &|_| {}, self.interrupt)?;
-            let before = check(&plan, self.files, &|_| {})?;
+            let mut plan = job::plan(self.files, &self.options.chain, &request, &|_| {}, self.interrupt)?;
+            let before = check(&plan, self.files)?;
             match self.run(&mut plan, before, coins, exactly, done)? {
                 Some(suspect) => exactly = suspect,
                 None => return Ok(plan),

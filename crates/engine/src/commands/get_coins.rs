@@ -1,57 +1,11 @@
 //! Looks up coins in a chainstate on disk, as Core's `gettxout` does without the mempool.
 
 use crate::{
-    api::{error::Error, options::ChainstateOptions, remedy::Remedy},
-    job::stored_chainstate::StoredChainstate,
+    api::{error::Error, options::ChainstateOptions},
+    job::stored_chainstate::{StoredChainstate, StoredCoin},
 };
-use disk::chainstate::ChainstateReader;
 use vfs::Disk;
-use wire::{BlockHash, Coin, CoinError, Height, OutPoint, Sats};
-
-/// A coin of a chainstate.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredCoin {
-    /// Its key.
-    pub outpoint: OutPoint,
-    /// Its amount.
-    pub amount: Sats,
-    /// The output script.
-    pub script: Vec<u8>,
-    /// Height of the block that created it.
-    pub height: Height,
-    /// Whether a coinbase created it.
-    pub is_coinbase: bool,
-    /// Number of blocks from the one that created it to the best block, both included; `None` if the height
-    /// of the best block is unknown.
-    pub confirmations: Option<u32>,
-}
-
-impl StoredCoin {
-    /// Decodes a coin of the chainstate that `reader` reads; `best` is the height of the best block.
-    ///
-    /// # Errors
-    /// [`crate::ErrorKind::Damaged`] if its output is not one that Core writes.
-    pub(crate) fn new(
-        reader: &ChainstateReader<'_>,
-        best: Option<Height>,
-        outpoint: OutPoint,
-        coin: Coin<'_>,
-    ) -> Result<Self, Error> {
-        Self::decode(best, outpoint, coin).map_err(|flaw| {
-            let error = Error::damaged(format!("coin {outpoint}: {flaw}")).in_file(reader.dir(), None);
-            error.with_remedies([Remedy::RebuildChainstate])
-        })
-    }
-
-    fn decode(best: Option<Height>, outpoint: OutPoint, coin: Coin<'_>) -> Result<Self, CoinError> {
-        let (amount, compressed) = coin.output()?;
-        let mut script = Vec::with_capacity(compressed.script_len());
-        compressed.decompress(&mut script)?;
-        let (height, is_coinbase) = (coin.height(), coin.is_coinbase());
-        let confirmations = best.and_then(|best| Some(best.0.checked_sub(height.0)? + 1));
-        Ok(Self { outpoint, amount, script, height, is_coinbase, confirmations })
-    }
-}
+use wire::{BlockHash, Height, OutPoint};
 
 /// Result of [`get_coins`].
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,6 +13,11 @@
 //! Everything else is in memory, and is computed when bitcoind starts. Both databases are put in place
 //! together.
 
+#[cfg(feature = "serde")]
+use crate::api::{
+    json::{HashText, JsonSchema, PathText, Seconds, Serialize},
+    note::NoteTexts,
+};
 use crate::{
     api::{
         error::{Error, ErrorKind},
@@ -25,7 +30,7 @@ use crate::{
     },
     hex_reversed,
     job::{clock::Clock, session::Session},
-    plan::{dependents::has_snapshot, headers::Headers},
+    plan::headers::Headers,
     stages::{commit::Destination, finish::read_back},
 };
 use digest::obfuscation::Obfuscation;
@@ -49,22 +54,29 @@ const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
 /// Result of [`load_snapshot`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct LoadedSnapshotReport {
     /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
     /// Height of the snapshot's block.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Number of coins.
     pub coins: u64,
     /// `hash_serialized_3` of the coins, in internal byte order: the hash in Core's source.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
     pub hash_serialized_3: [u8; 32],
     /// Path of the new chainstate.
+    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
     pub chainstate: PathBuf,
     /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,
     /// Warnings for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "NoteTexts"))]
     pub notes: Vec<Warning>,
 }
 
@@ -96,11 +108,8 @@ fn load(
     sink.event(Event::Started(Stage::Plan));
     let reader = SnapshotReader::open(disk, path)?;
     let pinned = pinned(path, reader.metadata(), options)?;
-    let in_place = ReindexOptions {
-        // The block index is replaced.
-        chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },
-        ..ReindexOptions::new(&options.datadir, options.params.network)
-    };
+    // The block index is replaced.
+    let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
     let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
     let below = blocks_below(disk, &datadir, options, pinned)?;
     let target = Destination::of_snapshot(disk, datadir.clone())?;
@@ -150,9 +159,10 @@ fn blocks_below(
 ) -> Result<Vec<BlockHash>, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     let base = pinned.block_hash;
-    if has_snapshot(disk, datadir)? {
+    let second = datadir.snapshot_dir();
+    if disk.exists(&second).during("look for", &second)? {
         let error = usage("the datadir has a chainstate of a snapshot already".to_owned());
-        return Err(error.in_file(datadir.snapshot_dir(), None).with_remedies([Remedy::MoveSnapshotAway]));
+        return Err(error.in_file(second, None).with_remedies([Remedy::MoveSnapshotAway]));
     }
     let index_dir = datadir.index_dir();
     let in_index = |error: Error| error.in_file(&index_dir, None);
@@ -185,6 +195,14 @@ fn blocks_below(
                 pinned.height
             );
             return Err(usage(detail).in_file(&chainstate, None));
+        }
+        // Otherwise bitcoind would end when it next starts (`Chainstate::ReachedTarget`).
+        if headers.ancestor(block, headers.height(known)) != Some(known) {
+            let detail = format!(
+                "the chainstate's best block {best} is not below the snapshot's block: it is on another \
+                 branch, and bitcoind could not start with both; start bitcoind until it has left that branch"
+            );
+            return Err(usage(detail).in_file(&chainstate, None).with_remedies([Remedy::MoveAway]));
         }
     }
     let mut below: Vec<BlockHash> = headers.chain_to(block).collect();

@@ -7,10 +7,12 @@ mod block_stats;
 
 pub use block_stats::BlockStats;
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize};
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Progress},
+        event::{Event, EventSink, Progress, Watch},
         options::ChainOptions,
         remedy::Remedy,
         stage::Stage,
@@ -19,13 +21,12 @@ use crate::{
         block_hashes::BlockHashes,
         damage::{Damage, UndoDefect},
     },
-    commands::undo,
-    job::session::Session,
+    job::{self, session::Session},
     plan::{existing_state::ExistingState, planner::Plan},
     stages::{
         check::claims_of,
         read::BlockReader,
-        threads::{lock, spawn},
+        threads::{join_all, lock, spawn},
     },
 };
 use disk::{
@@ -67,14 +68,19 @@ pub struct ReadBlocksOptions {
 
 /// The blocks that [`read_blocks`] gives to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct BlockRange {
     /// Their network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
     /// The first block.
+    #[cfg_attr(feature = "serde", serde(rename = "from_height"))]
     pub from: Height,
     /// The last block.
+    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
     pub to: Height,
     /// Hash of the last block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub last: BlockHash,
 }
 
@@ -145,7 +151,8 @@ pub trait PartConsumer {
 /// # Errors
 /// The same errors as [`crate::check_undo()`], also if undo data is needed and missing or damaged;
 /// [`ErrorKind::Usage`] if the chain does not have the blocks; errors of the consumer;
-/// [`ErrorKind::Interrupted`]. Of several errors, that of the lowest part is returned.
+/// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of the
+/// lowest part is returned.
 pub fn read_blocks<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
@@ -154,10 +161,11 @@ pub fn read_blocks<C: BlockConsumer>(
     interrupt: &AtomicBool,
 ) -> Result<(BlockRange, C), Error> {
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.chain, sink)?;
+    let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
     let best = ExistingState::read(files, false)?.best_block;
-    let plan = &undo::plan(files, &options.chain, options.scan, best, (sink, interrupt))?;
+    let plan =
+        &job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt })?;
     let range = range_of(options, plan)?;
     let consumer = begin(&range)?;
     sink.event(Event::Started(Stage::Export));
@@ -176,7 +184,7 @@ pub fn read_blocks<C: BlockConsumer>(
         let work = || parts.work(&consumer, sink, interrupt);
         let threads = options.chain.threads.get();
         let workers: Vec<_> = (0..threads).map(|_| spawn(scope, "worker", work)).collect();
-        workers.into_iter().try_for_each(|worker| worker?.join().map_err(|_| Error::panicked()))
+        join_all(workers).into_iter().collect::<Result<(), _>>()
     })?;
     match parts.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, error)) => Err(error),
@@ -221,9 +229,19 @@ struct Buffers {
     hashes: BlockHashes,
 }
 
+/// Tells the other workers to stop if the consumer panics.
+struct StopIfPanicking<'a>(&'a AtomicBool);
+
+impl Drop for StopIfPanicking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
 impl Parts<'_> {
     fn work(&self, consumer: &impl BlockConsumer, sink: &dyn EventSink, interrupt: &AtomicBool) {
         let mut buffers = Buffers::default();
+        let _stop_others = StopIfPanicking(&self.has_failed);
         while !self.has_failed.load(Ordering::Relaxed) {
             let part = self.next.fetch_add(1, Ordering::Relaxed);
             let first = part.saturating_mul(self.options.part_blocks).max(self.range.from.0);
@@ -232,7 +250,7 @@ impl Parts<'_> {
             }
             let last = (part + 1).saturating_mul(self.options.part_blocks) - 1;
             let heights = first..=last.min(self.range.to.0);
-            if let Err(error) = self.read_part(heights, consumer, &mut buffers, (sink, interrupt)) {
+            if let Err(error) = self.read_part(heights, consumer, &mut buffers, Watch { sink, interrupt }) {
                 let failed = &mut *lock(&self.failed);
                 if failed.as_ref().is_none_or(|(lowest, _)| part < *lowest) {
                     *failed = Some((part, error));
@@ -247,7 +265,7 @@ impl Parts<'_> {
         heights: RangeInclusive<u32>,
         consumer: &impl BlockConsumer,
         buffers: &mut Buffers,
-        (sink, interrupt): (&dyn EventSink, &AtomicBool),
+        Watch { sink, interrupt }: Watch<'_>,
     ) -> Result<(), Error> {
         let Some(mut part) = consumer.begin_part(heights.clone())? else {
             self.done.fetch_add(heights.count() as u32, Ordering::Relaxed);
@@ -282,8 +300,7 @@ impl Parts<'_> {
         if with_coins {
             self.read_undo(height, undo)?;
         }
-        let block = arena.parse_first(block.bytes());
-        let block = &block.map_err(|error| located.damaged(&Damage::Block(error)))?;
+        let block = &located.parse(block.bytes(), arena)?;
         let undo = undo.bytes();
         let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
         let checked = located.check_view(block, undo_data, hashes)?;

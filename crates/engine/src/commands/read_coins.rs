@@ -4,12 +4,12 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{CoinMeter, Event, EventSink},
+        event::{CoinMeter, Event, Watch},
         note::DiskNeed,
-        options::{ChainstateOptions, UndoPolicy},
+        options::{AtHeightsOptions, ChainstateOptions, UndoPolicy},
         stage::Stage,
+        utxo_stats::UtxoStatsReport,
     },
-    commands::{stats::UtxoStatsReport, stats_at::AtHeightsOptions},
     job::{Job, read_only_job::with_read_only_job, stored_chainstate::StoredChainstate},
     stages::{
         coin_sink::{CoinSink, Coins},
@@ -75,7 +75,7 @@ pub fn read_coins(
     coins: &StoredCoins,
     memory_bytes: u64,
     each: &mut EachCoin<'_>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UtxoStatsReport, Error> {
     let mut each_of = elements(each);
     sink.event(Event::Started(Stage::Export));
@@ -85,7 +85,7 @@ pub fn read_coins(
             let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
             let request = (None, true, threads.get());
-            let stats = read_elements(&chainstate.reader, request, &mut each_of, (sink, interrupt))?;
+            let stats = read_elements(&chainstate.reader, request, &mut each_of, Watch { sink, interrupt })?;
             let block = (chainstate.height, chainstate.reader.best_block());
             UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
         }
@@ -136,13 +136,13 @@ pub fn read_coins_after(
     disk: &dyn Disk,
     options: &AtHeightsOptions,
     each_set: &mut EachSet<'_>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(), Error> {
     let stops = &*options.heights.iter().copied().collect::<Vec<_>>();
     let is_one = stops.len() == 1;
     let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
     let mut given = BTreeMap::new();
-    with_read_only_job(disk, options.request(method)?, (sink, interrupt), |job, clock| {
+    with_read_only_job(disk, options.request(method)?, Watch { sink, interrupt }, |job, clock| {
         let dir = &*job.work.chainstate();
         let mut give = |height: Height| {
             let hash = job.plan.chain.block(height).hash;
@@ -189,7 +189,7 @@ fn coins_of(
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
     let (request, each_of) = ((None, true, job.threads()), &mut elements(each));
-    let stats = read_elements(&reader, request, each_of, (job.sink, job.interrupt))?;
+    let stats = read_elements(&reader, request, each_of, Watch { sink: job.sink, interrupt: job.interrupt })?;
     UtxoStatsReport::new(&stats, job.files.params.network, (Some(height), hash))
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }

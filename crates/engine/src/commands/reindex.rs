@@ -3,32 +3,34 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Warnings},
+        event::{Event, EventSink, Warnings, Watch},
         machine::{self, Sha256Limit},
         note::{DiskNeed, Note, Warning},
-        options::{Engine, HintOptions, ReindexOptions, ResumeOptions},
+        options::{Engine, HintOptions, Matching, ReindexOptions, ResumeOptions},
         remedy::Remedy,
         report::{BoundBy, HintsReport, ReindexReport, UndoReport},
         stage::Stage,
     },
     blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
-    commands::hints,
     download::given_blocks,
     job::{
-        self, ChainPreferences, Job, MatchStats, MatchedCoins, checkpoint,
+        self, ChainRequest, Job, MatchStats, MatchedCoins, checkpoint,
         clock::Clock,
         damage_survey::find_damage,
         disk_need,
         hint_copy::{self, with_plain_hints},
+        hints,
         memory::MemoryBudget,
+        pacing::Pacing,
         session::Session,
+        two_chainstates,
         undo_files::{NewUndo, UndoFiles},
     },
     plan::{
-        dependents,
         existing_state::{Accepted, ExistingState},
         indexes::{self, SetAside},
-        planner::Plan,
+        planner::{AfterSuspect, Plan},
+        second_chainstate::SecondChainstate,
     },
     stages::{
         commit::Destination,
@@ -49,7 +51,7 @@ use std::{
     cell::OnceCell,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -83,7 +85,7 @@ pub fn reindex(
     }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
     let (hints, restart) = (options.hints.as_ref(), options.resume.restart);
-    with_plain_hints(copies, hints, restart, (sink, interrupt), |hints| {
+    with_plain_hints(copies, hints, restart, Watch { sink, interrupt }, |hints| {
         // A checkpoint of the chain with the damaged blocks is of no use.
         let discard_other = options.resume.discard_other || options.until_damage;
         let resume = ResumeOptions { discard_other, ..options.resume };
@@ -91,7 +93,8 @@ pub fn reindex(
         let target = Destination::prepare(disk, result_datadir, options)?;
         let work = WorkDir::new(disk, target.work_dir(&options.chain));
         let damage = OnceCell::new();
-        let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage };
+        let rebuild =
+            Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage, suspect: None };
         rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
             if !invalid.is_empty() {
                 // What the previous attempt left belongs to another chain.
@@ -99,15 +102,16 @@ pub fn reindex(
                 work.remove()?;
             }
             let excluded = (invalid, rebuild.find_damage()?);
-            let planned = plan(files, options, excluded, None, sink, interrupt)?;
+            let mut planned = plan(files, options, excluded, None, sink, interrupt)?;
             clock.lap(Stage::Plan);
-            rebuild.build(planned, &mut clock)
+            rebuild.build(&mut planned, &mut clock)
         }))
     })
 }
 
 /// Stores the blocks that the caller passes.
 fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<(), Error> {
+    two_chainstates::refuse(files, ", one of which could need a block that gets another place")?;
     if options.scan || options.output.is_some() {
         let detail = "blocks can be passed only to a rebuild in place that uses the block index";
         return Err(Error::new(ErrorKind::Usage, detail));
@@ -117,15 +121,21 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
     Ok(())
 }
 
-/// Like [`reindex`], for a chain of which some blocks are stored while it runs ([`Planned::awaited`]).
+/// Like [`reindex`], for a chain that was planned before, of which some blocks may be stored while it runs
+/// ([`Planned::awaited`]).
+///
+/// `suspected`: it is called if a block is found that is invalid unless a lower one is. Then the chain below
+/// is rebuilt instead; or nothing, if the caller has to connect the blocks, or to resume below that block
+/// because block files were deleted. Without it, and if the existing chainstate has that block too, the error
+/// names the first invalid block.
 ///
 /// # Errors
-/// The same errors. If the error is about a rule, it is not final: [`reindex`] decides when all blocks are
-/// stored.
-pub fn reindex_behind(
+/// The same errors.
+pub fn reindex_planned(
     files: &Files<'_>,
     options: &ReindexOptions,
-    planned: Planned,
+    mut planned: Planned,
+    suspected: Option<&dyn Fn(AfterSuspect)>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<ReindexReport, Error> {
@@ -133,8 +143,25 @@ pub fn reindex_behind(
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
     let work = WorkDir::new(files.disk, target.work_dir(&options.chain));
     let damage = OnceCell::new();
-    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage };
-    rebuild.clean_up_after_error(rebuild.build(planned, &mut clock))
+    let suspects = &Suspects::default();
+    let suspect = (suspected.is_some() && options.hints.is_none()).then_some(suspects);
+    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage, suspect };
+    rebuild.clean_up_after_error(loop {
+        let done = rebuild.build(&mut planned, &mut clock);
+        let (Some(suspected), Some(next)) = (suspected, suspects.take()) else { break done };
+        suspected(next);
+        let AfterSuspect::EndBelow(height) = next else { break done };
+        sink.event(Event::Note(Note::RebuildingBelow { height }));
+        if planned.prunes() {
+            // Deleted blocks are only in the checkpoint.
+            target.discard();
+            return done;
+        }
+        planned.end_below(height);
+        if let Err(error) = target.start_over().and_then(|()| work.remove()) {
+            break Err(error);
+        }
+    })
 }
 
 /// Matches spends; if that fails because hints are wrong, and the caller asked for it, matches them again
@@ -147,10 +174,10 @@ fn match_spends<'a>(
         Ok(matched) => return Ok((matched, job.hints)),
         Err(error) => error,
     };
-    let can_start_over = job.plan.chain.pruning().is_none();
+    let can_start_over = job.pacing.is_none();
     let options = job.hints.filter(|options| options.on_failure_join && can_start_over);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
-    job.sink.event(Event::Note(Note::HintsFailed(error)));
+    job.sink.event(Event::Note(Note::HintsFailed { error }));
     job.work.remove()?;
     let job = Job { resume: None, hints: None, ..*job };
     let first_wrong = hints::first_wrong(&job, options)?;
@@ -188,6 +215,37 @@ struct Rebuild<'a> {
     interrupt: &'a AtomicBool,
     /// What is damaged, if it was looked for.
     damage: OnceCell<KnownDamage>,
+    /// What was found that is invalid unless a lower block is, if the caller can go on then.
+    suspect: Option<&'a Suspects>,
+}
+
+/// Blocks that are invalid unless lower ones are.
+#[derive(Default)]
+struct Suspects {
+    /// What the last one leads to.
+    found: Mutex<Option<AfterSuspect>>,
+    /// Whether there was one before.
+    is_again: AtomicBool,
+}
+
+impl Suspects {
+    /// Records a block, and returns whether the caller goes on. Undo data, if the finding rests on it, is
+    /// believed once: where it is false, each time costs another pass.
+    fn note(&self, planned: &Planned, height: Height, rests_on_undo: bool) -> bool {
+        let is_believed = !(rests_on_undo && self.is_again.load(Ordering::Relaxed));
+        let next = planned.plan.after_suspect(height).filter(|_| is_believed);
+        let is_possible =
+            |next: &AfterSuspect| matches!(next, AfterSuspect::EndBelow(_)) || !planned.prunes();
+        let next = next.filter(is_possible);
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        next.is_some()
+    }
+
+    fn take(&self) -> Option<AfterSuspect> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.is_again.fetch_or(found.is_some(), Ordering::Relaxed);
+        found
+    }
 }
 
 /// The chain of a rebuild, and what was found with it.
@@ -197,8 +255,8 @@ pub struct Planned {
     lost_blocks: u32,
     /// The indexes that bitcoind could not go on with.
     set_aside: SetAside,
-    /// The blocks that are stored while the rebuild runs, and the memory in bytes that storing them takes.
-    awaited: Option<(Arc<AwaitedBlocks>, u64)>,
+    /// The blocks that are stored while the rebuild runs, and what is known of them.
+    awaited: Option<(Arc<AwaitedBlocks>, Awaiting)>,
 }
 
 /// The end of a chain whose blocks are stored while it is rebuilt.
@@ -212,7 +270,7 @@ pub struct Awaiting {
     pub memory_bytes: u64,
     /// The part of it for blocks that are kept until they are taken ([`AwaitedBlocks::new`]).
     pub kept_bytes_max: u64,
-    /// With pruning, bytes of blocks after which the rebuild settles ([`AwaitedBlocks::new`]).
+    /// With pruning, bytes of blocks after which the rebuild settles ([`Pacing`]).
     pub settle_bytes: Option<u64>,
 }
 
@@ -222,9 +280,28 @@ impl Planned {
         self.plan.chain.tip().hash
     }
 
+    /// Ends the chain below a height.
+    fn end_below(&mut self, height: Height) {
+        let below = Height(height.0.saturating_sub(1));
+        self.plan.block_bytes =
+            self.plan.block_bytes / self.plan.chain.block_count() as u64 * u64::from(height.0);
+        self.plan.chain = self.plan.chain.up_to(below);
+    }
+
     /// The blocks that are stored while the rebuild runs; `None` if it must begin after that.
     pub fn awaited(&self) -> Option<Arc<AwaitedBlocks>> {
         self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
+    }
+
+    /// How the rebuild keeps pace with a download that deletes block files; `None` if none are deleted.
+    fn pacing(&self) -> Option<Pacing<'_>> {
+        let (awaited, Awaiting { settle_bytes, .. }) = self.awaited.as_ref()?;
+        settle_bytes.map(|settle_bytes| Pacing { awaited, settle_bytes })
+    }
+
+    /// Whether block files are deleted behind the rebuild.
+    fn prunes(&self) -> bool {
+        self.pacing().is_some()
     }
 }
 
@@ -243,8 +320,10 @@ pub fn plan(
 ) -> Result<Planned, Error> {
     let in_place = options.output.is_none();
     let before = if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
+    let second = SecondChainstate::find(files.disk, files.datadir, files.params);
+    let second = if in_place { second? } else { None };
     let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
-    let preferences = ChainPreferences {
+    let request = ChainRequest {
         scan: options.scan,
         stop_at_height: awaiting.map(|blocks| blocks.end).or(options.stop_at_height),
         without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
@@ -254,12 +333,20 @@ pub fn plan(
         damage,
         makes_undo: options.makes_undo(),
         awaits_blocks: awaiting.is_some(),
-        connected: None,
+        ..ChainRequest::default()
     };
-    let mut plan = job::plan(files, &options.chain, &preferences, sink, interrupt)?;
+    let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), sink, interrupt)?;
+    job::note_all_scripts(&options.chain, &plan, sink);
     let mut set_aside = SetAside::default();
+    if let Some(second) = second {
+        if let Some(obstacle) = &plan.obstacle {
+            return Err(second.error(obstacle).with_remedies([Remedy::OtherOutput]));
+        }
+        if let Some(base) = second.base() {
+            sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
+        }
+    }
     if in_place {
-        dependents::check(files.disk, files.datadir, &plan, options.scan, sink)?;
         set_aside = indexes::before_rebuild(files, &plan, damage, options.set_aside_indexes, sink)?;
     }
     let accepted = match damage {
@@ -276,8 +363,7 @@ pub fn plan(
     };
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
-        let awaited = plan.chain.await_missing(blocks.settle_bytes, blocks.kept_bytes_max);
-        (awaited, blocks.memory_bytes)
+        (Arc::new(AwaitedBlocks::new(plan.chain.block_count(), blocks.kept_bytes_max)), blocks)
     });
     Ok(Planned { plan, hint_reader, lost_blocks, set_aside, awaited })
 }
@@ -319,7 +405,7 @@ impl Rebuild<'_> {
     fn find_damage(&self) -> Result<Option<&KnownDamage>, Error> {
         let Self { files, options, sink, interrupt, damage, .. } = self;
         if options.until_damage && damage.get().is_none() {
-            let found = find_damage(files, &options.chain, options.scan, (*sink, interrupt))?;
+            let found = find_damage(files, &options.chain, options.scan, Watch { sink: *sink, interrupt })?;
             if !found.is_empty() {
                 let KnownDamage { blocks, undo, first, .. } = &found;
                 let (blocks, undo) = (blocks.len() as u32, undo.len() as u32);
@@ -338,10 +424,14 @@ impl Rebuild<'_> {
     }
 
     /// Rebuilds the chainstate of the planned chain.
-    fn build(&self, planned: Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
-        let Self { files, options, work, sink, interrupt, .. } = *self;
+    fn build(&self, planned: &mut Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
+        let Self { options, work, sink, interrupt, .. } = *self;
         let hashed_before = batched_bytes();
-        let Planned { ref plan, hint_reader, lost_blocks, mut set_aside, ref awaited } = planned;
+        let hint_reader = planned.hint_reader.take();
+        let planned = &*planned;
+        let Planned { ref plan, lost_blocks, ref awaited, .. } = *planned;
+        let pacing = planned.pacing();
+        let files = &Files { awaited: awaited.as_ref().map(|(awaited, _)| &**awaited), ..*self.files };
         if options.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
@@ -353,9 +443,9 @@ impl Rebuild<'_> {
             None => Method::of(options.chain.undo),
         };
         let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
-        let budget = awaited.as_ref().map_or(budget, |&(_, memory)| budget.without(memory));
+        let budget = awaited.as_ref().map_or(budget, |(_, blocks)| budget.without(blocks.memory_bytes));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
-        self.check_disk_need(plan, budget, lacking)?;
+        self.check_disk_need(planned, budget, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let in_place = options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
@@ -376,6 +466,10 @@ impl Rebuild<'_> {
                 undo_files.check_access(&plan.chain, method.needs_undo_from())?;
             }
         }
+        let suspects = self.suspect;
+        let goes_on_below = |height, rests_on_undo| {
+            suspects.is_some_and(|suspects| suspects.note(planned, height, rests_on_undo))
+        };
         let job = Job {
             files,
             plan,
@@ -386,6 +480,8 @@ impl Rebuild<'_> {
             method,
             work,
             undo_sink: makes_undo.then_some(&undo_files),
+            goes_on_below: suspects.map(|_| &goes_on_below as &(dyn Fn(Height, bool) -> bool + Sync)),
+            pacing,
             resume: Some(&options.resume),
             sink,
             interrupt,
@@ -419,11 +515,11 @@ impl Rebuild<'_> {
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
             return Err(Error::interrupted());
         }
-        if let Some(pruning) = plan.chain.pruning() {
-            undo_files.forget(&plan.chain, &pruning.take_deleted())?;
+        if let Some(pacing) = pacing {
+            undo_files.forget(&plan.chain, &pacing.take_deleted())?;
         }
         let undo = undo_files.take();
-        let kept = self.commit(files, (plan, &mut set_aside), undo.as_ref(), clock)?;
+        let kept = self.commit(planned, undo.as_ref(), clock)?;
         let undo = makes_undo.then(|| undo.as_ref().map_or_else(UndoReport::default, NewUndo::report));
         let rebuilt = Rebuilt {
             hashed_before,
@@ -447,15 +543,16 @@ impl Rebuild<'_> {
 
     /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
     /// disk.
-    fn check_disk_need(&self, plan: &Plan, budget: MemoryBudget, lacking: u64) -> Result<(), Error> {
+    fn check_disk_need(&self, planned: &Planned, budget: MemoryBudget, lacking: u64) -> Result<(), Error> {
+        let plan = &planned.plan;
         let disk = self.work.disk();
         let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         if self.options.makes_undo() {
             let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
             // With pruning, about three times as many bytes of blocks are stored at once.
-            let kept = plan.chain.pruning().and_then(AwaitedBlocks::settle_bytes);
-            let block_bytes = kept.map_or(block_bytes, |bytes| block_bytes.min(3 * bytes));
+            let kept = planned.pacing().map(|pacing| 3 * pacing.settle_bytes);
+            let block_bytes = kept.map_or(block_bytes, |kept| block_bytes.min(kept));
             need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
         }
         if self.options.engine == Engine::Cache {
@@ -477,8 +574,7 @@ impl Rebuild<'_> {
     /// after that. Nothing refers to it there before the block index is exchanged.
     fn commit(
         &self,
-        files: &Files<'_>,
-        (plan, set_aside): (&Plan, &mut SetAside),
+        planned: &Planned,
         undo: Option<&NewUndo<'_>>,
         clock: &mut Clock,
     ) -> Result<Vec<PathBuf>, Error> {
@@ -489,28 +585,29 @@ impl Rebuild<'_> {
         if undo.is_some() {
             self.target.prepare_index()?;
         }
-        self.write_index(files, plan, undo)?;
+        self.write_index(planned, undo)?;
         if let Some(undo) = undo {
             undo.put_in_place()?;
         }
-        set_aside.apply(files, self.sink)?;
+        planned.set_aside.apply(self.files, self.sink)?;
         let kept = self.target.commit(self.sink)?;
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.
-        let clear = || Ok(clear_made_undo(files.disk, self.target.datadir()).map(drop)?);
+        let clear = || Ok(clear_made_undo(self.files.disk, self.target.datadir()).map(drop)?);
         if let Err(error) = undo.map_or_else(clear, NewUndo::clean_up) {
-            self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
         }
         if let Err(error) = self.work.remove() {
-            self.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
         }
         clock.lap(Stage::Commit);
         Ok(kept)
     }
 
     /// Writes the new block index, if there is one.
-    fn write_index(&self, files: &Files<'_>, plan: &Plan, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
+    fn write_index(&self, planned: &Planned, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
+        let (files, plan, prunes) = (self.files, &planned.plan, planned.prunes());
         let change = |entry: &mut IndexEntry| {
             if entry.file.is_some_and(|file| plan.missing_files.contains(&file)) {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
@@ -523,7 +620,7 @@ impl Rebuild<'_> {
                 undo.change_entry(&plan.chain, entry);
             }
             let is_pruned = entry.tx_count > 0 && !entry.status.has_data();
-            if is_pruned && plan.chain.pruning().is_some() && plan.chain.has(entry.height, &entry.hash) {
+            if is_pruned && prunes && plan.chain.has(entry.height, &entry.hash) {
                 entry.status = entry.status.validated();
             }
         };
@@ -546,7 +643,7 @@ impl Rebuild<'_> {
         let Self { options, .. } = *self;
         let Rebuilt { stats, hints, utxo_stats, .. } = rebuilt;
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
-        let sha256_limit = Sha256Limit::since(rebuilt.hashed_before);
+        let sha256_limit = Sha256Limit::measured(batched_bytes() - rebuilt.hashed_before, threads, elapsed);
         Ok(ReindexReport {
             hints: hints.map(|hints| HintsReport::new(hints, job.method, options.chain.params.network)),
             network: options.chain.params.network,
@@ -558,7 +655,7 @@ impl Rebuild<'_> {
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
             is_pinned: rebuilt.is_pinned,
             scripts: job::scripts_report(&options.chain, plan, &stats.counts),
-            matching: stats.matching,
+            matching: if hints.is_some() { Matching::Swiftsync } else { stats.matching },
             resumed: stats.resumed,
             memory_bytes: options.chain.memory_bytes,
             spilled: stats.spilled,

@@ -2,8 +2,8 @@
 
 use crate::{
     api::{error::Error, options::ChainstateOptions},
-    commands::get_coins::StoredCoin,
-    job::stored_chainstate::StoredChainstate,
+    job::stored_chainstate::{StoredChainstate, StoredCoin},
+    stages::threads::join_all,
 };
 use disk::{chainstate::ChainstateReader, index::stream_links};
 use std::{
@@ -60,9 +60,8 @@ pub fn scan_coins<S: AsRef<[u8]>>(
         });
         let workers: Vec<_> = workers.map_while(Result::ok).collect();
         let own = scan.ranges();
-        let others =
-            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err(Error::panicked())));
-        std::iter::once(own).chain(others).collect::<Result<_, Error>>()
+        let others = join_all(workers.into_iter().map(Ok).collect());
+        std::iter::once(own).chain(others.into_iter().map(|done| done?)).collect::<Result<_, Error>>()
     })?;
     let txouts = parts.iter().map(|part| part.txouts).sum();
     let mut found: Vec<FoundCoin> = parts.into_iter().flat_map(|part| part.found).collect();

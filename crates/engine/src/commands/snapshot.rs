@@ -1,18 +1,22 @@
 //! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: makes one from the
 //! blocks, and proves one against them.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, EventSink, Watch},
         machine,
-        options::{ChainOptions, MakeOptions},
+        options::{ChainOptions, ChainstateOptions, MakeOptions},
         remedy::Remedy,
         stage::Stage,
+        utxo_stats::UtxoStatsReport,
     },
     job::{
         self, Job,
-        read_only_job::{JobRequest, with_read_only_job},
+        read_only_job::{JobRequest, require_absent, with_read_only_job},
+        stored_chainstate::StoredChainstate,
     },
     stages::{
         coin_sink::{CoinSink, Coins},
@@ -25,34 +29,41 @@ use disk::{
     datadir::Datadir,
     index::find_height,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
-    utxo_stats::{StatsPart, UtxoHasher},
+    utxo_stats::{StatsPart, UtxoHasher, stats_of_coins},
 };
 use rules::ChainParams;
 use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
-use vfs::{Disk, During as _};
-use wire::{BlockHash, Height};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network};
 
 /// Bytes of elements that are hashed at once.
 const HASH_BYTES: usize = 1 << 20;
 
 /// Report of a snapshot that was made.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SnapshotReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
     /// Height of the last block whose effects it contains.
     pub height: Height,
     /// Hash of that block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Number of coins.
     pub coins: u64,
     /// Size of the file, in bytes.
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
     pub hash_serialized_3: [u8; 32],
     /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
     /// there is no snapshot.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
     pub is_pinned: bool,
 }
 
@@ -80,17 +91,54 @@ pub fn make_snapshot(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
-    if disk.exists(path).during("look for", path)? {
-        let error = Error::new(ErrorKind::Usage, "a file exists there already");
-        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
-    }
+    require_absent(disk, path)?;
     let method = &Method::of(options.chain.undo);
-    with_read_only_job(disk, options.request(path, method), (sink, interrupt), |job, clock| {
+    with_read_only_job(disk, options.request(path, method), Watch { sink, interrupt }, |job, clock| {
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
         let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
         Ok(report)
     })
+}
+
+/// Makes a snapshot of the coins of a chainstate on disk, which are read twice: first to count and hash them.
+/// No block is read.
+///
+/// # Errors
+/// The same errors as [`crate::utxo_stats`]; [`ErrorKind::Damaged`] if the block index does not have the best
+/// block, or Core's source pins another hash for it; [`ErrorKind::Interrupted`]. Nothing is left at `path`
+/// then.
+pub fn make_snapshot_of_chainstate(
+    disk: &dyn Disk,
+    options: &ChainstateOptions,
+    path: &Path,
+    interrupt: &AtomicBool,
+) -> Result<SnapshotReport, Error> {
+    require_absent(disk, path)?;
+    let chainstate = StoredChainstate::open(disk, options)?;
+    let (network, hash) = (options.network, chainstate.reader.best_block());
+    let height = chainstate.height.ok_or_else(|| {
+        Error::damaged(format!("the block index does not have the chainstate's best block {hash}"))
+            .in_file(&chainstate.index_dir, None)
+            .with_remedies([Remedy::RebuildIndex])
+    })?;
+    let stats = stats_of_coins(&chainstate.reader, false, options.threads.get())?;
+    let stats = UtxoStatsReport::new(&stats, network, (Some(height), hash));
+    let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
+    stats.check_pinned()?;
+    let magic = ChainParams::of(network).magic;
+    let mut writer = SnapshotWriter::create(disk, path, magic, hash, stats.txouts)?;
+    let mut cursor = chainstate.reader.coins()?;
+    while let Some((outpoint, coin)) = cursor.advance()? {
+        writer.add(&outpoint, &coin)?;
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+    }
+    let bytes = writer.finish()?;
+    let UtxoStatsReport { txouts: coins, hash_serialized_3, pinned, .. } = stats;
+    let is_pinned = pinned == Some(true);
+    Ok(SnapshotReport { network, height, hash, coins, bytes, hash_serialized_3, is_pinned })
 }
 
 /// Writes the coins of a job as a snapshot at `path`. On a mismatch, nothing is left there.
@@ -115,7 +163,8 @@ impl CoinSink for SnapshotSink<'_> {
         let hash_serialized_3 = hashing.finish();
         let is_pinned = job::check_pinned_hash(job.files.params, (height, hash), &hash_serialized_3)?;
         let bytes = writer.finish()?;
-        Ok(SnapshotReport { height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
+        let network = job.options.params.network;
+        Ok(SnapshotReport { network, height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
     }
 }
 
@@ -172,7 +221,9 @@ pub fn verify_snapshot(
     let mut reader = SnapshotReader::open(disk, path)?;
     let metadata = *reader.metadata();
     let mut sum = match datadir {
-        Some(options) => Some(aggregate_from_blocks(disk, options, &metadata, aggregate, (sink, interrupt))?),
+        Some(options) => {
+            Some(aggregate_from_blocks(disk, options, &metadata, aggregate, Watch { sink, interrupt })?)
+        }
         None => None,
     };
     let mut hashing = Hashing::new();
@@ -202,7 +253,7 @@ fn aggregate_from_blocks(
     options: &ChainOptions,
     metadata: &SnapshotMetadata,
     aggregate: AggregateKind,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.magic != options.params.magic {
@@ -223,7 +274,7 @@ fn aggregate_from_blocks(
         method: &Method::of(options.undo),
         undo_sink: None,
     };
-    with_read_only_job(disk, request, (sink, interrupt), |job, clock| {
+    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));

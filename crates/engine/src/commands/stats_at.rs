@@ -1,18 +1,16 @@
 //! Computes what Core's `gettxoutsetinfo` returns for any height with the index of statistics, from the
 //! blocks. All of them are connected to a temporary chainstate, so the statistics are those of valid blocks.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{HashText, JsonSchema, Serialize};
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::EventSink,
+        event::{EventSink, Watch},
         note::DiskNeed,
-        options::{ChainOptions, UndoPolicy},
+        options::{AtHeightsOptions, UndoPolicy},
     },
-    job::{
-        Job,
-        clock::Clock,
-        read_only_job::{JobRequest, with_read_only_job},
-    },
+    job::{Job, clock::Clock, read_only_job::with_read_only_job},
     stages::{
         method::Method,
         stats_change::{BlockAmounts, StatsChange},
@@ -25,50 +23,31 @@ use std::{collections::BTreeSet, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
-/// Options of [`utxo_stats_at`] and [`crate::read_coins_after`].
-#[derive(Clone, Debug)]
-pub struct AtHeightsOptions {
-    /// The blocks, and how to check them. Undo data is used for one height of [`crate::read_coins_after`]
-    /// only.
-    pub chain: ChainOptions,
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-    /// The heights. The blocks up to the highest one are connected.
-    pub heights: BTreeSet<Height>,
-}
-
 /// The fields of `gettxoutsetinfo` at a height with Core's index of statistics.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UtxoStatsAt {
     /// The height.
     pub height: Height,
     /// The block at this height.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Number of coins after it.
+    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
     pub txouts: u64,
     /// Core's measure of the set's size, independent of the database.
     pub bogosize: u64,
     /// Sum of all amounts.
+    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
     pub total_amount: Sats,
     /// MuHash of the set, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
     pub muhash: [u8; 32],
     /// Sum of all amounts that can never be spent, up to this height.
+    #[cfg_attr(feature = "serde", serde(rename = "total_unspendable_amount_sat"))]
     pub total_unspendable_amount: Sats,
     /// The amounts that the block moves.
     pub block_info: BlockAmounts,
-}
-
-impl AtHeightsOptions {
-    /// The request of a job that connects the blocks up to the highest of the heights.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Usage`] if there is no height.
-    pub(crate) fn request<'a>(&'a self, method: &'a Method) -> Result<JobRequest<'a>, Error> {
-        let Self { chain, scan, heights } = self;
-        let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
-        let (scan, stop_at_height) = (*scan, Some(*heights.last().ok_or_else(none)?));
-        Ok(JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None })
-    }
 }
 
 /// Connects all blocks up to the highest of some heights, and returns the statistics of the UTXO set after
@@ -84,7 +63,7 @@ pub fn utxo_stats_at(
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     let heights = &options.heights;
     let method = &Method::of(UndoPolicy::Make);
-    with_read_only_job(disk, options.request(method)?, (sink, interrupt), |job, clock| {
+    with_read_only_job(disk, options.request(method)?, Watch { sink, interrupt }, |job, clock| {
         let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
         job.check_work_need(need)?;
         stats_of_blocks(job, heights, clock)
@@ -135,7 +114,7 @@ impl Sums {
         self.unspendable += block.amounts.unspendable.total().0;
     }
 
-    /// Returns the statistics after a block, which was added last.
+    /// Returns the statistics after the block that was added last.
     fn at(&self, block: &ConnectedBlock, amounts: &BlockAmounts) -> Result<UtxoStatsAt, Error> {
         let &ConnectedBlock { height, hash, .. } = block;
         let UtxoCounts { txouts, bogosize, total_amount, .. } = self.coins;

@@ -1,50 +1,49 @@
 //! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it
 //! is.
 
+#[cfg(feature = "serde")]
+use crate::api::{
+    json::{JsonSchema, PathTexts, Seconds, Serialize},
+    note::Notes,
+};
 use crate::{
     api::{
         error::Error,
-        event::{Event, EventSink, Warnings},
+        event::{Event, EventSink, Warnings, Watch},
         note::Warning,
-        options::{ChainOptions, ReindexOptions, UndoPolicy},
+        options::{ChainOptions, ReindexOptions, ScriptChecks, UndoPolicy},
         report::UndoReport,
         stage::Stage,
     },
-    blocks::{chain::Chain, files::Files},
     job::{
-        self, ChainPreferences, Job,
+        self, Job,
         clock::Clock,
         memory::MemoryBudget,
         missing_undo::FewBlocks,
         session::Session,
+        two_chainstates::check_start,
         undo_files::{NewUndo, UndoFiles},
     },
-    plan::{
-        existing_state::{Accepted, ExistingState},
-        planner::Plan,
-    },
+    plan::existing_state::{Accepted, ExistingState},
     stages::{
         coin_sink::{CoinSink, Coins},
         commit::Destination,
         make_undo::UndoSink as _,
         method::Method,
         read::BlockReader,
-        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+        undo_survey::{BlockWalk, UndoFileCheck, UndoSurvey, WalkBuffers, by_file},
         unspent::ForEachError,
         work_dir::{WorkDir, temp_dir},
     },
 };
-use disk::index::{IndexEntry, find_height, rewrite_block_index};
+use disk::index::{IndexEntry, rewrite_block_index};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use vfs::Disk;
-use wire::{BlockHash, FileNo, Height, Network};
-
-/// Maximum number of blocks of a file that are named; all are counted.
-const MAX_NAMED_BLOCKS: usize = 5;
+use wire::{BlockHash, Height, Network};
 
 /// Which undo data [`check_undo`] checks.
 #[derive(Clone, Debug)]
@@ -59,63 +58,43 @@ impl CheckUndoOptions {
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), scan: false }
+        Self { chain: ChainOptions::new(datadir, network, ScriptChecks::LeftOut), scan: false }
     }
 }
 
 /// Result of [`check_undo`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoCheck {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
     /// Height of the last block whose undo data was checked.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
-    /// What was found, by file, in order; only files with blocks of the chain.
-    pub files: Vec<UndoFileCheck>,
-    /// Time from the call to the end.
-    pub elapsed: Duration,
-    /// Warnings for the operator.
-    pub notes: Vec<Warning>,
-}
-
-/// The undo data of the blocks of one file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UndoFileCheck {
-    /// Number of the `blk` and `rev` file.
-    pub file: FileNo,
     /// Number of blocks whose undo data is sound.
-    pub kept: u32,
+    pub sound: u32,
     /// Number of blocks whose undo data is not on disk.
     pub missing: u32,
     /// Number of blocks whose undo data is damaged.
     pub damaged: u32,
-    /// The lowest blocks whose undo data is missing or damaged.
-    pub first: Vec<FlawedUndo>,
-}
-
-/// A block whose undo data is missing or damaged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlawedUndo {
-    /// Its height.
-    pub height: Height,
-    /// Its hash.
-    pub hash: BlockHash,
-    /// Whether the undo data is missing; otherwise it is damaged.
-    pub is_missing: bool,
+    /// What was found, by file, in order; only files with blocks of the chain.
+    pub files: Vec<UndoFileCheck>,
+    /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    pub elapsed: Duration,
+    /// Warnings for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
+    pub notes: Vec<Warning>,
 }
 
 impl UndoCheck {
-    /// Number of blocks whose undo data is sound, missing and damaged.
-    #[must_use]
-    pub fn totals(&self) -> [u32; 3] {
-        let sum = |of: fn(&UndoFileCheck) -> u32| self.files.iter().map(of).sum();
-        [sum(|file| file.kept), sum(|file| file.missing), sum(|file| file.damaged)]
-    }
-
     /// Whether all undo data is sound.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let [_, missing, damaged] = self.totals();
+        let Self { missing, damaged, .. } = self;
         missing + damaged == 0
     }
 }
@@ -136,10 +115,10 @@ pub fn check_undo(
     let CheckUndoOptions { chain: options, scan } = options;
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, options, sink)?;
+    let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
     let before = ExistingState::read(files, false)?;
-    let plan = &plan(files, options, *scan, before.best_block, (sink, interrupt))?;
+    let plan = &job::plan_to_best_block(files, options, *scan, before.best_block, Watch { sink, interrupt })?;
     clock.lap(Stage::Plan);
     let threads = MemoryBudget::after_plan(options, plan.chain.block_count()).threads;
     let progress = |blocks: u32| job::progress(sink, plan, blocks);
@@ -152,7 +131,19 @@ pub fn check_undo(
     })?;
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
     let (elapsed, notes) = (clock.started.elapsed(), sink.take());
-    Ok(UndoCheck { height, hash, files: by_file(&plan.chain, &survey, height), elapsed, notes })
+    let files = by_file(&plan.chain, &survey, height);
+    let sum = |of: fn(&UndoFileCheck) -> u32| files.iter().map(of).sum();
+    Ok(UndoCheck {
+        network: options.params.network,
+        height,
+        hash,
+        sound: sum(|file| file.kept),
+        missing: sum(|file| file.missing),
+        damaged: sum(|file| file.damaged),
+        files,
+        elapsed,
+        notes,
+    })
 }
 
 /// What [`make_undo`] does.
@@ -167,25 +158,34 @@ pub struct MakeUndoOptions {
 impl MakeUndoOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), keep_old: false }
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self { chain: ChainOptions::new(datadir, network, scripts), keep_old: false }
     }
 }
 
 /// Result of [`make_undo`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeUndoReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
     /// Height of the last block that has its undo data now.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// What was made.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub undo: UndoReport,
     /// Paths of old databases that were kept.
+    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
     pub kept: Vec<PathBuf>,
     /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,
     /// Warnings for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
     pub notes: Vec<Warning>,
 }
 
@@ -215,14 +215,12 @@ fn make_in_place(
     let MakeUndoOptions { chain: options, keep_old } = options;
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    let in_place = ReindexOptions {
-        chain: ChainOptions { undo: UndoPolicy::Auto, ..options.clone() },
-        ..ReindexOptions::new(&options.datadir, options.params.network)
-    };
+    let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
     let (session, result) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files()?;
+    check_start(files)?;
     let before = ExistingState::read(files, false)?;
-    let plan = &plan(files, options, false, before.best_block, (sink, interrupt))?;
+    let plan = &job::plan_to_best_block(files, options, false, before.best_block, Watch { sink, interrupt })?;
     before.check(plan, files, Accepted::AnyLoss, sink)?;
     clock.lap(Stage::Plan);
     let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
@@ -239,6 +237,8 @@ fn make_in_place(
         method: &Method::Routed { uses_undo: true },
         work,
         undo_sink: Some(undo_files),
+        goes_on_below: None,
+        pacing: None,
         resume: None,
         sink,
         interrupt,
@@ -254,10 +254,11 @@ fn make_in_place(
         let _ = undo_files.start_over();
     })?;
     if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    Ok(MadeUndoReport { height, hash, undo, kept, elapsed: clock.started.elapsed(), notes: sink.take() })
+    let (network, elapsed) = (options.params.network, clock.started.elapsed());
+    Ok(MadeUndoReport { network, height, hash, undo, kept, elapsed, notes: sink.take() })
 }
 
 /// Makes the undo data of a job, in the files of `undo_files`.
@@ -307,55 +308,7 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBu
     };
     let kept = put_in_place().inspect_err(|_| target.discard())?;
     if let Err(error) = new.clean_up() {
-        job.sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+        job.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
     Ok(kept)
-}
-
-/// Chooses the chain up to `best`, the chainstate's best block, if it can be found; otherwise the most-work
-/// chain. Blocks above the best block need no undo data: it is written when they are connected.
-pub(super) fn plan(
-    files: &Files<'_>,
-    options: &ChainOptions,
-    scan: bool,
-    best: Option<BlockHash>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
-) -> Result<Plan, Error> {
-    let stop_at_height = match best {
-        Some(best) if !scan => find_height(files.disk, &files.datadir.index_dir(), &best).ok().flatten(),
-        _ => None,
-    };
-    let preferences = ChainPreferences {
-        scan,
-        stop_at_height,
-        preferred: best,
-        makes_undo: true,
-        ..ChainPreferences::default()
-    };
-    job::plan(files, options, &preferences, sink, interrupt)
-}
-
-/// Counts the states of the undo data of blocks up to `last`, by file.
-pub(super) fn by_file(chain: &Chain, survey: &UndoSurvey, last: Height) -> Vec<UndoFileCheck> {
-    let of_file = |(file, heights): (FileNo, &[Height])| {
-        let mut check = UndoFileCheck { file, kept: 0, missing: 0, damaged: 0, first: Vec::new() };
-        let mut heights: Vec<Height> =
-            heights.iter().copied().filter(|height| height.0 > 0 && *height <= last).collect();
-        heights.sort_unstable();
-        for height in heights {
-            let is_missing = match survey.state(height) {
-                UndoState::Sound => {
-                    check.kept += 1;
-                    continue;
-                }
-                state => state == UndoState::Missing,
-            };
-            *(if is_missing { &mut check.missing } else { &mut check.damaged }) += 1;
-            if check.first.len() < MAX_NAMED_BLOCKS {
-                check.first.push(FlawedUndo { height, hash: chain.block(height).hash, is_missing });
-            }
-        }
-        check
-    };
-    chain.by_file().map(of_file).collect()
 }

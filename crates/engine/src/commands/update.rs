@@ -7,21 +7,22 @@ use crate::{
         counts::Counts,
         error::{Error, ErrorKind},
         event::{Event, EventSink, Warnings},
-        options::{ChainOptions, ReindexOptions},
+        options::{ChainOptions, ReindexOptions, ScriptChecks},
         remedy::Remedy,
         report::UpdateReport,
         stage::Stage,
     },
     blocks::files::Files,
     job::{
-        self, ChainPreferences,
+        self, ChainRequest,
         clock::Clock,
         in_order::{CacheMemory, InOrder, Step},
         memory::MemoryBudget,
         session::Session,
         tip::Tip,
+        two_chainstates,
     },
-    plan::{best_block::BestBlock, dependents, existing_state::ExistingState, planner::Plan},
+    plan::{best_block::BestBlock, existing_state::ExistingState, planner::Plan},
     stages::{
         read::BlockReader,
         scripts::Scripts,
@@ -51,8 +52,8 @@ pub struct UpdateOptions {
 impl UpdateOptions {
     /// The default options, with one thread.
     #[must_use]
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network), stop_at_height: None }
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self { chain: ChainOptions::new(datadir, network, scripts), stop_at_height: None }
     }
 }
 
@@ -72,41 +73,53 @@ pub fn update(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
-    update_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+    update_without(disk, options, (&[], 0..0), sink, interrupt)
+}
+
+/// The same, without the blocks in `invalid`, and with those at the heights of `exactly` one by one.
+///
+/// # Errors
+/// Those of [`update`].
+pub fn update_without(
+    disk: &dyn Disk,
+    options: &UpdateOptions,
+    without: (&[BlockHash], Range<u32>),
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<UpdateReport, Error> {
+    update_in_place(disk, options, without, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
 }
 
 fn update_in_place(
     disk: &dyn Disk,
     options: &UpdateOptions,
+    (invalid, mut exactly): (&[BlockHash], Range<u32>),
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
     let mut clock = Clock::start();
     let chain_options = &options.chain;
-    let in_place = ReindexOptions {
-        chain: chain_options.clone(),
-        ..ReindexOptions::new(&chain_options.datadir, chain_options.params.network)
-    };
+    let in_place = ReindexOptions::of(chain_options.clone());
     sink.event(Event::Started(Stage::Plan));
     let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files()?;
     let mut report = empty_report(chain_options, &datadir);
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
     // last commit on.
-    let mut exactly = 0..0;
     loop {
         let coins = open_chainstate(files)?;
-        let preferences = ChainPreferences {
+        let request = ChainRequest {
             stop_at_height: options.stop_at_height,
             preferred: Some(coins.best_block()),
             connected: Some(coins.best_block()),
+            invalid,
             makes_undo: true,
-            ..ChainPreferences::default()
+            ..ChainRequest::default()
         };
-        let plan = &mut job::plan(files, chain_options, &preferences, sink, interrupt)?;
-        let before = check(plan, files, sink)?;
+        let plan = &mut job::plan(files, chain_options, &request, sink, interrupt)?;
+        let before = check(plan, files)?;
         clock.lap(Stage::Plan);
-        if exactly.is_empty() {
+        if report.hash_before == BlockHash::default() {
             (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
         }
         sink.event(Event::Started(Stage::Connect));
@@ -118,6 +131,7 @@ fn update_in_place(
             None => {
                 (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
                 report.scripts = job::scripts_report(chain_options, plan, &report.counts);
+                report.is_pruned = plan.is_pruned;
                 break;
             }
         }
@@ -143,6 +157,7 @@ pub fn empty_report(options: &ChainOptions, datadir: &Datadir) -> UpdateReport {
         elapsed: Duration::ZERO,
         stages: Vec::new(),
         chainstate: datadir.chainstate_dir(),
+        is_pruned: false,
         notes: Vec::new(),
     }
 }
@@ -152,14 +167,7 @@ pub fn empty_report(options: &ChainOptions, datadir: &Datadir) -> UpdateReport {
 /// # Errors
 /// [`ErrorKind::Usage`] if it has; any I/O error.
 pub fn check_one_chainstate(files: &Files<'_>) -> Result<(), Error> {
-    if !dependents::has_snapshot(files.disk, files.datadir)? {
-        return Ok(());
-    }
-    let detail = "this node was started from a UTXO snapshot and has two chainstates, which only \
-                  bitcoind can complete";
-    Err(Error::new(ErrorKind::Usage, detail)
-        .in_file(files.datadir.net_dir(), None)
-        .with_remedies([Remedy::LetBitcoindFinish]))
+    two_chainstates::refuse(files, ", which only bitcoind can complete")
 }
 
 /// Opens the chainstate, if it is the only one.
@@ -185,7 +193,7 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if it has less.
-pub fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<BestBlock, Error> {
+pub fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
     let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
         && best.known.work > plan.work
@@ -202,7 +210,6 @@ pub fn check(plan: &Plan, files: &Files<'_>, sink: &dyn EventSink) -> Result<Bes
     if let Some(loss) = loss {
         return Err(loss.error(files));
     }
-    dependents::check(files.disk, files.datadir, plan, false, sink)?;
     plan.best_block.ok_or_else(Error::inconsistent_data)
 }
 
@@ -224,8 +231,8 @@ pub struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Disconnects and connects blocks, and commits. Returns the heights of a window in which something is
-    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report, and
-    /// after the last commit the undo data to the plan's entries for files.
+    /// wrong; the chainstate is then that of the last commit. Adds what was committed to the report;
+    /// after the last commit, also adds the undo data to the plan's file entries.
     ///
     /// # Errors
     /// The first violation; damage; any I/O error; an interrupt.
@@ -256,8 +263,7 @@ impl<'a> Update<'a> {
             }
         }
         let reader = &BlockReader::new(&plan.chain, files);
-        let scripts = self.options.scripts.as_deref();
-        let scripts = scripts.map(|verifier| Scripts {
+        let scripts = self.options.scripts.verifier().map(|verifier| Scripts {
             params: files.params,
             verifier,
             skipped_to: plan.assumed_valid_to,
@@ -271,10 +277,14 @@ impl<'a> Update<'a> {
             self.check_interrupt(report)?;
             match blocks.step(&mut tip.coins).map_err(|error| self.explain(error))? {
                 Step::Connected(connected, counts) => {
+                    self.count(connected.len());
                     connected.iter().try_for_each(|block| tip.record(block))?;
                     work.counts += counts;
                 }
-                Step::Suspect(heights) => return Ok(Some(heights)),
+                Step::Suspect(heights) => {
+                    self.count(heights.len());
+                    return Ok(Some(heights));
+                }
                 Step::Done => break,
             }
             if tip.coins.bytes() > memory.coins {
@@ -284,6 +294,10 @@ impl<'a> Update<'a> {
         work.commit(&mut tip, memory, report)?;
         plan.index_files = tip.infos().to_vec();
         Ok(None)
+    }
+
+    fn count(&self, blocks: usize) {
+        self.options.hooks.blocks_checked.fetch_add(blocks as u64, Ordering::Relaxed);
     }
 
     fn check_interrupt(&self, report: &UpdateReport) -> Result<(), Error> {

@@ -1,6 +1,12 @@
 //! Answers "Are my blocks valid?": performs all checks of a rebuild without writing a chainstate, and
 //! compares the existing chainstate coin by coin.
 
+#[cfg(feature = "serde")]
+use crate::api::{
+    json::{JsonSchema, Seconds, Serialize, texts, written},
+    note::Notes,
+    report::ScriptsFields,
+};
 use crate::{
     api::{
         counts::Counts,
@@ -13,7 +19,7 @@ use crate::{
         stage::Stage,
     },
     blocks::files::Files,
-    job::{self, ChainPreferences, Job, MatchStats, clock::Clock, memory::MemoryBudget, session::Session},
+    job::{self, ChainRequest, Job, MatchStats, clock::Clock, memory::MemoryBudget, session::Session},
     plan::planner::Plan,
     stages::{
         coin_sink::{CoinSink, Coins},
@@ -34,31 +40,42 @@ use std::{
     time::Duration,
 };
 use vfs::Disk;
-use wire::{BlockHash, Coin, Height, OutPoint, coin::chainstate_key_order};
+use wire::{BlockHash, Coin, Height, Network, OutPoint, coin::chainstate_key_order};
 
 /// Maximum number of differences that are listed; all are counted.
 const MAX_NAMED_DIFFERENCES: usize = 20;
 
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct VerifyReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
     /// Height of the last block.
     pub height: Height,
     /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Number of blocks, transactions, inputs and outputs that were checked.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub counts: Counts,
     /// Which scripts were run; `None` if scripts were not checked.
+    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
     pub scripts: Option<ScriptsReport>,
     /// Number of coins after the last block.
+    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
     pub txouts: u64,
     /// Number of worker threads.
     pub threads: usize,
     /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,
     /// How the chainstate differs; `None` if no comparison was asked for.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Differences"))]
     pub against_chainstate: Option<Comparison>,
     /// Warnings for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
     pub notes: Vec<Warning>,
 }
 
@@ -77,6 +94,23 @@ pub struct Comparison {
     pub differences: u64,
     /// The first differences, in key order.
     pub first: Vec<Difference>,
+}
+
+/// A comparison as reports have it.
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+struct ComparisonFields {
+    /// `null` if the chainstate was not compared.
+    chainstate_differences: Option<u64>,
+    first_differences: Vec<String>,
+}
+
+#[cfg(feature = "serde")]
+written! {
+    Differences: Option<Comparison> => ComparisonFields, |comparison| ComparisonFields {
+        chainstate_differences: comparison.as_ref().map(|comparison| comparison.differences),
+        first_differences: texts(comparison.iter().flat_map(|comparison| &comparison.first)),
+    };
 }
 
 /// A coin that differs.
@@ -113,28 +147,30 @@ pub fn verify(
 ) -> Result<VerifyReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.chain, sink)?;
+    let session = Session::open_for_reading(disk, &options.chain)?;
     let datadir = session.datadir();
     let chainstate = match options.against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
         false => None,
     };
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
-    let stop_at_height = best.map(|best| height_of(disk, datadir, best)).transpose()?;
+    let stop_at_height =
+        best.map(|best| height_of(disk, datadir, best)).transpose()?.or(options.stop_at_height);
     let parent = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
     let work = WorkDir::exclusive(disk, &parent);
     let files = &session.files()?;
     let method = &Method::of(options.chain.undo);
     let attempt = |invalid: &[BlockHash]| {
-        let preferences = ChainPreferences {
+        let request = ChainRequest {
             scan: options.scan,
             stop_at_height,
             preferred: best,
             invalid,
             makes_undo: method.makes_undo(),
-            ..ChainPreferences::default()
+            ..ChainRequest::default()
         };
-        let plan = &job::plan(files, &options.chain, &preferences, sink, interrupt)?;
+        let plan = &job::plan(files, &options.chain, &request, sink, interrupt)?;
+        job::note_all_scripts(&options.chain, plan, sink);
         check(files, options, (plan, method), chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
     };
     job::retry_without_invalid(sink, attempt)
@@ -160,9 +196,22 @@ fn check(
     let scan = *scan;
     let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
     // Undo data that is made is only checked.
-    let (hints, resume, undo_sink) = (None, None, None);
-    let job =
-        Job { files, plan, budget, options, scan, hints, method, work, undo_sink, resume, sink, interrupt };
+    let job = Job {
+        files,
+        plan,
+        budget,
+        options,
+        scan,
+        hints: None,
+        method,
+        work,
+        undo_sink: None,
+        goes_on_below: None,
+        pacing: None,
+        resume: None,
+        sink,
+        interrupt,
+    };
     let mut comparer = ChainstateComparer { chainstate, interrupt };
     let result = job.match_spends(clock).and_then(|matched| {
         sink.event(Event::Started(Stage::Match));
@@ -171,6 +220,7 @@ fn check(
     work.remove()?;
     let ((txouts, comparison), MatchStats { counts, .. }) = result?;
     Ok(VerifyReport {
+        network: options.params.network,
         height,
         hash,
         scripts: job::scripts_report(options, plan, &counts),

@@ -7,14 +7,14 @@
 use crate::{
     api::error::{Error, ErrorKind},
     blocks::{
-        awaited::{BlockFacts, CheckedBlock},
+        block_check::{BlockFacts, BlockFlaw, CheckedBlock, ExpectedBlock},
         block_hashes::BlockHashes,
     },
     stages::threads::{lock, spawn},
 };
 use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
-use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
+use rules::{BlockSums, ChainParams, Violation};
 use std::{sync::Mutex, thread::Scope};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
 
@@ -215,25 +215,13 @@ pub fn check_arrived(
     hashes: &mut BlockHashes,
 ) -> Result<(BlockTime, BlockSums), BlockOutcome> {
     let view = arena.parse(&block.bytes).map_err(|_| BlockOutcome::Mutated)?;
-    hashes.of_block(&view, &[]);
-    if hashes.block != block.hash {
-        return Err(BlockOutcome::Mutated);
-    }
-    let checked = check_block(&BlockContext {
-        params,
-        height: block.height,
-        block: &view,
-        txids: &hashes.txids,
-        wtxids: &hashes.wtxids,
-        median_time_past_prev: block.median_time_past_prev,
-    });
-    match checked {
+    let &ArrivedBlock { height, hash, median_time_past_prev, .. } = block;
+    match (ExpectedBlock { params, height, hash, median_time_past_prev }).check(&view, &[], hashes) {
         Ok(sums) => Ok((view.header().time, sums)),
-        Err(violation) => Err(match violation.rule.class {
-            ViolationClass::Mutated => BlockOutcome::Mutated,
-            _ if may_be_merkle_nodes(&view) => BlockOutcome::Mutated,
-            _ => BlockOutcome::Invalid(violation),
-        }),
+        Err(BlockFlaw::Invalid(violation)) if !may_be_merkle_nodes(&view) => {
+            Err(BlockOutcome::Invalid(violation))
+        }
+        Err(_) => Err(BlockOutcome::Mutated),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
-    header_chain::{HeaderChain, RefusedHeaders},
+    header_chain::HeaderChain,
     pruning::Pruning,
     status::Peers,
     stored_blocks::{DatadirContents, StoredBlocks, write_index},
@@ -16,10 +16,9 @@ use crate::{
         remedy::Remedy,
         size::HumanSize,
         stage::Stage,
-        sync::{DownloadReport, KnownPeer, PeerEvent, PeerOptions, PeerStatus, SyncOptions},
+        sync::{DownloadReport, KnownPeer, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, SyncOptions},
     },
     blocks::{damage::KnownDamage, files::Files},
-    job,
     plan::indexes,
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
@@ -30,8 +29,9 @@ use disk::{
 use net::{
     client::{Client, ClientEvent, ClientOptions},
     download::{DownloadOptions, SizeEstimate},
-    headers::{HeaderBatch, locator_heights},
+    headers::locator_heights,
     message::{AddressRecord, Services},
+    peer::PeerId,
     pool::{PoolOptions, Target},
 };
 use seeds::Seeds;
@@ -46,20 +46,19 @@ use wire::{BlockHash, FileNo, Height, Network};
 
 mod at_tip;
 mod follower;
+mod headers;
 mod prune;
 mod seeds;
+mod withheld;
 
-pub use follower::{Follower, InvalidBlock, TipFollower};
+pub use follower::{Follower, TipFollower};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
 /// Bytes of blocks after which the block index is written.
 const SAVE_BYTES: u64 = 16_000_000_000;
 /// Time for which further peers are asked for headers when one has no more.
-const HEADER_PATIENCE: Duration = Duration::from_secs(10);
-/// Number of headers above a block that nobody has with which the branch is left. A chain with more of them
-/// has too much work to be left because of the peers that happen to be connected.
-const MAX_WITHHELD: u32 = 1_000;
+const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two notes that nothing happens, and why.
 const NOTE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which a complete download ends although no peer has said whether there are new headers.
@@ -87,6 +86,8 @@ pub struct Fetched {
     pub chain: HeaderChain,
     /// What is known of the peers' addresses.
     pub known: Vec<KnownPeer>,
+    /// The branch with which all peers go on, if the block index marks it as invalid.
+    pub left_out: Option<MarkedBranch>,
 }
 
 /// What the loop does at present.
@@ -118,8 +119,9 @@ pub fn fetch(
     let stays = follower.at_tip().is_some();
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
     let prunes = options.prune_bytes.is_some();
-    let DatadirContents { chain, mut stored, infos, found, mut has_lost } =
+    let DatadirContents { mut chain, mut stored, infos, found, mut has_lost } =
         DatadirContents::read(files, prunes)?;
+    follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
     if let Some(damage) = damage {
         stored.forget_damaged(&chain, &damage.blocks);
         has_lost = false;
@@ -174,6 +176,8 @@ pub fn fetch(
             unsaved: 0,
             is_index_behind: has_lost,
             stays,
+            // Without a last height, the chain goes on above what the block index knows.
+            keeps_chain: damage.is_some() && options.stop_at_height.is_some(),
             index_true_to: (!has_lost).then_some(chain_tip),
             changed_files: Vec::new(),
             reorganised: None,
@@ -182,6 +186,7 @@ pub fn fetch(
             last_peer: start,
             last_note: start,
             has_noted_future: false,
+            has_noted_unreachable: false,
             last_closed: None,
             last_progress: None,
             missing: (0, 0),
@@ -189,6 +194,9 @@ pub fn fetch(
             announced: None,
             peers: Peers::default(),
             targets: HashSet::new(),
+            offers_invalid: HashSet::new(),
+            offers_marked: HashSet::new(),
+            marked: None,
         };
         let seeds = Seeds::ask(options, &mut fetch.client);
         let mut done = fetch.run(&arrived_in, seeds, interrupt);
@@ -204,12 +212,13 @@ pub fn fetch(
         fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
         let height = Height(fetch.first_missing().0.saturating_sub(1));
         let hash = fetch.chain.hash(height).unwrap_or_default();
+        let left_out = fetch.left_out();
         let peers = fetch.peers.into_senders();
-        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain, known })
+        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain, known, left_out })
     })
 }
 
-/// Memory in bytes that blocks in hand get.
+/// Memory budget, in bytes, for blocks in hand.
 fn pool_bytes(options: &ChainOptions) -> u64 {
     (options.memory_bytes / POOL_SHARE).clamp(*POOL_BYTES.start(), *POOL_BYTES.end())
 }
@@ -294,6 +303,8 @@ struct Fetch<'a> {
     is_index_behind: bool,
     /// Whether it stays at the tip.
     stays: bool,
+    /// Whether only blocks of the chain in the block index are wanted.
+    keeps_chain: bool,
     /// The last block up to which the block index has all that is known; `None`: it must be written anew.
     index_true_to: Option<Height>,
     /// The block index's entries for the files that have changed since blocks were last connected.
@@ -309,6 +320,8 @@ struct Fetch<'a> {
     last_note: Instant,
     /// Whether a note has said that a header is too far in the future.
     has_noted_future: bool,
+    /// Whether a note has said that none of the named peers can be reached.
+    has_noted_unreachable: bool,
     /// Why the last connection was closed.
     last_closed: Option<String>,
     last_progress: Option<Instant>,
@@ -322,6 +335,12 @@ struct Fetch<'a> {
     peers: Peers,
     /// What they were, and those before them.
     targets: HashSet<Target>,
+    /// Peers that were closed because they offer a block that this run has found invalid.
+    offers_invalid: HashSet<Target>,
+    /// Peers whose chains have a block that the block index marks as invalid.
+    offers_marked: HashSet<PeerId>,
+    /// The highest chain of those, and that block.
+    marked: Option<MarkedBranch>,
 }
 
 impl Fetch<'_> {
@@ -353,9 +372,9 @@ impl Fetch<'_> {
             for block in self.outcomes.try_iter() {
                 self.handled(block)?;
             }
-            self.leave_withheld_branch();
+            self.leave_withheld_branch()?;
             self.prune()?;
-            if self.is_at_end()? {
+            if self.is_at_end()? || self.ends_below() {
                 return Ok(());
             }
             if self.unsaved >= SAVE_BYTES {
@@ -406,60 +425,18 @@ impl Fetch<'_> {
         }
     }
 
-    fn headers(&mut self, batch: &HeaderBatch) {
-        match self.chain.add(batch.parent, &batch.headers, &batch.hashes, job::now()) {
-            Ok(added) => {
-                self.is_index_behind |= added.new > 0;
-                if added.new > 0 {
-                    self.announced_at.get_or_insert_with(Instant::now);
-                    let first = Height(added.height.0 - added.new as u32);
-                    self.index_true_to = self.index_true_to.map(|height| height.min(first));
-                }
-                let target = self.target();
-                self.follower.chain_changed(target, target);
-                if let Some(fork) = added.fork {
-                    self.leave_branch(fork);
-                }
-                self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
-            }
-            Err(RefusedHeaders::FromFuture) => {
-                if !std::mem::replace(&mut self.has_noted_future, true) {
-                    self.sink.event(Event::Note(Note::HeaderFromFuture));
-                }
-                self.client.accept_headers(batch, 0, 0, locator(&self.chain));
-            }
-            // The peer answered to a locator of before the chain has changed.
-            Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
-            // It may be honest, and will say again and again what it believes.
-            Err(RefusedHeaders::Withheld) => self.client.accept_headers(batch, 0, 0, locator(&self.chain)),
-            Err(_) => self.client.reject_headers(batch),
-        }
-    }
-
     /// Goes on with the blocks of another branch above `fork`.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
         self.index_true_to = self.index_true_to.map(|height| height.min(fork));
         self.reorganised = self.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
         self.follower.chain_changed(fork, self.target());
+        self.client.leave_branch(fork.0);
         let first = Height(fork.0 + 1);
         if self.next > first {
             self.next = first;
             self.client.truncate_download(first.0);
             self.count_blocks_to_come();
-        }
-    }
-
-    /// Goes on without a block at the end of the chain that all peers lack.
-    fn leave_withheld_branch(&mut self) {
-        let Some(height) = self.client.download().withheld(Instant::now()).map(Height) else { return };
-        if self.chain.tip_height().0 - height.0 < MAX_WITHHELD
-            && let Some(hash) = self.chain.hash(height)
-        {
-            self.sink.event(Event::Note(Note::Withheld { hash, height }));
-            self.chain.set_aside(height);
-            self.leave_branch(self.chain.tip_height());
-            self.client.ask_headers(locator(&self.chain));
         }
     }
 
@@ -504,7 +481,13 @@ impl Fetch<'_> {
             if !(self.peers_have_no_more() && self.chain.has_minimum_work()) {
                 return Ok(false);
             }
+            let missing = self.first_missing();
+            let may_come = self.client.download().peers().any(|(_, peer)| peer.may_have(missing.0));
+            if self.keeps_chain && missing <= self.target() && !may_come {
+                return Err(self.nobody_has(missing));
+            }
             self.phase = Phase::Blocks;
+            self.find_reorganised()?;
             self.save()?;
             self.missing = self.missing_blocks();
             match self.follower.headers_known(&self.chain, self.target(), self.missing)? {
@@ -541,18 +524,6 @@ impl Fetch<'_> {
         Ok(false)
     }
 
-    /// Whether the peers have no more headers, as far as they answer in time. Connections that are being
-    /// opened may lead to peers that have more.
-    fn peers_have_no_more(&mut self) -> bool {
-        let headers = self.client.headers();
-        if headers.finished_peers() == 0 {
-            self.first_finished = None;
-            return false;
-        }
-        let since = self.first_finished.get_or_insert_with(Instant::now);
-        headers.is_complete() && self.client.opening() == 0 || since.elapsed() >= HEADER_PATIENCE
-    }
-
     /// The last block to download.
     fn target(&self) -> Height {
         let tip = self.chain.tip_height();
@@ -563,6 +534,12 @@ impl Fetch<'_> {
     fn first_missing(&self) -> Height {
         let missing = (0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
         missing.unwrap_or(Height(self.target().0 + 1))
+    }
+
+    /// Whether all blocks are stored that the follower has a use for.
+    fn ends_below(&self) -> bool {
+        let end = self.follower.ends_below();
+        end.is_some_and(|end| self.phase != Phase::Headers && self.first_missing() >= end)
     }
 
     /// Gives the client as many blocks as it can take.
@@ -677,10 +654,16 @@ impl Fetch<'_> {
         if self.client.download().peers().next().is_some() {
             self.last_peer = Instant::now();
         }
-        if self.last_note.elapsed() < NOTE_INTERVAL {
+        // The user who has named peers is told at once that none of them can be reached.
+        let is_unreachable = !self.options.peers.connect.is_empty()
+            && self.report.peers == 0
+            && self.client.opening() == 0
+            && self.last_closed.is_some();
+        let is_first = is_unreachable && !std::mem::replace(&mut self.has_noted_unreachable, is_unreachable);
+        if self.last_note.elapsed() < NOTE_INTERVAL && !is_first {
             return;
         }
-        if self.last_peer.elapsed() >= NOTE_INTERVAL {
+        if self.last_peer.elapsed() >= NOTE_INTERVAL || is_first {
             self.sink.event(Event::Note(Note::NoPeers { last: self.last_closed.clone() }));
         } else if self.phase == Phase::Headers
             && self.client.headers().is_complete()

@@ -7,7 +7,7 @@
 use rules::{
     Ancestors, ChainParams, HeaderContext, U256, Violation, ViolationClass, check_header, median_time_past,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use wire::{BlockHash, BlockTime, Header, Height};
 
 /// Number of headers above that which the time since the genesis block suggests, in percent.
@@ -26,6 +26,8 @@ pub enum RefusedHeaders {
     FromFuture,
     /// One of them is a block that was found invalid.
     KnownInvalid,
+    /// One of them is a block that the block index marks as invalid: this one, at this height.
+    Marked(BlockHash, Height),
     /// One of them is a block that nobody has shown.
     Withheld,
     /// There cannot be so many blocks yet.
@@ -52,8 +54,10 @@ pub struct HeaderChain {
     tip: BlockHash,
     work: U256,
     branch: Option<Branch>,
-    /// Blocks that were found invalid.
+    /// Blocks that were found invalid, with those above them.
     invalid: HashSet<BlockHash>,
+    /// Blocks that the block index marks as invalid, with their heights.
+    marked: HashMap<BlockHash, Height>,
     /// Blocks that no peer has.
     withheld: HashSet<BlockHash>,
 }
@@ -99,6 +103,8 @@ pub struct AddedHeaders {
     pub new: usize,
     /// Height of the last of the headers.
     pub height: Height,
+    /// Height of the last of them, or of their ancestors, that is in the chain.
+    pub shared: Height,
     /// The last block that the chain shares with what it was before, if it has lost blocks.
     pub fork: Option<Height>,
 }
@@ -114,6 +120,7 @@ impl HeaderChain {
             work: rules::work(params.genesis.bits),
             branch: None,
             invalid: HashSet::new(),
+            marked: HashMap::new(),
             withheld: HashSet::new(),
         }
     }
@@ -188,11 +195,8 @@ impl HeaderChain {
         hashes: &[BlockHash],
         now: BlockTime,
     ) -> Result<AddedHeaders, RefusedHeaders> {
-        if hashes.iter().chain([&parent]).any(|hash| self.invalid.contains(hash)) {
-            return Err(RefusedHeaders::KnownInvalid);
-        }
-        if hashes.iter().chain([&parent]).any(|hash| self.withheld.contains(hash)) {
-            return Err(RefusedHeaders::Withheld);
+        if let Some((_, refused)) = self.first_refused(parent, hashes) {
+            return Err(refused);
         }
         let in_branch = self.height_in_branch(&parent);
         let (mut parent, on_chain) = match (self.height_of(&parent), in_branch) {
@@ -209,7 +213,8 @@ impl HeaderChain {
         parent.0 += known as u32;
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
         let Some(&last) = hashes.last() else {
-            return Ok(AddedHeaders { new: 0, height: parent, fork: None });
+            let shared = if on_chain { parent } else { self.branch.as_ref().map_or(parent, |it| it.fork) };
+            return Ok(AddedHeaders { new: 0, height: parent, shared, fork: None });
         };
         if u64::from(parent.0) + headers.len() as u64 > self.most_headers(now) {
             return Err(RefusedHeaders::TooMany);
@@ -236,10 +241,28 @@ impl HeaderChain {
             self.work = self.work.wrapping_add(branch.work);
             self.headers.append(&mut branch.headers);
             self.tip = branch.tip;
-            return Ok(AddedHeaders { new, height, fork });
+            return Ok(AddedHeaders { new, height, shared: height, fork });
         }
+        let shared = branch.fork;
         self.branch = Some(branch);
-        Ok(AddedHeaders { new, height, fork: None })
+        Ok(AddedHeaders { new, height, shared, fork: None })
+    }
+
+    /// Returns why headers with these hashes above `parent` are not added, whatever they are, and the number
+    /// of headers before the first of them.
+    #[must_use]
+    pub fn first_refused(&self, parent: BlockHash, hashes: &[BlockHash]) -> Option<(usize, RefusedHeaders)> {
+        let is_known = |hash: &BlockHash| {
+            self.invalid.contains(hash) || self.marked.contains_key(hash) || self.withheld.contains(hash)
+        };
+        let at = [parent].iter().chain(hashes).position(is_known)?;
+        let hash = at.checked_sub(1).and_then(|at| hashes.get(at)).copied().unwrap_or(parent);
+        let refused = match self.marked.get(&hash) {
+            _ if self.invalid.contains(&hash) => RefusedHeaders::KnownInvalid,
+            Some(&height) => RefusedHeaders::Marked(hash, height),
+            None => RefusedHeaders::Withheld,
+        };
+        Some((at.saturating_sub(1), refused))
     }
 
     /// Returns whether a block was found invalid.
@@ -248,15 +271,23 @@ impl HeaderChain {
         self.invalid.contains(hash)
     }
 
-    /// Records that a block was found invalid before. It must not be in the chain.
+    /// Records that the block index marks a block as invalid. It must not be in the chain.
+    pub fn note_marked(&mut self, hash: BlockHash, height: Height) {
+        self.marked.insert(hash, height);
+    }
+
+    /// Records that a block was found invalid by this run. It must not be in the chain.
     pub fn note_invalid(&mut self, hash: BlockHash) {
         self.invalid.insert(hash);
     }
 
-    /// Removes a block that was found invalid, and what follows it. Headers above it are refused from now on.
+    /// Removes a block that was found invalid, and what follows it. Headers of these blocks are refused from
+    /// now on, and headers above them.
     pub fn invalidate(&mut self, height: Height) {
-        let hash = self.cut(height);
-        self.invalid.extend(hash);
+        let hashes = (height.0..=self.tip_height().0).filter_map(|height| self.hash(Height(height)));
+        let hashes: Vec<BlockHash> = hashes.collect();
+        self.cut(height);
+        self.invalid.extend(hashes);
     }
 
     /// Removes a block that no peer has, and what follows it: the chain would end there for ever. Headers
@@ -388,7 +419,7 @@ mod tests {
         let (mut chain, genesis, time) = chain();
         let (first, first_hashes) = mine((genesis, time), 5, 1);
         let added = chain.add(genesis, &first, &first_hashes, NOW).unwrap();
-        let all = AddedHeaders { new: 5, height: Height(5), fork: None };
+        let all = AddedHeaders { new: 5, height: Height(5), shared: Height(5), fork: None };
         assert_eq!((added, chain.tip_height()), (all, Height(5)));
         assert_eq!(chain.add(genesis, &first, &first_hashes, NOW).unwrap().new, 0);
         assert_eq!(chain.hash(Height(3)), Some(first_hashes[2]));
@@ -396,10 +427,13 @@ mod tests {
         // Another branch above block 2: as long, then longer.
         let (other, other_hashes) = mine((first_hashes[1], first[1].time), 4, 2);
         let added = chain.add(first_hashes[1], &other[..3], &other_hashes[..3], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), fork: None });
+        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), shared: Height(2), fork: None });
         assert_eq!(chain.hash(Height(5)), Some(first_hashes[4]), "the first one stays");
         let added = chain.add(other_hashes[2], &other[3..], &other_hashes[3..], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 1, height: Height(6), fork: Some(Height(2)) });
+        assert_eq!(
+            added,
+            AddedHeaders { new: 1, height: Height(6), shared: Height(6), fork: Some(Height(2)) }
+        );
         let hashes: Vec<_> = (0..=6).filter_map(|height| chain.hash(Height(height))).collect();
         assert_eq!(hashes, [&[genesis], &first_hashes[..2], &other_hashes].concat());
         assert_eq!(
@@ -459,9 +493,11 @@ mod tests {
     fn blocks_that_an_index_marks_as_invalid_are_refused() {
         let (mut chain, genesis, time) = chain();
         let (headers, hashes) = mine((genesis, time), 2, 1);
-        chain.note_invalid(hashes[0]);
+        chain.note_marked(hashes[1], Height(2));
         let refused = chain.add(genesis, &headers, &hashes, NOW).unwrap_err();
-        assert!(matches!(refused, RefusedHeaders::KnownInvalid));
+        assert!(matches!(refused, RefusedHeaders::Marked(hash, Height(2)) if hash == hashes[1]));
+        let (before, _) = chain.first_refused(genesis, &hashes).unwrap();
+        assert_eq!(before, 1, "the first block is not marked");
     }
 
     #[test]

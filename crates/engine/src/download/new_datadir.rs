@@ -2,13 +2,17 @@
 
 use crate::{
     api::{error::Error, event::EventSink, machine::random, options::ChainOptions},
-    stages::commit::{self, Destination},
+    blocks::files::obfuscation,
+    job::session::lock_for_change,
+    stages::commit::Destination,
 };
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
+    chainstate::read_best_block,
     datadir::{Datadir, FileKind},
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, find_entry, read_block_index, write_block_index},
     lock::{DatadirLock, LockMode},
+    scan::count_blocks,
     xor::read_or_create_block_obfuscation,
 };
 use rules::ChainParams;
@@ -24,7 +28,7 @@ use wire::{ByteOffset, FileNo, Height};
 /// [`crate::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
 pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> Result<(), Error> {
     let no_blocks = match Datadir::open(disk, &options.location()) {
-        Ok(_) => return Ok(()),
+        Ok(found) => return complete(disk, &found, options.params, sink),
         Err(error) => error,
     };
     let (datadir, params) = (Datadir::of(&options.location()), options.params);
@@ -33,8 +37,7 @@ pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> 
     if let Some(home) = &options.blocksdir {
         create_dirs(disk, home, &blocks)?;
     }
-    let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
-    commit::recover(disk, &datadir, sink)?;
+    let _lock = lock_for_change(disk, &datadir, sink)?;
     let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
     if !(blk?.is_empty() && rev?.is_empty()) {
         return Err(no_blocks.into());
@@ -45,18 +48,67 @@ pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> 
             return Err(no_blocks.into());
         }
     } else {
-        let target = Destination::of_index(disk, datadir.clone(), false)?;
-        let commit = || {
-            write_block_index(disk, target.building(), &index)?;
-            target.commit(sink)
-        };
-        commit().inspect_err(|_| target.discard())?;
+        commit_index(disk, &datadir, &index, sink)?;
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
     let (path, mut record) = (datadir.blk_path(FileNo(0)), Vec::new());
     write_record(&mut record, params.magic, &params.genesis_block());
     obfuscation.apply(&mut record, 0);
     Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
+}
+
+/// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was
+/// killed: its block file has only the genesis block. bitcoind starts there too.
+///
+/// # Errors
+/// Any I/O error.
+pub fn complete(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    params: &'static ChainParams,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let index_dir = datadir.index_dir();
+    // A database that does not open is not empty.
+    let is_empty = |index: Result<BlockIndex, _>| index.is_ok_and(|index| index.entries.is_empty());
+    if find_entry(disk, &index_dir, &params.genesis_hash).map_or(true, |found| found.is_some())
+        || !is_empty(read_block_index(disk, &index_dir))
+        || !matches!(read_best_block(disk, &datadir.chainstate_dir()), Ok(None))
+        || datadir.blk_files(disk)? != [FileNo(0)]
+        || !datadir.block_files(disk, FileKind::Rev)?.is_empty()
+    {
+        return Ok(());
+    }
+    let _lock = DatadirLock::take(disk, datadir, LockMode::Change)?;
+    let key = obfuscation(disk, datadir, params)?;
+    let mut first = vec![0; RECORD_HEADER_LEN + params.genesis_block().len()];
+    let path = datadir.blk_path(FileNo(0));
+    let file = disk.open(&path).during("open for reading", &path)?;
+    if file.read_exact_at(&mut first, 0).is_err() {
+        return Ok(());
+    }
+    key.apply(&mut first, 0);
+    let mut record = Vec::new();
+    write_record(&mut record, params.magic, &params.genesis_block());
+    if first != record || count_blocks(disk, datadir, key, FileNo(0), ByteOffset(0))? != 1 {
+        return Ok(());
+    }
+    commit_index(disk, datadir, &genesis_index(params), sink)
+}
+
+/// Puts a block index in place.
+fn commit_index(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    index: &BlockIndex,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let target = Destination::of_index(disk, datadir.clone(), false)?;
+    let commit = || {
+        write_block_index(disk, target.building(), index)?;
+        target.commit(sink).map(drop)
+    };
+    commit().inspect_err(|_| target.discard())
 }
 
 /// Creates the directories down to that of the block files, whose names a power cut does not take back.

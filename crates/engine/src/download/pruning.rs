@@ -8,17 +8,16 @@ use crate::{api::error::Error, blocks::files::Files};
 use disk::{datadir::FileKind, index::FileInfo};
 use net::download::SizeEstimate;
 use vfs::During as _;
-use wire::{FileNo, Height, Network};
+use wire::{FileNo, Height, MAX_BLOCK_LEN, Network};
 
 /// The part of the space that is for undo data: one in this many.
 const UNDO_SHARE: u64 = 8;
 /// The part of the space for blocks after which the rebuild settles: one in this many.
 const SETTLE_SHARE: u64 = 3;
-/// Size in bytes that no block exceeds (BIP-0141). Sizes of blocks that have not come are only estimated, so
-/// as many are given out as fit if all are so large.
-const MAX_BLOCK_BYTES: u64 = 4_000_000;
 /// Number of blocks that are given out at least.
 const MIN_TO_COME: u64 = 16;
+/// Maximum number of heights of a file whose sizes are estimated by those in the file.
+const MAX_HEIGHTS: usize = 10_000;
 
 /// Bytes of blocks after which a rebuild settles that is pruned to `prune_bytes`.
 #[must_use]
@@ -58,8 +57,15 @@ impl Pruning {
         end: Height,
         infos: &[FileInfo],
     ) -> Self {
+        let mut sizes = SizeEstimate::new(network);
+        for info in infos.iter().filter(|info| info.blocks > 0) {
+            let mean = u64::from(info.size / info.blocks);
+            // The heights come from a file.
+            let heights = (info.height_first..=info.height_last).take(MAX_HEIGHTS);
+            heights.for_each(|height| sizes.learn(height, mean));
+        }
         Self {
-            sizes: SizeEstimate::new(network),
+            sizes,
             space: space_for_blocks(prune_bytes),
             min_ahead: 2 * u64::from(file_len),
             used: infos.iter().map(|info| u64::from(info.size)).sum(),
@@ -101,7 +107,9 @@ impl Pruning {
         let fits = self.used + u64::from(self.to_come + 1) * bytes <= self.space
             || ahead < self.min_ahead
             || settled > self.end;
-        fits && u64::from(self.to_come) < (self.space / MAX_BLOCK_BYTES).max(MIN_TO_COME)
+        // Sizes of blocks that have not come are only estimated, so as many are given out as fit if all are
+        // as large as a block can be.
+        fits && u64::from(self.to_come) < (self.space / MAX_BLOCK_LEN as u64).max(MIN_TO_COME)
     }
 
     /// Returns the files that can be deleted, if the blocks from `kept` on stay. The last file always does.

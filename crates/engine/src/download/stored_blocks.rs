@@ -265,10 +265,10 @@ impl DatadirContents {
         }
         let mut headers = vec![Header::default(); branch.len()];
         let (mut stored, mut number, mut tip) = (StoredBlocks::default(), 0, params.genesis_hash);
-        let (dir, mut invalid) = (files.datadir.index_dir(), Vec::new());
+        let (dir, mut marked) = (files.datadir.index_dir(), Vec::new());
         let index = stream_block_index(files.disk, &dir, |entry| {
             if entry.status.is_failed() {
-                invalid.push(entry.hash);
+                marked.push((entry.hash, entry.height));
             }
             stored.placed.extend(entry.file.filter(|_| entry.status.has_data()));
             let height = heights.get(number).copied().unwrap_or(u32::MAX);
@@ -292,7 +292,7 @@ impl DatadirContents {
                 .with_remedies([Remedy::Prune, Remedy::EmptyOutput]));
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
-        invalid.into_iter().for_each(|hash| chain.note_invalid(hash));
+        marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
         Ok(Self { chain, stored, infos, found: 0, has_lost: false })
     }
 
@@ -378,8 +378,8 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
 }
 
 /// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for few blocks,
-/// sooner than [`write_index`]. `infos` are right but for undo data, of which the index knows more. Returns
-/// the entries for the files of these blocks.
+/// sooner than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
+/// Returns the entries for the files of these blocks.
 ///
 /// # Errors
 /// Any I/O error; a damaged block index.
@@ -424,9 +424,9 @@ pub fn find_in_index(
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     for height in (first.0..=chain.tip_height().0).map(Height) {
         let entry = chain.hash(height).map(|hash| rows.entry(&hash)).transpose()?.flatten();
-        let Some(entry) = entry.filter(|entry| entry.status.has_data() && !stored.has(height)) else {
-            continue;
-        };
+        let is_new =
+            |entry: &IndexEntry| entry.status.has_data() && !stored.has(height) && !stored.is_lost(entry);
+        let Some(entry) = entry.filter(is_new) else { continue };
         if let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) {
             stored.set(height, file, data_pos, entry.tx_count);
         }

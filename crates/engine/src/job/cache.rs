@@ -20,7 +20,7 @@ use crate::{
         in_order::{CacheMemory, InOrder, Step},
     },
     stages::{
-        make_undo::UndoSink,
+        make_undo::{PlacedUndo, UndoSink},
         read::BlockReader,
         stored_coins::{StoredCoins, flush, merge},
         window::{BlockResult, ConnectedBlock, Window},
@@ -186,8 +186,8 @@ impl Job<'_> {
             return Ok(());
         }
         let Some(sink) = self.undo_sink else { return Err(self.false_undo(height, undo)) };
-        let file = self.plan.chain.block(height).file;
+        let file = self.files.block(&self.plan.chain, height).file;
         let pos = sink.reserve(height, file, undo.len())?;
-        sink.write((file, pos), prev, undo, &mut Vec::new())
+        sink.write(&PlacedUndo { height, file, pos, prev, data: undo }, &mut Vec::new())
     }
 }

@@ -41,6 +41,8 @@ pub struct Identity<'a> {
     pub files: &'a Files<'a>,
     /// The chain.
     pub chain: &'a Chain,
+    /// Whether block files are deleted behind the job, so that completed blocks need not be stored.
+    pub is_paced: bool,
     /// Digest of the options that decide what "completed" means. See [`settings`].
     pub settings: [u8; 32],
     /// The block files as they were before the first block was read.
@@ -75,7 +77,7 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
     let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
-    sha.update(&[options.scripts.is_some().into(), overwrites.into()]);
+    sha.update(&[options.scripts.are_run().into(), overwrites.into()]);
     sha.update(&method.identity());
     sha.finalize()
 }
@@ -98,15 +100,15 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
 }
 
 impl Identity<'_> {
-    /// Returns a digest of the completed blocks and their positions. With pruning, they need not be stored.
+    /// Returns a digest of the completed blocks, and of their positions if they must still be stored.
     fn chain_digest(&self, completed: &CompletedBlocks) -> [u8; 32] {
         let mut sha = Sha256::new();
         let mut row = [0; 32 + 4 + 4 + 8];
         for height in completed.heights() {
-            let block = self.chain.block(height);
+            let block = self.files.block(self.chain, height);
             row[..32].copy_from_slice(&block.hash.0);
             row[32..36].copy_from_slice(&height.0.to_le_bytes());
-            if self.chain.pruning().is_none() {
+            if !self.is_paced {
                 row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
                 row[40..].copy_from_slice(&block.data_pos.0.to_le_bytes());
             }

@@ -1,7 +1,10 @@
 //! Measures how long each stage takes.
 
 use crate::{
-    api::{report::BoundBy, stage::Stage},
+    api::{
+        report::{BoundBy, StageTime},
+        stage::Stage,
+    },
     stages::check::Outcome,
 };
 use std::time::{Duration, Instant};
@@ -12,7 +15,7 @@ pub struct Clock {
     pub started: Instant,
     lap: Instant,
     /// Time by stage.
-    pub stages: Vec<(Stage, Duration)>,
+    pub stages: Vec<StageTime>,
     /// Time in which the parallel stages (read, check, scripts, match) ran.
     parallel: Duration,
 }
@@ -27,18 +30,19 @@ impl Clock {
 
     /// Ends a stage that ran by itself.
     pub fn lap(&mut self, stage: Stage) {
-        self.stages.push((stage, self.lap.elapsed()));
+        self.stages.push(StageTime { stage, time: self.lap.elapsed() });
         self.lap = Instant::now();
     }
 
     /// Ends the parallel stages; their times are sums over all threads, except for that of undo data.
     pub fn lap_parallel(&mut self, workers: &Outcome) {
-        self.stages.push((Stage::Read, workers.reading));
-        self.stages.push((Stage::Check, workers.checking.saturating_sub(workers.matching)));
-        self.stages.push((Stage::Scripts, workers.scripting));
-        self.stages.push((Stage::Match, workers.matching));
+        let mut push = |stage, time| self.stages.push(StageTime { stage, time });
+        push(Stage::Read, workers.reading);
+        push(Stage::Check, workers.checking.saturating_sub(workers.matching));
+        push(Stage::Scripts, workers.scripting);
+        push(Stage::Match, workers.matching);
         if !workers.making_undo.is_zero() {
-            self.stages.push((Stage::Undo, workers.making_undo));
+            push(Stage::Undo, workers.making_undo);
         }
         self.parallel = self.lap.elapsed();
         self.lap = Instant::now();
@@ -47,7 +51,7 @@ impl Clock {
     /// Names what limited the speed: reading, for example, if workers spent half of their time reading.
     pub fn bound_by(&self, threads: usize) -> BoundBy {
         let time = |stage_wanted| {
-            self.stages.iter().filter(|(stage, _)| *stage == stage_wanted).map(|(_, time)| *time).sum()
+            self.stages.iter().filter(|one| one.stage == stage_wanted).map(|one| one.time).sum()
         };
         let [read, finish, prove, sequential, connect, scripts]: [Duration; 6] =
             [Stage::Read, Stage::Finish, Stage::Prove, Stage::Sequential, Stage::Connect, Stage::Scripts]

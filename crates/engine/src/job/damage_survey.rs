@@ -4,7 +4,7 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Progress},
+        event::{Event, Progress, Watch},
         options::ChainOptions,
         stage::Stage,
     },
@@ -20,9 +20,9 @@ use crate::{
         undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
     },
 };
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError, atomic::Ordering},
 };
 use wire::{ByteOffset, FileNo, Height};
 
@@ -88,7 +88,7 @@ pub fn find_damage(
     files: &Files<'_>,
     options: &ChainOptions,
     scan: bool,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<KnownDamage, Error> {
     sink.event(Event::Started(Stage::Plan));
     let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
@@ -107,7 +107,7 @@ pub fn find_damage(
     sink.event(Event::Started(Stage::Check));
     let walk = &BlockWalk { chain, files, threads, progress: &progress, interrupt };
     let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
-    // A rebuild judges a block that breaks a rule.
+    // A block that breaks a rule is for a rebuild to report.
     let flawed = flawed.into_iter().filter(|(_, error)| error.kind != ErrorKind::Consensus);
     let hash = |height: Height| chain.block(height).hash;
     let mut stale_damaged = 0;
@@ -128,15 +128,29 @@ pub fn find_damage(
     let is_stored = |height: &Height| chain.block(*height).data_pos > ByteOffset(0);
     let last_stored = all().rfind(is_stored).unwrap_or_default();
     let lacks_undo = |height: &Height| is_stored(height) && chain.block(*height).undo_pos.is_none();
+    let mut lost_files = BTreeSet::new();
+    let lost = damaged.iter().filter(|(.., error)| error.is_missing).count() as u32;
+    let blocks = damaged.iter().map(|(_, hash, _)| *hash).collect();
+    let lowest = damaged.first().map(|(height, ..)| *height);
+    let mut first: Vec<Error> = damaged
+        .into_iter()
+        .map(|(.., error)| error)
+        .filter(|error| !error.is_missing || lost_files.insert(error.file.clone()))
+        .collect();
+    let others = first.len().saturating_sub(MAX_NAMED_BLOCKS) as u32;
+    first.truncate(MAX_NAMED_BLOCKS);
     let mut damage = KnownDamage {
+        lost,
+        lost_files: lost_files.len() as u32,
         missing: (0..last_stored.0).map(Height).filter(|height| !is_stored(height)).count() as u32,
         last_stored,
         without_undo: all().skip(1).find(lacks_undo),
-        lowest: damaged.first().map(|(height, ..)| *height),
+        lowest,
         stale: stale_damaged,
-        blocks: damaged.iter().map(|(_, hash, _)| *hash).collect(),
+        blocks,
         undo: all().filter(has_damaged_undo).map(hash).collect(),
-        first: damaged.into_iter().map(|(.., error)| error).take(MAX_NAMED_BLOCKS).collect(),
+        first,
+        others,
     };
     damage.blocks.sort_unstable();
     damage.undo.sort_unstable();

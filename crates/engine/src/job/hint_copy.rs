@@ -8,7 +8,7 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, EventSink, Watch},
         note::{Note, Warning},
         options::{ChainOptions, HintOptions, RemoteFile},
         remedy::Remedy,
@@ -63,7 +63,7 @@ pub fn with_plain_hints<T>(
     dir: &WorkDir<'_>,
     options: Option<&HintOptions>,
     restart: bool,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
     run: impl FnOnce(Option<HintOptions>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let Some(options) = options else { return run(None) };
@@ -91,7 +91,7 @@ pub fn with_plain_hints<T>(
     if !(options.remote.is_some() && result.as_ref().is_err_and(is_kept))
         && let Err(error) = dir.remove()
     {
-        sink.event(Event::Warning(Warning::WorkFilesRemain(error)));
+        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
     result
 }

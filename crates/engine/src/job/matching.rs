@@ -119,7 +119,7 @@ impl Job<'_> {
                     Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats })
                 }
                 // If the chain is valid, this has made all undo data, and needed no hints.
-                Attempt::Unproven(_) => self.check_without_undo(clock),
+                Attempt::Unproven(unproven) => self.decide(unproven, clock),
             };
         }
         let unproven = match self.match_in_parallel(clock)? {
@@ -208,7 +208,7 @@ impl Job<'_> {
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, None)?;
         match fault {
             Some((_, LocatedFault::Error(error))) => return Err(error),
-            Some((height, _)) => return Err(self.judge_by_claims(height)),
+            Some((height, _)) => return Err(self.violation_by_claims(height)),
             None if state.outcome.partial.coinbases.has_duplicate() => return Err(Error::inconsistent_data()),
             None => {}
         }
@@ -221,11 +221,11 @@ impl Job<'_> {
 
     /// Checks that the sum is zero, if there is one and all its blocks are completed.
     fn check_sum(&self, partial: &mut PartialState) -> Result<(), Error> {
-        let PartialState { completed, matching, .. } = partial;
-        let (Method::Hints(hinted), MatchState::Hints { sum, .. }) = (self.method, matching) else {
+        let PartialState { completed, matching: state, .. } = partial;
+        let (Method::Hints(matching), MatchState::Hints { sum, .. }) = (self.method, state) else {
             return Ok(());
         };
-        if sum.is_zero() || !(0..=hinted.height.0).all(|height| completed.has(Height(height))) {
+        if sum.is_zero() || !(0..=matching.height.0).all(|height| completed.has(Height(height))) {
             return Ok(());
         }
         Err(self.wrong_hints("the sum of all coins created less all coins spent is not zero"))
@@ -251,8 +251,8 @@ impl Job<'_> {
             self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
-        if let Some(pruning) = self.plan.chain.pruning() {
-            pruning.settle(state.outcome.partial.completed.first_missing());
+        if let Some(pacing) = self.pacing {
+            pacing.settle(state.outcome.partial.completed.first_missing());
         }
         let scripts = self.scripts();
         let join = Join::with_key(random_pair()?);
@@ -317,13 +317,14 @@ impl Job<'_> {
     pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = self.files.params;
         let skipped_to = self.plan.assumed_valid_to;
-        self.options.scripts.as_deref().map(|verifier| Scripts { params, verifier, skipped_to })
+        self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
     fn identity(&self) -> Result<Identity<'_>, Error> {
         let (files, chain) = (self.files, &self.plan.chain);
         let settings = checkpoint::settings(self.options, self.plan, self.method);
-        Ok(Identity { files, chain, settings, stamps: checkpoint::stamps(files, chain)? })
+        let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pacing.is_some());
+        Ok(Identity { files, chain, is_paced, settings, stamps })
     }
 
     /// Whether a checkpoint that belongs to another job is to be discarded.
@@ -357,8 +358,8 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };
-        if self.plan.chain.pruning().is_some() {
-            resumed.partial.made.retain(|&(height, _)| !self.plan.chain.is_awaited(height));
+        if self.pacing.is_some() {
+            resumed.partial.made.retain(|&(height, _)| self.plan.chain.was_stored(height));
         }
         if let Some(sink) = self.undo_sink
             && !sink.resume(&self.plan.chain, &resumed.partial.made)?

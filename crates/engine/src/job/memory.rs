@@ -56,7 +56,7 @@ impl MemoryBudget {
     #[must_use]
     pub fn after_plan(options: &ChainOptions, blocks: usize) -> Self {
         let threads = threads_within(options.memory_bytes, options.threads);
-        Self::measured(options, Consumers { threads, scripts: options.scripts.is_some(), blocks })
+        Self::measured(options, Consumers { threads, scripts: options.scripts.are_run(), blocks })
     }
 
     /// The budget of one thread that works on the survivors of such a job.
@@ -114,7 +114,7 @@ fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::machine::MIN_MEMORY;
+    use crate::api::{machine::MIN_MEMORY, options::ScriptChecks};
     use std::path::Path;
     use wire::Network;
 
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn small_budgets_have_small_parts() {
         let part = |mebibytes: u64| {
-            let options = ChainOptions::new(Path::new("d"), Network::Main);
+            let options = ChainOptions::new(Path::new("d"), Network::Main, ScriptChecks::LeftOut);
             let options = ChainOptions { memory_bytes: mebibytes << 20, ..options };
             MemoryBudget::after_plan(&options, 1).part_block_bytes
         };

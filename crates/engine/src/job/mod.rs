@@ -7,43 +7,59 @@ pub mod clock;
 pub mod damage_survey;
 pub mod disk_need;
 pub mod hint_copy;
+pub mod hints;
 pub mod in_order;
+pub mod index_by_scan;
 mod matching;
 pub mod memory;
 pub mod missing_undo;
+pub mod pacing;
 pub mod read_only_job;
 mod recheck;
 pub mod session;
 mod settle;
 pub mod stored_chainstate;
 pub mod tip;
+pub mod two_chainstates;
 pub mod undo_files;
+pub mod unspent_outputs;
 mod verdict;
 mod worker_pool;
+
+pub use crate::plan::chain_request::ChainRequest;
 
 use crate::{
     api::{
         counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Progress},
+        event::{Event, EventSink, Progress, Watch},
         note::{Note, Warning},
         options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
         remedy::Remedy,
         report::{ScriptsReport, SpillVolume},
         spend_ages::SpendAges,
     },
-    blocks::{damage::KnownDamage, files::Files},
+    blocks::files::Files,
     hex_reversed,
-    job::{clock::Clock, memory::MemoryBudget},
+    job::{clock::Clock, memory::MemoryBudget, pacing::Pacing},
     plan::{
-        chain_request::{ChainRequest, HintsEnd},
-        dependents,
         planner::{self, Plan},
+        second_chainstate::{CHECKED_AT_START, SecondChainstate},
     },
-    stages::{make_undo::UndoSink, method::Method, unspent::Unspent, work_dir::WorkDir},
+    stages::{
+        awaited_source::AwaitedSource,
+        block_fault::BlockFaults,
+        block_source::BlockSource,
+        completed_blocks::CompletedBlocks,
+        make_undo::UndoSink,
+        method::Method,
+        read::{FileSource, UndoReading},
+        unspent::Unspent,
+        work_dir::WorkDir,
+    },
 };
 use coins::FullCoin;
-use disk::datadir::FileKind;
+use disk::index::find_height;
 use rules::ChainParams;
 use std::{
     sync::atomic::AtomicBool,
@@ -101,31 +117,6 @@ pub struct MatchStats {
     pub ages: SpendAges,
 }
 
-/// What the choice of the chain depends on besides the options.
-#[derive(Clone, Copy, Default)]
-pub struct ChainPreferences<'a> {
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
-    /// The last block of the hints that the rebuild uses.
-    pub hints: Option<HintsEnd>,
-    /// Whether no undo data is used up to that block, or to one below.
-    pub without_undo: bool,
-    /// A block that decides between branches of equal work, if no hints decide.
-    pub preferred: Option<BlockHash>,
-    /// Blocks that earlier attempts found invalid.
-    pub invalid: &'a [BlockHash],
-    /// A block that was connected, with its ancestors: they need not be stored.
-    pub connected: Option<BlockHash>,
-    /// What is damaged, if the chain is to end below that.
-    pub damage: Option<&'a KnownDamage>,
-    /// Whether undo data is made where it is missing.
-    pub makes_undo: bool,
-    /// Whether blocks that are not stored come while the job runs.
-    pub awaits_blocks: bool,
-}
-
 /// Chooses the chain to rebuild.
 ///
 /// # Errors
@@ -133,27 +124,33 @@ pub struct ChainPreferences<'a> {
 pub fn plan(
     files: &Files<'_>,
     options: &ChainOptions,
-    preferences: &ChainPreferences<'_>,
+    request: &ChainRequest<'_>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let request = ChainRequest {
-        stop_at: preferences.stop_at_height,
-        assume_valid: options.assume_valid.hash(options.params),
-        preferred: preferences.hints.and_then(|end| end.hash).or(preferences.preferred),
-        without_undo: preferences.hints.filter(|_| preferences.without_undo),
-        makes_undo: preferences.makes_undo,
-        awaits_blocks: preferences.awaits_blocks,
-        connected: preferences.connected,
-        invalid: preferences.invalid,
-        damage: preferences.damage,
-    };
-    let plan = planner::plan(files, preferences.scan, &request, preferences.preferred, now(), interrupt)
-        .map_err(|error| dependents::explain(files, error))?;
-    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.is_some()) {
+    plan_beside(files, options, request, None, sink, interrupt)
+}
+
+/// Chooses the chain to rebuild, and finds out whether bitcoind can start with the result beside a second
+/// chainstate.
+///
+/// # Errors
+/// The same errors as [`planner::plan`].
+pub fn plan_beside(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    request: &ChainRequest<'_>,
+    second: Option<&SecondChainstate>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    let request = ChainRequest { assume_valid: options.assume_valid.hash(options.params), ..*request };
+    let plan = planner::plan(files, &request, second, now(), interrupt)
+        .map_err(|error| two_chainstates::explain(files, error))?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.are_run()) {
         sink.event(match options.assume_valid {
-            AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash }),
-            _ => Event::Note(Note::UnknownAssumedBlock { hash }),
+            AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash, is_default: false }),
+            _ => Event::Note(Note::UnknownAssumedBlock { hash, is_default: true }),
         });
     }
     if let Some((height, hash, tip)) = plan.marked_invalid {
@@ -165,10 +162,19 @@ pub fn plan(
         block_bytes: plan.block_bytes,
         unconnected: plan.unconnected,
     });
-    if request.without_undo.is_some() && !request.makes_undo && plan.lacks_last_undo {
-        sink.event(Event::Warning(Warning::LacksLastUndo { blocks: planner::CHECKED_AT_START }));
+    if request.end_without_undo().is_some() && !request.makes_undo && plan.lacks_last_undo {
+        sink.event(Event::Warning(Warning::LacksLastUndo { blocks: CHECKED_AT_START }));
     }
     Ok(plan)
+}
+
+/// Says why a job over all blocks takes long, if that is because no block is assumed to be valid by default.
+pub fn note_all_scripts(options: &ChainOptions, plan: &Plan, sink: &dyn EventSink) {
+    let has_none = options.assume_valid == AssumeValid::Default && options.params.assume_valid.is_none();
+    if has_none && options.scripts.are_run() {
+        let (blocks, network) = (plan.chain.block_count() as u32, options.params.network);
+        sink.event(Event::Note(Note::AllScripts { blocks, network }));
+    }
 }
 
 /// Calls `attempt` with no invalid blocks; while it fails because a block near the end of the chain was
@@ -201,8 +207,8 @@ pub fn retry_without_invalid<T>(
 /// Reports which scripts were run; `None` if none were asked for.
 #[must_use]
 pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
-    let report = ScriptsReport { assumed_valid_to: plan.assumed_valid_to, inputs: counts.scripts };
-    options.scripts.as_ref().map(|_| report)
+    let report = ScriptsReport::new(plan.assumed_valid_to, plan.chain.tip_height(), counts.scripts);
+    options.scripts.are_run().then_some(report)
 }
 
 /// What the parallel stages share.
@@ -226,6 +232,12 @@ pub struct Job<'a> {
     pub work: &'a WorkDir<'a>,
     /// Where undo data that is made goes; `None`: it is only checked.
     pub undo_sink: Option<&'a dyn UndoSink>,
+    /// Whether the caller goes on if it is told of a block that is invalid unless a lower one is, instead of
+    /// having this job find out which one is; `None`: never. The second argument says whether that rests on
+    /// undo data, which may be false.
+    pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
+    /// If block files are deleted behind the job: how it keeps pace with that.
+    pub pacing: Option<Pacing<'a>>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
     pub resume: Option<&'a ResumeOptions>,
     /// Receives events.
@@ -243,6 +255,22 @@ pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
 }
 
 impl Job<'_> {
+    /// The blocks of the chain except the `completed` ones, and their undo data. Damage is recorded in
+    /// `faults`.
+    pub fn source<'s>(
+        &'s self,
+        faults: &'s BlockFaults,
+        completed: &'s CompletedBlocks,
+        undo: UndoReading,
+    ) -> Box<dyn BlockSource + 's> {
+        let chain = &self.plan.chain;
+        let stored = FileSource::new(chain, self.files, faults, completed, undo, self.threads());
+        match self.files.awaited {
+            Some(awaited) => Box::new(AwaitedSource::new(chain, awaited, stored)),
+            None => Box::new(stored),
+        }
+    }
+
     /// Whether the undo data of all blocks is expected to be on disk and is to be used.
     #[must_use]
     pub fn expects_undo(&self) -> bool {
@@ -281,11 +309,35 @@ impl Job<'_> {
 
 /// Whether an error says that undo data is damaged or missing.
 pub fn is_about_undo(error: &Error) -> bool {
-    error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::BitcoindReindex(Some(FileKind::Rev)))
+    error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::MakeUndo)
 }
 
 /// Returns the current time as a block time.
 pub fn now() -> BlockTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
+/// Chooses the chain up to `best`, the chainstate's best block, if it can be found; otherwise the most-work
+/// chain. Blocks above the best block need no undo data: it is written when they are connected.
+pub fn plan_to_best_block(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    scan: bool,
+    best: Option<BlockHash>,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<Plan, Error> {
+    let is_known = |best: &BlockHash| {
+        !scan
+            && find_height(files.disk, &files.datadir.index_dir(), best).is_ok_and(|height| height.is_some())
+    };
+    let request = ChainRequest {
+        scan,
+        // bitcoind starts there, also if another branch has more work.
+        end: best.filter(is_known),
+        preferred: best,
+        makes_undo: true,
+        ..ChainRequest::default()
+    };
+    plan(files, options, &request, sink, interrupt)
 }

@@ -3,15 +3,16 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
-        options::{ChainOptions, MakeOptions, ResumeOptions},
+        event::{Event, Watch},
+        options::{AtHeightsOptions, ChainOptions, MakeOptions, ResumeOptions},
+        remedy::Remedy,
         stage::Stage,
     },
-    job::{self, ChainPreferences, Job, clock::Clock, memory::MemoryBudget, session::Session},
+    job::{self, ChainRequest, Job, clock::Clock, memory::MemoryBudget, session::Session},
     stages::{make_undo::UndoSink, method::Method, work_dir::WorkDir},
 };
-use std::{path::Path, sync::atomic::AtomicBool};
-use vfs::Disk;
+use std::path::Path;
+use vfs::{Disk, During as _};
 use wire::Height;
 
 /// What a read-only job works on.
@@ -40,6 +41,31 @@ impl MakeOptions {
     }
 }
 
+impl AtHeightsOptions {
+    /// The request of a job that connects the blocks up to the highest of the heights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no height.
+    pub(crate) fn request<'a>(&'a self, method: &'a Method) -> Result<JobRequest<'a>, Error> {
+        let Self { chain, scan, heights } = self;
+        let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
+        let (scan, stop_at_height) = (*scan, Some(*heights.last().ok_or_else(none)?));
+        Ok(JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None })
+    }
+}
+
+/// Returns an error if a file exists at `path`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there is one; any I/O error.
+pub fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+    if disk.exists(path).during("look for", path)? {
+        let error = Error::new(ErrorKind::Usage, "a file exists there already");
+        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
+    }
+    Ok(())
+}
+
 /// Opens a datadir for reading, makes a plan, and calls `work`.
 ///
 /// # Errors
@@ -47,19 +73,19 @@ impl MakeOptions {
 pub fn with_read_only_job<T>(
     disk: &dyn Disk,
     request: JobRequest<'_>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
     mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let JobRequest { chain: options, scan, stop_at_height, result, method, undo_sink } = request;
     let clock = &mut Clock::start();
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, options, sink)?;
+    let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
     job::retry_without_invalid(sink, |invalid| {
         let makes_undo = method.makes_undo();
-        let preferences =
-            ChainPreferences { scan, stop_at_height, invalid, makes_undo, ..ChainPreferences::default() };
-        let plan = &job::plan(files, options, &preferences, sink, interrupt)?;
+        let request = ChainRequest { scan, stop_at_height, invalid, makes_undo, ..ChainRequest::default() };
+        let plan = &job::plan(files, options, &request, sink, interrupt)?;
+        job::note_all_scripts(options, plan, sink);
         let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);
         let work_dir = &WorkDir::for_result(disk, options, result.map(|(path, _)| path));
@@ -75,6 +101,8 @@ pub fn with_read_only_job<T>(
             hints: None,
             work: work_dir,
             undo_sink,
+            goes_on_below: None,
+            pacing: None,
             resume,
             sink,
             interrupt,

@@ -12,7 +12,11 @@ use crate::{
         note::Note,
         remedy::Remedy,
     },
-    blocks::{block_hashes::BlockHashes, damage::Damage},
+    blocks::{
+        block_check::{BlockFlaw, ExpectedBlock},
+        block_hashes::BlockHashes,
+        damage::Damage,
+    },
     job::Job,
     stages::{
         block_fault::{BlockFaults, LocatedFault},
@@ -22,12 +26,11 @@ use crate::{
         method::UndoUse,
         partial_state::PartialState,
         read::{FileSource, UndoReading},
-        threads::spawn,
+        threads::{join_all, spawn},
     },
 };
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::undo::{CHECKSUM_LEN, UndoArena};
-use rules::{BlockContext, ViolationClass, check_block};
 use std::{
     collections::HashSet,
     sync::atomic::{AtomicU64, Ordering},
@@ -44,7 +47,7 @@ pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Res
     let (chain, completed) = (&job.plan.chain, &partial.completed);
     let made = partial.made.iter().map(|&(height, _)| height).collect();
     let mut skipped = CompletedBlocks::none(chain.block_count());
-    (0..=chain.tip_height().0).map(Height).filter(|&height| chain.is_awaited(height)).for_each(|height| {
+    (0..=chain.tip_height().0).map(Height).filter(|&height| !chain.was_stored(height)).for_each(|height| {
         skipped.add(height);
     });
     let mut count = 0;
@@ -109,7 +112,7 @@ impl Recheck<'_> {
             while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
                 self.job.progress(0, self.bytes.load(Ordering::Relaxed));
             }
-            workers.into_iter().try_for_each(|worker| worker?.join().map_err(|_| Error::panicked())?)
+            join_all(workers).into_iter().try_for_each(|done| done?)
         })
     }
 
@@ -132,28 +135,14 @@ impl Recheck<'_> {
 
     fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Damage> {
         let (job, height) = (self.job, read.height);
-        let chain = &job.plan.chain;
+        let expected = ExpectedBlock::at(&job.plan.chain, job.files.params, height);
         let Buffers { arena, undo_arena, hashes } = buffers;
         let block = arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
         let undo = read.undo.bytes();
         let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
-        hashes.of_block(&block, undo_data);
-        if hashes.block != chain.block(height).hash {
-            return Err(Damage::OtherBlock(hashes.block));
-        }
-        let checked = check_block(&BlockContext {
-            params: job.files.params,
-            height,
-            block: &block,
-            txids: &hashes.txids,
-            wtxids: &hashes.wtxids,
-            median_time_past_prev: chain.median_time_before(height),
-        });
-        // Other violations do not matter here: the block was completed.
-        if let Err(violation) = checked
-            && violation.rule.class == ViolationClass::Mutated
-        {
-            return Err(Damage::Mutated(violation));
+        // Violations do not matter here: the block was completed.
+        if let Err(BlockFlaw::Damaged(damage)) = expected.check(&block, undo_data, hashes) {
+            return Err(damage);
         }
         let is_used = match job.method.undo_use(height) {
             UndoUse::Required => true,

@@ -9,10 +9,11 @@ use disk::{
     datadir::{Datadir, Location},
     index::find_height,
     lock::DatadirLock,
+    replace::is_interrupted,
 };
 use std::path::PathBuf;
 use vfs::{Disk, During as _};
-use wire::Height;
+use wire::{Coin, CoinError, Height, OutPoint, Sats};
 
 /// A chainstate that is open and locked for reading.
 pub struct StoredChainstate<'d> {
@@ -38,11 +39,12 @@ impl<'d> StoredChainstate<'d> {
         let mut datadir = Datadir::of(&location);
         let chainstate = datadir.chainstate_dir();
         // A chainstate is enough: a rebuild into another place leaves no blocks there. Without one, report
-        // what is wrong with the directory.
-        if !disk.exists(&chainstate).during("look for", &chainstate)? {
+        // what is wrong with the directory, unless an interrupted commit is what is wrong.
+        let exists = disk.exists(&chainstate).during("look for", &chainstate)?;
+        if !exists && !is_interrupted(disk, datadir.net_dir())? {
             datadir = Datadir::open(disk, &location)?;
         }
-        let lock = lock_for_reading(disk, &datadir, &|_| {})?;
+        let lock = lock_for_reading(disk, &datadir)?;
         let dir = datadir.chainstate_dir();
         if !disk.exists(&dir).during("look for", &dir)? {
             let error = Error::damaged("there is no chainstate").missing().in_file(&dir, None);
@@ -59,5 +61,50 @@ impl<'d> StoredChainstate<'d> {
     pub fn too_large_amounts(&self) -> Error {
         Error::damaged("the amounts exceed 64 bits; the chainstate is damaged")
             .in_file(self.reader.dir(), None)
+    }
+}
+
+/// A coin of a chainstate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredCoin {
+    /// Its key.
+    pub outpoint: OutPoint,
+    /// Its amount.
+    pub amount: Sats,
+    /// The output script.
+    pub script: Vec<u8>,
+    /// Height of the block that created it.
+    pub height: Height,
+    /// Whether a coinbase created it.
+    pub is_coinbase: bool,
+    /// Number of blocks from the one that created it to the best block, both included; `None` if the height
+    /// of the best block is unknown.
+    pub confirmations: Option<u32>,
+}
+
+impl StoredCoin {
+    /// Decodes a coin of the chainstate that `reader` reads; `best` is the height of the best block.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Damaged`] if its output is not one that Core writes.
+    pub(crate) fn new(
+        reader: &ChainstateReader<'_>,
+        best: Option<Height>,
+        outpoint: OutPoint,
+        coin: Coin<'_>,
+    ) -> Result<Self, Error> {
+        Self::decode(best, outpoint, coin).map_err(|flaw| {
+            let error = Error::damaged(format!("coin {outpoint}: {flaw}")).in_file(reader.dir(), None);
+            error.with_remedies([Remedy::RebuildChainstate])
+        })
+    }
+
+    fn decode(best: Option<Height>, outpoint: OutPoint, coin: Coin<'_>) -> Result<Self, CoinError> {
+        let (amount, compressed) = coin.output()?;
+        let mut script = Vec::with_capacity(compressed.script_len());
+        compressed.decompress(&mut script)?;
+        let (height, is_coinbase) = (coin.height(), coin.is_coinbase());
+        let confirmations = best.and_then(|best| Some(best.0.checked_sub(height.0)? + 1));
+        Ok(Self { outpoint, amount, script, height, is_coinbase, confirmations })
     }
 }

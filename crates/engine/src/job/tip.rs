@@ -114,9 +114,7 @@ impl<'a> Tip<'a> {
         let (undo, checksum) = raw.undo.split_at(raw.undo.len().saturating_sub(CHECKSUM_LEN));
         hashes.of_block(&block, undo);
         let hash = chain.block(height).hash;
-        if hashes.block != hash {
-            return Err(raw.located.damaged(&Damage::OtherBlock(hashes.block)));
-        }
+        raw.located.check_hash(hashes.block)?;
         let damaged = |defect| raw.located.damaged(&Damage::Undo(defect));
         if checksum != hashes.undo_checksum {
             return Err(damaged(UndoDefect::Checksum));

@@ -7,7 +7,7 @@ use crate::{
         report::UndoReport,
     },
     blocks::{chain::Chain, files::Files},
-    stages::make_undo::UndoSink,
+    stages::make_undo::{PlacedUndo, UndoSink},
 };
 use disk::{
     DiskError,
@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use vfs::During as _;
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use wire::{ByteOffset, FileNo, Height};
 
 /// The undo data that a job makes. It waits beside the `rev` files until the rebuild is proven.
 pub struct UndoFiles<'d> {
@@ -132,7 +132,7 @@ impl UndoSink for UndoFiles<'_> {
         let (mut made, mut by_file) = (made.to_vec(), BTreeMap::<FileNo, Vec<_>>::new());
         made.sort_unstable();
         for (height, len) in made {
-            let file = chain.block(height).file;
+            let file = self.files.block(chain, height).file;
             let pos = self.reserve(height, file, len as usize)?;
             let prev = chain.block(Height(height.0 - 1)).hash;
             by_file.entry(file).or_default().push((pos, prev, len as usize));
@@ -144,7 +144,7 @@ impl UndoSink for UndoFiles<'_> {
 
     fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
         let mut state = self.state();
-        state.positions.retain(|&(height, _)| !files.contains(&chain.block(height).file));
+        state.positions.retain(|&(height, _)| !files.contains(&self.files.block(chain, height).file));
         let Some(made) = &state.made else { return Ok(()) };
         Ok(files.iter().try_for_each(|&file| made.forget(file))?)
     }
@@ -156,15 +156,9 @@ impl UndoSink for UndoFiles<'_> {
         Ok(pos)
     }
 
-    fn write(
-        &self,
-        (file, pos): (FileNo, ByteOffset),
-        prev: &BlockHash,
-        undo: &[u8],
-        record: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn write(&self, undo: &PlacedUndo<'_>, buffer: &mut Vec<u8>) -> Result<(), Error> {
         let made = self.made(&mut self.state())?;
-        Ok(made.write(file, pos, prev, undo, record)?)
+        Ok(made.write(undo.file, undo.pos, undo.prev, undo.data, buffer)?)
     }
 
     fn sync(&self) -> Result<(), Error> {

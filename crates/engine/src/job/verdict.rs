@@ -36,9 +36,9 @@ use crate::{
         coin_sink::Coins,
         completed_blocks::CompletedBlocks,
         conflicts::first_conflict,
-        make_undo::UndoSink,
+        make_undo::{PlacedUndo, UndoSink},
         method::Method,
-        read::{BlockReader, FileSource, UndoReading, read_block},
+        read::{BlockReader, UndoReading, read_block},
         sequential::{SequentialUndo, SequentialValidator, different_undo},
         unspent::{ForEachError, Unspent},
     },
@@ -52,7 +52,7 @@ use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
 };
-use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Height, OutPoint};
+use wire::{BlockArena, ByteOffset, FileNo, Height, OutPoint};
 
 /// Keeps the undo data of the lowest block whose undo file has other undo data.
 struct FirstDifference<'a> {
@@ -70,24 +70,17 @@ impl UndoSink for FirstDifference<'_> {
         Ok(true)
     }
 
-    fn reserve(&self, height: Height, _: FileNo, _: usize) -> Result<ByteOffset, Error> {
-        // The position is the height, so that `write` knows the block.
-        Ok(ByteOffset(height.0.into()))
+    fn reserve(&self, _: Height, _: FileNo, _: usize) -> Result<ByteOffset, Error> {
+        // It is not written anywhere.
+        Ok(ByteOffset(0))
     }
 
-    fn write(
-        &self,
-        (_, pos): (FileNo, ByteOffset),
-        _: &BlockHash,
-        undo: &[u8],
-        _: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn write(&self, undo: &PlacedUndo<'_>, _: &mut Vec<u8>) -> Result<(), Error> {
         let mut lowest = self.lowest.lock().unwrap_or_else(PoisonError::into_inner);
-        let height = Height(pos.0 as u32);
         // A rebuild without undo data has none to compare.
-        let is_used = self.chain.block(height).undo_pos.is_some();
-        if is_used && lowest.as_ref().is_none_or(|(lowest, _)| height < *lowest) {
-            *lowest = Some((height, undo.to_vec()));
+        let is_used = self.chain.block(undo.height).undo_pos.is_some();
+        if is_used && lowest.as_ref().is_none_or(|(lowest, _)| undo.height < *lowest) {
+            *lowest = Some((undo.height, undo.data.to_vec()));
         }
         Ok(())
     }
@@ -105,7 +98,7 @@ impl Job<'_> {
     /// The first violation of the chain; [`ErrorKind::Damaged`] for false undo data; damage;
     /// [`ErrorKind::Interrupted`].
     pub fn check_without_undo(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
-        if self.plan.chain.pruning().is_some() {
+        if self.pacing.is_some() {
             let detail = "the blocks break a rule, or are damaged; it cannot be said which block is at \
                           fault, because block files were deleted";
             return Err(Error::new(ErrorKind::Damaged, detail).with_remedies([Remedy::WithoutPruning]));
@@ -117,7 +110,7 @@ impl Job<'_> {
             if self.method.makes_undo() { self.undo_sink } else { Some(&difference as &dyn UndoSink) };
         undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let all = Job { method: &Method::Routed { uses_undo: false }, undo_sink, resume: None, ..*self };
-        let mut candidate = match all.match_in_parallel::<RoutedCoin>(clock)? {
+        let candidate = match all.match_in_parallel::<RoutedCoin>(clock)? {
             Attempt::Matched(MatchedCoins { unspent, stats }) => {
                 let different = difference.lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Some((height, undo)) = different {
@@ -130,9 +123,50 @@ impl Job<'_> {
                 None => return self.validate_sequentially(clock),
             },
         };
+        if self.goes_on_below(candidate, false) {
+            return Err(self.unsettled(candidate));
+        }
+        Err(all.first_invalid(candidate, clock).unwrap_or_else(|error| error))
+    }
+
+    /// Finds out what is wrong after a first pass that did not prove the chain. If no undo data had a part in
+    /// it, that pass says as much as a check without undo data.
+    ///
+    /// # Errors
+    /// Those of [`Job::check_without_undo`].
+    pub fn decide(&self, unproven: Unproven, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        let rests_on_undo = match self.method {
+            Method::Routed { uses_undo } => *uses_undo && !self.plan.chain.has_no_undo(),
+            _ => true,
+        };
+        if self.goes_on_below.is_none() && rests_on_undo {
+            return self.check_without_undo(clock);
+        }
+        match self.candidate(unproven)? {
+            Some(candidate) if self.goes_on_below(candidate, rests_on_undo) => Err(self.unsettled(candidate)),
+            Some(candidate) if !rests_on_undo && self.pacing.is_none() => {
+                Err(self.first_invalid(candidate, clock).unwrap_or_else(|error| error))
+            }
+            _ => self.check_without_undo(clock),
+        }
+    }
+
+    fn goes_on_below(&self, candidate: Height, rests_on_undo: bool) -> bool {
+        self.goes_on_below.is_some_and(|decides| decides(candidate, rests_on_undo))
+    }
+
+    /// The error if the caller goes on below the candidate.
+    fn unsettled(&self, candidate: Height) -> Error {
+        let hash = self.plan.chain.block(candidate).hash;
+        Error::new(ErrorKind::Consensus, "this block or a lower one breaks a rule").at_block(candidate, hash)
+    }
+
+    fn first_invalid(&self, mut candidate: Height, clock: &mut Clock) -> Result<Error, Error> {
+        let method = &Method::Routed { uses_undo: false };
+        let all = Job { method, undo_sink: None, resume: None, ..*self };
         while let Some(below) = candidate.0.checked_sub(1) {
             let plan = &self.plan.up_to(Height(below));
-            let job = Job { plan, undo_sink: None, ..all };
+            let job = Job { plan, ..all };
             self.work.remove()?;
             let unspent = match job.match_in_parallel::<RoutedCoin>(clock)? {
                 Attempt::Matched(matched) => matched.unspent.into_full_coins(),
@@ -145,9 +179,9 @@ impl Job<'_> {
                 },
             };
             let coins = self.coins_for(candidate, unspent)?;
-            return Err(self.judge(candidate, coins, SequentialUndo::Make(None)));
+            return Ok(self.first_violation(candidate, coins, SequentialUndo::Make(None)));
         }
-        Err(self.judge(candidate, MemoryCoins::new(), SequentialUndo::Make(None)))
+        Ok(self.first_violation(candidate, MemoryCoins::new(), SequentialUndo::Make(None)))
     }
 
     /// Returns the height of a block that is invalid, unless a lower one is; `None` if that can be found out
@@ -159,10 +193,13 @@ impl Job<'_> {
             Unproven::RepeatedCoinbase => return Ok(None),
         };
         let (chain, faults) = (&self.plan.chain, BlockFaults::default());
-        let none = CompletedBlocks::none(chain.block_count());
+        // With pruning, what was matched before may be deleted.
+        let first = self.pacing.map_or(Height(0), |pacing| pacing.settled_to());
+        let mut matched = CompletedBlocks::none(chain.block_count());
+        (0..first.0).for_each(|height| matched.add(Height(height)));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
-        let source = FileSource::new(chain, self.files, &faults, &none, undo, self.threads());
-        first_conflict(&source, &outpoints, self.threads(), self.interrupt)
+        let source = self.source(&faults, &matched, undo);
+        first_conflict(&*source, &outpoints, first > Height(0), self.threads(), self.interrupt)
     }
 
     /// Returns those of the coins after the block before `height` that matter for that block.
@@ -192,10 +229,11 @@ impl Job<'_> {
     /// Connects a block of a range that breaks a rule to the coins that its undo data claims, and returns its
     /// first violation; or what is wrong with that undo data, if it claims other coins of the block itself
     /// than the block creates.
-    pub fn judge_by_claims(&self, height: Height) -> Error {
-        let judged =
-            self.claimed_coins(height).map(|coins| self.judge(height, coins, SequentialUndo::Compare));
-        let mut error = judged.unwrap_or_else(|error| error);
+    pub fn violation_by_claims(&self, height: Height) -> Error {
+        let found = self
+            .claimed_coins(height)
+            .map(|coins| self.first_violation(height, coins, SequentialUndo::Compare));
+        let mut error = found.unwrap_or_else(|error| error);
         if error.kind == ErrorKind::Consensus {
             error.detail += " (if the coins in its undo data are the right ones)";
             return error.with_remedies([Remedy::Verify]);
@@ -203,7 +241,7 @@ impl Job<'_> {
         error
     }
 
-    /// Returns the coins that the undo data of a block claims, but for those that the block itself creates.
+    /// Returns the coins that the undo data of a block claims, except those that the block itself creates.
     fn claimed_coins(&self, height: Height) -> Result<MemoryCoins, Error> {
         let raw = read_block(&self.plan.chain, self.files, height, true)?;
         let damaged = |defect| raw.located.damaged(&Damage::Undo(defect));
@@ -228,7 +266,7 @@ impl Job<'_> {
     }
 
     /// Connects a block that is invalid to the coins before it, and returns its first violation.
-    fn judge(&self, height: Height, coins: MemoryCoins, undo: SequentialUndo<'_>) -> Error {
+    fn first_violation(&self, height: Height, coins: MemoryCoins, undo: SequentialUndo<'_>) -> Error {
         self.sink.event(Event::Started(Stage::Sequential));
         let (chain, params) = (&self.plan.chain, self.files.params);
         let mut validator = SequentialValidator::new(chain, params, self.scripts(), undo, coins);
@@ -276,6 +314,7 @@ impl Plan {
             index_files: Vec::new(),
             missing_files: Vec::new(),
             best_block: None,
+            obstacle: None,
             ..*self
         }
     }

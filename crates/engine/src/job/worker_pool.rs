@@ -6,7 +6,6 @@ use crate::{
         event::{Event, PROGRESS_INTERVAL},
         stage::Stage,
     },
-    blocks::{awaited::AwaitedBlocks, files::Files},
     job::{Job, checkpoint::Identity},
     stages::{
         apply::JobPayload,
@@ -15,7 +14,7 @@ use crate::{
         check::{self, Outcome, Shared},
         deliveries::Deliveries,
         make_undo::UndoSink,
-        read::{FileSource, UndoReading},
+        read::UndoReading,
         scripts::ScriptQueue,
         spill::Spill,
         threads::spawn,
@@ -24,12 +23,10 @@ use crate::{
 use coins::Join;
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
-    io,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
-use vfs::During as _;
 use wire::{FileNo, Height};
 
 /// Minimum number of blocks between checkpoints.
@@ -127,17 +124,17 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             }
             table_bytes = self.spill.volume().bytes;
             let is_complete = state.outcome.partial.completed.count() == total;
-            let pruning = self.job.plan.chain.pruning();
-            if let Some(pruning) = pruning {
-                self.forget_deleted(&mut state, &pruning.take_deleted())?;
+            let pacing = self.job.pacing;
+            if let Some(pacing) = pacing {
+                self.forget_deleted(&mut state, &pacing.take_deleted())?;
             }
-            if is_time || pruning.is_some() && !is_complete {
+            if is_time || pacing.is_some() && !is_complete {
                 self.save(&mut state, stopped)?;
             }
-            if let Some(pruning) = pruning {
+            if let Some(pacing) = pacing {
                 // At the end, the download must not wait. If the rest fails, only what was settled since the
                 // last checkpoint is downloaded again.
-                pruning.settle(state.outcome.partial.completed.first_missing());
+                pacing.settle(state.outcome.partial.completed.first_missing());
             }
             if is_complete {
                 return Ok((state, None));
@@ -148,7 +145,11 @@ impl<P: JobPayload> WorkerPool<'_, P> {
     /// Forgets the undo data of blocks in files that were deleted.
     fn forget_deleted(&self, state: &mut State, files: &[FileNo]) -> Result<(), Error> {
         let chain = &self.job.plan.chain;
-        state.outcome.partial.made.retain(|&(height, _)| !files.contains(&chain.block(height).file));
+        state
+            .outcome
+            .partial
+            .made
+            .retain(|&(height, _)| !files.contains(&self.job.files.block(chain, height).file));
         self.job.undo_sink.map_or(Ok(()), |sink| sink.forget(chain, files))
     }
 
@@ -179,26 +180,12 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
         self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
-        self.sync_awaited()?;
+        // After a power cut, the blocks in the checkpoint must be where they were.
+        self.job.files.sync_awaited()?;
         self.identity.write(self.job.work, partial, (&runs, next))?;
-        self.spill.checkpointed(runs.iter().map(|job| job.number).collect())?;
+        self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
         Ok(())
-    }
-
-    /// Syncs the files of awaited blocks: after a power cut, those in the checkpoint must be where they were.
-    fn sync_awaited(&self) -> Result<(), Error> {
-        let Some(awaited) = self.job.plan.chain.awaited() else { return Ok(()) };
-        let Files { disk, datadir, .. } = *self.job.files;
-        for file in awaited.take_unsynced() {
-            let path = datadir.blk_path(file);
-            match disk.open_for_writing(&path) {
-                // The download has deleted it, because its blocks are settled.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                opened => opened.and_then(|mut open| open.sync()).during("sync", &path)?,
-            }
-        }
-        Ok(disk.sync_dir(&datadir.blocks_dir()).during("sync", &datadir.blocks_dir())?)
     }
 
     /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
@@ -209,11 +196,11 @@ impl<P: JobPayload> WorkerPool<'_, P> {
         let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
         let completed = &before.partial.completed;
         let undo = UndoReading::of(self.job.method);
-        let source = FileSource::new(chain, self.job.files, &faults, completed, undo, self.job.threads());
+        let source = self.job.source(&faults, completed, undo);
         let shared = Shared {
             scripts: self.queue,
             chain,
-            source: &source,
+            source: &*source,
             params: self.job.files.params,
             method: self.job.method,
             join: self.join,
@@ -225,8 +212,10 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
         };
         let memory = self.job.options.memory_bytes;
-        let settle_bytes = chain.pruning().and_then(AwaitedBlocks::settle_bytes);
-        chain.pruning().into_iter().for_each(AwaitedBlocks::begin_round);
+        let settle_bytes = self.job.pacing.map(|pacing| pacing.settle_bytes);
+        if let Some(pacing) = self.job.pacing {
+            pacing.begin_round();
+        }
         let bytes_before = before.partial.counts.block_bytes;
         let is_epoch_complete = || {
             let new_bytes = shared.bytes_done.load(Ordering::Relaxed) - bytes_before;
@@ -272,10 +261,13 @@ impl<P: JobPayload> WorkerPool<'_, P> {
             workers.into_iter().map(join).collect()
         });
         drop(source);
+        let blocks_before = before.partial.counts.blocks;
         let mut all = before;
         for outcome in outcomes {
             all = all.merge(outcome?)?;
         }
+        let checked = all.partial.counts.blocks - blocks_before;
+        self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
         all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
         Ok((all, faults.into_lowest()))
     }

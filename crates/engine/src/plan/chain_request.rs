@@ -13,25 +13,55 @@ pub struct HintsEnd {
 }
 
 /// What a job requires of the chain that it rebuilds.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default)]
 pub struct ChainRequest<'a> {
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
     /// Height of the last block; `None` for the last block on disk.
-    pub stop_at: Option<Height>,
+    pub stop_at_height: Option<Height>,
     /// The block up to which scripts are assumed to be valid, under Core's conditions.
     pub assume_valid: Option<BlockHash>,
-    /// The block that decides between branches of equal work.
+    /// The last block of the hints that the job uses. It decides between branches of equal work.
+    pub hints: Option<HintsEnd>,
+    /// Whether no undo data is used up to that block, or to one below.
+    pub without_undo: bool,
+    /// The best block of the chainstate that exists. It decides between branches of equal work, if no hints
+    /// do.
     pub preferred: Option<BlockHash>,
-    /// Blocks up to this one need no undo data.
-    pub without_undo: Option<HintsEnd>,
-    /// No block needs undo data: it is made.
-    pub makes_undo: bool,
-    /// Blocks that are not stored come while the job runs.
-    pub awaits_blocks: bool,
-    /// A block that was connected, with its ancestors, so that none of them is needed: they may have been
-    /// deleted.
-    pub connected: Option<BlockHash>,
-    /// Blocks that were found invalid.
+    /// Blocks that earlier attempts found invalid.
     pub invalid: &'a [BlockHash],
+    /// A block that was connected, with its ancestors: they need not be stored.
+    pub connected: Option<BlockHash>,
     /// What is damaged, if the chain is to end below that, and below whatever else is missing.
     pub damage: Option<&'a KnownDamage>,
+    /// Whether undo data is made where it is missing.
+    pub makes_undo: bool,
+    /// Whether blocks that are not stored come while the job runs.
+    pub awaits_blocks: bool,
+    /// The last block, whichever branch it is on.
+    pub end: Option<BlockHash>,
+}
+
+impl ChainRequest<'_> {
+    /// The block that decides between branches of equal work.
+    #[must_use]
+    pub fn tie_break(&self) -> Option<BlockHash> {
+        self.hints.and_then(|end| end.hash).or(self.preferred)
+    }
+
+    /// The end of the blocks that need no undo data because there are hints for them.
+    #[must_use]
+    pub fn end_without_undo(&self) -> Option<HintsEnd> {
+        self.hints.filter(|_| self.without_undo)
+    }
+
+    /// The lowest block whose undo data is needed.
+    #[must_use]
+    pub fn undo_from(&self) -> Height {
+        match self.end_without_undo() {
+            _ if self.makes_undo => Height(u32::MAX),
+            Some(end) => Height(end.height.0.saturating_add(1)),
+            None => Height(0),
+        }
+    }
 }

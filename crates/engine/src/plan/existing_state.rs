@@ -78,7 +78,7 @@ impl ExistingState {
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
-    /// overwrite blocks.
+    /// overwrite blocks or could not write their undo data.
     pub fn check(
         &self,
         plan: &Plan,
@@ -92,6 +92,12 @@ impl ExistingState {
             loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
             if !loss.is_by_damage && accepted != Accepted::AnyLoss {
                 return Err(loss.error(files));
+            }
+            // bitcoind connects the lost blocks when it starts, and writes their undo data.
+            if let Some(path) = files.datadir.directory_as_block_file(files.disk)? {
+                let detail = "a directory is in the place of a file into which bitcoind would write when it \
+                              connects the blocks above the new chainstate; it would not start";
+                return Err(Error::damaged(detail).in_file(path, None).with_remedies([Remedy::MoveAway]));
             }
             sink.event(Event::Warning(Warning::LowerTip(*loss)));
         }
@@ -232,7 +238,7 @@ impl LowerTip {
     /// The error for a result that would be lower.
     pub(crate) fn error(&self, files: &Files<'_>) -> Error {
         let helps: &[Remedy] = match self.gap {
-            Some(Gap::Undo(_)) => &[Remedy::RestoreFiles, Remedy::BitcoindReindex(Some(FileKind::Rev))],
+            Some(Gap::Undo(_)) => &[Remedy::MakeUndo, Remedy::RestoreFiles],
             Some(Gap::Block(_) | Gap::Lost) => &Remedy::FOR_MISSING_FILES,
             Some(Gap::Invalid(_)) | None => &[],
         };

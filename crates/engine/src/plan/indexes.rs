@@ -35,7 +35,7 @@ enum Harm {
     Moved(Height),
     /// The database does not open.
     Unreadable,
-    /// The new block index lacks its best block.
+    /// The block index, or the new one, lacks its best block.
     BestBlockUnknown,
     /// Its best block is not on the new chain, and this block above the fork is lost.
     CannotRewind(Height),
@@ -47,11 +47,11 @@ impl fmt::Display for Harm {
             Self::Moved(height) => write!(
                 f,
                 "its rows have the places of blocks in the block files, and blocks from height {height} on \
-                 will be stored at other places, so that it would deny transactions that exist"
+                 get other places in the block index, so that it would deny transactions that exist"
             ),
             Self::Unreadable => f.write_str("it does not open, so that nothing can be told of its rows"),
             Self::BestBlockUnknown => {
-                f.write_str("its best block would not be in the block index, and bitcoind would not start")
+                f.write_str("its best block is not in the block index, with which bitcoind does not start")
             }
             Self::CannotRewind(height) => write!(
                 f,
@@ -72,10 +72,10 @@ impl SetAside {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn apply(&mut self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
-        for index in self.0.drain(..) {
-            let kept = index.set_aside(files.disk)?;
-            sink.event(Event::Warning(Warning::IndexSetAside { name: index.name, kept }));
+    pub fn apply(&self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
+        for index in &self.0 {
+            let (name, kept) = (index.name.clone(), index.set_aside(files.disk)?);
+            sink.event(Event::Warning(Warning::IndexSetAside { name, kept }));
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ pub fn before_moves(
     height_of: impl Fn(&BlockHash) -> Option<Height>,
     may_set_aside: bool,
 ) -> Result<SetAside, Error> {
-    judge(files, may_set_aside, |_, contents| {
+    check_each(files, may_set_aside, |_, contents| {
         if !contents.has_positions {
             return Ok(None);
         }
@@ -122,16 +122,20 @@ pub fn before_rebuild(
     let entries = Entries { files, plan, old: OnceCell::new(), new: OnceCell::new() };
     let is_lost = |entry: &IndexEntry, needs_undo: bool| {
         let is_damaged = damage.is_some_and(|damage| {
-            damage.has_block(&entry.hash) || needs_undo && damage.undo.binary_search(&entry.hash).is_ok()
+            damage.has_block(&entry.hash) || needs_undo && damage.has_undo(&entry.hash)
         });
         is_damaged || !entry.status.has_data() || needs_undo && !entry.status.has_undo()
     };
-    let set_aside = judge(files, may_set_aside, |kind, contents| {
+    let set_aside = check_each(files, may_set_aside, |kind, contents| {
         let needs_undo = kind == IndexKind::CoinStats;
+        if contents.has_positions
+            && let Some(height) = entries.first_moved()?
+        {
+            return Ok(Some(Harm::Moved(height)));
+        }
         for best in &contents.best_blocks {
             let Some(mut entry) = entries.find(best)? else {
-                // An old block index that lacks it stays as it is.
-                return Ok(plan.new_index.is_some().then_some(Harm::BestBlockUnknown));
+                return Ok(Some(Harm::BestBlockUnknown));
             };
             while (needs_undo || kind == IndexKind::TxoSpender) && !chain.has(entry.height, &entry.hash) {
                 if is_lost(&entry, needs_undo) {
@@ -165,23 +169,49 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    fn find(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
-        let Self { files, plan, old, new } = self;
-        let Some(index) = &plan.new_index else {
-            if old.get().is_none() {
-                // It was empty.
-                let _ = old.set(IndexRows::open(files.disk, &files.datadir.index_dir())?);
+    /// The entries in place.
+    fn old(&self) -> Result<Option<&IndexRows<'_>>, Error> {
+        if self.old.get().is_none() {
+            // It was empty.
+            let _ = self.old.set(IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?);
+        }
+        Ok(self.old.get())
+    }
+
+    /// Returns the lowest block of the chain that a scan has found at another place than the block index in
+    /// place has, and that is not at both: somebody has moved block files. A block index that cannot be read
+    /// tells nothing.
+    fn first_moved(&self) -> Result<Option<Height>, Error> {
+        let Some(old) = self.plan.new_index.as_ref().and_then(|_| self.old().ok().flatten()) else {
+            return Ok(None);
+        };
+        let chain = &self.plan.chain;
+        for height in (0..=chain.tip_height().0).map(Height) {
+            let block = chain.block(height);
+            let Ok(Some(entry)) = old.entry(&block.hash) else { continue };
+            let (Some(file), Some(pos)) = (entry.file, entry.data_pos) else { continue };
+            let is_elsewhere = entry.status.has_data() && (file, pos) != (block.file, block.data_pos);
+            // A block can be stored twice.
+            if is_elsewhere && self.files.check_stored(&block.hash, height, (file, pos)).is_err() {
+                return Ok(Some(height));
             }
-            return Ok(old.get().map(|rows| rows.entry(hash)).transpose()?.flatten());
+        }
+        Ok(None)
+    }
+
+    fn find(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+        let Some(index) = &self.plan.new_index else {
+            return Ok(self.old()?.map(|rows| rows.entry(hash)).transpose()?.flatten());
         };
         let all = || index.entries.iter().enumerate();
-        let by_hash = new.get_or_init(|| all().map(|(number, entry)| (entry.hash, number)).collect());
+        let by_hash = self.new.get_or_init(|| all().map(|(number, entry)| (entry.hash, number)).collect());
         Ok(by_hash.get(hash).and_then(|&number| index.entries.get(number)).copied())
     }
 }
 
-/// Asks of each index whether it takes harm. An index that does not open does.
-fn judge(
+/// Finds out which indexes would become wrong. An index that does not open counts as wrong if one with any
+/// rows would be.
+fn check_each(
     files: &Files<'_>,
     may_set_aside: bool,
     harm_of: impl Fn(IndexKind, &IndexContents) -> Result<Option<Harm>, Error>,

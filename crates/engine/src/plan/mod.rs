@@ -2,10 +2,10 @@
 
 pub mod best_block;
 pub mod chain_request;
-pub mod dependents;
 pub mod existing_state;
 pub mod headers;
 pub mod indexes;
 pub mod planner;
+pub mod second_chainstate;
 pub mod siblings;
 pub mod tree;

@@ -15,6 +15,7 @@ use crate::{
     plan::{
         best_block::BestBlock,
         chain_request::ChainRequest,
+        second_chainstate::{CHECKED_AT_START, Obstacle, SecondChainstate},
         siblings::Siblings,
         tree::{ChosenChain, Node, Tree},
     },
@@ -33,9 +34,6 @@ use std::{
 };
 use vfs::During as _;
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
-
-/// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
-pub const CHECKED_AT_START: usize = 6;
 
 /// The chosen chain, and what was found about its blocks.
 pub struct Plan {
@@ -76,8 +74,22 @@ pub struct Plan {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    /// Why bitcoind would not start with the result beside the second chainstate.
+    pub obstacle: Option<Obstacle>,
+    /// Without a scan: whether the block index says that block files have been deleted.
+    pub is_pruned: bool,
     /// What this job has in common with those for other ranges, if the chain is cut to one.
     pub shared: Option<SharedPlan>,
+}
+
+/// What a rebuild can do that has found a block which is invalid unless a lower one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterSuspect {
+    /// It ends below that block: the result is no worse than the existing chainstate.
+    EndBelow(Height),
+    /// The existing chainstate has blocks of another branch. The blocks of this one are connected to it in
+    /// order, up to that block.
+    Connect(Height),
 }
 
 /// What all jobs share that check ranges of one chain.
@@ -117,8 +129,23 @@ impl Plan {
             lacks_last_undo: false,
             missing_files: Vec::new(),
             marked_invalid: None,
+            obstacle: None,
+            is_pruned: false,
             shared: Some(shared),
         })
+    }
+
+    /// What a rebuild can do that has found a block of the chain which is invalid unless a lower one is.
+    /// `None`: the existing chainstate has that block too.
+    #[must_use]
+    pub fn after_suspect(&self, height: Height) -> Option<AfterSuspect> {
+        let best = self.best_block.as_ref();
+        let has_other_blocks = |best: &BestBlock| best.fork < best.known.height;
+        match best.is_some_and(has_other_blocks) {
+            _ if height == Height(0) || best.is_some_and(|best| best.fork >= height) => None,
+            true => Some(AfterSuspect::Connect(height)),
+            false => Some(AfterSuspect::EndBelow(height)),
+        }
     }
 
     /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
@@ -129,24 +156,25 @@ impl Plan {
     }
 }
 
-/// Makes the plan; with `scan`, without the block index. `now` is for the one header rule that depends on the
-/// time; Core applies it to blocks found by a scan, not to those in its index.
+/// Makes the plan. `second` is the chainstate beside which bitcoind is to start with the result. `now` is for
+/// the one header rule that depends on the time; Core applies it to blocks found by a scan, not to those in
+/// its index.
 ///
 /// # Errors
 /// Damaged or missing index, files or blocks; a chain whose headers break a rule.
 pub fn plan(
     files: &Files<'_>,
-    scan: bool,
     request: &ChainRequest<'_>,
-    best_block: Option<BlockHash>,
+    second: Option<&SecondChainstate>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let Found { mut tree, scanned, contested, index_files, .. } = find(files, scan, now, interrupt)?;
+    let Found { mut tree, scanned, contested, index_files, is_pruned } =
+        find(files, request.scan, now, interrupt)?;
     let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected } =
         tree.choose(request)?;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
-    let best_block = best_block.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
+    let best_block = request.preferred.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
     let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
     let never_connected_from = request.makes_undo.then(|| {
@@ -158,14 +186,21 @@ pub fn plan(
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let existing = files.datadir.blk_files(files.disk)?;
-    let missing_files = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
+    let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
+    let is_lost = |number: u32| {
+        let hash = tree.hash(number);
+        tree.data_pos(number).is_some_and(|(file, _)| missing_files.contains(&file))
+            || request.damage.is_some_and(|damage| damage.has_block(&hash) || damage.has_undo(&hash))
+    };
+    let obstacle = second.map(|second| second.obstacle(files, &tree, &branch, is_lost));
+    let obstacle = obstacle.transpose()?.flatten();
     let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
     if request.makes_undo {
-        drop_unusable_undo(files, &mut chain, (!scan).then_some(index_files.as_slice()))?;
+        drop_unusable_undo(files, &mut chain, (!request.scan).then_some(index_files.as_slice()))?;
     }
     let block_bytes = check_files(files, &chain, "the block index")?;
     Ok(Plan {
-        stops_as_asked: request.stop_at.is_some(),
+        stops_as_asked: request.stop_at_height.is_some(),
         chain,
         work,
         unconnected,
@@ -181,6 +216,8 @@ pub fn plan(
         lacks_last_undo,
         missing_files,
         marked_invalid,
+        obstacle,
+        is_pruned,
         shared: None,
     })
 }
@@ -241,7 +278,7 @@ pub fn all_stored(
         let detail = "this node was pruned: blocks are missing that are not damaged";
         return Err(Error::new(ErrorKind::Usage, detail)
             .in_file(files.datadir.index_dir(), None)
-            .with_remedies([Remedy::BitcoindReindex(Some(FileKind::Blk))]));
+            .with_remedies([Remedy::BitcoindDownload]));
     }
     let branch = tree.best_headers();
     let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
@@ -319,6 +356,12 @@ pub fn tree_of_index<'a>(
     params: &'a ChainParams,
 ) -> Result<(Tree<'a>, BlockIndex), Error> {
     let (tree, index, heights) = links_of_index(files, params)?;
+    if index.reindexing {
+        return Err(damaged_index(
+            files,
+            "the block index is incomplete: a bitcoind -reindex was interrupted",
+        ));
+    }
     if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
         let detail = format!(
             "the block index places block {hash} at height {recorded}, but it is at height {height}; \
@@ -336,7 +379,8 @@ fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
 /// The tree of a block index, all but the blocks of the index, and the heights that it records.
 type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
 
-/// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which.
+/// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which, or
+/// if a `-reindex` was interrupted.
 pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
@@ -354,12 +398,6 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
         nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
     });
     let index = index.map_err(advise)?;
-    if index.reindexing {
-        return Err(damaged_index(
-            files,
-            "the block index is incomplete: a bitcoind -reindex was interrupted",
-        ));
-    }
     if hashes.is_empty() {
         return Err(damaged_index(files, "the block index is empty"));
     }

@@ -127,18 +127,6 @@ pub struct Tree<'a> {
     latest_root: Option<Orphan>,
 }
 
-impl ChainRequest<'_> {
-    /// The lowest block whose undo data is needed.
-    #[must_use]
-    pub fn undo_from(&self) -> Height {
-        match self.without_undo {
-            _ if self.makes_undo => Height(u32::MAX),
-            Some(end) => Height(end.height.0.saturating_add(1)),
-            None => Height(0),
-        }
-    }
-}
-
 /// The most-work block of several kinds.
 #[derive(Default)]
 struct BestTips {
@@ -383,7 +371,7 @@ impl<'a> Tree<'a> {
     /// Evaluates all blocks, parents before children, and finds the most-work ones.
     fn evaluate_all(&mut self, order: &[u32], ends: &[u32], request: &ChainRequest<'_>) -> BestTips {
         let mut best_tips = BestTips::default();
-        let preferred = request.preferred.and_then(|hash| self.hashes.find(&hash));
+        let preferred = request.tie_break().and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
         for (height, &end) in (0..).map(Height).zip(ends) {
@@ -492,9 +480,8 @@ impl<'a> Tree<'a> {
     ) -> Result<ChosenChain, Error> {
         let tip = best_tips.connected.ok_or_else(|| {
             Error::damaged(
-                "not even the genesis block is on disk, or the block index does not place it: the blocks \
-                 directory is empty, or the node was pruned, so that a rebuild is not possible, or the block \
-                 index is damaged",
+                "the genesis block was not found: the blocks directory is empty, the block index is damaged, \
+                 or the node was pruned, so that a rebuild is not possible",
             )
             .with_remedies([Remedy::RebuildIndex])
         })?;
@@ -504,7 +491,7 @@ impl<'a> Tree<'a> {
             // If blocks above it are without their parent, that is what it was before.
             block.work > tip.work || is_altered && orphan.is_some()
         };
-        let must_have_all = request.damage.is_none();
+        let must_have_all = request.damage.is_none() && request.end.is_none();
         if let Some(block) = best_tips.with_undo.filter(is_missed).filter(|_| must_have_all) {
             return Err(self.gap_error(block.node, undo_from));
         }
@@ -524,6 +511,10 @@ impl<'a> Tree<'a> {
             ))
             .with_remedies(Remedy::FOR_MISSING_FILES));
         }
+        let tip = match request.end {
+            Some(end) => self.end_of_branch(&end, undo_from)?,
+            None => tip,
+        };
         let unconnected = match best_tips.stored {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
             _ => 0,
@@ -533,7 +524,7 @@ impl<'a> Tree<'a> {
         branch.reverse();
         let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
-        if let Some(stop) = request.stop_at {
+        if let Some(stop) = request.stop_at_height {
             if stop > tip.height {
                 let detail = format!("height {stop} is above the last connected block on disk");
                 return Err(

@@ -4,7 +4,10 @@
 //! fault means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has
 //! one.
 
-use crate::{api::error::Error, blocks::damage::Damage};
+use crate::{
+    api::error::Error,
+    blocks::{block_check::BlockFlaw, damage::Damage},
+};
 use coins::hinted::HintFlaw;
 use std::sync::{
     Mutex,
@@ -31,10 +34,19 @@ impl From<Damage> for BlockFault {
     }
 }
 
+impl From<BlockFlaw> for BlockFault {
+    fn from(flaw: BlockFlaw) -> Self {
+        match flaw {
+            BlockFlaw::Damaged(damage) => Self::Damaged(damage),
+            BlockFlaw::Invalid(_) => Self::Suspect,
+        }
+    }
+}
+
 /// What a fault means where the block comes from.
 #[derive(Debug)]
 pub enum LocatedFault {
-    /// The block cannot be judged as long as this is wrong.
+    /// The block cannot be checked as long as this is wrong.
     Error(Error),
     /// The hints cannot belong to the block.
     Hints(HintFlaw),

@@ -7,7 +7,7 @@
 use super::block_fault::{BlockFault, LocatedFault};
 use crate::{
     api::error::Error,
-    blocks::{awaited::BlockFacts, damage::Damage},
+    blocks::{block_check::BlockFacts, damage::Damage},
 };
 use disk::block_files::RecordBuffer;
 use std::ops::Range;

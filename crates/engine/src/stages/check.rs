@@ -8,7 +8,7 @@
 use crate::{
     api::{counts::Counts, error::Error, spend_ages::SpendAges},
     blocks::{
-        awaited::BlockFacts,
+        block_check::{BlockFacts, ExpectedBlock},
         block_hashes::BlockHashes,
         chain::Chain,
         damage::{Damage, UndoDefect},
@@ -26,9 +26,7 @@ use crate::{
 };
 use coins::Join;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
-use rules::{
-    BlockContext, BlockSpendContext, ChainParams, SpentCoin, ViolationClass, check_block, check_block_spends,
-};
+use rules::{BlockSpendContext, ChainParams, SpentCoin, check_block_spends};
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -202,7 +200,6 @@ impl<P: JobPayload> Worker<'_, P> {
     fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
         let Shared { chain, params, .. } = *self.shared;
         let height = read.height;
-        let hash = &chain.block(height).hash;
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
@@ -213,23 +210,8 @@ impl<P: JobPayload> Worker<'_, P> {
                 legacy_sigops
             }
             None => {
-                self.hashes.of_block(&block, undo_data);
-                if self.hashes.block != *hash {
-                    return Err(Damage::OtherBlock(self.hashes.block).into());
-                }
-                let context = BlockContext {
-                    params,
-                    height,
-                    block: &block,
-                    txids: &self.hashes.txids,
-                    wtxids: &self.hashes.wtxids,
-                    median_time_past_prev: chain.median_time_before(height),
-                };
-                let checked = check_block(&context).map_err(|violation| match violation.rule.class {
-                    ViolationClass::Mutated => BlockFault::Damaged(Damage::Mutated(violation)),
-                    _ => BlockFault::Suspect,
-                });
-                checked?.legacy_sigops
+                let expected = ExpectedBlock::at(chain, params, height);
+                expected.check(&block, undo_data, &mut self.hashes)?.legacy_sigops
             }
         };
         if let Some(queue) = self.shared.scripts {

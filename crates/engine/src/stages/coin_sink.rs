@@ -10,7 +10,7 @@ use crate::{
         event::{CoinMeter, EventSink},
     },
     stages::{
-        threads::spawn,
+        threads::{join_all, spawn},
         unspent::{ForEachError, Range, Unspent},
     },
 };
@@ -22,7 +22,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, ScopedJoinHandle},
+    thread,
 };
 use wire::{Coin, OutPoint};
 
@@ -200,13 +200,13 @@ impl<P: Payload> CoinRanges<'_, P> {
         });
         let (mut done, mut mismatch) = (Vec::new(), false);
         for part in consumed {
-            match part {
+            match part? {
                 Err(ForEachError::Mismatch) => mismatch = true,
                 other => other?,
             }
         }
         for part in synced {
-            done.extend(part?);
+            done.extend(part??);
         }
         if mismatch { Err(ForEachError::Mismatch) } else { Ok(done) }
     }
@@ -235,21 +235,14 @@ fn consume_range<P: Payload, R: RangeSink>(
     Ok(sink.complete()?)
 }
 
-/// A thread, or the error for one that could not be started.
-type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
-
-fn join_all<T, E: From<Error>>(threads: Vec<Started<'_, Result<T, E>>>) -> Vec<Result<T, E>> {
-    threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())?).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         api::{
-            event::Event,
+            event::{Event, Watch},
             note::Note,
-            options::{ChainOptions, Matching},
+            options::{ChainOptions, Matching, ScriptChecks},
         },
         job::{
             MatchStats,
@@ -378,7 +371,7 @@ mod tests {
             let is_announced = matches!(event, Event::Note(Note::CheckingWithoutUndo));
             checked_again.fetch_or(is_announced, Ordering::Relaxed);
         };
-        let options = ChainOptions::new(dir.path(), Network::Regtest);
+        let options = ChainOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
         let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
         let request = JobRequest {
             chain: &options,
@@ -388,10 +381,15 @@ mod tests {
             method,
             undo_sink: None,
         };
-        let result = with_read_only_job(&disk, request, (&watch, &interrupt), |job, clock| {
-            let matched = job.match_spends(clock)?;
-            job.for_each_coin(matched, clock, sink)
-        });
+        let result = with_read_only_job(
+            &disk,
+            request,
+            Watch { sink: &watch, interrupt: &interrupt },
+            |job, clock| {
+                let matched = job.match_spends(clock)?;
+                job.for_each_coin(matched, clock, sink)
+            },
+        );
         (result, checked_again.into_inner())
     }
 

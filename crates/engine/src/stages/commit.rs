@@ -17,19 +17,18 @@ use crate::{
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, FileKind, INDEX, SNAPSHOT_CHAINSTATE, file_no},
-    lock::{DatadirLock, LockMode},
-    made_undo::{clear_made_undo, has_made_undo},
-    replace::{self, CommitError, Recovery, Replacement},
+    made_undo::has_made_undo,
+    replace::{CommitError, Replacement},
 };
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
-use vfs::{Disk, During as _, FileError};
+use vfs::{Disk, During as _};
 
 /// All databases that may be put in place, in that order: the block index first, since it must contain the
 /// best blocks of the chainstates.
-fn replaceable() -> [&'static Path; 3] {
+pub fn replaceable() -> [&'static Path; 3] {
     [INDEX, CHAINSTATE, SNAPSHOT_CHAINSTATE].map(Path::new)
 }
 
@@ -45,99 +44,6 @@ pub struct Destination<'d> {
     building: PathBuf,
     /// Where the new block index is built, if one is.
     index: OnceLock<PathBuf>,
-}
-
-/// Creates the directories of an output, which must not contain the databases yet.
-///
-/// # Errors
-/// [`ErrorKind::Usage`] for an output that is in use, [`ErrorKind::Environment`] if it cannot be created.
-pub fn prepare_output(
-    disk: &dyn Disk,
-    datadir: &Datadir,
-    scan: bool,
-    sink: &dyn EventSink,
-) -> Result<(), Error> {
-    // An error about this path is never damage to the datadir.
-    let not_damage = |mut error: Error| {
-        error.kind = ErrorKind::Environment;
-        error.with_remedies([Remedy::OtherOutput])
-    };
-    let unusable = |error: FileError| not_damage(error.into());
-    recover_before_reading(disk, datadir, sink).map_err(not_damage)?;
-    let databases = [Some(datadir.chainstate_dir()), scan.then(|| datadir.index_dir())];
-    for dir in databases.into_iter().flatten() {
-        if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
-            let error = Error::new(ErrorKind::Usage, "the output already exists");
-            return Err(error.in_file(&dir, None).with_remedies([Remedy::EmptyOutput]));
-        }
-        let parent = dir.parent().unwrap_or(&dir);
-        disk.create_dir_all(parent).during_creation(parent).map_err(unusable)?;
-    }
-    Ok(())
-}
-
-/// Opens the datadir of a chain.
-///
-/// # Errors
-/// What is wrong with the directory. If it belongs to another user and is not accessible, the error names
-/// that user.
-pub fn open_datadir(disk: &dyn Disk, options: &ChainOptions) -> Result<Datadir, Error> {
-    let opened = Datadir::open(disk, &options.location());
-    opened.map_err(|error| with_owner(disk, &options.datadir, error.into()))
-}
-
-/// Adds to an error of the environment which user may access the datadir at `root`.
-pub fn with_owner(disk: &dyn Disk, root: &Path, error: Error) -> Error {
-    let is_environment = error.kind == ErrorKind::Environment;
-    error.with_remedies(Remedy::run_as_owner(disk, root).filter(|_| is_environment))
-}
-
-/// Checks that this process can write files that belong to the owner of the datadir; `with_index` is whether
-/// the block index is one of them.
-///
-/// # Errors
-/// [`ErrorKind::Environment`] if it cannot.
-pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Result<(), Error> {
-    let databases = if with_index { vec![INDEX, CHAINSTATE] } else { vec![CHAINSTATE] };
-    let databases: Vec<_> = databases.into_iter().map(Path::new).collect();
-    Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
-}
-
-/// Finishes or undoes the commit of an earlier run that was interrupted. The datadir must be locked for
-/// changes.
-///
-/// # Errors
-/// Any I/O error.
-pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    if let Some(recovery) = replace::recover(disk, datadir.net_dir(), &replaceable())? {
-        if recovery == Recovery::Finished {
-            // The undo data of that commit is in place, too.
-            clear_made_undo(disk, datadir)?;
-        }
-        sink.event(Event::Warning(Warning::Recovered(recovery)));
-    }
-    Ok(())
-}
-
-/// Like [`recover`], for a command that only reads the datadir: locks the datadir for changes only if there
-/// is something to recover.
-///
-/// # Errors
-/// The same errors as [`recover`], and [`ErrorKind::Environment`] if the datadir is in use.
-pub fn recover_before_reading(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<(), Error> {
-    if !has_unfinished(disk, datadir)? {
-        return Ok(());
-    }
-    let _locks = DatadirLock::take(disk, datadir, LockMode::Change)?;
-    recover(disk, datadir, sink)
-}
-
-/// Whether an interrupted run has left databases, or a journal of their replacement.
-///
-/// # Errors
-/// Any I/O error.
-pub fn has_unfinished(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
-    Ok(replace::needs_recovery(disk, datadir.net_dir(), &replaceable())?)
 }
 
 impl<'d> Destination<'d> {
@@ -283,7 +189,7 @@ impl<'d> Destination<'d> {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {
-                sink.event(Event::Warning(Warning::CleanUpPending(error.into())));
+                sink.event(Event::Warning(Warning::CleanUpPending { error: error.into() }));
                 Ok(Vec::new())
             }
         }

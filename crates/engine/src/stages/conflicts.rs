@@ -34,13 +34,15 @@ type Place = (Height, u32);
 type Changes = HashMap<OutPoint, Vec<(Place, Change)>>;
 
 /// Returns the height of the first block that spends one of these coins while it does not exist, or creates
-/// it while it does; `None` if no block does. The source delivers all blocks.
+/// it while it does; `None` if no block does. The source delivers all blocks, or if `begins_late`, those
+/// above a block up to which there is no conflict: then the block is invalid unless a lower one is.
 ///
 /// # Errors
 /// Any I/O error; [`crate::ErrorKind::Interrupted`].
 pub fn first_conflict(
     source: &dyn BlockSource,
     outpoints: &HashSet<OutPoint>,
+    begins_late: bool,
     threads: usize,
     interrupt: &AtomicBool,
 ) -> Result<Option<Height>, Error> {
@@ -71,7 +73,7 @@ pub fn first_conflict(
     if interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    Ok(all.into_values().filter_map(conflict_of).min())
+    Ok(all.into_values().filter_map(|changes| conflict_of(changes, begins_late)).min())
 }
 
 fn collect_changes(
@@ -105,10 +107,18 @@ fn collect_changes(
 }
 
 /// Returns the height of the first change that the ones before it rule out.
-fn conflict_of(mut changes: Vec<(Place, Change)>) -> Option<Height> {
+///
+/// If `begins_late`, the coin may exist before. As something is wrong with it, it does not, unless a later
+/// change shows what is.
+fn conflict_of(mut changes: Vec<(Place, Change)>, begins_late: bool) -> Option<Height> {
     changes.sort_unstable();
-    let mut exists = false;
-    for ((height, _), change) in changes {
+    let exists_before = begins_late && changes.first().is_some_and(|(_, change)| *change == Change::Spent);
+    let from_late = || conflict_after(&changes, true);
+    exists_before.then(from_late).flatten().or_else(|| conflict_after(&changes, false))
+}
+
+fn conflict_after(changes: &[(Place, Change)], mut exists: bool) -> Option<Height> {
+    for &((height, _), change) in changes {
         if exists == (change == Change::Created) {
             return Some(height);
         }
@@ -134,7 +144,15 @@ mod tests {
             (vec![created(3, 1), created(8, 1)], Some(8)),
             (vec![created(3, 0), spent(4, 1), created(8, 0)], None),
         ] {
-            assert_eq!(conflict_of(changes.clone()), expected.map(Height), "{changes:?}");
+            assert_eq!(conflict_of(changes.clone(), false), expected.map(Height), "{changes:?}");
+        }
+        for (changes, expected) in [
+            (vec![spent(5, 1)], Some(5)),
+            (vec![spent(5, 1), spent(7, 1)], Some(7)),
+            (vec![spent(5, 1), created(6, 0), created(7, 0)], Some(7)),
+            (vec![created(4, 0), spent(5, 1), spent(6, 1)], Some(6)),
+        ] {
+            assert_eq!(conflict_of(changes.clone(), true), expected.map(Height), "{changes:?}");
         }
     }
 }

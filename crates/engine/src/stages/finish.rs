@@ -7,7 +7,7 @@
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{CoinProgress, Event, EventSink, PROGRESS_INTERVAL},
+        event::{CoinProgress, Event, EventSink, PROGRESS_INTERVAL, Watch},
     },
     blocks::chain::Chain,
     stages::{
@@ -134,7 +134,8 @@ impl Finish<'_, '_> {
         let dir = self.target.building();
         let reader = ChainstateReader::open(self.disk, dir)?;
         let request = (Some(written.txouts), muhash, self.threads);
-        let read = read_elements(&reader, request, &mut |_| Ok(()), (sink, self.interrupt))?;
+        let read =
+            read_elements(&reader, request, &mut |_| Ok(()), Watch { sink, interrupt: self.interrupt })?;
         let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
         let written = UtxoCounts { transactions, ..*written };
         if read.counts() == written && reader.best_block() == self.chain.tip().hash {
@@ -158,7 +159,7 @@ pub fn read_back(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UtxoStats, Error> {
-    read_elements(reader, (coins_total, false, threads), &mut |_| Ok(()), (sink, interrupt))
+    read_elements(reader, (coins_total, false, threads), &mut |_| Ok(()), Watch { sink, interrupt })
 }
 
 /// Like [`read_back`], with MuHash if `muhash`; gives the elements of all coins to `each`, in the order of
@@ -170,7 +171,7 @@ pub fn read_elements(
     reader: &ChainstateReader<'_>,
     (coins_total, muhash, threads): (Option<u64>, bool, usize),
     each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UtxoStats, Error> {
     let mut last: Option<Instant> = None;
     let mut failure = None;

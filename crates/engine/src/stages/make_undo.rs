@@ -43,6 +43,20 @@ use std::{
 };
 use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
 
+/// The undo data of a block, and where it goes.
+pub struct PlacedUndo<'a> {
+    /// Height of the block.
+    pub height: Height,
+    /// Number of its file.
+    pub file: FileNo,
+    /// Its position there, after the record's frame.
+    pub pos: ByteOffset,
+    /// Hash of the block's parent.
+    pub prev: &'a BlockHash,
+    /// The undo data, without its checksum.
+    pub data: &'a [u8],
+}
+
 /// Where undo data that was made goes.
 pub trait UndoSink: Sync {
     /// Forgets all undo data, so that it is made again.
@@ -74,18 +88,11 @@ pub trait UndoSink: Sync {
     /// Any I/O error.
     fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error>;
 
-    /// Writes undo data at a position that was assigned to it; `prev` is the hash of the block's parent.
-    /// `record` is a buffer that is reused.
+    /// Writes undo data at the position that was assigned to it. `buffer` is reused.
     ///
     /// # Errors
     /// Any I/O error.
-    fn write(
-        &self,
-        place: (FileNo, ByteOffset),
-        prev: &BlockHash,
-        undo: &[u8],
-        record: &mut Vec<u8>,
-    ) -> Result<(), Error>;
+    fn write(&self, undo: &PlacedUndo<'_>, buffer: &mut Vec<u8>) -> Result<(), Error>;
 
     /// Returns when all that was written is on the medium.
     ///
@@ -350,7 +357,7 @@ impl<'a> Worker<'a> {
     /// Assigns positions to the undo data of the current part.
     fn reserve(&self) -> Result<Vec<ByteOffset>, Error> {
         let Some(sink) = self.shared.sink else { return Ok(Vec::new()) };
-        let file = |height: Height| self.shared.chain.block(height).file;
+        let file = |height: Height| self.shared.reader.block(height).file;
         let reserve = |new: &NewUndo| sink.reserve(new.height, file(new.height), new.undo.len());
         self.new.iter().map(reserve).collect()
     }
@@ -359,9 +366,10 @@ impl<'a> Worker<'a> {
     fn write(&mut self, positions: Vec<ByteOffset>) -> Result<(), Error> {
         let Some(sink) = self.shared.sink else { return Ok(()) };
         for (new, pos) in self.new.drain(..).zip(positions) {
-            let file = self.shared.chain.block(new.height).file;
-            sink.write((file, pos), &new.prev, &new.undo, &mut self.record)?;
-            self.done.lens.push((new.height, new.undo.len() as u32));
+            let NewUndo { height, ref prev, undo: ref data } = new;
+            let file = self.shared.reader.block(height).file;
+            sink.write(&PlacedUndo { height, file, pos, prev, data }, &mut self.record)?;
+            self.done.lens.push((height, data.len() as u32));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@
 //! blocks in order.
 
 pub mod apply;
+pub mod awaited_source;
 pub mod block_fault;
 pub mod block_source;
 pub mod check;

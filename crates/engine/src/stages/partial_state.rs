@@ -129,11 +129,10 @@ impl PartialState {
     #[must_use]
     pub fn save(&mut self, blocks: usize) -> SavedState {
         debug_assert!(self.routed.is_empty(), "undo data is made before a checkpoint");
-        let Counts { blocks: checked, transactions, inputs, outputs, block_bytes, scripts } = self.counts;
         SavedState {
             blocks: blocks as u32,
             completed: self.completed.words().to_vec(),
-            counts: [checked, transactions, inputs, outputs, block_bytes, scripts],
+            counts: self.counts.to_words(),
             coinbase_key: self.coinbases.key(),
             coinbases: self.coinbases.hashes().to_vec(),
             matching: self.matching.save(blocks),
@@ -146,11 +145,10 @@ impl PartialState {
     #[must_use]
     pub fn restore(saved: SavedState, blocks: usize, method: &Method) -> Option<Self> {
         let completed = CompletedBlocks::from_words(saved.completed, blocks);
-        let [checked, transactions, inputs, outputs, block_bytes, scripts] = saved.counts;
         Some(Self {
             matching: MatchState::restore(saved.matching, &completed, method)?,
             completed,
-            counts: Counts { blocks: checked, transactions, inputs, outputs, block_bytes, scripts },
+            counts: Counts::of_words(saved.counts),
             coinbases: CoinbaseTxids::from_parts(saved.coinbase_key, saved.coinbases),
             routed: Vec::new(),
             made: (0..).map(Height).zip(saved.made).filter(|&(_, len)| len > 0).collect(),

@@ -206,7 +206,7 @@ fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
         }
     }
     for (height, size) in (0..).map(Height).zip(&mut sizes) {
-        if chain.is_awaited(height) {
+        if !chain.was_stored(height) {
             *size = AWAITED_BLOCK_BYTES;
         }
     }

@@ -13,8 +13,8 @@
 use crate::{
     api::error::{Error, ErrorKind},
     blocks::{
-        awaited::CheckedBlock,
-        chain::Chain,
+        block_check::CheckedBlock,
+        chain::{Chain, ChainBlock},
         damage::Damage,
         files::{Files, LocatedBlock},
     },
@@ -89,12 +89,21 @@ impl<'a> BlockReader<'a> {
         Self { chain, files, open: Mutex::default() }
     }
 
+    /// Returns the block at `height`, and where it is now.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn block(&self, height: Height) -> ChainBlock {
+        self.files.block(self.chain, height)
+    }
+
     /// Reads the block at `height`.
     ///
     /// # Errors
     /// Damage to the record; any I/O error.
     pub fn read_block(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {
-        let block = self.chain.block(height);
+        let block = self.block(height);
         Ok(self.file(FileKind::Blk, block.file)?.read(block.data_pos, into)?)
     }
 
@@ -162,9 +171,58 @@ impl<'a> FileSource<'a> {
         batch.next().map(Height)
     }
 
-    fn read_block(&self, height: Height, into: &mut Block) -> Result<(), Error> {
+    /// Number of blocks read.
+    pub fn read_count(&self) -> u32 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Takes the next block that is to be read; `None` if none is left, or if `stop` ends it.
+    pub fn next(&self, batch: &mut Range<u32>, stop: &dyn Fn(u32) -> Stop) -> Option<Height> {
+        loop {
+            match stop(self.read_count()) {
+                Stop::Not => {}
+                Stop::AfterBatch if batch.start < batch.end => {}
+                _ => return None,
+            }
+            let height = self.take(batch)?;
+            if !self.completed.has(height) && self.faults.matters(height) {
+                return Some(height);
+            }
+        }
+    }
+
+    /// Reads a block, unless the caller has it in memory, and its undo data. Returns false if it is damaged,
+    /// which is recorded as a fault.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn deliver(
+        &self,
+        height: Height,
+        in_memory: Option<CheckedBlock>,
+        into: &mut Block,
+    ) -> Result<bool, Error> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        match self.read_block(height, in_memory, into) {
+            Ok(()) => Ok(true),
+            // A lower block may have a fault too, which then counts.
+            Err(error) if error.kind == ErrorKind::Damaged => {
+                let error = error.at_block(height, self.reader.chain.block(height).hash);
+                self.faults.record(height, LocatedFault::Error(error));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_block(
+        &self,
+        height: Height,
+        in_memory: Option<CheckedBlock>,
+        into: &mut Block,
+    ) -> Result<(), Error> {
         into.height = height;
-        into.facts = match self.reader.chain.take(height) {
+        into.facts = match in_memory {
             Some(CheckedBlock { bytes, facts, .. }) => {
                 into.block.set(bytes);
                 Some(facts)
@@ -190,31 +248,12 @@ impl<'a> FileSource<'a> {
 
 impl BlockSource for FileSource<'_> {
     fn read(&self, into: &mut Block, stop: &dyn Fn(u32) -> Stop) -> Result<bool, Error> {
-        loop {
-            match stop(self.read.load(Ordering::Relaxed)) {
-                Stop::Not => {}
-                Stop::AfterBatch if !into.batch.is_empty() => {}
-                _ => return Ok(false),
-            }
-            let Some(height) = self.take(&mut into.batch) else { return Ok(false) };
-            if self.completed.has(height) || !self.faults.matters(height) {
-                continue;
-            }
-            let give_up = || stop(self.read.load(Ordering::Relaxed)) == Stop::Now;
-            if !self.reader.chain.wait_for(height, &give_up) {
-                return Ok(false);
-            }
-            self.read.fetch_add(1, Ordering::Relaxed);
-            match self.read_block(height, into) {
-                Ok(()) => return Ok(true),
-                // A lower block may have a fault too, which then counts.
-                Err(error) if error.kind == ErrorKind::Damaged => {
-                    let error = error.at_block(height, self.reader.chain.block(height).hash);
-                    self.faults.record(height, LocatedFault::Error(error));
-                }
-                Err(error) => return Err(error),
+        while let Some(height) = self.next(&mut into.batch, stop) {
+            if self.deliver(height, None, into)? {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     fn damaged(&self, height: Height, damage: &Damage) -> Error {
@@ -239,7 +278,7 @@ impl RawBlock<'_> {
     /// # Errors
     /// [`ErrorKind::Damaged`] if it is malformed.
     pub fn parse<'b>(&'b self, arena: &'b mut BlockArena) -> Result<BlockView<'b>, Error> {
-        arena.parse_first(&self.block).map_err(|error| self.located.damaged(&Damage::Block(error)))
+        self.located.parse(&self.block, arena)
     }
 }
 
@@ -253,7 +292,7 @@ pub fn read_block<'a>(
     height: Height,
     with_undo: bool,
 ) -> Result<RawBlock<'a>, Error> {
-    let position = chain.block(height);
+    let position = files.block(chain, height);
     let read = |kind: FileKind, pos: ByteOffset| -> Result<Vec<u8>, Error> {
         let mut buffer = RecordBuffer::default();
         files.open_records(kind, position.file)?.read(pos, &mut buffer)?;

@@ -17,7 +17,7 @@ use crate::{
     },
     stages::{
         connect::{ConnectContext, ConnectError, connect_block},
-        make_undo::UndoSink,
+        make_undo::{PlacedUndo, UndoSink},
         read::{BlockReader, RawBlock, read_block},
         scripts::Scripts,
     },
@@ -27,7 +27,7 @@ use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo},
 };
-use rules::{BlockContext, ChainParams, Violation, ViolationClass, check_block};
+use rules::{ChainParams, Violation};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{BlockArena, BlockHash, Height, Txid};
 
@@ -104,28 +104,14 @@ impl<'a> SequentialValidator<'a> {
     ) -> Result<(), Error> {
         let hash = self.chain.block(height).hash;
         let block = raw.parse(arena)?;
-        self.hashes.of_block(&block, &[]);
-        if self.hashes.block != hash {
-            return Err(raw.located.damaged(&Damage::OtherBlock(self.hashes.block)));
-        }
+        let checked = raw.located.check_view(&block, &[], &mut self.hashes)?;
         let verdict = |violation: &Violation| raw.located.verdict(violation, &self.hashes.txids);
         if let Some(scripts) = &self.scripts {
             scripts
                 .check_solution(&block, height, &self.hashes.txids)
                 .map_err(|violation| verdict(&violation))?;
         }
-        let context = BlockContext {
-            params: self.params,
-            height,
-            block: &block,
-            txids: &self.hashes.txids,
-            wtxids: &self.hashes.wtxids,
-            median_time_past_prev: self.chain.median_time_before(height),
-        };
-        check_block(&context).map_err(|violation| match violation.rule.class {
-            ViolationClass::Mutated => raw.located.damaged(&Damage::Mutated(violation)),
-            _ => verdict(&violation),
-        })?;
+        checked.map_err(|violation| verdict(&violation))?;
         let scripts = self.scripts.as_ref().filter(|scripts| scripts.are_run_at(height));
         let context = ConnectContext {
             params: self.params,
@@ -168,9 +154,9 @@ impl<'a> SequentialValidator<'a> {
         if has_undo(&BlockReader::new(chain, files), height, prev, &undo)? {
             return Ok(());
         }
-        let file = chain.block(height).file;
+        let file = files.block(chain, height).file;
         let pos = sink.reserve(height, file, undo.len())?;
-        sink.write((file, pos), prev, &undo, &mut Vec::new())
+        sink.write(&PlacedUndo { height, file, pos, prev, data: &undo }, &mut Vec::new())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     stages::{
         apply::JobPayload,
         deliveries::Deliveries,
-        threads::{lock, spawn},
+        threads::{join_all, lock, spawn},
         work_dir::WorkDir,
     },
 };
@@ -255,8 +255,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
                     })
                 })
                 .collect();
-            let done = parts.into_iter().map(|part| part?.join().map_err(|_| Error::panicked())?);
-            done.collect()
+            join_all(parts).into_iter().map(|part| part?).collect()
         })
     }
 
@@ -448,11 +447,11 @@ impl<'a, P: JobPayload> Spill<'a, P> {
                     })
                 })
                 .collect();
-            parts.into_iter().map(|part| part?.join().map_err(|_| Error::panicked())?).collect()
+            join_all(parts)
         });
         let mut runs = Vec::new();
         for part in merged {
-            let (run, is_complete) = part?;
+            let (run, is_complete) = part??;
             if !is_complete {
                 return if self.has_mismatch() { Ok(()) } else { Err(Error::interrupted()) };
             }

@@ -3,6 +3,8 @@
 //!
 //! Source: Core `index/coinstatsindex.cpp` `CustomAppend`.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, Serialize, written};
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::{CoinCounter, UtxoCounts};
 use rules::{ChainParams, subsidy};
@@ -11,27 +13,52 @@ use wire::{BlockHash, BlockView, Coin, Height, OutPoint, Sats, Txid, UtxoElement
 
 /// Amounts that a block moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct BlockAmounts {
     /// Sum of the coins that it spends.
+    #[cfg_attr(feature = "serde", serde(rename = "prevout_spent_sat"))]
     pub prevout_spent: Sats,
     /// Sum of the coins that its coinbase creates.
+    #[cfg_attr(feature = "serde", serde(rename = "coinbase_sat"))]
     pub coinbase: Sats,
     /// Sum of the coins that its other transactions create.
+    #[cfg_attr(feature = "serde", serde(rename = "new_outputs_ex_coinbase_sat"))]
     pub new_outputs_ex_coinbase: Sats,
     /// What can never be spent of it.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Unspendables"))]
     pub unspendable: UnspendableAmounts,
+}
+
+/// What can never be spent, with its sum.
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+struct UnspendableFields {
+    unspendable_sat: Sats,
+    unspendables: UnspendableAmounts,
+}
+
+#[cfg(feature = "serde")]
+written! {
+    Unspendables: UnspendableAmounts => UnspendableFields, |amounts| {
+        UnspendableFields { unspendable_sat: amounts.total(), unspendables: *amounts }
+    };
 }
 
 /// Amounts that can never be spent, by the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UnspendableAmounts {
     /// The subsidy of the genesis block, which creates no coin.
+    #[cfg_attr(feature = "serde", serde(rename = "genesis_block_sat"))]
     pub genesis_block: Sats,
     /// The subsidy of a block whose coinbase a later one repeats (BIP-0030).
+    #[cfg_attr(feature = "serde", serde(rename = "bip30_sat"))]
     pub bip30: Sats,
     /// Outputs whose scripts are unspendable.
+    #[cfg_attr(feature = "serde", serde(rename = "scripts_sat"))]
     pub scripts: Sats,
     /// The part of subsidy and fees that the coinbase leaves.
+    #[cfg_attr(feature = "serde", serde(rename = "unclaimed_rewards_sat"))]
     pub unclaimed_rewards: Sats,
 }
 

@@ -17,12 +17,21 @@ pub fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>, Error> {
+) -> Started<'scope, T> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work).map_err(|error| {
         Error::new(ErrorKind::Environment, format!("the system cannot start another thread: {error}"))
             .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
             .caused_by(error)
     })
+}
+
+/// A thread, or the error for one that could not be started.
+pub type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
+
+/// Waits for all threads, and returns what each has returned, or [`ErrorKind::Internal`] if it has panicked.
+/// No thread is left to the scope: that would panic too if one of them has.
+pub fn join_all<T>(threads: Vec<Started<'_, T>>) -> Vec<Result<T, Error>> {
+    threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())).collect()
 }
 
 /// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.
@@ -56,8 +65,8 @@ pub fn for_all_beside<T: Send, R: Send, O>(
         let started = started.collect::<Result<Vec<_>, _>>()?;
         let own = own();
         let mut results = work_all();
-        for thread in started {
-            results.extend(thread.join().map_err(|_| Error::panicked())?);
+        for others in join_all(started.into_iter().map(Ok).collect()) {
+            results.extend(others?);
         }
         Ok((results, own))
     })

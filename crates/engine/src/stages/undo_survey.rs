@@ -4,16 +4,20 @@
 //! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
 //! coins is kept, then the blocks, with whose numbers these must agree.
 
+#[cfg(feature = "serde")]
+use crate::api::json::{FlawName, JsonSchema, RevName, Serialize};
 use crate::{
     api::error::{Error, ErrorKind},
     blocks::{
         chain::Chain,
-        damage::Damage,
         files::{Files, LocatedBlock},
     },
-    stages::{read::BlockReader, threads::spawn},
+    stages::{
+        read::BlockReader,
+        threads::{join_all, spawn},
+    },
 };
-use digest::{sha256::sha256d, siphash::siphash24};
+use digest::siphash::siphash24;
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
@@ -26,7 +30,67 @@ use std::{
     },
     thread,
 };
-use wire::{BlockArena, BlockHash, BlockView, Height};
+use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
+
+/// Maximum number of blocks of a file that are named; all are counted.
+const MAX_NAMED_BLOCKS: usize = 5;
+
+/// The undo data of the blocks of one file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct UndoFileCheck {
+    /// Number of the `blk` and `rev` file.
+    #[cfg_attr(feature = "serde", serde(with = "RevName"))]
+    pub file: FileNo,
+    /// Number of blocks whose undo data is sound.
+    #[cfg_attr(feature = "serde", serde(rename = "sound"))]
+    pub kept: u32,
+    /// Number of blocks whose undo data is not on disk.
+    pub missing: u32,
+    /// Number of blocks whose undo data is damaged.
+    pub damaged: u32,
+    /// The lowest blocks whose undo data is missing or damaged.
+    pub first: Vec<FlawedUndo>,
+}
+
+/// A block whose undo data is missing or damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct FlawedUndo {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Whether the undo data is missing; otherwise it is damaged.
+    #[cfg_attr(feature = "serde", serde(rename = "state", with = "FlawName"))]
+    pub is_missing: bool,
+}
+
+/// Counts the states of the undo data of blocks up to `last`, by file.
+pub fn by_file(chain: &Chain, survey: &UndoSurvey, last: Height) -> Vec<UndoFileCheck> {
+    let of_file = |(file, heights): (FileNo, &[Height])| {
+        let mut check = UndoFileCheck { file, kept: 0, missing: 0, damaged: 0, first: Vec::new() };
+        let mut heights: Vec<Height> =
+            heights.iter().copied().filter(|height| height.0 > 0 && *height <= last).collect();
+        heights.sort_unstable();
+        for height in heights {
+            let is_missing = match survey.state(height) {
+                UndoState::Sound => {
+                    check.kept += 1;
+                    continue;
+                }
+                state => state == UndoState::Missing,
+            };
+            *(if is_missing { &mut check.missing } else { &mut check.damaged }) += 1;
+            if check.first.len() < MAX_NAMED_BLOCKS {
+                check.first.push(FlawedUndo { height, hash: chain.block(height).hash, is_missing });
+            }
+        }
+        check
+    };
+    chain.by_file().map(of_file).collect()
+}
 
 /// Number of blocks that a thread takes at once.
 const BATCH_BLOCKS: u32 = 32;
@@ -119,15 +183,10 @@ impl BlockWalk<'_> {
         };
         thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads).map(|_| spawn(scope, "worker", work)).collect();
-            workers.into_iter().try_for_each(|worker| worker?.join().map_err(|_| Error::panicked()))
+            join_all(workers).into_iter().collect::<Result<(), _>>()
         })?;
         let lowest = lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
         lowest.map_or(Ok(()), |(_, error)| Err(error))
-    }
-
-    /// The error for damage to a block.
-    pub fn damaged(&self, height: Height, damage: &Damage) -> Error {
-        LocatedBlock { chain: self.chain, files: self.files, height }.damaged(damage)
     }
 }
 
@@ -184,12 +243,9 @@ impl UndoSurvey {
         let WalkBuffers { record, arena, counts, .. } = buffers;
         let hash = walk.chain.block(height).hash;
         reader.read_block(height, record).map_err(|error| error.at_block(height, hash))?;
-        let malformed = |error| walk.damaged(height, &Damage::Block(error));
-        let block = &arena.parse_first(record.bytes()).map_err(malformed)?;
-        let found = BlockHash(sha256d(&block.header().to_bytes()));
-        if found != hash {
-            return Err(walk.damaged(height, &Damage::OtherBlock(found)));
-        }
+        let located = LocatedBlock { chain: walk.chain, files: walk.files, height };
+        let block = &located.parse(record.bytes(), arena)?;
+        located.check_hash(block.header().hash())?;
         if let Some(state) = self.states.get(height.0 as usize).filter(|_| height.0 > 0) {
             let shape = shape_of(counts, block.txs().skip(1).map(|tx| tx.input_count()));
             let recorded = state.load(Ordering::Relaxed);

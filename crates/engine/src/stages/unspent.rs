@@ -55,6 +55,12 @@ impl<P> Unspent<P> {
         Self { shards: survivors.into_shards(), runs }
     }
 
+    /// Coins that are all in sorted runs.
+    #[must_use]
+    pub fn of_runs(runs: Vec<SortedRunReader>) -> Self {
+        Self { shards: (0..SHARDS).map(|_| SurvivorShard::empty()).collect(), runs }
+    }
+
     /// The same coins, after all routed spends have been matched.
     #[must_use]
     pub fn into_full_coins(self) -> Unspent {

@@ -70,7 +70,7 @@ pub struct Window<'a> {
 /// What is made of each block that is connected.
 #[derive(Clone, Copy)]
 pub enum BlockResult<'a> {
-    /// Nothing.
+    /// Nothing is made of them.
     Nothing,
     /// Its undo data, which is compared with the stored one.
     Undo,

@@ -1,7 +1,7 @@
 //! Estimates of block sizes before the blocks come.
 
 use std::collections::BTreeMap;
-use wire::Network;
+use wire::{MAX_BLOCK_LEN, Network};
 
 /// Average block size on the main network in bytes, by ranges of 40,000 heights: rough, since the sizes of
 /// blocks that have come correct it.
@@ -24,8 +24,8 @@ const ENOUGH: u32 = 8;
 const MAX_GROUPS: usize = 1_024;
 /// Smallest block: a header and a coinbase.
 const MIN_BYTES: f64 = 140.0;
-/// Largest block: 4,000,000 units of weight (BIP 141).
-const MAX_BYTES: f64 = 4_000_000.0;
+/// Largest block.
+const MAX_BYTES: f64 = MAX_BLOCK_LEN as f64;
 
 /// Estimates the size of a block from its height and the sizes of its neighbours.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct SizeEstimate {
     groups: BTreeMap<u32, Group>,
 }
 
-/// What is known of some neighbours.
+/// The sizes of some neighbours.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     /// Number of blocks that have come.

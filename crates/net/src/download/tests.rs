@@ -171,6 +171,33 @@ fn a_block_that_all_peers_lack_for_half_a_minute_is_withheld() {
     assert!(simulation.download.is_done());
 }
 
+/// Nobody is asked for what headers have shown that it does not have.
+#[test]
+fn a_block_that_is_in_no_peers_chain_is_not_asked_for_and_withheld_after_half_a_minute() {
+    let (mut download, now) = one_peer(10);
+    download.set_shared(PeerId(0), Some(4));
+    while download.lowest_height() < 5 {
+        let (hashes, marker) = only_request(&mut download, now);
+        for (hash, height) in hashes.into_iter().zip(download.lowest_height()..) {
+            assert!(height < 5 && hash == network::hash_at(height));
+            download.received_block(PeerId(0), hash, 250, now + MS);
+            download.accept(height, hash);
+        }
+        download.received_pong(PeerId(0), marker, now + MS);
+    }
+    for second in 1..=30 {
+        assert_eq!(download.poll(now + MS * 1_000 * second, false), []);
+        assert_eq!(download.withheld(now + MS * 1_000 * second), None, "{second} s");
+    }
+    assert_eq!(download.poll(now + MS * 32_000, false), []);
+    assert_eq!(download.withheld(now + MS * 32_000), Some(5));
+    // The chain has other blocks above height 4, which the peer has.
+    download.leave_branch(4, |_| false);
+    download.truncate(5);
+    download.extend((5..7).map(network::hash_at), true);
+    assert_eq!(only_request(&mut download, now + MS * 33_000).0.len(), 2);
+}
+
 /// Gives a download a chain of which all blocks from `fork` on differ from those of [`network::hash_at`].
 fn other_hash(height: u32) -> BlockHash {
     let mut hash = network::hash_at(height);

@@ -4,7 +4,7 @@ use crate::peer::PeerId;
 use std::collections::{BTreeSet, VecDeque};
 use wire::BlockHash;
 
-/// What is known of a block in the window.
+/// The state of a block in the window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SlotState {
     /// It has to be asked for.

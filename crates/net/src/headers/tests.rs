@@ -103,8 +103,8 @@ fn a_silent_leader_is_replaced() {
     sync.add_peer(PeerId(1), Duration::from_millis(10));
     sync.add_peer(PeerId(2), Duration::from_millis(20));
     assert_eq!(sync.poll(now)[0].peer, PeerId(1));
-    assert_eq!(sync.poll(now + REPLY_TIMEOUT / 2), []);
-    assert_eq!(sync.poll(now + REPLY_TIMEOUT)[0].peer, PeerId(2));
+    assert_eq!(sync.poll(now + LEADER_PATIENCE / 2), []);
+    assert_eq!(sync.poll(now + LEADER_PATIENCE)[0].peer, PeerId(2));
     sync.remove_peer(PeerId(2));
     assert_eq!(sync.poll(now + REPLY_TIMEOUT), [], "the silent one is left alone for a while");
     assert_eq!(sync.poll(now + REPLY_TIMEOUT + SILENT_RETRY)[0].peer, PeerId(1));

@@ -1,6 +1,6 @@
 //! The `version` message.
 //!
-//! Bytes (little-endian but for ports): version 4 | services 8 | time 8 | the receiver's services 8, address
+//! Bytes (little-endian, except ports): version 4 | services 8 | time 8 | the receiver's services 8, address
 //! 16 and port 2 | the sender's, 26 | nonce 8 | user agent, a byte string | height 4 | relay 1 (Core
 //! `net_processing.cpp`, `PushNodeVersion`). All from the sender's address on may be missing.
 
@@ -10,7 +10,7 @@ use wire::{Reader, read::write_compact_size};
 /// Maximum length of a user agent, in bytes (Core `MAX_SUBVERSION_LENGTH`).
 pub const MAX_USER_AGENT_LEN: usize = 256;
 
-/// What a peer offers, as bits (Core `ServiceFlags`).
+/// The services of a peer, as bits (Core `ServiceFlags`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Services(pub u64);
 
@@ -23,7 +23,7 @@ impl Services {
     pub const NETWORK_LIMITED: Self = Self(1 << 10);
     /// The version 2 transport (BIP 324).
     pub const P2P_V2: Self = Self(1 << 11);
-    /// What a peer must offer, so that all blocks can be downloaded from it.
+    /// The services that a peer must have, so that all blocks can be downloaded from it.
     pub const FULL: Self = Self(Self::NETWORK.0 | Self::WITNESS.0);
 
     /// Returns whether all of `needed` are offered.
@@ -44,7 +44,7 @@ impl Services {
 pub struct Version {
     /// The highest protocol version that the sender speaks.
     pub version: i32,
-    /// What the sender offers.
+    /// The services of the sender.
     pub services: Services,
     /// The sender's clock, in seconds since 1970.
     pub time: i64,

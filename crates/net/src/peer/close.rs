@@ -43,7 +43,7 @@ pub enum CloseReason {
     /// No byte came although blocks were asked for.
     #[error("sent nothing although blocks were asked for")]
     Stalled,
-    /// Bytes came, but for too long no block that was asked for.
+    /// Bytes came, but no block that was asked for, for too long.
     #[error("sent bytes, but no block that was asked for")]
     NoBlocks,
     /// Bytes came too slowly to be of use.

@@ -37,7 +37,7 @@ const READ_QUOTA: usize = 256 << 10;
 /// Bit of the numbers of our pings that keep the connection alive, which markers of requests do not have.
 const KEEP_ALIVE: u64 = 1 << 63;
 
-/// What connects us to a peer.
+/// A session with a proxy that connects us to a peer.
 pub(super) enum Proxy {
     Socks(Socks),
     I2p(Sam),

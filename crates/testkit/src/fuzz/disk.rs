@@ -9,7 +9,7 @@ use super::{
 use ::wire::{ByteOffset, FileNo, Header, Network, Reader};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    blk::{BlockScanner, MAX_BLOCK_LEN, RECORD_HEADER_LEN, parse_record_header},
+    blk::{BlockScanner, RECORD_HEADER_LEN, parse_record_header},
     datadir::Datadir,
     index::{FileInfo, IndexEntry},
     scan::scan_files,
@@ -173,7 +173,7 @@ fn naive_scan(file: &[u8]) -> Vec<(ByteOffset, u32)> {
         let start = at + RECORD_HEADER_LEN;
         at += 1;
         let Some(size) = parse_record_header(header, Network::Regtest.magic()) else { continue };
-        if !(Header::LEN..=MAX_BLOCK_LEN).contains(&(size as usize)) {
+        if !(Header::LEN..=wire::MAX_BLOCK_LEN).contains(&(size as usize)) {
             continue;
         }
         let Some(block) = file.get(start..start + size as usize) else { break };

@@ -1,4 +1,4 @@
-//! A read-only disk with a few files in memory, from which the fuzz targets for `disk` read.
+//! A read-only disk with a few files in memory, from which fuzz targets and tests read.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +14,8 @@ use vfs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 pub struct MemoryDisk(BTreeMap<PathBuf, Arc<Vec<u8>>>);
 
 impl MemoryDisk {
+    /// The same disk with one more file.
+    #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
         self.0.insert(path.into(), Arc::new(bytes.into()));
         self

@@ -1,6 +1,6 @@
 //! One connection to a scripted peer.
 
-use super::{Fault, LOOK, ServedChain, Shared, lock};
+use super::{Fault, POLL_INTERVAL, ServedChain, Shared, lock};
 use net::{
     address::{Host, PeerAddress},
     frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
@@ -48,7 +48,7 @@ impl Session {
         socket.set_nodelay(true)?;
         let mut first = vec![0; 4];
         socket.read_exact(&mut first)?;
-        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         let (magic, fault) = (Network::Regtest.magic(), shared.fault);
         let is_v1 = first == magic || fault == Fault::OnlyV1;
         let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
@@ -273,7 +273,7 @@ impl Session {
             if self.shared.is_over() {
                 return Err(io::Error::other("ended while it was held"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         match self.fault {
             Fault::NoBlocks => return Ok(()),
@@ -298,12 +298,12 @@ impl Session {
         if let Some(block) = block {
             self.transport.send(Message::Block(block).encode());
         }
-        let looks = DRIP.as_millis() / LOOK.as_millis();
+        let looks = DRIP.as_millis() / POLL_INTERVAL.as_millis();
         for look in 0.. {
             if self.shared.is_over() {
                 break;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
             if look % looks == 0 && !self.transport.outgoing().is_empty() {
                 self.socket.write_all(&self.transport.outgoing()[..1])?;
                 self.transport.mark_sent(1);

@@ -12,10 +12,10 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use cli::{
-    output::{Done, print_message},
-    stop::{self, interrupt},
+    output::{Done, interrupt, print_message},
+    stop,
 };
-use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, Stage};
+use engine::{Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk, Stage};
 use report::{Report, Row};
 use serde_json::Value;
 use std::{
@@ -173,24 +173,20 @@ impl<'a> Comparison<'a> {
         // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
         let needed = if !args.against.is_empty() { bytes + 2 * results } else { results };
+        let scratch = Scratch::new(&args.output.work_dir)?;
         let free = RealDisk
             .free_space(&args.output.work_dir)
             .map_err(|error| environment("look at the disk of", &args.output.work_dir, error))?;
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         print_message(&format!(
-            "needs about {} MiB of the {} MiB free in {}",
-            mib(needed),
-            mib(free),
+            "needs about {} of the {} free in {}",
+            HumanSize(needed),
+            HumanSize(free),
             args.output.work_dir.display()
         ));
         if free < needed {
             let detail = "too little free disk; name another place with --work-dir";
             return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.output.work_dir, None));
         }
-        let work_dir = fs::canonicalize(&args.output.work_dir);
-        let scratch = work_dir.and_then(|folder| Scratch::new(&folder));
-        let scratch =
-            scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
         let program = args.program.find()?;
         let commands = args.against.iter().map(|against| &against.command).chain(&args.prepare);
         let asks_height = commands.into_iter().any(|command| command.contains("{height}"));

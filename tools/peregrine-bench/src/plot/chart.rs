@@ -1,87 +1,57 @@
-//! A line chart as SVG, once for wide screens and once for narrow ones, where a scaled picture would have
-//! unreadable text. Colours come from the page's style sheet, so that one picture works for light and dark
-//! themes. Lines are labelled at their ends and differ in their dashes too, for colour-blind readers.
+//! A line chart, drawn by plotters: once for wide screens and once for narrow ones, where a scaled picture
+//! would have unreadable text. The style sheet of the page has the colours and dashes of the lines, so that
+//! one picture is good for light pages and for dark ones.
 
-use super::text::{duration, wrapped};
-use maud::{Markup, html};
+use crate::text::{duration, number};
+use maud::{Markup, PreEscaped, html};
+use plotters::{
+    coord::{
+        ranged1d::{DefaultFormatting, KeyPointHint, Ranged},
+        types::RangedCoordf64,
+    },
+    prelude::*,
+};
+use std::{error::Error, ops::Range};
 
+/// Plotters draws at whole numbers. With ten of them for each pixel, lines are smooth.
+const FINE: u32 = 10;
+/// Plotters divides sizes of text by this.
+const TEXT_FACTOR: f64 = 1.24;
+/// The style sheet's names of colours. Plotters is given the place of a name here as a colour.
+const COLORS: [&str; 9] = ["c0", "c1", "c2", "c3", "c4", "c5", "grid", "axis", "faint"];
+const GRID: usize = 6;
+const AXIS: usize = 7;
+const FAINT: usize = 8;
 /// Number of points of a line that show their values when pointed at.
 const SPOTS: usize = 40;
 /// Ratio of the greatest time to the least that a logarithmic axis shows.
 const LOG_RANGE: f64 = 1e5;
-/// Round times for a logarithmic axis over many decades, in seconds.
-const FAR_TIMES: &[f64] =
-    &[0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 360_000.0, 3.6e6, 3.6e7];
-/// Round times for a shorter one.
-const NEAR_TIMES: &[f64] = &[
+/// Shorter times, in seconds, are not drawn.
+const LEAST_TIME: f64 = 0.001;
+/// Round times for a logarithmic axis. If it is long, it has every third.
+const TIMES: [f64; 29] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
     300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0, 72_000.0, 180_000.0, 360_000.0, 3.6e6,
-    3.6e7,
 ];
-/// A logarithmic axis over more than this ratio has the far times.
-const NEAR_RATIO: f64 = 200.0;
+/// Ratio of times above which a logarithmic axis is long.
+const LONG: f64 = 200.0;
 
-/// A picture's size, in units of which the page shows about one per pixel.
+/// A picture's size in pixels.
 struct Size {
-    /// Class of the picture, and the end of its ids.
+    /// Class in the style sheet.
     class: &'static str,
-    width: f64,
-    height: f64,
-    font: f64,
-    left: f64,
-    /// Maximum number of characters of a row of a line's label, and of rows.
-    label_chars: usize,
-    label_rows: usize,
+    width: u32,
+    height: u32,
+    text: u32,
     /// Maximum number of ticks of the horizontal axis.
-    ticks: f64,
+    ticks: usize,
     /// Maximum number of corners of a line.
     corners: usize,
-    /// Whether points can be pointed at.
-    has_spots: bool,
 }
 
-const WIDE: Size = Size {
-    class: "wide",
-    width: 720.0,
-    height: 330.0,
-    font: 14.0,
-    left: 64.0,
-    label_chars: 22,
-    label_rows: 1,
-    ticks: 8.0,
-    corners: 600,
-    has_spots: true,
-};
-const NARROW: Size = Size {
-    class: "narrow",
-    // What a phone of 360 pixels has left beside margins and a scroll bar.
-    width: 288.0,
-    height: 260.0,
-    font: 12.0,
-    left: 50.0,
-    label_chars: 11,
-    label_rows: 2,
-    ticks: 3.0,
-    corners: 200,
-    has_spots: false,
-};
-
-impl Size {
-    /// Returns the room for a text of so many characters, in a bold and wide font.
-    fn text_width(&self, chars: usize) -> f64 {
-        chars as f64 * self.font * 0.62
-    }
-
-    /// Returns the distance of rows of text.
-    fn row(&self) -> f64 {
-        self.font * 1.2
-    }
-
-    /// Returns a line's label in rows.
-    fn label(&self, name: &str) -> Vec<String> {
-        wrapped(name, self.label_chars, self.label_rows)
-    }
-}
+const WIDE: Size = Size { class: "wide", width: 760, height: 310, text: 14, ticks: 9, corners: 600 };
+/// What a phone of 360 pixels has left beside margins and a scroll bar.
+const NARROW: Size = Size { class: "narrow", width: 288, height: 240, text: 12, ticks: 4, corners: 200 };
 
 /// A line.
 pub struct Curve {
@@ -92,326 +62,243 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// How an axis divides its range.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Scale {
-    /// Evenly. Numbers are divided by `unit` where they are shown.
-    Linear { unit: f64, from_zero: bool },
-    /// By the logarithm of times in seconds.
-    Log,
-}
-
 /// An axis.
 pub struct Axis {
     /// What it shows; empty where the chart's title says it.
     pub title: String,
-    pub scale: Scale,
-    /// Formats a number beside the axis, divided by the unit.
-    pub tick: fn(f64) -> String,
+    /// Values are divided by this beside the axis. Without it, they are times, and the axis is logarithmic.
+    pub unit: Option<f64>,
     /// Formats a value with its unit.
     pub say: fn(f64) -> String,
 }
 
 /// A chart.
 pub struct Chart {
-    /// Identifies the chart within the page: letters and digits.
-    pub id: &'static str,
     pub title: String,
     /// Units and reading aid, beside the title.
-    pub subtitle: String,
+    pub subtitle: &'static str,
     pub caption: String,
     pub x: Axis,
     pub y: Axis,
     pub curves: Vec<Curve>,
-    /// Draws a horizontal line at this y, the baseline.
-    pub level: Option<f64>,
 }
 
-/// A range of values, and where it is in the picture.
-struct Span {
-    low: f64,
-    high: f64,
-    from: f64,
-    to: f64,
-    is_log: bool,
-}
+/// A point of a line, and its place in the picture.
+type Spot<'a> = (&'a Curve, (f64, f64), (i32, i32));
 
-impl Span {
-    fn at(&self, value: f64) -> f64 {
-        let scaled = |value: f64| if self.is_log { value.max(self.low).ln() } else { value };
-        let share = (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low));
-        self.from + share * (self.to - self.from)
-    }
+/// An axis with the values that it shows: what plotters asks for the places of values and for the ticks.
+#[derive(Clone)]
+struct Scale {
+    unit: Option<f64>,
+    range: Range<f64>,
 }
 
 impl Axis {
-    /// Returns the range that the axis shows, and its ticks; `None` if there are no values.
-    fn range(&self, values: impl Iterator<Item = f64> + Clone, most: f64) -> Option<(f64, f64, Vec<f64>)> {
-        let (low, high) = extremes(values.clone())?;
-        let Scale::Linear { unit, from_zero } = self.scale else {
-            let (low, _) = extremes(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
-            let (low, high) = (low.max(high / LOG_RANGE).max(0.001), high.max(0.002));
-            let times = if high / low > NEAR_RATIO { FAR_TIMES } else { NEAR_TIMES };
-            let low = times.iter().copied().rev().find(|time| *time <= low).unwrap_or(0.001);
-            let high = if high > low { high } else { 2.0 * low };
-            // A tick just above is worth its room.
-            let next = times.iter().copied().find(|time| *time >= high);
-            let high = next.filter(|next| *next <= high * 1.2).unwrap_or(high);
-            return Some((low, high, times.iter().copied().filter(|at| (low..=high).contains(at)).collect()));
+    /// Returns the scale for these values.
+    fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
+        let all = values.fold(f64::MAX..f64::MIN, |all, value| all.start.min(value)..all.end.max(value));
+        let range = match self.unit {
+            // A single value needs some room.
+            Some(unit) => all.start..if all.end > all.start { all.end } else { all.start + unit },
+            None => {
+                let low = all.start.max(all.end / LOG_RANGE).max(LEAST_TIME);
+                let low = TIMES.iter().copied().rev().find(|time| *time <= low).unwrap_or(low);
+                low..all.end.max(2.0 * low)
+            }
         };
-        let low = if from_zero { low.min(0.0) } else { low };
-        let high = if high > low { high } else { low + 1.0 };
-        Some((low, high, ticks(low, high, unit, most)))
+        Scale { unit: self.unit, range }
     }
 
-    fn tick_text(&self, value: f64) -> String {
-        match self.scale {
-            Scale::Log => duration(value),
-            Scale::Linear { unit, .. } => (self.tick)(value / unit),
+    /// Returns what stands beside the axis at a tick.
+    fn tick(&self, value: f64) -> String {
+        self.unit.map_or_else(|| duration(value), |unit| number(value / unit))
+    }
+}
+
+impl Ranged for Scale {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let place = |value: f64| if self.unit.is_some() { value } else { value.max(LEAST_TIME).ln() };
+        RangedCoordf64::from(place(self.range.start)..place(self.range.end)).map(&place(*value), limit)
+    }
+
+    fn key_points<H: KeyPointHint>(&self, hint: H) -> Vec<f64> {
+        let Range { start, end } = self.range;
+        match self.unit {
+            _ if hint.weight().allow_light_points() => Vec::new(),
+            Some(unit) => {
+                let ticks = RangedCoordf64::from(start / unit..end / unit).key_points(hint);
+                ticks.into_iter().map(|tick| tick * unit).collect()
+            }
+            None => {
+                let step = if end / start > LONG { 3 } else { 1 };
+                let times = TIMES.iter().copied().step_by(step);
+                times.filter(|time| (start..=end).contains(time)).collect()
+            }
         }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
     }
 }
 
 impl Chart {
-    /// Returns the chart with its title and caption; `None` if there are no points.
+    /// Returns the chart with its title, what its lines are, and its caption; `None` if there are no points.
     pub fn figure(&self) -> Option<Markup> {
-        let (wide, narrow) = (self.svg(&WIDE)?, self.svg(&NARROW)?);
-        Some(html! {
-            figure {
-                h2 {
-                    (self.title)
-                    @if !self.subtitle.is_empty() { " " span class="faint" { "(" (self.subtitle) ")" } }
+        let curves = self.curves.iter().filter_map(|curve| Some((curve, curve.points.last()?)));
+        let curves: Vec<_> = curves.collect();
+        (!curves.is_empty()).then(|| {
+            html! {
+                figure {
+                    h2 {
+                        (self.title) @if !self.subtitle.is_empty() { " " small { "(" (self.subtitle) ")" } }
+                    }
+                    ul {
+                        @for (curve, (x, y)) in curves {
+                            li {
+                                svg class="key" viewBox="0 0 320 40" aria-hidden="true" {
+                                    polyline points="0,20 320,20" stroke-width="30"
+                                        stroke=(format!("var(--c{})", curve.style)) {}
+                                }
+                                (curve.name) ": " b { ((self.y.say)(*y)) } " at " ((self.x.say)(*x))
+                            }
+                        }
+                    }
+                    @for size in [WIDE, NARROW] {
+                        (self.picture(&size).expect("nothing can fail where a picture is drawn in memory"))
+                    }
+                    @if !self.caption.is_empty() { figcaption { (self.caption) } }
                 }
-                (wide) (narrow)
-                @if !self.caption.is_empty() { figcaption { (self.caption) } }
             }
         })
     }
 
-    fn svg(&self, size: &Size) -> Option<Markup> {
+    /// Returns the chart in a size. On top of the lines are points that show their values when pointed at.
+    fn picture(&self, size: &Size) -> Result<Markup, Box<dyn Error>> {
+        let (mut svg, spots) = self.drawn(size)?;
+        for (at, name) in COLORS.iter().enumerate() {
+            svg = svg.replace(&format!("\"#{at:06X}\""), &format!("\"var(--{name})\""));
+        }
+        // Its first line is the opening tag, which the page writes itself.
+        let (_, lines) = svg.trim_end().trim_end_matches("</svg>").split_once('\n').unwrap_or_default();
+        Ok(html! {
+            svg class=(size.class) role="img" aria-label=(self.title)
+                viewBox=(format!("0 0 {} {}", size.width * FINE, size.height * FINE)) {
+                (PreEscaped(lines))
+                @for (curve, (x, y), place) in spots {
+                    circle class="spot" r=(FINE * 7) cx=(place.0) cy=(place.1)
+                        fill=(format!("var(--c{})", curve.style)) {
+                        title { (curve.name) ": " ((self.y.say)(y)) " at " ((self.x.say)(x)) }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Returns what plotters draws, and some points of the lines with their places in it.
+    fn drawn(&self, size: &Size) -> Result<(String, Vec<Spot<'_>>), Box<dyn Error>> {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
-        let (x_low, x_high, x_ticks) = self.x.range(points().map(|point| point.0), size.ticks)?;
-        let ys = points().map(|point| point.1).chain(self.level);
-        let (y_low, mut y_high, mut y_ticks) = self.y.range(ys, 7.0)?;
-        if self.y.scale != Scale::Log
-            && let [first, second, ..] = y_ticks[..]
-            && let Some(&last) = y_ticks.last().filter(|last| **last < y_high)
-        {
-            // Up to the next grid line, so that no curve runs along the edge.
-            y_high = last + second - first;
-            y_ticks.push(y_high);
+        let x_scale = self.x.scale(points().map(|point| point.0));
+        let zero = self.y.unit.map(|_| 0.0);
+        let y_scale = self.y.scale(points().map(|point| point.1).chain(zero));
+        let least = y_scale.range.start;
+        let text = size.text * FINE;
+        let (mut svg, mut spots) = (String::new(), Vec::new());
+        let backend = SVGBackend::with_string(&mut svg, (size.width * FINE, size.height * FINE));
+        let root = backend.into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(text / 2)
+            .margin_right(text * 2)
+            .x_label_area_size(if self.x.title.is_empty() { text * 2 } else { text * 7 / 2 })
+            .y_label_area_size(text * 9 / 2)
+            .build_cartesian_2d(x_scale, y_scale)?;
+        let font = ("sans-serif", f64::from(text) * TEXT_FACTOR).into_font().color(&color(FAINT));
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(color(GRID).stroke_width(FINE))
+            .axis_style(color(AXIS).stroke_width(FINE))
+            .set_all_tick_mark_size(FINE * 4)
+            .label_style(font)
+            .x_desc(&self.x.title)
+            .x_labels(size.ticks)
+            .y_labels(7)
+            .x_label_formatter(&|value| self.x.tick(*value))
+            .y_label_formatter(&|value| self.y.tick(*value))
+            .draw()?;
+        for curve in &self.curves {
+            let color = color(curve.style);
+            let line = thinned(&curve.points, size.corners).filter(|point| point.1 >= least);
+            chart.draw_series(LineSeries::new(line, color.stroke_width(FINE * 9 / 4)))?;
+            let end = curve.points.last().map(|end| Circle::new(*end, FINE * 4, color.filled()));
+            chart.draw_series(end)?;
+            let spot = |point| (curve, point, chart.backend_coord(&point));
+            spots.extend(thinned(&curve.points, SPOTS).map(spot));
         }
-        let rows = self.curves.iter().flat_map(|curve| size.label(&curve.name));
-        let chars = rows.map(|row| row.chars().count()).max();
-        let right = size.width - 14.0 - size.text_width(chars.unwrap_or(0));
-        let bottom = size.height - size.font * if self.x.title.is_empty() { 2.2 } else { 3.6 };
-        let x =
-            Span { low: x_low, high: x_high, from: size.left, to: right, is_log: self.x.scale == Scale::Log };
-        let y = Span { low: y_low, high: y_high, from: bottom, to: 10.0, is_log: self.y.scale == Scale::Log };
-        let id = |part: &str| format!("{}-{}-{part}", self.id, size.class);
-        Some(html! {
-            svg class=(size.class) viewBox=(format!("0 0 {} {}", size.width, size.height)) role="img"
-                font-size=(size.font) aria-labelledby=(format!("{} {}", id("title"), id("text"))) {
-                title id=(id("title")) { (self.title) }
-                desc id=(id("text")) { (self.description()) }
-                (self.grid(size, (&x, &x_ticks), (&y, &y_ticks)))
-                @for curve in &self.curves {
-                    polyline class=(format!("c{}", curve.style)) points=(corners(curve, size, &x, &y)) {}
-                }
-                (self.labels(size, &x, &y))
-                @if size.has_spots { (self.spots(&x, &y)) }
-            }
-        })
-    }
-
-    /// Returns what the chart shows in words: where each line ends.
-    fn description(&self) -> String {
-        let ends = self.curves.iter().filter_map(|curve| Some((curve, curve.points.last()?)));
-        let ends = ends
-            .map(|(curve, (x, y))| format!("{}: {} at {}", curve.name, (self.y.say)(*y), (self.x.say)(*x)));
-        ends.collect::<Vec<_>>().join("; ") + "."
-    }
-
-    fn grid(&self, size: &Size, (x, x_ticks): (&Span, &[f64]), (y, y_ticks): (&Span, &[f64])) -> Markup {
-        let (left, right, bottom) = (x.from, x.to, y.from);
-        html! {
-            @for &tick in y_ticks {
-                path class="grid" d=(format!("M{left} {:.1}H{right:.1}", y.at(tick))) {}
-                text x=(left - 8.0) y=(format!("{:.1}", y.at(tick) + size.font * 0.35)) text-anchor="end" {
-                    (self.y.tick_text(tick))
-                }
-            }
-            @for &tick in x_ticks {
-                text x=(format!("{:.1}", x.at(tick))) y=(format!("{:.1}", bottom + size.font * 1.5))
-                    text-anchor="middle" { (self.x.tick_text(tick)) }
-            }
-            path class="axis" d=(format!("M{left} {bottom:.1}H{right:.1}")) {}
-            @if let Some(level) = self.level {
-                path class="level" d=(format!("M{left} {:.1}H{right:.1}", y.at(level))) {}
-            }
-            @if !self.x.title.is_empty() {
-                text x=(format!("{:.1}", (left + right) / 2.0)) y=(format!("{:.1}", bottom + size.font * 3.0))
-                    text-anchor="middle" { (self.x.title) }
-            }
-        }
-    }
-
-    /// Returns the end of each line as a dot with its name, where names do not cover each other.
-    fn labels(&self, size: &Size, x: &Span, y: &Span) -> Markup {
-        let mut ends: Vec<_> = self
-            .curves
-            .iter()
-            .filter_map(|curve| curve.points.last().map(|end| (curve, x.at(end.0), y.at(end.1))))
-            .collect();
-        ends.sort_by(|a, b| a.2.total_cmp(&b.2));
-        let rows: Vec<_> = ends.iter().map(|(curve, ..)| size.label(&curve.name)).collect();
-        let places = ends.iter().zip(&rows).map(|((_, x, y), rows)| (*x, *y, rows.len() as f64 * size.row()));
-        let width = size.text_width(size.label_chars);
-        let places = spread(&places.collect::<Vec<_>>(), width, y.from + size.row() / 2.0);
-        html! {
-            @for (((curve, x, y), rows), label_y) in ends.iter().zip(&rows).zip(places) {
-                circle class=(format!("s{}", curve.style)) r="4" cx=(format!("{x:.1}"))
-                    cy=(format!("{y:.1}")) {}
-                text class=(format!("label s{}", curve.style)) {
-                    @for (at, row) in rows.iter().enumerate() {
-                        @let above = (rows.len() - 1) as f64 / 2.0 - at as f64;
-                        @let row_y = label_y - above * size.row() + size.font * 0.35;
-                        tspan x=(format!("{:.1}", x + 8.0)) y=(format!("{row_y:.1}")) { (row) " " }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns points that show their values when pointed at.
-    fn spots(&self, x: &Span, y: &Span) -> Markup {
-        html! {
-            @for curve in &self.curves {
-                @for (at, value) in thinned(&curve.points, SPOTS) {
-                    circle class=(format!("spot s{}", curve.style)) cx=(format!("{:.1}", x.at(at)))
-                        cy=(format!("{:.1}", y.at(value))) r="6" {
-                        title { (curve.name) ": " ((self.y.say)(value)) " at " ((self.x.say)(at)) }
-                    }
-                }
-            }
-        }
+        root.present()?;
+        drop(chart);
+        drop(root);
+        Ok((svg, spots))
     }
 }
 
-/// Returns the corners of a line.
-fn corners(curve: &Curve, size: &Size, x: &Span, y: &Span) -> String {
-    let corners = thinned(&curve.points, size.corners);
-    corners.map(|(at, value)| format!("{:.1},{:.1}", x.at(at), y.at(value))).collect::<Vec<_>>().join(" ")
-}
-
-/// Moves labels apart where they would cover each other: down first, and up again where the lowest would
-/// leave the picture. Each has an x, the y of its middle, and a height, and they are sorted by y. Returns the
-/// new y of each.
-fn spread(places: &[(f64, f64, f64)], width: f64, bottom: f64) -> Vec<f64> {
-    let mut ys: Vec<f64> = Vec::with_capacity(places.len());
-    let covers = |a: usize, b: usize| (places[a].0 - places[b].0).abs() < width;
-    let gap = |a: usize, b: usize| (places[a].2 + places[b].2) / 2.0;
-    for (at, &(_, y, height)) in places.iter().enumerate() {
-        let above = (0..at).filter(|other| covers(at, *other)).map(|other| ys[other] + gap(at, other));
-        ys.push(above.fold(y.max(height / 2.0), f64::max));
-    }
-    for at in (0..ys.len()).rev() {
-        let below =
-            (at + 1..ys.len()).filter(|other| covers(at, *other)).map(|other| ys[other] - gap(at, other));
-        let limit = below.fold(bottom - places[at].2 / 2.0, f64::min);
-        ys[at] = ys[at].min(limit);
-    }
-    ys
-}
-
-/// Returns the minimum and the maximum; `None` if there are no values.
-fn extremes(mut values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    let first = values.next()?;
-    Some(values.fold((first, first), |(low, high), value| (low.min(value), high.max(value))))
-}
-
-/// Returns round numbers in a range, in units of `unit`: at most about `most`.
-fn ticks(low: f64, high: f64, unit: f64, most: f64) -> Vec<f64> {
-    let span = (high - low) / unit;
-    let magnitude = 10_f64.powf((span / most).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * magnitude);
-    let step = steps.into_iter().find(|step| span / step <= most).unwrap_or(10.0 * magnitude);
-    let first = (low / unit / step).ceil();
-    (0..10)
-        .map(|index| (first + f64::from(index)) * step * unit)
-        .take_while(|tick| *tick <= high * (1.0 + 1e-9))
-        .collect()
+fn color(place: usize) -> RGBColor {
+    RGBColor(0, 0, place as u8)
 }
 
 /// Returns an even sample of about `most` points, including the last.
 fn thinned(points: &[(f64, f64)], most: usize) -> impl Iterator<Item = (f64, f64)> {
     let step = points.len().div_ceil(most).max(1);
-    let rest = points.len().saturating_sub(1) % step;
-    let last = points.last().copied().filter(|_| rest != 0);
+    let last = points.last().copied().filter(|_| !(points.len() - 1).is_multiple_of(step));
     points.iter().step_by(step).copied().chain(last)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::text::short;
+    use plotters::coord::ranged1d::BoldPoints;
 
-    #[test]
-    fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 10.0, 1.0, 8.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(ticks(0.0, 3588.0, 1.0, 8.0).len(), 8);
-        assert_eq!(ticks(0.0, 938_343.0, 1.0, 3.0), [0.0, 500_000.0]);
-        assert_eq!(ticks(400_000.0, 900_000.0, 1.0, 8.0).len(), 6);
-        assert_eq!(ticks(0.0, 7200.0, 3600.0, 8.0), [0.0, 0.5, 1.0, 1.5, 2.0].map(|hours| hours * 3600.0));
-    }
-
-    fn axis(scale: Scale) -> Axis {
-        Axis { title: String::new(), scale, tick: short, say: short }
+    fn axis(unit: Option<f64>) -> Axis {
+        Axis { title: String::new(), unit, say: number }
     }
 
     #[test]
     fn a_logarithmic_axis_has_round_times_and_takes_zero() {
-        let range = |values: &[f64]| axis(Scale::Log).range(values.iter().copied(), 8.0).unwrap();
-        let (low, high, ticks) = range(&[0.0, 1.5, 35_623.0]);
-        assert_eq!((low, high), (1.0, 36_000.0));
-        assert_eq!(ticks, [1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0]);
-        let (low, _, ticks) = range(&[3.0, 25.0]);
-        assert_eq!((low, ticks), (2.0, vec![2.0, 5.0, 10.0, 20.0, 30.0]));
+        let scale = |values: &[f64]| axis(None).scale(values.iter().copied());
+        let long = scale(&[0.0, 1.5, 35_623.0]);
+        assert_eq!(long.range, 0.2..35_623.0);
+        assert_eq!(long.key_points(BoldPoints(7)), [1.0, 10.0, 60.0, 600.0, 3600.0]);
+        let short = scale(&[3.0, 25.0]);
+        assert_eq!((short.range.start, short.key_points(BoldPoints(7))), (2.0, vec![2.0, 5.0, 10.0, 20.0]));
         for values in [&[0.0][..], &[0.0, 0.0], &[1.0], &[1e-9, 1e9]] {
-            let (low, high, _) = range(values);
-            assert!(low > 0.0 && high > low && high.is_finite(), "{values:?}: {low} to {high}");
+            let Range { start, end } = scale(values).range;
+            assert!(start > 0.0 && end > start && end.is_finite(), "{values:?}: {start} to {end}");
         }
     }
 
     #[test]
-    fn labels_do_not_cover_each_other_and_stay_in_the_picture() {
-        let at = |x: f64, y: f64| (x, y, 10.0);
-        assert_eq!(spread(&[at(0.0, 10.0), at(0.0, 12.0), at(0.0, 50.0)], 80.0, 100.0), [10.0, 20.0, 50.0]);
-        assert_eq!(spread(&[at(0.0, 98.0), at(0.0, 99.0)], 80.0, 100.0), [85.0, 95.0]);
-        assert_eq!(spread(&[at(0.0, 10.0), at(300.0, 12.0)], 80.0, 100.0), [10.0, 12.0], "side by side");
-        assert_eq!(
-            spread(&[(0.0, 1.0, 20.0), at(0.0, 20.0)], 80.0, 100.0),
-            [10.0, 25.0],
-            "two rows at the top"
-        );
+    fn ticks_are_round_in_the_unit_of_the_axis() {
+        let hours = axis(Some(3600.0)).scale([0.0, 7200.0].into_iter());
+        assert_eq!(hours.key_points(BoldPoints(5)), [0.0, 0.5, 1.0, 1.5, 2.0].map(|hours| hours * 3600.0));
     }
 
     #[test]
     fn a_chart_of_nothing_is_nothing_and_one_of_a_point_is_drawn() {
-        let linear = || axis(Scale::Linear { unit: 1.0, from_zero: true });
         let chart = |points| Chart {
-            id: "a",
             title: "<b>".to_owned(),
-            subtitle: String::new(),
+            subtitle: "",
             caption: String::new(),
-            x: linear(),
-            y: linear(),
-            curves: vec![Curve { style: 0, name: "<i>\"n\"".to_owned(), points }],
-            level: None,
+            x: axis(Some(1.0)),
+            y: axis(Some(1.0)),
+            curves: vec![Curve { style: 1, name: "<i>\"n\"".to_owned(), points }],
         };
         assert!(chart(Vec::new()).figure().is_none());
         let svg = chart(vec![(0.0, 0.0)]).figure().unwrap().into_string();
         assert!(svg.contains("&lt;b&gt;") && svg.contains("&lt;i&gt;") && !svg.contains("NaN"), "{svg}");
-        assert!(svg.contains("role=\"img\"") && svg.contains("id=\"a-narrow-title\""), "{svg}");
+        assert!(svg.contains("role=\"img\"") && svg.contains("fill=\"var(--c1)\""), "{svg}");
+        assert!(!svg.contains("=\"#"), "all colours are names of the style sheet: {svg}");
     }
 }

@@ -1,18 +1,19 @@
 //! Lines of Bitcoin Core's `debug.log`: its tip, its settings, and what its databases do
 //! (`-debug=coindb,leveldb,bench`). The texts are those of Bitcoin Core 0.17 to 31.
 
-use super::log::{Point, Thinned};
+use super::{log::Thinned, series::Point};
+use crate::text::{self, data, duration, number};
 
-/// Characters of a command that are kept.
-const MOST_COMMAND: usize = 2000;
+/// Arguments of a command that are kept.
+const MOST_ARGUMENTS: usize = 50;
 
 /// What a node said of itself when it started.
 #[derive(Default, Clone, PartialEq, Debug)]
 pub struct Settings {
     /// `Bitcoin Core v31.0.0`, or the name and version of a program made from it.
     pub program: String,
-    /// The options that the command line gave, as one would type them.
-    pub command: String,
+    /// What the command line gave.
+    pub arguments: Vec<String>,
     /// `-dbcache`, if it was given, in MiB.
     pub dbcache: Option<String>,
     /// Which scripts were taken for valid, in words.
@@ -40,9 +41,9 @@ impl Settings {
         let typed = argument("Command-line arg: ");
         if let Some((name, value)) = typed {
             let value = value.trim_matches('"');
-            let word = if value.is_empty() { format!(" -{name}") } else { format!(" -{name}={value}") };
-            if self.command.len() + word.len() < MOST_COMMAND {
-                self.command += &word;
+            let word = if value.is_empty() { format!("-{name}") } else { format!("-{name}={value}") };
+            if self.arguments.len() < MOST_ARGUMENTS {
+                self.arguments.push(cut(&word));
             }
         }
         if let Some(("dbcache", value)) = typed.or_else(|| argument("Config file arg: ")) {
@@ -57,7 +58,7 @@ impl Settings {
 }
 
 fn cut(text: &str) -> String {
-    super::text::cut(text, 100)
+    text::cut(text, 100)
 }
 
 /// A quantity that adds up, as sums over time.
@@ -99,6 +100,24 @@ impl Activity {
         [&self.flushes, &self.batches, &self.coins, &self.compactions].iter().any(|sum| sum.count > 0)
     }
 
+    /// Returns all of it as one sentence; `None` if the log has nothing. `run` is the time of the whole run.
+    pub fn in_words(&self, run: f64) -> Option<String> {
+        let Sum { count, total, greatest, .. } = &self.flushes;
+        let share = total / run.max(1e-9) * 100.0;
+        let (total, greatest) = (duration(*total), duration(*greatest));
+        let flushes = format!("{count} cache flushes in {total} ({share:.1} %), the longest {greatest}");
+        let compactions = &self.compactions;
+        let compactions = format!("{} compactions wrote {}", compactions.count, data(compactions.total));
+        let parts = [
+            (&self.flushes, flushes),
+            (&self.coins, format!("{} coins written", number(self.coins.total))),
+            (&self.batches, format!("{} in batches", data(self.batches.total))),
+            (&self.compactions, compactions),
+        ];
+        let known = parts.into_iter().filter(|(sum, _)| sum.count > 0).map(|(_, text)| text);
+        Some(known.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+    }
+
     /// Takes what a line says of the databases. `seconds` count from the start of the run.
     pub fn line(&mut self, seconds: f64, message: &str) {
         let number = |text: &str| text.trim().parse::<f64>().ok();
@@ -121,7 +140,7 @@ impl Activity {
     }
 }
 
-/// Returns the message of a line behind its time stamp and its parts in brackets: thread, source, category.
+/// Returns the message of a line after its time stamp, and its parts in brackets: thread, source, category.
 pub fn message(line: &str) -> &str {
     let mut rest = line.split_once(' ').map_or("", |(_, rest)| rest);
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
@@ -200,13 +219,13 @@ mod tests {
         ] {
             settings.line(line);
         }
-        assert_eq!(settings.command, " -datadir=a/b -regtest -rpcpassword=****");
+        assert_eq!(settings.arguments, ["-datadir=a/b", "-regtest", "-rpcpassword=****"]);
         assert_eq!(settings.dbcache.as_deref(), Some("300"));
         assert_eq!(settings.assumevalid.as_deref(), Some("scripts up to block 00ff assumed valid"));
         for _ in 0..1000 {
             settings.line(&format!("Command-line arg: a=\"{}\"", "b".repeat(500)));
         }
-        assert!(settings.command.len() <= MOST_COMMAND);
+        assert!(settings.arguments.len() == MOST_ARGUMENTS && settings.arguments[9].chars().count() == 100);
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! What a page is made of: logs, and files of results. Each has a label.
 
-use super::{
-    log::{self, Series, Writer},
-    text::cut,
-};
+use super::{log, series::Series};
 use crate::{
     hyperfine::{Results, Timing},
     place::environment,
+    text::cut,
 };
 use engine::{Error, ErrorKind, open_regular};
 use std::{
@@ -21,38 +19,36 @@ const MOST_TIMINGS: usize = 50;
 /// Characters of the longest label.
 const MOST_LABEL: usize = 80;
 
-/// Everything that the files contain.
-#[derive(Default, Debug)]
-pub struct Inputs {
-    pub series: Vec<Series>,
-    pub timings: Vec<Timing>,
-}
-
-/// Reads files, which the command line names as `FILE` or `LABEL=FILE`.
-pub fn read(words: &[PathBuf]) -> Result<Inputs, Error> {
+/// Reads files, which the command line names as `FILE` or `LABEL=FILE`. Returns what they contain, logs
+/// first, and the number of logs.
+pub fn read(words: &[PathBuf]) -> Result<(Vec<Series>, usize), Error> {
     let named: Vec<_> = words.iter().map(|word| label_and_path(word)).collect();
     let unnamed = named.iter().filter(|(label, _)| label.is_none()).map(|(_, path)| path.clone());
     let mut names = names(&unnamed.collect::<Vec<_>>()).into_iter();
-    let mut inputs = Inputs::default();
+    let (mut logs, mut unlabelled, mut timings) = (Vec::new(), Vec::new(), Vec::new());
     for (label, path) in named {
         let is_labelled = label.is_some();
         let name = cut(&label.or_else(|| names.next()).unwrap_or_default(), MOST_LABEL);
         if let Some(results) = results(&path).map_err(|error| environment("read", &path, error))? {
-            inputs.timings.extend(results.results);
+            timings.extend(results.results);
             continue;
         }
-        let mut series = read_log(&path, name)?;
-        if !is_labelled && series.name == "debug" && series.writer == Some(Writer::Core) {
-            series.name = node_name(&series);
-        }
-        inputs.series.push(series);
+        unlabelled.extend((!is_labelled).then_some(logs.len()));
+        logs.push(read_log(&path, name)?);
     }
-    if inputs.timings.len() > MOST_TIMINGS {
-        let detail = format!("{} results: at most {MOST_TIMINGS} fit one page", inputs.timings.len());
+    if timings.len() > MOST_TIMINGS {
+        let detail = format!("{} results: at most {MOST_TIMINGS} fit one page", timings.len());
         return Err(Error::new(ErrorKind::Usage, detail));
     }
-    name_timings(&mut inputs.timings);
-    Ok(inputs)
+    name_after_versions(&mut logs, &unlabelled);
+    name_timings(&mut timings);
+    let count = logs.len();
+    logs.extend(timings.into_iter().map(|timing| Series {
+        name: timing.command.clone(),
+        timing: Some(timing),
+        ..Series::default()
+    }));
+    Ok((logs, count))
 }
 
 /// Splits `LABEL=FILE`. A file that exists is taken for one even if its path has an equals sign.
@@ -95,12 +91,22 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     all.iter().enumerate().map(name).collect()
 }
 
-/// Returns `bitcoind 31.0` for a log that is named as all logs of nodes are.
-fn node_name(series: &Series) -> String {
-    let version = series.about.program.as_deref().and_then(|program| program.rsplit_once(" v"));
-    let version = version.and_then(|(_, version)| version.split('-').next());
-    let version = version.map(|version| version.strip_suffix(".0").unwrap_or(version));
-    version.map_or("bitcoind".to_owned(), |version| format!("bitcoind {version}"))
+/// Names logs without a label after the version that wrote them, such as `Bitcoin Core 31.99`, where no other
+/// log would have that name.
+fn name_after_versions(logs: &mut [Series], unlabelled: &[usize]) {
+    let version = |series: &Series| {
+        let program = series.about.program.as_deref()?.split(" (").next()?.replace(" v", " ");
+        let (name, version) = program.rsplit_once(' ')?;
+        let version = version.split('-').next().unwrap_or(version);
+        Some(format!("{name} {}", version.strip_suffix(".0").unwrap_or(version)))
+    };
+    let versions: Vec<_> = unlabelled.iter().map(|at| version(&logs[*at])).collect();
+    for (at, name) in unlabelled.iter().zip(&versions) {
+        let count = versions.iter().filter(|version| *version == name).count();
+        if let Some(name) = name.clone().filter(|_| count == 1) {
+            logs[*at].name = name;
+        }
+    }
 }
 
 /// Gives each result a name of its own.

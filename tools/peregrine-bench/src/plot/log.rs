@@ -3,9 +3,10 @@
 
 use super::{
     core_log::{Activity, Settings, message, tip_point, unix_time},
-    text::{cut, memory},
+    series::{About, Point, Series, Writer},
 };
-use cli::{output::command_line, run_log::Line};
+use crate::text::{cut, memory, without_paths};
+use cli::{run_log::Line, shell::command_line};
 use engine::open_regular;
 use serde_json::Value;
 use std::{
@@ -25,78 +26,6 @@ const PREPARED: u32 = 1;
 const MOST_STAGES: usize = 100;
 /// Characters of a description that are kept.
 const MOST_TEXT: usize = 2000;
-
-/// The progress of a run at one time.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Point {
-    /// Time since the start of the run.
-    pub seconds: f64,
-    pub height: u32,
-    /// Bytes of blocks done; only in Peregrine's logs.
-    pub bytes: Option<u64>,
-    /// Transactions in the chain so far; only in Core's logs.
-    pub transactions: Option<u64>,
-    /// Size of the coins cache; only in Core's logs.
-    pub cache_bytes: Option<u64>,
-    pub cache_coins: Option<u64>,
-    /// Resident memory; only in Peregrine's logs.
-    pub memory_bytes: Option<u64>,
-}
-
-/// The program that wrote a log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Writer {
-    Peregrine,
-    Core,
-}
-
-/// What a log says of its run, as far as it does.
-#[derive(Default, PartialEq, Debug)]
-pub struct About {
-    /// Name and version of the program.
-    pub program: Option<String>,
-    /// The command as one would type it.
-    pub command: Option<String>,
-    pub machine: Option<String>,
-    /// Threads, memory, which scripts were run.
-    pub settings: Vec<String>,
-    /// Hash of the last block.
-    pub tip: Option<String>,
-    /// `hash_serialized_3` of the result.
-    pub utxo_hash: Option<String>,
-    pub exit_code: Option<i64>,
-}
-
-/// A log as a line to draw.
-#[derive(Debug)]
-pub struct Series {
-    pub name: String,
-    pub writer: Option<Writer>,
-    /// Times and heights ascend.
-    pub points: Vec<Point>,
-    /// When the run ended, if the log contains it; work may continue after the last block.
-    pub end: Option<f64>,
-    /// When each stage began; only in Peregrine's logs.
-    pub stages: Vec<(f64, String)>,
-    /// Only in Core's logs.
-    pub activity: Activity,
-    pub about: About,
-    /// Number of lines that could not be parsed.
-    pub bad_lines: u64,
-}
-
-impl Series {
-    /// Returns the height of the last block.
-    pub fn height(&self) -> u32 {
-        self.points.last().map_or(0, |point| point.height)
-    }
-
-    /// Returns the time of the whole run, in seconds.
-    pub fn seconds(&self) -> f64 {
-        let last = self.points.last().map_or(0.0, |point| point.seconds);
-        self.end.unwrap_or(last)
-    }
-}
 
 /// Reads a log.
 pub fn read(path: &Path, name: String) -> io::Result<Series> {
@@ -123,7 +52,7 @@ fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {
     let mut points = points.kept;
     points.extend(last.filter(|last| points.last() != Some(last)));
     let end = end.filter(|end| *end >= 0.0).or_else(|| points.last().map(|point| point.seconds));
-    Ok(Series { name, writer, points, end, stages, activity, about, bad_lines })
+    Ok(Series { name, writer, points, end, stages, activity, about, bad_lines, timing: None })
 }
 
 /// An even sample of points.
@@ -274,10 +203,11 @@ impl Reading {
         if self.writer != Some(Writer::Core) {
             return;
         }
-        let Settings { program, command, dbcache, assumevalid } = std::mem::take(&mut self.settings);
+        let Settings { program, mut arguments, dbcache, assumevalid } = std::mem::take(&mut self.settings);
         let dbcache = dbcache.map(|mebibytes| format!("dbcache {mebibytes}"));
         self.about.program = Some(program).filter(|program| !program.is_empty());
-        self.about.command = (!command.is_empty()).then(|| format!("bitcoind{command}"));
+        arguments.insert(0, "bitcoind".to_owned());
+        self.about.command = (arguments.len() > 1).then(|| shown(arguments));
         self.about.settings = [dbcache, assumevalid].into_iter().flatten().collect();
     }
 
@@ -299,6 +229,11 @@ impl Reading {
     }
 }
 
+/// Returns a command as it is shown to others.
+fn shown(words: Vec<String>) -> String {
+    cut(&command_line(without_paths(words).into_iter()), MOST_TEXT)
+}
+
 impl About {
     /// Takes what the first line of Peregrine's log says. Logs of older versions have only `version`.
     fn start(line: &Value) -> Self {
@@ -306,8 +241,7 @@ impl About {
         let memory = |value: &Value| value.as_u64().map(|bytes| memory(bytes as f64));
         let commit = text(&line["commit"]).map(|commit| commit.chars().take(10).collect::<String>());
         let commit = commit.map_or(String::new(), |commit| format!(" ({commit})"));
-        let words =
-            line["arguments"].as_array().map(|words| words.iter().filter_map(text).collect::<Vec<_>>());
+        let words = line["arguments"].as_array().map(|words| words.iter().filter_map(text).collect());
         let machine = &line["machine"];
         let parts = [
             text(&machine["cpu"]),
@@ -324,7 +258,7 @@ impl About {
         ];
         Self {
             program: text(&line["version"]).map(|version| format!("Peregrine {version}{commit}")),
-            command: words.map(|words| cut(&command_line(words.into_iter()), MOST_TEXT)),
+            command: words.map(shown),
             machine: Some(parts.join(", ")).filter(|machine| !machine.is_empty()),
             settings: settings.into_iter().flatten().collect(),
             ..Self::default()

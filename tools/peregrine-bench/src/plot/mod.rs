@@ -5,28 +5,24 @@ mod charts;
 mod core_log;
 mod input;
 mod log;
-mod numbers;
-pub mod page;
-pub mod tables;
-pub mod text;
+mod page;
+mod series;
 
-use crate::{hyperfine::Timing, place::environment};
-use clap::Args as ClapArgs;
-use cli::{exit::Exit, output::Done, run_log::create_new};
-use engine::{Error, ErrorKind};
-use input::Inputs;
-use log::{Series, Writer};
-use std::{
-    fmt::Write as _,
-    fs::File,
-    io::{Read, Write},
-    path::{Path, PathBuf},
+use crate::{
+    page::{MARK, STYLES, exists, write},
+    table::or_empty,
+    text::duration,
 };
+use clap::Args as ClapArgs;
+use cli::{exit::Exit, output::Done};
+use engine::{Error, ErrorKind};
+use series::Series;
+use std::{fmt::Write as _, path::PathBuf};
 
-/// Number of colours that the page has.
-const STYLES: usize = 6;
 /// Blocks below this height are small, so that long chains are compared above it.
 const SMALL_BLOCKS: u32 = 400_000;
+/// The names of the columns of the CSV.
+const COLUMNS: &str = "log,seconds,height,bytes,transactions,cache_bytes,cache_coins,memory_bytes";
 
 #[derive(ClapArgs, Debug)]
 pub struct PlotArgs {
@@ -58,9 +54,11 @@ pub struct PlotArgs {
 
 /// The contents of a page.
 pub struct Plot {
+    /// Logs first, then results.
     series: Vec<Series>,
-    timings: Vec<Timing>,
-    /// Index into `series`, or into `timings` if there are no logs.
+    /// Number of logs.
+    logs: usize,
+    /// Index into `series`, among those that are compared.
     baseline: usize,
     from_height: u32,
     csv: String,
@@ -68,94 +66,82 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Returns the logs that are compared with the baseline.
-    fn others(&self) -> impl Iterator<Item = (usize, &Series)> {
-        self.series.iter().enumerate().filter(|(index, _)| *index != self.baseline)
+    /// Returns what the headline compares: the logs, or without logs the results.
+    fn compared(&self) -> &[Series] {
+        if self.logs == 0 { &self.series } else { &self.series[..self.logs] }
+    }
+
+    /// Returns those that are compared with the baseline.
+    fn others(&self) -> impl Iterator<Item = &Series> {
+        let all = self.compared().iter().enumerate();
+        all.filter(|(at, _)| *at != self.baseline).map(|(_, series)| series)
+    }
+
+    fn has_same_height(&self) -> bool {
+        self.compared().windows(2).all(|pair| pair[0].height() == pair[1].height())
     }
 
     /// Returns the colour of a log or a result: the first is for the baseline.
     fn style(&self, at: usize) -> usize {
-        let is_alone = self.series.len().max(self.timings.len()) == 1;
-        let style = if at == self.baseline && !is_alone {
-            0
-        } else {
-            at + usize::from(at < self.baseline || is_alone)
-        };
-        style % STYLES
+        match at {
+            at if at == self.baseline && self.series.len() > 1 => 0,
+            at => (at + usize::from(at <= self.baseline)) % STYLES,
+        }
     }
 }
 
 /// Reads the logs, writes the page and the CSV, and returns a summary.
 pub fn run(args: &PlotArgs) -> Done {
     let csv_path = args.csv.clone().unwrap_or_else(|| args.output.with_extension("csv"));
-    for path in [&args.output, &csv_path] {
-        exists(path, args.force)?;
+    exists(&args.output, MARK, args.force)?;
+    exists(&csv_path, COLUMNS, args.force)?;
+    let (series, logs) = input::read(&args.files)?;
+    let usage = |detail| Err(Error::new(ErrorKind::Usage, detail));
+    if logs > STYLES {
+        return usage(format!("{logs} logs: at most {STYLES} fit one page"));
     }
-    let Inputs { series, timings } = input::read(&args.files)?;
-    if series.len() > STYLES {
-        let detail = format!("{} logs: at most {STYLES} fit one page", series.len());
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
-    let compared = if series.is_empty() { timings.len() } else { series.len() };
+    let compared = if logs == 0 { series.len() } else { logs };
     if args.baseline.is_some_and(|baseline| baseline == 0 || baseline > compared) {
-        let detail = format!("--baseline must be from 1 to {compared}, the number of logs or results");
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return usage(format!("--baseline must be from 1 to {compared}, the number of logs or results"));
     }
-    let core = || series.iter().position(|series| series.writer == Some(Writer::Core));
-    let baseline = args.baseline.map(|number| number - 1).or_else(core).unwrap_or(0);
+    let of_core = series[..compared].iter().position(Series::is_of_core);
+    let baseline = args.baseline.map(|number| number - 1).or(of_core).unwrap_or(0);
     let is_long = series.iter().any(|series| series.height() > SMALL_BLOCKS);
     let from_height = args.from_height.unwrap_or(if is_long { SMALL_BLOCKS } else { 0 });
-    let csv = numbers::csv(&series);
+    let csv = csv(&series[..logs]);
     let csv_name = csv_path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let plot = Plot { series, timings, baseline, from_height, csv, csv_name };
-    write(&args.output, args.force, &page::page(&plot))?;
+    let plot = Plot { series, logs, baseline, from_height, csv, csv_name };
+    write(&args.output, MARK, args.force, &page::page(&plot))?;
     let mut text = format!("wrote {}", args.output.display());
-    if !plot.series.is_empty() {
-        write(&csv_path, args.force, &plot.csv)?;
+    if logs > 0 {
+        write(&csv_path, COLUMNS, args.force, &plot.csv)?;
         let _ = write!(text, " and {}", csv_path.display());
     }
     for series in &plot.series {
-        let _ = write!(text, "\n{}", found(series));
-    }
-    for timing in &plot.timings {
-        let _ = write!(text, "\n{}: {}", timing.command, text::duration(timing.seconds()));
+        let _ = match series.points.len() {
+            0 => write!(text, "\n{}: {}", series.name, duration(series.seconds())),
+            points => {
+                write!(text, "\n{}: {points} points, up to height {}", series.name, series.height())
+            }
+        };
+        if series.bad_lines > 0 {
+            let _ = write!(text, "; {} bad lines skipped", series.bad_lines);
+        }
     }
     Ok((text, Exit::Done))
 }
 
-fn found(series: &Series) -> String {
-    let bad = match series.bad_lines {
-        0 => String::new(),
-        lines => format!("; {lines} bad lines skipped"),
-    };
-    format!("{}: {} points, up to height {}{bad}", series.name, series.points.len(), series.height())
-}
-
-/// Returns whether a file exists. Without `force`, one that exists must be one that this command has written.
-pub fn exists(path: &Path, force: bool) -> Result<bool, Error> {
-    let exists = path.try_exists().map_err(|error| environment("look at", path, error))?;
-    if exists && !force && !is_ours(path).map_err(|error| environment("read", path, error))? {
-        let detail = "exists, and is not of this command; give --force to overwrite it, or name another file";
-        return Err(Error::new(ErrorKind::Environment, detail).in_file(path, None));
+/// Returns the points of all logs as CSV. Unknown values are empty.
+fn csv(logs: &[Series]) -> String {
+    let mut text = format!("{COLUMNS}\n");
+    for series in logs {
+        let name = format!("\"{}\"", series.name.replace('"', "\"\"").replace(char::is_control, "_"));
+        for point in &series.points {
+            let known =
+                [point.bytes, point.transactions, point.cache_bytes, point.cache_coins, point.memory_bytes];
+            let known = known.map(or_empty).join(",");
+            let _ = writeln!(text, "{name},{:.6},{},{known}", point.seconds, point.height);
+        }
     }
-    Ok(exists)
-}
-
-/// Returns whether a file is a page or a table of this command.
-fn is_ours(path: &Path) -> std::io::Result<bool> {
-    let mut start = Vec::new();
-    engine::open_regular(path)?.take(1024).read_to_end(&mut start)?;
-    let start = String::from_utf8_lossy(&start);
-    let mark = format!("<meta name=\"generator\" content=\"{}\">", page::GENERATOR);
-    Ok(start.contains(&mark) || start.starts_with(numbers::COLUMNS))
-}
-
-/// Writes a file, which [`exists`] has allowed.
-pub fn write(path: &Path, force: bool, text: &str) -> Result<(), Error> {
-    let file = if exists(path, force)? {
-        File::create(path).map_err(|error| environment("write", path, error))
-    } else {
-        create_new(path)
-    };
-    file?.write_all(text.as_bytes()).map_err(|error| environment("write", path, error))
+    text
 }

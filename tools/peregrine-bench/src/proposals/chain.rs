@@ -58,7 +58,7 @@ pub struct Place {
 }
 
 impl Chain {
-    /// Generates a chain of about `bytes` bytes in `dir`. Its blocks are assumed valid, but for those at its
+    /// Generates a chain of about `bytes` bytes in `dir`. Its blocks are assumed valid, except those at its
     /// end.
     pub fn generate(dir: &Path, bytes: u64, seed: u64) -> Result<Self, Error> {
         print_message("generating a chain");

@@ -12,16 +12,16 @@ mod steps;
 use crate::{
     circumstances::Circumstances,
     measure::{Measured, ProgramArgs, measure},
+    page::{MARK, exists, write},
     place::{Scratch, environment},
-    plot,
     rows::{OutputArgs, Rows},
 };
 use bench::Inputs;
 use chain::{Chain, failed};
 use clap::Args as ClapArgs;
 use cli::{
-    output::Done,
-    stop::{self, interrupt},
+    output::{Done, interrupt},
+    stop,
 };
 use engine::{Error, ErrorKind, Network, Stage};
 use list::PROPOSALS;
@@ -94,13 +94,11 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     stop::at_stage(Stage::Read);
     if let Some(page) = &args.page {
-        plot::exists(page, false)?;
+        exists(page, MARK, false)?;
     }
     let mut rows = Rows::new(&args.output)?;
     let program = args.program.find()?;
-    let work_dir = &args.output.work_dir;
-    let scratch = fs::canonicalize(work_dir).and_then(|dir| Scratch::new(&dir));
-    let scratch = scratch.map_err(|error| environment("make a folder in", work_dir, error))?;
+    let scratch = Scratch::new(&args.output.work_dir)?;
     let wanted =
         |proposal: &&Proposal| args.only.is_empty() || args.only.iter().any(|it| it == proposal.name);
     let proposals: Vec<&Proposal> = PROPOSALS.iter().filter(wanted).collect();
@@ -140,8 +138,8 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let tip = blocks.last().map(|block| (block.height, block.hash));
     let about = report::About::new(args, &chain, tip, bytes, circumstances);
     let report = Report::new(about, &proposals, rows.finish()?);
-    if let Some(page) = &args.page {
-        plot::write(page, false, &page::page(&report))?;
+    if let Some(path) = &args.page {
+        write(path, MARK, false, &page::page(&report))?;
     }
     args.output.done(&report, Report::text)
 }

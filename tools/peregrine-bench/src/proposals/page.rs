@@ -1,12 +1,11 @@
-//! The report as a page in the style of [`crate::plot`].
+//! The report as a page.
 
 use super::{
     proposal::Statement,
     report::{ProposalSummary, Report, clock, ratio, share},
 };
-use crate::plot::{
-    page::{Bar, GENERATOR, document, rows},
-    tables::table,
+use crate::{
+    page::{Bar, bars, document, facts, table},
     text::{duration, times},
 };
 use maud::{Markup, html};
@@ -16,35 +15,23 @@ const OVER: &str = "Proposals for a faster initial block download";
 /// Returns the whole page.
 pub fn page(report: &Report) -> String {
     let big = format!("{} proposals, with and without", report.proposals.len());
-    document(
-        OVER,
-        html! {
-            header {
-                p { (OVER) }
-                h1 { (big) }
-                p { "Each was measured on the same chain, in turns with what it replaces." }
-            }
-            @for proposal in &report.proposals { (section(proposal)) }
-            section {
-                h2 { "This measurement" }
-                dl {
-                    @for (name, fact) in report.about.facts() {
-                        dt { (name) }
-                        dd { @for word in fact.split(' ') { span { (word) } " " } }
-                    }
-                }
-            }
-            details {
-                summary { "The numbers as a table" }
-                section { (numbers(report)) }
-            }
-            footer { p { "Drawn by " (GENERATOR) " " (env!("CARGO_PKG_VERSION")) "." } }
-        },
-    )
+    let main = html! {
+        p { "Each was measured on the same chain, in turns with what it replaces." }
+        @for proposal in &report.proposals { (section(proposal)) }
+        section {
+            h2 { "This measurement" }
+            (facts(report.about.facts()))
+        }
+        details {
+            summary { "The numbers as a table" }
+            section { (numbers(report)) }
+        }
+    };
+    document(OVER, &big, main, html! {})
 }
 
 fn section(proposal: &ProposalSummary) -> Markup {
-    let bars = proposal.variants.iter().enumerate().map(|(style, variant)| Bar {
+    let all = proposal.variants.iter().enumerate().map(|(style, variant)| Bar {
         style,
         name: variant.name.to_owned(),
         about: format!(
@@ -54,30 +41,32 @@ fn section(proposal: &ProposalSummary) -> Markup {
             variant.share_percent.map_or(String::new(), share)
         ),
         seconds: variant.seconds.median,
+        runs: Vec::new(),
     });
     html! {
         section {
-            h2 { (proposal.title) " " span class="faint" { "(" (clock(proposal.clock)) ")" } }
-            (rows(&bars.collect::<Vec<_>>()))
+            h2 { (proposal.title) " " small { "(" (clock(proposal.clock)) ")" } }
+            (bars(&all.collect::<Vec<_>>()))
             @if !proposal.statements.is_empty() {
                 h3 { "What its documents said" }
-                dl {
-                    @for Statement { what, before, after, unit, machine, source } in proposal.statements {
-                        dt { (what) }
-                        dd { (before) " to " (after) " " (unit) ", " (machine) " (" (source) ")" }
-                    }
-                }
+                (facts(proposal.statements.iter().map(statement)))
             }
             p class="faint" { (proposal.differs) }
         }
     }
 }
 
+/// Returns what a document said, and its numbers.
+fn statement(said: &Statement) -> (&'static str, String) {
+    let Statement { what, before, after, unit, machine, source } = said;
+    let faster = times(said.ratio());
+    (what, format!("{before} to {after} {unit}, {faster} times as fast, {machine} ({source})"))
+}
+
 fn numbers(report: &Report) -> Markup {
     let heads = ["proposal", "variant", "median", "middle half", "speed", "times as fast", "95 % interval"];
-    let heads = heads.into_iter().chain(["documents: times as fast"]).map(str::to_owned).collect();
+    let heads = heads.map(str::to_owned);
     let rows = report.proposals.iter().flat_map(|proposal| {
-        let said: Vec<_> = proposal.statements.iter().map(|statement| times(statement.ratio())).collect();
         proposal.variants.iter().map(move |variant| {
             let seconds = &variant.seconds;
             vec![
@@ -90,9 +79,8 @@ fn numbers(report: &Report) -> Markup {
                 variant
                     .ratio
                     .map_or(String::new(), |all| format!("{} to {}", times(all.low), times(all.high))),
-                said.join("; "),
             ]
         })
     });
-    table("All numbers", heads, rows)
+    table("All numbers", &heads, rows)
 }

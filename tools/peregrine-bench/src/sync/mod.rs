@@ -19,8 +19,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use cli::{
-    output::{Done, print_message},
-    stop::{self, interrupt},
+    output::{Done, interrupt, print_message},
+    stop,
 };
 use engine::{Error, ErrorKind, Network, Stage};
 use limits::{Groups, Limits};
@@ -237,10 +237,7 @@ impl<'a> Bench<'a> {
         };
         let bitcoind = args.bitcoind.canonicalize().map_err(missing)?;
         let links = Links::new(args)?;
-        let parent = args.output.work_dir.canonicalize();
-        let scratch = parent.and_then(|folder| Scratch::new(&folder));
-        let scratch =
-            scratch.map_err(|error| environment("make a folder in", &args.output.work_dir, error))?;
+        let scratch = Scratch::new(&args.output.work_dir)?;
         let served = Served::new(args, &bitcoind, &scratch.0.join("served"), stop)?;
         print_message(&format!("starting {} peers", links.addresses.len()));
         let mut peers = Peers::default();

@@ -5,7 +5,7 @@ use crate::{
     api::{error::Error, remedy::Remedy},
     plan::existing_state::DOWNLOAD_WINDOW,
 };
-use std::io;
+use std::{io, path::PathBuf};
 use vfs::FileError;
 use wire::Height;
 
@@ -20,17 +20,32 @@ pub enum ScanPrecondition {
     Complete,
 }
 
-/// Advises on a datadir. `key` is the key of the block files, if they reveal that `xor.dat` is wrong.
-pub fn advise(found: &DatadirState, files: ScanPrecondition, key: Option<[u8; 8]>) -> Advice {
+/// What else an advice depends on.
+pub struct Circumstances {
+    /// The block files.
+    pub files: ScanPrecondition,
+    /// The key of the block files, if they reveal that `xor.dat` is wrong.
+    pub key: Option<[u8; 8]>,
+    /// What is in the way of all commands.
+    pub obstacle: Option<Advice>,
+    /// Whether bitcoind may have block files elsewhere; the directory for them, if that is known.
+    pub blocksdir: Option<Option<PathBuf>>,
+}
+
+/// Advises on a datadir.
+pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     match &found.lock {
         LockState::Held(holder) => match &holder.program {
             Some(program) if !program.starts_with("bitcoin") => Advice::Wait,
             _ if found.is_sound() => Advice::LetItRun,
             _ => Advice::StopBitcoind,
         },
-        LockState::Free | LockState::Unknown => {
-            of_access(found).or_else(|| of_key(found, key)).unwrap_or_else(|| of_content(found, files))
-        }
+        LockState::Free | LockState::Unknown => circumstances
+            .obstacle
+            .clone()
+            .or_else(|| of_access(found))
+            .or_else(|| of_key(found, circumstances.key))
+            .unwrap_or_else(|| of_content(found, circumstances)),
     }
 }
 
@@ -47,12 +62,12 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
     if let Some(error) = unreadable {
         let is_other = ![0, found.owner.uid].contains(&found.owner.user);
         return Some(match is_denied(error) && is_other {
-            true => Advice::RunAs(found.owner.uid),
+            true => Advice::RunAs { user: found.owner.uid },
             false => Advice::CheckDisk,
         });
     }
     let foreign = &found.owner.foreign;
-    (!foreign.is_empty()).then(|| Advice::ChangeOwner(foreign.clone()))
+    (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
 }
 
 /// Whether an error is a missing permission.
@@ -64,15 +79,35 @@ fn is_denied(error: &Error) -> bool {
 fn of_key(found: &DatadirState, key: Option<[u8; 8]>) -> Option<Advice> {
     let error = found.key.as_ref()?;
     let other = error.remedies.iter().find_map(|remedy| match remedy {
-        Remedy::ChooseNetwork(network) => Some(Advice::ChooseNetwork(*network)),
+        Remedy::ChooseNetwork(network) => Some(Advice::ChooseNetwork { network: *network }),
         Remedy::NameChallenge => Some(Advice::NameChallenge),
         _ => None,
     });
-    Some(other.or(key.map(Advice::RestoreKey)).unwrap_or(Advice::BitcoindReindex))
+    Some(other.or(key.map(|key| Advice::RestoreKey { key })).unwrap_or(Advice::BitcoindReindex))
 }
 
-fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
+fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
+    let files = circumstances.files;
     let DatadirState { index, blocks, undo, chainstate, .. } = found;
+    let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
+    let is_damaged = !index.state.is_sound() || has_damaged || blocks.lacking() > 0;
+    if found.has_snapshot && is_damaged
+        || found.snapshot_error.is_some()
+        || found.is_refused_for(Remedy::MoveSnapshotAway)
+    {
+        return Advice::MoveSnapshotAway;
+    }
+    if let (Some(dir), ScanPrecondition::NoFiles) = (&circumstances.blocksdir, files)
+        && (index.blocks > 0 || !matches!(chainstate.state, DatabaseState::Absent))
+    {
+        return Advice::NameBlocksdir { directory: dir.clone() };
+    }
+    // Otherwise, a rebuild by a scan would be refused.
+    let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
+        || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
+    if lacks_blocks && files == ScanPrecondition::Complete {
+        return Advice::Repair;
+    }
     if !index.state.is_sound() {
         return match (files, &index.state, &chainstate.state) {
             (ScanPrecondition::Complete, ..) => Advice::ReindexByScan,
@@ -80,10 +115,10 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
             _ => Advice::BitcoindReindex,
         };
     }
-    let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
     let is_usable = chainstate.state.is_sound() && has_sound_coins(found.deep.as_ref());
     if index.is_pruned {
-        return match is_usable && !has_damaged && blocks.lacking() == 0 {
+        return match is_usable && !has_damaged && blocks.lacking() == 0 && !chainstate.is_unknown() {
+            true if undo.lacking() > 0 => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
             false => Advice::BitcoindReindex,
         };
@@ -103,8 +138,11 @@ fn of_content(found: &DatadirState, files: ScanPrecondition) -> Advice {
     }
     let is_new = index.stored_height == Height(0);
     let needs_rebuild = match chainstate.position {
-        Some(ChainstatePosition::NotInIndex) => return Advice::ReindexByScan,
+        Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored) => return Advice::ReindexByScan,
         Some(ChainstatePosition::Behind(blocks)) => blocks > DOWNLOAD_WINDOW && !found.has_snapshot,
+        Some(ChainstatePosition::OnBranch { fork, stored }) => {
+            stored.0.saturating_sub(fork.0) > DOWNLOAD_WINDOW && !found.has_snapshot
+        }
         _ => false,
     };
     let lacks_undo = undo.lacking() > 0 || found.deep.as_ref().is_some_and(DeepState::lacks_undo);

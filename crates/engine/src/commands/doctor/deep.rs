@@ -4,20 +4,22 @@ use super::{DoctorOptions, diagnosis::DeepState};
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, Watch},
+        options::{ChainOptions, ScriptChecks},
         stage::Stage,
     },
     blocks::files::Files,
-    commands::undo::{UndoFileCheck, by_file},
     job::{
-        self, ChainPreferences,
+        self, ChainRequest,
         damage_survey::{BlockSurvey, MAX_NAMED_BLOCKS},
         memory::MemoryBudget,
     },
-    stages::{finish, undo_survey::BlockWalk},
+    stages::{
+        finish,
+        undo_survey::{BlockWalk, UndoFileCheck, by_file},
+    },
 };
 use disk::chainstate::ChainstateReader;
-use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, Height};
 
 /// How the places of blocks are known.
@@ -40,8 +42,13 @@ pub fn read_all(
     options: &DoctorOptions,
     best: (Option<BlockHash>, Option<Height>),
     places: BlockPlaces,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeepState, Error> {
+    // Nothing is rebuilt, and no note is to say which scripts that would run.
+    let options = &DoctorOptions {
+        chain: ChainOptions { scripts: ScriptChecks::LeftOut, ..options.chain.clone() },
+        ..options.clone()
+    };
     let unless_interrupted = |error: Error| match error.kind {
         ErrorKind::Interrupted => Err(error),
         _ => Ok(error),
@@ -49,14 +56,14 @@ pub fn read_all(
     let scan = places == BlockPlaces::Scan;
     let read = match places {
         BlockPlaces::Unknown => Ok(DeepState::empty()),
-        _ => read_blocks(files, options, best, scan, (sink, interrupt)),
+        _ => read_blocks(files, options, best, scan, Watch { sink, interrupt }),
     };
     let mut state = match read {
         Ok(state) => state,
         Err(error) => DeepState::refused(unless_interrupted(error)?),
     };
     sink.event(Event::Started(Stage::Prove));
-    state.coins = match count_coins(files, options, (sink, interrupt)) {
+    state.coins = match count_coins(files, options, Watch { sink, interrupt }) {
         Ok(coins) => Ok(coins),
         Err(error) => Err(unless_interrupted(error)?),
     };
@@ -67,39 +74,55 @@ pub fn read_all(
 fn count_coins(
     files: &Files<'_>,
     options: &DoctorOptions,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
     let stats = finish::read_back(&reader, None, options.chain.threads.get(), sink, interrupt)?;
     Ok((stats.txouts, stats.hash_serialized_3.0))
 }
 
-/// Reads the blocks of the most-work chain on disk, and the undo data of those up to the best block.
+/// Reads the blocks of the most-work chain on disk, and those of the chainstate's branch, if that is another,
+/// with the undo data of the latter up to the best block.
 fn read_blocks(
     files: &Files<'_>,
     options: &DoctorOptions,
     (best, best_height): (Option<BlockHash>, Option<Height>),
     scan: bool,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeepState, Error> {
-    sink.event(Event::Started(Stage::Plan));
-    let preferences =
-        ChainPreferences { scan, preferred: best, makes_undo: true, ..ChainPreferences::default() };
-    let plan = job::plan(files, &options.chain, &preferences, sink, interrupt)?;
-    let chain = &plan.chain;
-    let threads = MemoryBudget::after_plan(&options.chain, chain.block_count()).threads;
-    let progress = |blocks: u32| job::progress(sink, &plan, blocks);
-    let walk = &BlockWalk { chain, files, threads, progress: &progress, interrupt };
-    sink.event(Event::Started(Stage::Check));
-    let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
+    let read = |end| {
+        sink.event(Event::Started(Stage::Plan));
+        let request =
+            ChainRequest { scan, preferred: best, end, makes_undo: true, ..ChainRequest::default() };
+        let plan = job::plan(files, &options.chain, &request, sink, interrupt)?;
+        let threads = MemoryBudget::after_plan(&options.chain, plan.chain.block_count()).threads;
+        let progress = |blocks: u32| job::progress(sink, &plan, blocks);
+        let walk = &BlockWalk { chain: &plan.chain, files, threads, progress: &progress, interrupt };
+        sink.event(Event::Started(Stage::Check));
+        let survey = BlockSurvey::read(walk)?;
+        Ok::<_, Error>((plan.chain, survey))
+    };
+    let (mut chain, BlockSurvey { mut flawed, mut undo }) = read(None)?;
+    let mut blocks = chain.block_count() as u32;
+    if let Some((best, height)) = best.zip(best_height)
+        && !scan
+        && !chain.has(height, &best)
+    {
+        // bitcoind starts there.
+        let (own, survey) = read(Some(best))?;
+        let is_other = |height: &Height| !chain.has(*height, &own.block(*height).hash);
+        blocks += (0..=height.0).map(Height).filter(is_other).count() as u32;
+        flawed.extend(survey.flawed.into_iter().filter(|(height, _)| is_other(height)));
+        (chain, undo) = (own, survey.undo);
+    }
     let last = best_height.unwrap_or(chain.tip_height());
     // A file in which nothing is missing needs no line.
     let has_flaw = |file: &UndoFileCheck| file.missing + file.damaged > 0;
     Ok(DeepState {
-        blocks: chain.block_count() as u32,
+        blocks,
         damaged: flawed.len() as u32,
         first: flawed.into_iter().take(MAX_NAMED_BLOCKS).map(|(_, error)| error).collect(),
-        undo: by_file(chain, &undo, last).into_iter().filter(has_flaw).collect(),
+        undo: by_file(&chain, &undo, last).into_iter().filter(has_flaw).collect(),
         ..DeepState::empty()
     })
 }

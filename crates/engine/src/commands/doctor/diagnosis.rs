@@ -1,59 +1,86 @@
 //! What an examination of a datadir reports.
 
+#[cfg(feature = "serde")]
+use super::fields;
+#[cfg(feature = "serde")]
+use crate::api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
 use crate::{
     api::{error::Error, note::DiskNeed, remedy::Remedy},
-    commands::undo::UndoFileCheck,
+    stages::undo_survey::UndoFileCheck,
 };
 use disk::datadir::Absence;
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+#[cfg(feature = "serde")]
+use schemars::JsonSchema;
+#[cfg(feature = "serde")]
+use serde::Serialize;
+use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 use vfs::LockHolder;
-use wire::{BlockHash, FileNo, Height, Network};
+use wire::{BlockHash, Height, Network};
 
 /// Result of [`crate::diagnose()`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Diagnosis {
     /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
     /// The datadir, or why there is none.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Found"))]
     pub found: Result<Box<DatadirState>, Absence>,
     /// What to do next.
+    #[cfg_attr(feature = "serde", serde(with = "AdviceText"))]
     pub advice: Advice,
     /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,
 }
 
 /// What is in a datadir.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DatadirState {
     /// The directory of the network.
+    #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
     pub dir: PathBuf,
     /// The directory of the block files.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub blocks_dir: PathBuf,
     /// Whose it is.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub owner: Owner,
     /// Which other process uses it.
+    #[cfg_attr(feature = "serde", serde(with = "LockText"))]
     pub lock: LockState,
     /// The program that has written it: the last version line of `debug.log`.
     pub version: Option<String>,
     /// Why block and undo files cannot be read: their key is missing or wrong.
+    #[cfg_attr(feature = "serde", serde(rename = "xor_error"))]
     pub key: Option<Error>,
     /// The block index.
+    #[cfg_attr(feature = "serde", serde(rename = "block_index", with = "IndexText"))]
     pub index: IndexState,
     /// The block files.
+    #[cfg_attr(feature = "serde", serde(rename = "block_files", with = "FilesText"))]
     pub blocks: FilesState,
     /// The undo files, up to the last block that was connected.
+    #[cfg_attr(feature = "serde", serde(rename = "undo_files", with = "FilesText"))]
     pub undo: FilesState,
     /// The chainstate.
+    #[cfg_attr(feature = "serde", serde(with = "ChainstateText"))]
     pub chainstate: ChainstateState,
-    /// Whether there is a second chainstate, from a snapshot.
+    /// Whether bitcoind loads a second chainstate, from a snapshot.
     pub has_snapshot: bool,
+    /// Why bitcoind does not start with it.
+    pub snapshot_error: Option<Error>,
     /// Names of the indexes that bitcoind keeps besides the block index.
     pub indexes: Vec<String>,
     /// What interrupted runs have left.
     pub leftovers: Leftovers,
     /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
+    #[cfg_attr(feature = "serde", serde(rename = "rebuild_refused"))]
     pub refusal: Option<Error>,
     /// What a rebuild needs.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub rebuild: RebuildNeed,
     /// What reading everything has shown, if it was asked for.
     pub deep: Option<DeepState>,
@@ -61,12 +88,15 @@ pub struct DatadirState {
 
 /// The owner of a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Owner {
     /// User id of the owner of the block files' directory.
+    #[cfg_attr(feature = "serde", serde(rename = "owner"))]
     pub uid: u32,
     /// Effective user id of this process.
     pub user: u32,
     /// Databases that belong to other users, so that bitcoind cannot open them.
+    #[cfg_attr(feature = "serde", serde(rename = "foreign_databases", with = "PathTexts"))]
     pub foreign: Vec<PathBuf>,
 }
 
@@ -104,8 +134,10 @@ impl DatabaseState {
 
 /// The state of the block index.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct IndexState {
     /// The database.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Database"))]
     pub state: DatabaseState,
     /// Number of blocks that it places in block files.
     pub blocks: u32,
@@ -117,6 +149,7 @@ pub struct IndexState {
     /// are missing, those do not count.
     pub stored_height: Height,
     /// Whether old block files were deleted to save space.
+    #[cfg_attr(feature = "serde", serde(rename = "pruned"))]
     pub is_pruned: bool,
 }
 
@@ -130,27 +163,33 @@ impl IndexState {
 
 /// The state of the block files or the undo files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FilesState {
     /// Number of files.
     pub files: u32,
     /// Their length in bytes.
     pub bytes: u64,
-    /// Files that are missing though the block index places records in them.
-    pub missing: Vec<FileNo>,
-    /// Files that end before records that the block index places in them.
-    pub short: Vec<FileNo>,
+    /// Names of the files that are missing though the block index places records in them.
+    pub missing: Vec<String>,
+    /// Names of the files that end before records that the block index places in them.
+    pub short: Vec<String>,
     /// Number of blocks whose record was in these files.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_lost"))]
     pub lost: u32,
     /// Number of those blocks that are not of the most-work chain, so that nobody needs them. But bitcoind
     /// does not start as long as its block index places one in a file that is missing.
+    #[cfg_attr(feature = "serde", serde(rename = "stale_blocks_lost"))]
     pub lost_stale: u32,
     /// Number of blocks for which the block index has no place, but should; also if it places undo data
     /// beyond the bytes that it records as used.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_unrecorded"))]
     pub unrecorded: u32,
     /// Number of blocks that the block index places beyond the bytes that it records as used: bitcoind would
     /// overwrite them.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_beyond_use"))]
     pub beyond_use: u32,
     /// The lowest of the blocks in `lost` and `unrecorded`.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "FirstLost"))]
     pub first: Option<(Height, BlockHash)>,
 }
 
@@ -169,14 +208,18 @@ impl FilesState {
 
 /// The state of the chainstate.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ChainstateState {
     /// The database. Only tables' ends were read.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Database"))]
     pub state: DatabaseState,
     /// Its best block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub best_block: Option<BlockHash>,
     /// Height of the best block.
     pub height: Option<Height>,
     /// The best block relative to the stored blocks; `None` if one of them is unknown.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Position"))]
     pub position: Option<ChainstatePosition>,
     /// Whether bitcoind was stopped while it wrote; it completes that when it next starts.
     pub flush_interrupted: bool,
@@ -189,60 +232,133 @@ pub enum ChainstatePosition {
     AtTip,
     /// So many blocks are stored above it.
     Behind(u32),
+    /// It is not on the chain with the most work.
+    OnBranch {
+        /// Height of its highest ancestor that is.
+        fork: Height,
+        /// Height up to which the blocks of that chain are stored.
+        stored: Height,
+    },
     /// The block index does not contain it: the index is older, or belongs to another chain.
     NotInIndex,
+    /// Neither a usable block index nor the last block files contain it: it is lost, and blocks below it may
+    /// be, too.
+    NotStored,
 }
 
 /// What interrupted runs of Peregrine have left in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Leftovers {
-    /// A replacement of databases was interrupted: the next command finishes or undoes it.
+    /// A replacement of databases was interrupted: [`crate::recover()`] finishes or undoes it.
+    #[cfg_attr(feature = "serde", serde(rename = "journal"))]
     pub has_journal: bool,
-    /// Databases that were being built, which the next command removes.
+    /// Databases that were being built, which the next command that writes removes.
+    #[cfg_attr(feature = "serde", serde(rename = "unfinished_databases"))]
     pub has_unfinished_databases: bool,
     /// Numbers of blocks that are done, and of all blocks, of a checkpoint.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "CheckpointBlocks"))]
     pub checkpoint: Option<(u32, u32)>,
     /// Undo data that was made and is not in place.
+    #[cfg_attr(feature = "serde", serde(rename = "made_undo"))]
     pub has_made_undo: bool,
 }
 
 /// What a rebuild would need, estimated.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RebuildNeed {
     /// Disk space.
+    #[cfg_attr(feature = "serde", serde(rename = "rebuild_needs_bytes", with = "NeededBytes"))]
     pub need: DiskNeed,
     /// Free disk space where the chainstate is, in bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "free_bytes"))]
     pub free: Option<u64>,
-    /// Speed of the disk in bytes per second, from a small sample of the block files; `None` if there are
-    /// none, or too small ones.
+    /// Speed of the disk in bytes per second, the median of small samples of the block files; `None` if
+    /// there are none, or the node is pruned, so that there can be no rebuild.
+    #[cfg_attr(feature = "serde", serde(rename = "sample_bytes_per_second"))]
     pub bytes_per_second: Option<u64>,
-    /// Time that reading and checking takes at that speed, without scripts.
-    pub duration: Option<Duration>,
+    /// The time that it takes.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "RebuildSeconds"))]
+    pub duration: Option<RebuildTime>,
+}
+
+/// What time a rebuild takes: a range, because samples differ, and so do machines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RebuildTime {
+    /// To read the blocks, and to check all but scripts.
+    pub blocks: RangeInclusive<Duration>,
+    /// To run the scripts that are not assumed to be valid.
+    pub scripts: RangeInclusive<Duration>,
+    /// What scripts these are; `None` if that is not known, or none are run.
+    pub script_work: Option<ScriptWork>,
+    /// Whether other programs use the processor, so that it may take longer.
+    pub is_busy: bool,
+}
+
+impl RebuildTime {
+    /// The whole time.
+    #[must_use]
+    pub fn total(&self) -> RangeInclusive<Duration> {
+        let [least, most] = [RangeInclusive::start, RangeInclusive::end]
+            .map(|end| end(&self.blocks).saturating_add(*end(&self.scripts)));
+        least..=most
+    }
+}
+
+/// The blocks whose scripts a rebuild runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptWork {
+    /// Height of the assumed-valid block, above which these blocks are; `None` if they are all blocks.
+    pub above: Option<Height>,
+    /// Their number; 0 if it is not known.
+    pub blocks: u32,
+    /// Their bytes, about.
+    pub bytes: u64,
+}
+
+impl ScriptWork {
+    /// All blocks, which have so many bytes.
+    pub(super) const fn of_all(bytes: u64) -> Self {
+        Self { above: None, blocks: 0, bytes }
+    }
 }
 
 /// What reading all blocks, undo data and coins has shown.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DeepState {
     /// Number of blocks that were read; none if the node is pruned.
     pub blocks: u32,
     /// Number of these that are damaged.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_damaged"))]
     pub damaged: u32,
     /// What is wrong with the lowest ones.
+    #[cfg_attr(feature = "serde", serde(rename = "first_damaged"))]
     pub first: Vec<Error>,
     /// Undo data by file, up to the chainstate's best block.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "UndoTotals"))]
     pub undo: Vec<UndoFileCheck>,
     /// Why the blocks could not be read.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_error"))]
     pub refusal: Option<Error>,
     /// The chainstate's number of coins and its `hash_serialized_3`, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Coins"))]
     pub coins: Result<(u64, [u8; 32]), Error>,
 }
 
 /// The one thing to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Advice {
     /// Start bitcoind. Nothing is wrong, or bitcoind repairs it when it starts.
     StartBitcoind,
+    /// Start bitcoind without its check of the last undo data, of which some is missing. It is a pruned node,
+    /// which can neither make nor download that. Until it has connected new blocks, it cannot disconnect the
+    /// last ones.
+    StartWithoutUndo,
     /// Nothing: bitcoind is running.
     LetItRun,
     /// Stop the bitcoind that uses the datadir, and diagnose again.
@@ -251,19 +367,54 @@ pub enum Advice {
     Wait,
     /// Choose the directory that bitcoind uses: there is no directory with this name.
     NameDatadir,
+    /// Choose the directory that bitcoind uses for block files, of which there are none here; `None` if the
+    /// log does not name it.
+    NameBlocksdir {
+        /// What the log names.
+        #[cfg_attr(feature = "serde", serde(with = "OptionalPathText"))]
+        directory: Option<PathBuf>,
+    },
     /// Choose this network.
-    ChooseNetwork(Network),
+    ChooseNetwork {
+        /// The network.
+        #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+        network: Network,
+    },
     /// Name the challenge of this signet.
     NameChallenge,
     /// Diagnose as the user with this id.
-    RunAs(u32),
+    RunAs {
+        /// The user id.
+        user: u32,
+    },
     /// Give these databases to the owner of the datadir.
-    ChangeOwner(Vec<PathBuf>),
+    ChangeOwner {
+        /// The databases.
+        #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
+        directories: Vec<PathBuf>,
+    },
     /// Look for errors of the disk: a file cannot be read.
     CheckDisk,
+    /// Move this away: it is a file where a directory must be, or a directory where a file must be, or in the
+    /// place where undo data is made.
+    MoveAway {
+        /// The file or directory.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        path: PathBuf,
+    },
+    /// Restore what this link leads to, which does not exist: another disk may not be mounted.
+    RestoreLink {
+        /// The link.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        path: PathBuf,
+    },
     /// Create `xor.dat` with this key, which the block files reveal.
-    RestoreKey([u8; 8]),
-    /// Finish or undo the replacement of databases that was interrupted, by reading the chainstate.
+    RestoreKey {
+        /// The contents of the file.
+        #[cfg_attr(feature = "serde", serde(with = "KeyText"))]
+        key: [u8; 8],
+    },
+    /// Finish or undo the replacement of databases that was interrupted ([`crate::recover()`]).
     FinishReplacement,
     /// Download all blocks.
     Sync,
@@ -275,6 +426,8 @@ pub enum Advice {
     ReindexByScan,
     /// Make the undo data that is missing.
     MakeUndo,
+    /// Move the chainstate of a snapshot away, with which bitcoind does not start or nothing can be rebuilt.
+    MoveSnapshotAway,
     /// Run `bitcoind -reindex`, which downloads all blocks that are missing or damaged.
     BitcoindReindex,
 }
@@ -304,13 +457,21 @@ impl DatadirState {
         };
         databases.iter().all(may_be)
             && self.blocks.lacking() + self.undo.lacking() == 0
-            && self.chainstate.position != Some(ChainstatePosition::NotInIndex)
+            && !self.chainstate.is_unknown()
             && self.key.is_none()
             && self.blocks.beyond_use == 0
             && !self.is_refused_for(Remedy::RebuildIndex)
+            && self.snapshot_error.is_none()
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
+    }
+}
+
+impl ChainstateState {
+    /// Whether the block index does not contain the best block.
+    pub(super) const fn is_unknown(&self) -> bool {
+        matches!(self.position, Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored))
     }
 }
 
@@ -339,9 +500,94 @@ impl DeepState {
         self.damaged == 0 && self.refusal.is_none() && self.coins.is_ok() && !self.lacks_undo()
     }
 
+    /// Whether the blocks could not be read because some are missing.
+    pub(super) fn lacks_blocks(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|error| error.remedies.contains(&Remedy::Repair))
+    }
+
     /// Whether undo data is missing or damaged.
     #[must_use]
     pub fn lacks_undo(&self) -> bool {
         self.undo.iter().any(|file| file.missing + file.damaged > 0)
     }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    Found: Result<Box<DatadirState>, Absence> => fields::Found, |found| fields::Found {
+        is_sound: found.as_ref().is_ok_and(|state| state.is_sound()),
+        absence: found.as_ref().err().map(|absence| WithText {
+            code: match absence {
+                Absence::NoDirectory => fields::Absence::NoDirectory,
+                Absence::NoBlocks => fields::Absence::NoBlocks,
+                Absence::OtherNetworks(others) => fields::Absence::OtherNetworks { chains: others.clone() },
+            },
+            text: absence.to_string(),
+        }),
+        datadir: found.as_ref().ok().cloned(),
+    };
+    AdviceText: Advice => WithText<Advice>, |advice| WithText::new(advice.clone());
+    IndexText: IndexState => WithText<IndexState>, |index| WithText::new(index.clone());
+    FilesText: FilesState => WithText<FilesState>, |files| WithText::new(files.clone());
+    ChainstateText: ChainstateState => WithText<ChainstateState>, |state| WithText::new(state.clone());
+    LockText: LockState => WithText<fields::Lock>, |lock| {
+        let (state, holder) = match lock {
+            LockState::Free => (fields::LockCode::Free, None),
+            LockState::Held(holder) => (fields::LockCode::Held, Some(holder)),
+            LockState::Unknown => (fields::LockCode::Unknown, None),
+        };
+        let program = holder.and_then(|holder| holder.program.clone());
+        let code = fields::Lock { state, pid: holder.and_then(|holder| holder.pid), program };
+        WithText { code, text: lock.to_string() }
+    };
+    Database: DatabaseState => fields::Database, |state| {
+        let (state, error) = match state {
+            DatabaseState::Sound => (fields::DatabaseCode::Sound, None),
+            DatabaseState::Absent => (fields::DatabaseCode::Absent, None),
+            DatabaseState::Broken(error) => (fields::DatabaseCode::Broken, Some(error)),
+            DatabaseState::Unreadable(error) => (fields::DatabaseCode::Unreadable, Some(error)),
+        };
+        fields::Database { state, error: error.cloned() }
+    };
+    FirstLost: Option<(Height, BlockHash)> => fields::FirstLost, |first| {
+        let (first_height, first_block_hash) = first.unzip();
+        fields::FirstLost { first_height, first_block_hash }
+    };
+    Position: Option<ChainstatePosition> => fields::Position, |position| {
+        let (position, blocks_behind) = match position {
+            None => (None, None),
+            Some(ChainstatePosition::AtTip) => (Some(fields::PositionCode::AtTip), Some(0)),
+            Some(ChainstatePosition::Behind(blocks)) => (Some(fields::PositionCode::Behind), Some(*blocks)),
+            Some(ChainstatePosition::OnBranch { .. }) => (Some(fields::PositionCode::OnBranch), None),
+            Some(ChainstatePosition::NotInIndex) => (Some(fields::PositionCode::NotInIndex), None),
+            Some(ChainstatePosition::NotStored) => (Some(fields::PositionCode::NotStored), None),
+        };
+        fields::Position { position, blocks_behind }
+    };
+    CheckpointBlocks: Option<(u32, u32)> => fields::CheckpointBlocks, |checkpoint| {
+        let (checkpoint_blocks_done, checkpoint_blocks_total) = checkpoint.unzip();
+        fields::CheckpointBlocks { checkpoint_blocks_done, checkpoint_blocks_total }
+    };
+    NeededBytes: DiskNeed => u64, DiskNeed::total;
+    RebuildSeconds: Option<RebuildTime> => fields::RebuildSeconds, |time| {
+        let Some(time) = time else { return fields::RebuildSeconds::default() };
+        let [least, most] = [time.total().start().as_secs_f64(), time.total().end().as_secs_f64()];
+        fields::RebuildSeconds {
+            rebuild_seconds_estimate: Some(least.midpoint(most)),
+            rebuild_seconds_least: Some(least),
+            rebuild_seconds_most: Some(most),
+            rebuild_scripts_seconds_most: Some(time.scripts.end().as_secs_f64()),
+            is_busy: Some(time.is_busy),
+        }
+    };
+    UndoTotals: Vec<UndoFileCheck> => fields::UndoTotals, |files| fields::UndoTotals {
+        undo_missing: files.iter().map(|file| file.missing).sum(),
+        undo_damaged: files.iter().map(|file| file.damaged).sum(),
+    };
+    Coins: Result<(u64, [u8; 32]), Error> => fields::Coins, |coins| fields::Coins {
+        coins: coins.as_ref().ok().map(|(count, _)| *count),
+        hash_serialized_3: coins.as_ref().ok().map(|(_, hash)| crate::hex_reversed(hash)),
+        coins_error: coins.as_ref().err().cloned(),
+    };
+    KeyText: [u8; 8] => String, |key| key.iter().map(|byte| format!("{byte:02x}")).collect();
 }

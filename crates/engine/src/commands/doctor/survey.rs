@@ -2,7 +2,7 @@
 
 use super::{
     advise::ScanPrecondition,
-    diagnosis::{ChainstatePosition, FilesState},
+    diagnosis::{ChainstatePosition, FilesState, ScriptWork},
 };
 use crate::{
     api::error::Error,
@@ -10,6 +10,7 @@ use crate::{
     plan::{best_block::BestBlock, tree::Tree},
 };
 use disk::{
+    blk::BlockScanner,
     block_files::RecordBuffer,
     datadir::{Datadir, FileKind},
     index::FileInfo,
@@ -64,6 +65,27 @@ impl FileLengths {
     }
 }
 
+/// Number of block files in which the chainstate's best block is looked for: they have the blocks that
+/// bitcoind stores ahead of it ([`DOWNLOAD_WINDOW`](crate::plan::existing_state::DOWNLOAD_WINDOW)).
+const LAST_FILES: usize = 24;
+
+/// Whether a block is in one of the last block files, as far as they can be read.
+pub fn is_in_last_files(files: &Files<'_>, hash: &BlockHash) -> bool {
+    let find = |number: FileNo| {
+        let path = files.path(FileKind::Blk, number);
+        let (open, _) = files.open(FileKind::Blk, number)?;
+        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
+        while let Some(record) = scanner.next_record()? {
+            if record.header.hash() == *hash {
+                return Ok(true);
+            }
+        }
+        Ok::<_, Error>(false)
+    };
+    let Ok(numbers) = files.datadir.blk_files(files.disk) else { return true };
+    numbers.into_iter().rev().take(LAST_FILES).any(|number| find(number).unwrap_or(true))
+}
+
 /// What the block index amounts to, compared with files and chainstate.
 pub struct Survey {
     /// Number of blocks that the index places in files.
@@ -82,6 +104,8 @@ pub struct Survey {
     pub best_height: Option<Height>,
     /// Its position.
     pub position: Option<ChainstatePosition>,
+    /// The blocks whose scripts a rebuild runs.
+    pub scripts: ScriptWork,
 }
 
 /// The records of one kind of file, as the block index places them.
@@ -168,10 +192,28 @@ impl<'a> Records<'a> {
 
     fn finish(mut self) -> FilesState {
         let is_missing = |file: &FileNo| !self.lengths.contains_key(&file.0);
-        let (missing, short) = self.flawed.into_iter().partition(is_missing);
-        (self.state.missing, self.state.short) = (missing, short);
+        let (missing, short): (Vec<FileNo>, Vec<FileNo>) = self.flawed.into_iter().partition(is_missing);
+        let names = |files: Vec<FileNo>| files.iter().map(|file| self.kind.file_name(*file)).collect();
+        (self.state.missing, self.state.short) = (names(missing), names(short));
         self.state
     }
+}
+
+/// The blocks of a branch above the assumed-valid block; all of them if it is not there.
+fn script_work(tree: &Tree<'_>, branch: &[u32], assumed: Option<BlockHash>, blk: &Lengths) -> ScriptWork {
+    let above = branch.iter().rposition(|&number| Some(tree.hash(number)) == assumed);
+    // For each file: the number of blocks, and of those above.
+    let mut files: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    for (height, &number) in branch.iter().enumerate() {
+        let Some((file, _)) = tree.data_pos(number) else { continue };
+        let (all, run) = files.entry(file.0).or_default();
+        *all += 1;
+        *run += u32::from(above.is_none_or(|above| height > above));
+    }
+    let len = |file: &u32| blk.get(file).copied().unwrap_or_default();
+    let bytes = files.iter().map(|(file, &(all, run))| len(file) / u64::from(all) * u64::from(run));
+    let (bytes, blocks) = (bytes.sum(), files.values().map(|(_, run)| run).sum());
+    ScriptWork { above: above.map(|above| Height(above as u32)), blocks, bytes }
 }
 
 /// Compares the tree of a block index with the files and the chainstate's best block. In a pruned datadir,
@@ -180,7 +222,7 @@ pub fn survey(
     files: &Files<'_>,
     (tree, infos): (&mut Tree<'_>, &[FileInfo]),
     lengths: &FileLengths,
-    best_block: Option<BlockHash>,
+    (best_block, assumed): (Option<BlockHash>, Option<BlockHash>),
     may_lack_blocks: bool,
 ) -> Survey {
     let branch = tree.best_headers();
@@ -193,6 +235,11 @@ pub fn survey(
         None if may_lack_blocks => Height(0),
         None => Height(with_undo.unwrap_or(0) as u32),
     };
+    // bitcoind starts there, also if another branch has more work.
+    let own = match best {
+        Some(best) => tree.branch_to(&best.known.hash),
+        None => branch.iter().take(connected.0 as usize + 1).copied().collect(),
+    };
     let linked: Vec<(u32, Height)> = tree.linked().collect();
     let stored = linked.iter().filter_map(|&(number, _)| tree.data_pos(number));
     let mut block_files = Records::new(files, (FileKind::Blk, &lengths.blk), infos, stored.clone());
@@ -200,8 +247,9 @@ pub fn survey(
     let mut undo_files = Records::new(files, (FileKind::Rev, &lengths.rev), infos, undo);
     for &(number, height) in &linked {
         let record = tree.data_pos(number);
-        let is_stale = branch.get(height.0 as usize) != Some(&number);
-        let should_be = height <= connected && !is_stale;
+        let is_of = |branch: &[u32]| branch.get(height.0 as usize) == Some(&number);
+        let should_be = is_of(&own);
+        let is_stale = !should_be && !is_of(&branch);
         let block = (tree.hash(number), is_stale);
         if record.is_some() || should_be && !may_lack_blocks {
             block_files.count(record, height, block);
@@ -216,10 +264,11 @@ pub fn survey(
     let above = branch.iter().skip(connected.0 as usize + 1).take_while(|number| is_stored(number)).count();
     let stored_height = Height(connected.0 + above as u32);
     let best_height = best.map(|best| best.known.height);
-    let position = best_block.map(|_| match best_height.map(|best| stored_height.0.saturating_sub(best.0)) {
+    let position = best_block.map(|_| match best.map(|BestBlock { known, fork, .. }| (known.height, fork)) {
         None => ChainstatePosition::NotInIndex,
-        Some(0) => ChainstatePosition::AtTip,
-        Some(above) => ChainstatePosition::Behind(above),
+        Some((best, fork)) if fork < best => ChainstatePosition::OnBranch { fork, stored: stored_height },
+        Some((best, _)) if stored_height <= best => ChainstatePosition::AtTip,
+        Some((best, _)) => ChainstatePosition::Behind(stored_height.0 - best.0),
     });
     Survey {
         blocks: stored.count() as u32,
@@ -230,5 +279,6 @@ pub fn survey(
         undo_files: undo_files.finish(),
         best_height,
         position,
+        scripts: script_work(tree, &branch, assumed, &lengths.blk),
     }
 }

@@ -8,11 +8,10 @@ use super::{
 };
 use crate::{
     api::{
-        counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink},
+        event::{Event, Watch},
         note::DiskNeed,
-        options::{AssumeValid, ChainOptions, ResumeOptions, UndoPolicy},
+        options::{AssumeValid, ChainOptions, ResumeOptions, ScriptChecks, UndoPolicy},
         remedy::Remedy,
         stage::Stage,
     },
@@ -26,10 +25,7 @@ use crate::{
 use disk::delta::{CheckedRange, Delta, DeltaShard};
 use std::{
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError, atomic::Ordering},
 };
 use vfs::{Disk, During as _};
 
@@ -60,7 +56,7 @@ pub fn check_range(
     plan: &RangePlan,
     options: &CheckRangeOptions,
     output: &Path,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     plan.heights(options.range)?;
     if disk.exists(output).during("look for", output)? {
@@ -74,7 +70,7 @@ pub fn check_range(
         return Ok(DeltaReport::of(&found, true));
     }
     let work = &new_delta::work_dir(disk, output);
-    let (new, delta) = delta_of_range(disk, plan, options, work, (sink, interrupt))?;
+    let (new, delta) = delta_of_range(disk, plan, options, work, Watch { sink, interrupt })?;
     new.finish(&delta, output)?;
     Ok(DeltaReport::of(&delta, false))
 }
@@ -89,12 +85,12 @@ pub fn delta_of_range<'w, 'd>(
     plan: &RangePlan,
     options: &CheckRangeOptions,
     work: &'w WorkDir<'d>,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let clock = &mut Clock::start();
     let chain_options = &chain_options(plan, &options.chain)?;
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, chain_options, sink)?;
+    let session = Session::open_for_reading(disk, chain_options)?;
     let files = &session.files()?;
     let heights = plan.plan.heights(options.range).unwrap_or_default();
     let mut chain = plan.chain();
@@ -113,6 +109,8 @@ pub fn delta_of_range<'w, 'd>(
         method: &Method::Join,
         work,
         undo_sink: None,
+        goes_on_below: None,
+        pacing: None,
         resume: Some(&options.resume),
         sink,
         interrupt,
@@ -146,11 +144,11 @@ fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOption
         let text = format!("the plan is for chain {of_plan}, not for the {chosen} that was chosen");
         return Err(usage(text).with_remedies([Remedy::ChooseNetwork(of_plan)]));
     }
-    if plan.plan.scripts && options.scripts.is_none() {
+    if plan.plan.scripts && !options.scripts.are_run() {
         let text = "the plan asks for scripts to be run, and this program was built without that";
         return Err(usage(text.to_owned()));
     }
-    let scripts = options.scripts.clone().filter(|_| plan.plan.scripts);
+    let scripts = if plan.plan.scripts { options.scripts.clone() } else { ScriptChecks::LeftOut };
     Ok(ChainOptions { scripts, assume_valid: AssumeValid::Off, undo: UndoPolicy::Trust, ..options.clone() })
 }
 
@@ -199,7 +197,6 @@ fn delta_of(
     shards: Vec<DeltaShard>,
     clock: &Clock,
 ) -> Delta {
-    let Counts { blocks, transactions, inputs, outputs, block_bytes, scripts } = partial.counts;
     let mut coinbases = partial.coinbases.hashes().to_vec();
     coinbases.sort_unstable();
     let range = CheckedRange {
@@ -209,7 +206,7 @@ fn delta_of(
         checker: options.checker.clone(),
         program: options.program.clone(),
     };
-    let counts = [blocks, transactions, inputs, outputs, block_bytes, scripts];
+    let counts = partial.counts.to_words();
     let mut delta = Delta { plan: plan.digest, ranges: vec![range], shards, counts, coinbases };
     let content = delta.content();
     delta.ranges.iter_mut().for_each(|range| range.content = content);

@@ -1,6 +1,8 @@
 //! Deltas on disk, and what is said of them.
 
 use super::range_plan::RangePlan;
+#[cfg(feature = "serde")]
+use crate::api::json::{DigestText, JsonSchema, Serialize};
 use crate::api::{
     counts::Counts,
     error::{Error, ErrorKind},
@@ -18,12 +20,14 @@ pub(super) struct NamedDelta {
 
 /// What a delta has.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DeltaReport {
     /// Number of its ranges.
     pub ranges: u32,
     /// Number of its shards.
     pub shards: u32,
     /// Blocks of its ranges, and what is in them.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub counts: Counts,
     /// Number of coins that its ranges create and do not spend.
     pub coins: u64,
@@ -32,6 +36,7 @@ pub struct DeltaReport {
     /// Bytes of its files.
     pub bytes: u64,
     /// Identifies what it amounts to: it is the same on each machine.
+    #[cfg_attr(feature = "serde", serde(rename = "content_sha256", with = "DigestText"))]
     pub content: [u8; 32],
     /// Whether it was there already.
     pub was_there: bool,
@@ -43,7 +48,7 @@ impl DeltaReport {
         Self {
             ranges: delta.ranges.len() as u32,
             shards: delta.shards.len() as u32,
-            counts: counts_of(delta),
+            counts: Counts::of_words(delta.counts),
             coins: delta.shards.iter().map(|shard| shard.entries).sum::<u64>() - spends,
             spends,
             bytes: delta.shards.iter().map(|shard| shard.bytes).sum(),
@@ -51,11 +56,6 @@ impl DeltaReport {
             was_there,
         }
     }
-}
-
-pub(super) fn counts_of(delta: &Delta) -> Counts {
-    let [blocks, transactions, inputs, outputs, block_bytes, scripts] = delta.counts;
-    Counts { blocks, transactions, inputs, outputs, block_bytes, scripts }
 }
 
 impl RangePlan {

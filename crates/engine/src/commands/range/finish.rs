@@ -2,41 +2,41 @@
 
 use super::{
     check::{CheckRangeOptions, delta_of_range},
-    deltas::{NamedDelta, counts_of, missing},
+    deltas::{NamedDelta, missing},
     merge,
     range_plan::RangePlan,
+};
+#[cfg(feature = "serde")]
+use crate::api::{
+    json::{HashText, JsonSchema, PathText, Seconds, Serialize, TrueOrNull},
+    note::Notes,
+    report::ScriptsFields,
 };
 use crate::{
     api::{
         counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Warnings},
+        event::{Event, EventSink as _, Warnings, Watch},
         machine,
         note::{DiskNeed, Warning},
-        options::{ChainOptions, ReindexOptions, ResumeOptions},
+        options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
         remedy::Remedy,
         report::ScriptsReport,
         stage::Stage,
     },
-    job,
+    job::{self, session::Session},
     stages::{
         coin_sink::{CoinSink as _, Coins},
-        commit::{self, Destination},
+        commit::Destination,
         finish::{self, Finish},
         unspent::Unspent,
         work_dir::{WorkDir, temp_dir},
     },
 };
-use coins::{FullCoin, Join};
-use disk::{
-    datadir::{Datadir, Location},
-    delta::CheckedRange,
-    lock::{DatadirLock, LockMode},
-};
+use disk::delta::CheckedRange;
 use rules::ChainParams;
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 use vfs::Disk;
@@ -55,44 +55,60 @@ pub struct FinishRangesOptions {
 
 /// The chainstate that deltas have become.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RangesReport {
     /// Network of the chain.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
     /// Height of its last block.
     pub height: Height,
     /// Hash of that block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
     /// Blocks, and what is in them.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub counts: Counts,
     /// Number of coins.
+    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
     pub txouts: u64,
     /// Sum of their amounts.
+    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
     pub total_amount: Sats,
     /// `hash_serialized_3` of the coins, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
     pub hash_serialized_3: [u8; 32],
     /// MuHash of the coins, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
     pub muhash: [u8; 32],
     /// Whether Core's source pins this hash for the block.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
     pub is_pinned: bool,
     /// Which scripts were run; `None` if none were.
+    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
     pub scripts: Option<ScriptsReport>,
     /// Who has checked what, by range.
     pub ranges: Vec<RangeCheck>,
     /// The new chainstate.
+    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
     pub chainstate: PathBuf,
     /// How long it took.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,
     /// What the operator must know.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
     pub notes: Vec<Warning>,
 }
 
 /// The check of a range.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RangeCheck {
     /// Number of the range.
     pub number: u32,
-    /// Heights of its first and last block.
-    pub heights: (u32, u32),
+    /// Height of its first block.
+    pub from: u32,
+    /// Height of its last block.
+    pub to: u32,
     /// Name of the machine that has checked it.
     pub checker: String,
     /// Program that has checked it, with its version.
@@ -100,6 +116,7 @@ pub struct RangeCheck {
     /// Seconds that it took.
     pub seconds: u32,
     /// Whether it was checked again here, with the same result.
+    #[cfg_attr(feature = "serde", serde(rename = "rechecked"))]
     pub is_rechecked: bool,
 }
 
@@ -116,7 +133,7 @@ pub fn finish_ranges(
     inputs: &[PathBuf],
     options: &FinishRangesOptions,
     output: &Path,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<RangesReport, Error> {
     let started = Instant::now();
     let sink = &Warnings::new(sink);
@@ -125,17 +142,15 @@ pub fn finish_ranges(
     let threads = options.chain.threads.get();
     let deltas = plan.read_deltas(disk, inputs)?;
     let first = check_complete(plan, &deltas)?;
-    let counts = counts_of(&first.delta);
-    let rechecked = recheck(disk, plan, &first.delta.ranges, options, (sink, interrupt))?;
+    let counts = Counts::of_words(first.delta.counts);
+    let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
 
-    let of_output = Location::new(output, plan.network());
-    let datadir = Datadir::of(&of_output);
-    commit::prepare_output(disk, &datadir, false, sink)?;
-    let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
-    commit::recover(disk, &datadir, sink)?;
-    let request =
-        ReindexOptions { output: Some(output.to_owned()), ..ReindexOptions::new(output, plan.network()) };
-    let target = Destination::prepare(disk, datadir, &request)?;
+    let session = Session::open_for_output(disk, params, output, sink)?;
+    let request = ReindexOptions {
+        output: Some(output.to_owned()),
+        ..ReindexOptions::new(output, plan.network(), ScriptChecks::LeftOut)
+    };
+    let target = Destination::prepare(disk, session.datadir().clone(), &request)?;
     let chain = plan.chain();
     let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
     let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
@@ -157,10 +172,7 @@ pub fn finish_ranges(
                 runs.push(merge::open_shard(disk, plan, dir, shard)?);
             }
         }
-        // All coins are in the files.
-        let none = Join::<FullCoin>::with_key(machine::random_pair()?).finish_spilled();
-        let none = none.map_err(|_| Error::panicked())?;
-        let coins = Coins::new(Unspent::new(none, runs), sink, interrupt);
+        let coins = Coins::new(Unspent::of_runs(runs), sink, interrupt);
         let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
         let amount = finish::check_supply(params, &chain, &written, 0).ok_or_else(|| {
             let detail = "the coins amount to more than all subsidies: a delta is false";
@@ -197,7 +209,8 @@ fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeC
     let heights = plan.plan.heights(range.number).unwrap_or_default();
     RangeCheck {
         number: range.number,
-        heights: (heights.start, heights.end.saturating_sub(1)),
+        from: heights.start,
+        to: heights.end.saturating_sub(1),
         checker: range.checker.clone(),
         program: range.program.clone(),
         seconds: range.seconds,
@@ -245,7 +258,7 @@ fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d 
     if let Some(missing) = missing(&numbers, plan.shards()) {
         return Err(usage(format!("shards are missing: {missing}")));
     }
-    let (blocks, (height, _)) = (counts_of(&first.delta).blocks, plan.tip());
+    let (blocks, (height, _)) = (Counts::of_words(first.delta.counts).blocks, plan.tip());
     if blocks != u64::from(height.0) + 1 {
         let text = format!("the deltas count {blocks} blocks, but the plan has {}", height.0 + 1);
         return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
@@ -260,7 +273,7 @@ fn recheck(
     plan: &RangePlan,
     ranges: &[CheckedRange],
     options: &FinishRangesOptions,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Vec<u32>, Error> {
     let Some(percent) = options.recheck_percent else { return Ok(Vec::new()) };
     let count = (ranges.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
@@ -278,7 +291,7 @@ fn recheck(
             program: String::new(),
             resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
         };
-        let checked = delta_of_range(disk, plan, &again, work, (sink, interrupt));
+        let checked = delta_of_range(disk, plan, &again, work, Watch { sink, interrupt });
         let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));
         let removed = work.remove();
         if content? != range.content {

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{CoinMeter, Event, EventSink},
+        event::{CoinMeter, Event, Watch},
         remedy::Remedy,
         stage::Stage,
     },
@@ -55,7 +55,7 @@ pub fn merge_deltas(
     inputs: &[PathBuf],
     options: &MergeDeltasOptions,
     output: &Path,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     sink.event(Event::Started(Stage::Plan));
     let deltas = plan.read_deltas(disk, inputs)?;

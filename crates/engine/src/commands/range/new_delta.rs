@@ -3,7 +3,10 @@
 use crate::{
     api::error::{Error, ErrorKind},
     api::remedy::Remedy,
-    stages::{threads::spawn, work_dir::WorkDir},
+    stages::{
+        threads::{join_all, spawn},
+        work_dir::WorkDir,
+    },
 };
 use disk::{
     delta::{Delta, DeltaShard, is_delta_file, shard_path},
@@ -82,8 +85,8 @@ impl<'w, 'd> NewDelta<'w, 'd> {
         thread::scope(|scope| {
             let workers: Vec<_> =
                 (0..threads.min(numbers.len())).map(|_| spawn(scope, "delta", work)).collect();
-            for worker in workers {
-                shards.extend(worker?.join().map_err(|_| Error::panicked())??);
+            for written in join_all(workers) {
+                shards.extend(written??);
             }
             Ok::<(), E>(())
         })?;

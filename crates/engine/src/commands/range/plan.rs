@@ -4,7 +4,7 @@ use super::range_plan::RangePlan;
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::EventSink,
+        event::Watch,
         machine,
         options::{ChainOptions, UndoPolicy},
         remedy::Remedy,
@@ -22,9 +22,9 @@ use disk::{
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
 use rules::CORE_VERSION;
-use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicBool};
+use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
-use wire::{FileNo, Height};
+use wire::{FileNo, Height, MAX_BLOCK_LEN};
 
 /// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
 const DEFAULT_SHARDS_MAX: u32 = 64;
@@ -44,7 +44,7 @@ pub struct PlanRangesOptions {
     pub shards: Option<u32>,
 }
 
-/// Cuts the chain of a datadir into ranges of about as many bytes, and writes the plan to `path`.
+/// Cuts the chain of a datadir into ranges of about equal size, and writes the plan to `path`.
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`] before it reads blocks; [`ErrorKind::Usage`] for numbers of ranges
@@ -54,7 +54,7 @@ pub fn plan_ranges(
     disk: &dyn Disk,
     options: &PlanRangesOptions,
     path: &Path,
-    (sink, interrupt): (&dyn EventSink, &AtomicBool),
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<RangePlan, Error> {
     let PlanRangesOptions { chain, scan, stop_at_height, ranges, shards } = options;
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
@@ -72,7 +72,7 @@ pub fn plan_ranges(
     let method = &Method::of(chain.undo);
     let (scan, stop_at_height) = (*scan, *stop_at_height);
     let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None };
-    with_read_only_job(disk, request, (sink, interrupt), |job, _| {
+    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);
         let count = of_job.block_count();
         if *ranges as usize > count {
@@ -82,7 +82,7 @@ pub fn plan_ranges(
             network: params.network,
             magic: params.magic,
             rules: CORE_VERSION.to_owned(),
-            scripts: chain.scripts.is_some(),
+            scripts: chain.scripts.are_run(),
             assumed_valid_to: job.plan.assumed_valid_to,
             coinbase_key: machine::random_pair()?,
             shards,
@@ -114,8 +114,6 @@ fn planned(chain: &Chain, height: Height) -> PlannedBlock {
 
 /// Returns the approximate size of each block in bytes: what follows it in its file.
 fn sizes(chain: &Chain, files: &Files<'_>) -> Result<Vec<u64>, Error> {
-    /// Length of a block, at most (Core `MAX_BLOCK_SERIALIZED_SIZE`).
-    const MAX_BLOCK_LEN: u64 = 4_000_000;
     let mut sizes = vec![0; chain.block_count()];
     for (file, heights) in chain.by_file() {
         let pos = |height: Height| chain.block(height).data_pos.0;
@@ -127,7 +125,7 @@ fn sizes(chain: &Chain, files: &Files<'_>) -> Result<Vec<u64>, Error> {
         }
         if let Some(&last) = heights.last() {
             // bitcoind may have allocated space behind it.
-            let max = largest.unwrap_or(MAX_BLOCK_LEN);
+            let max = largest.unwrap_or(MAX_BLOCK_LEN as u64);
             sizes[last.0 as usize] = files.len(FileKind::Blk, file)?.saturating_sub(pos(last)).min(max);
         }
     }

@@ -61,8 +61,8 @@ impl RangePlan {
     /// Which scripts are run, with the number of `inputs` whose scripts were; `None` if none are.
     #[must_use]
     pub fn scripts(&self, inputs: u64) -> Option<ScriptsReport> {
-        let assumed_valid_to = self.plan.assumed_valid_to;
-        self.plan.scripts.then_some(ScriptsReport { assumed_valid_to, inputs })
+        let report = ScriptsReport::new(self.plan.assumed_valid_to, self.tip().0, inputs);
+        self.plan.scripts.then_some(report)
     }
 
     /// Number of ranges.

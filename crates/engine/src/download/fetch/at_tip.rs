@@ -24,7 +24,11 @@ impl Fetch<'_> {
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn find_reorganised(&mut self) -> Result<bool, Error> {
-        let Some(fork) = self.reorganised.take().filter(|_| self.stays) else { return Ok(true) };
+        if self.phase == Phase::Headers && !self.stays {
+            // More headers may come first.
+            return Ok(true);
+        }
+        let Some(fork) = self.reorganised.take() else { return Ok(true) };
         if !self.take_lock()? {
             return Ok(false);
         }

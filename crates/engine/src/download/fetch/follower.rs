@@ -2,20 +2,12 @@
 
 use crate::{
     api::error::Error,
-    blocks::awaited::CheckedBlock,
-    download::{header_chain::HeaderChain, stored_blocks::StoredBlocks},
+    blocks::block_check::CheckedBlock,
+    download::{header_chain::HeaderChain, invalid_blocks::InvalidBlock, stored_blocks::StoredBlocks},
 };
 use disk::index::FileInfo;
 use std::time::Instant;
 use wire::{BlockHash, ByteOffset, FileNo, Height};
-
-/// The invalid block that a follower has found.
-pub struct InvalidBlock {
-    /// Its height.
-    pub height: Height,
-    /// Its hash.
-    pub hash: BlockHash,
-}
 
 /// What a follower does that has the download stay at the tip. The datadir is locked only while it is
 /// changed.
@@ -86,6 +78,18 @@ pub trait Follower {
 
     /// With pruning: these files were deleted.
     fn deleted(&mut self, _files: &[FileNo]) {}
+
+    /// Blocks that this run has found invalid, which are marked in the block index. Peers that offer them are
+    /// closed.
+    fn known_invalid(&self) -> &[BlockHash] {
+        &[]
+    }
+
+    /// A block that is invalid unless a lower one is, if the follower has found one: the download ends when
+    /// all blocks below it are stored.
+    fn ends_below(&self) -> Option<Height> {
+        None
+    }
 
     /// What has the download stay at the tip; `None`: it ends when all blocks are stored.
     fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {

@@ -86,7 +86,7 @@ impl Seeds {
     }
 }
 
-/// The network of a chain, unless it is a custom signet, of which no seed knows nodes.
+/// The network of a chain, unless it is a custom signet, for which no seed knows any nodes.
 fn public_network(options: &ChainOptions) -> Option<Network> {
     let ChainParams { network, magic, .. } = *options.params;
     (magic == network.magic()).then_some(network)

@@ -33,7 +33,7 @@ impl Tree<'_> {
 
     /// Returns the hints' last block if it is on disk but a block below it is not.
     pub(super) fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
-        let end = self.hashes.find(&request.without_undo?.hash?)?;
+        let end = self.hashes.find(&request.end_without_undo()?.hash?)?;
         let node = &self.nodes[end as usize];
         let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
         (is_usable && !node.has(CONNECTED)).then_some(end)
@@ -88,6 +88,16 @@ impl Tree<'_> {
         let fork =
             self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
         Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+    }
+
+    /// Returns the numbers of a block and its ancestors, from genesis on; none if it does not descend from
+    /// it.
+    #[must_use]
+    pub fn branch_to(&self, hash: &BlockHash) -> Vec<u32> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED));
+        let mut branch: Vec<u32> = number.into_iter().flat_map(|number| self.branch(number)).collect();
+        branch.reverse();
+        branch
     }
 
     /// Returns the numbers of the files in which blocks are placed.

@@ -1,13 +1,13 @@
 //! Errors about blocks that no chain can be rebuilt from.
 
-use super::{BREAKS_RULE, Node, Tree};
+use super::{BREAKS_RULE, BestTip, CONNECTED, FAILED, Node, Tree};
 use crate::api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
 };
 use disk::datadir::FileKind;
 use rules::Violation;
-use wire::Height;
+use wire::{BlockHash, Height};
 
 impl Tree<'_> {
     /// Returns the error for a block that has its own data but is not connected, because of a block below it.
@@ -26,8 +26,7 @@ impl Tree<'_> {
                 self.bad_header(number, &violation)
             }
             _ => {
-                const FOR_MISSING_UNDO: [Remedy; 2] =
-                    [Remedy::RestoreFiles, Remedy::BitcoindReindex(Some(FileKind::Rev))];
+                const FOR_MISSING_UNDO: [Remedy; 2] = [Remedy::MakeUndo, Remedy::RestoreFiles];
                 let (what, remedies) = match self.nodes[number as usize].data_pos {
                     None => ("the block", &Remedy::FOR_MISSING_FILES[..]),
                     Some(_) => ("the undo data of the block", &FOR_MISSING_UNDO[..]),
@@ -40,6 +39,26 @@ impl Tree<'_> {
             }
         };
         error.at_block(height, *self.hashes.get(number))
+    }
+
+    /// Returns the block at which a caller wants the chain to end.
+    pub(super) fn end_of_branch(&self, end: &BlockHash, undo_from: Height) -> Result<BestTip, Error> {
+        let branch = self.branch_to(end);
+        let (Some(&node), Some(height)) = (branch.last(), branch.len().checked_sub(1)) else {
+            return Err(Error::new(ErrorKind::Internal, "the last block is not in the block index"));
+        };
+        let has = |number: &&u32, state: u8| self.nodes[**number as usize].has(state);
+        if let Some(failed) = branch.iter().position(|number| has(&number, FAILED)) {
+            let detail = "the chainstate contains this block, which the block index marks as invalid";
+            return Err(Error::damaged(detail)
+                .at_block(Height(failed as u32), self.hash(branch[failed]))
+                .with_remedies([Remedy::ReindexToLowerTip]));
+        }
+        if !has(&&node, CONNECTED) {
+            return Err(self.gap_error(node, undo_from));
+        }
+        let work = self.work_of(branch.iter().copied());
+        Ok(BestTip { node, height: Height(height as u32), work })
     }
 
     /// Returns the error for a header that breaks a rule. A header without proof of work was altered on disk,

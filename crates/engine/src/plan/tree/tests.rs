@@ -76,7 +76,8 @@ fn preferring(hash: BlockHash) -> ChainRequest<'static> {
 }
 
 fn without_undo(height: u32, hash: Option<BlockHash>) -> ChainRequest<'static> {
-    ChainRequest { without_undo: Some(HintsEnd { height: Height(height), hash }), ..ChainRequest::default() }
+    let hints = Some(HintsEnd { height: Height(height), hash });
+    ChainRequest { hints, without_undo: true, ..ChainRequest::default() }
 }
 
 #[test]

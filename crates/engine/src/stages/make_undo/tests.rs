@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::{
-    api::options::{ChainOptions, ResumeOptions},
+    api::{
+        event::Watch,
+        options::{ChainOptions, ResumeOptions, ScriptChecks},
+    },
     blocks::files::Files,
     job::{
         MatchStats,
@@ -48,16 +51,11 @@ impl UndoSink for UndoInMemory {
         Ok(ByteOffset(pos))
     }
 
-    fn write(
-        &self,
-        (file, pos): (FileNo, ByteOffset),
-        prev: &BlockHash,
-        undo: &[u8],
-        _: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn write(&self, undo: &PlacedUndo<'_>, _: &mut Vec<u8>) -> Result<(), Error> {
         let mut records = self.0.lock().unwrap();
-        let (_, record) = records.get_mut(&(file, pos.0)).unwrap();
-        assert_eq!(record.replace((*prev, undo.to_vec())), None, "each record is written once");
+        let (height, record) = records.get_mut(&(undo.file, undo.pos.0)).unwrap();
+        assert_eq!(*height, undo.height, "the position was assigned to this block");
+        assert_eq!(record.replace((*undo.prev, undo.data.to_vec())), None, "each record is written once");
         Ok(())
     }
 
@@ -99,7 +97,8 @@ fn run(
     method: &Method,
     set: impl Fn(&mut ChainOptions, &mut ResumeOptions),
 ) -> Found {
-    let (mut options, mut resume) = (ChainOptions::new(root, network), ResumeOptions::default());
+    let (mut options, mut resume) =
+        (ChainOptions::new(root, network, ScriptChecks::LeftOut), ResumeOptions::default());
     set(&mut options, &mut resume);
     let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
     let (sink, work_dir) = (UndoInMemory::default(), tempfile::tempdir().unwrap());
@@ -113,16 +112,17 @@ fn run(
         method,
         undo_sink: Some(&sink),
     };
-    let done = with_read_only_job(&disk, request, (&quiet, &interrupt), |job, clock| {
-        let matched = job.match_spends(clock)?;
-        let (coins, stats) = job.for_each_coin(matched, clock, &mut CoinRows)?;
-        let chain = &job.plan.chain;
-        let hashes: Vec<_> =
-            (0..chain.block_count() as u32).map(|height| chain.block(Height(height)).hash).collect();
-        let heights = (0..chain.block_count() as u32).map(Height);
-        let in_files: Vec<_> = heights.map(|height| undo_in_file(chain, job.files, height)).collect();
-        Ok((coins, stats, hashes, in_files))
-    });
+    let done =
+        with_read_only_job(&disk, request, Watch { sink: &quiet, interrupt: &interrupt }, |job, clock| {
+            let matched = job.match_spends(clock)?;
+            let (coins, stats) = job.for_each_coin(matched, clock, &mut CoinRows)?;
+            let chain = &job.plan.chain;
+            let hashes: Vec<_> =
+                (0..chain.block_count() as u32).map(|height| chain.block(Height(height)).hash).collect();
+            let heights = (0..chain.block_count() as u32).map(Height);
+            let in_files: Vec<_> = heights.map(|height| undo_in_file(chain, job.files, height)).collect();
+            Ok((coins, stats, hashes, in_files))
+        });
     let (coins, stats, hashes, mut undo) = done.unwrap_or_else(|error| panic!("{}: {error}", root.display()));
     let made = sink.by_height();
     for (height, (prev, bytes)) in &made {

@@ -8,7 +8,7 @@ use std::{
     ops::Range,
 };
 
-/// What a peer does wrong.
+/// A fault of a peer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Fault {
     None,

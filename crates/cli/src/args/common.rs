@@ -1,0 +1,230 @@
+//! The options that several commands have, and how their values are parsed.
+
+use crate::{
+    core_args::{CoreArgs, Located, assume_valid},
+    limits::{MAX_THREADS, default_memory},
+    progress::Style,
+};
+use clap::{Args as ClapArgs, ValueEnum};
+use engine::{
+    AssumeValid, ChainOptions, ChainstateOptions, Height, HumanMemory, MakeOptions, ResumeOptions,
+    ScriptChecks, UndoPolicy,
+};
+use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+
+/// What commands that store blocks may do to indexes.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub struct IndexArgs {
+    /// Rename those folders in indexes/ of which rows would become wrong, such as an old txindex whose blocks
+    /// get other places, so that bitcoind builds just these again. Without this, such a run is refused
+    #[arg(long)]
+    pub set_aside_indexes: bool,
+}
+
+/// Options of all commands that make a file from the blocks up to a height.
+#[derive(ClapArgs, Debug)]
+pub struct MakeArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+
+    /// Last block: a height, or tip
+    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
+    pub height: HeightOrTip,
+
+    /// File to write
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// The last block to process; `None` for the tip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeightOrTip(pub Option<Height>);
+
+fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
+    match text {
+        "tip" => Ok(HeightOrTip(None)),
+        number => number
+            .parse()
+            .map(|height| HeightOrTip(Some(Height(height))))
+            .map_err(|_| "must be a height, or tip".to_owned()),
+    }
+}
+
+#[derive(ClapArgs, Clone, Debug)]
+pub struct DatadirArgs {
+    #[command(flatten)]
+    pub core: CoreArgs,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of all commands that check blocks.
+#[derive(ClapArgs, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
+    /// damaged as an error; make uses none [not with --hints]
+    #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    pub undo: UndoPolicy,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Options of a command that goes through all blocks.
+#[derive(ClapArgs, Debug)]
+pub struct RunArgs {
+    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
+    /// [default: as the Bitcoin Core release that this version follows]
+    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    pub assumevalid: Option<AssumeValid>,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Directory for temporary files [default: beside the result, or the system's if there is none]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// Options for resuming an interrupted run.
+#[derive(ClapArgs, Debug)]
+pub struct ResumeArgs {
+    /// Start over, even if an interrupted run left a checkpoint to resume from
+    #[arg(long)]
+    pub restart: bool,
+
+    /// Minimum time between two checkpoints
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub checkpoint_every: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnHintFailure {
+    /// Stop with exit code 6
+    Stop,
+    /// Report the first wrong hint and rebuild without hints
+    Join,
+}
+
+/// Parses a size in bytes, with K, M, G or T for the powers of 1024.
+pub fn size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size::Config::new().with_binary().parse_size(text);
+    let bytes = bytes.map_err(|_| "not a size; examples: 512M, 1.5G".to_owned())?;
+    if bytes < engine::MIN_MEMORY {
+        return Err(format!("must be at least {}", HumanMemory(engine::MIN_MEMORY)));
+    }
+    Ok(bytes)
+}
+
+/// Parses a number of threads; refuses numbers that no machine has cores for.
+pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<NonZeroUsize>() {
+        Ok(threads) if threads.get() <= MAX_THREADS => Ok(threads),
+        _ => {
+            Err(format!("must be at least 1 and at most {MAX_THREADS}; more threads than cores do not help"))
+        }
+    }
+}
+
+/// Parses the name of a policy for undo data.
+pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
+    let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
+    named.ok_or_else(|| "must be auto, trust or make".to_owned())
+}
+
+/// Scripts are run by Bitcoin Core's own code, and left out by a build without it.
+fn script_checks() -> ScriptChecks {
+    #[cfg(feature = "scripts")]
+    return ScriptChecks::By(std::sync::Arc::new(script::Core));
+    #[cfg(not(feature = "scripts"))]
+    ScriptChecks::LeftOut
+}
+
+impl DatadirArgs {
+    pub fn threads(&self) -> NonZeroUsize {
+        self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    /// Returns the engine's options for a command that has no [`RunArgs`].
+    pub fn default_options(&self, located: &Located) -> ChainOptions {
+        let (threads, options) = (self.threads(), located.chain_options());
+        let memory_bytes = default_memory(options.memory_bytes, threads.get());
+        ChainOptions { memory_bytes, threads, ..options }
+    }
+
+    /// Returns the engine's options for reading the chainstate.
+    pub fn chainstate_options(&self, located: &Located) -> ChainstateOptions {
+        ChainstateOptions { threads: self.threads(), ..located.chainstate_options() }
+    }
+
+    /// Returns the engine's options for checking the blocks of the datadir.
+    pub fn chain_options(&self, located: &Located, run: &RunArgs) -> ChainOptions {
+        let options = self.checking_options(located, run.memory, run.assumevalid);
+        ChainOptions { work_dir: run.work_dir.clone(), ..options }
+    }
+
+    /// Returns the engine's options for a command that runs scripts.
+    pub fn checking_options(
+        &self,
+        located: &Located,
+        memory: Option<u64>,
+        assumevalid: Option<AssumeValid>,
+    ) -> ChainOptions {
+        let options = self.default_options(located);
+        ChainOptions {
+            memory_bytes: memory.unwrap_or(options.memory_bytes),
+            scripts: script_checks(),
+            assume_valid: assumevalid.or(located.assume_valid).unwrap_or(AssumeValid::Default),
+            ..options
+        }
+    }
+}
+
+impl CheckArgs {
+    /// Returns the engine's options for checking the blocks.
+    pub fn options(&self, located: &Located) -> ChainOptions {
+        let options = self.datadir.chain_options(located, &self.run);
+        ChainOptions { undo: self.undo, ..options }
+    }
+}
+
+impl ResumeArgs {
+    /// Returns the engine's options for resuming.
+    pub fn options(&self) -> ResumeOptions {
+        let checkpoint_interval = Duration::from_secs(self.checkpoint_every.into());
+        ResumeOptions { restart: self.restart, checkpoint_interval, ..ResumeOptions::default() }
+    }
+}
+
+impl MakeArgs {
+    /// Returns the engine's options for making the file.
+    pub fn options(&self, located: &Located) -> MakeOptions {
+        MakeOptions {
+            chain: self.check.options(located),
+            resume: self.resume.options(),
+            stop_at_height: self.height.0,
+            scan: self.check.scan,
+        }
+    }
+}

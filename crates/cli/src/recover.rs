@@ -1,0 +1,42 @@
+//! The command `peregrine recover`.
+
+use crate::core_args::CoreArgs;
+use clap::Args as ClapArgs;
+use engine::{RealDisk, Recovery, RecoveryReport};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+
+#[derive(ClapArgs, Debug)]
+pub struct RecoverArgs {
+    #[command(flatten)]
+    pub core: CoreArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &RecoverArgs) -> Done {
+    let report = engine::recover(&RealDisk, &args.core.locate()?.location())?;
+    Ok(reply(&report, Exit::Done, text))
+}
+
+fn text(report: &RecoveryReport) -> String {
+    let outcome = match report.recovery {
+        Some(Recovery::Finished) => "finished: all new databases are in place",
+        Some(Recovery::Undone) => {
+            "undone: the datadir was used after the interruption; all old databases are in place"
+        }
+        Some(Recovery::Abandoned) => {
+            "given up: old and new databases were used after the interruption, and those in use were kept"
+        }
+        None if report.has_removed => {
+            "none was interrupted; databases that an interrupted run was building were removed"
+        }
+        None => "none was interrupted: there is nothing to do",
+    };
+    format!("datadir            {}\nreplacement        {outcome}", report.dir.display())
+}

@@ -1,0 +1,171 @@
+//! The command `peregrine reindex`.
+
+use crate::{
+    args::common::{CheckArgs, IndexArgs, OnHintFailure, ResumeArgs},
+    core_args::Located,
+    hint_location::HintLocation,
+    paths,
+    progress::stages,
+    report,
+    run::run,
+    shared_report::{Outcome, RecordedOptions, Recorder},
+    storage::StorageJson,
+};
+use clap::Args as ClapArgs;
+use engine::{AggregateKind, Engine, Event, EventSink as _, Height, HintOptions, RealDisk, ReindexOptions};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    run_log::{Run, RunLog},
+};
+use std::{net::SocketAddr, path::PathBuf};
+
+#[derive(ClapArgs, Debug)]
+pub struct ReindexArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// Stop at this height: rebuild the UTXO set as it was after that block
+    #[arg(long, value_name = "N")]
+    pub stop_at_height: Option<u32>,
+
+    /// How coins that are spent are found: join reads blocks in any order, on all cores; cache connects them
+    /// in order over a coins cache, as Bitcoin Core does, with the same result, and without --hints
+    #[arg(long, value_name = "join|cache", default_value = "join", value_parser = engine)]
+    pub engine: Engine,
+
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+
+    /// Proceed even if the new chainstate or block index covers fewer blocks than the one it replaces
+    #[arg(long)]
+    pub accept_lower_tip: bool,
+
+    /// Read all blocks first, and rebuild up to the block below the lowest one that is damaged or missing.
+    /// The block index keeps only the headers of such blocks, so that bitcoind downloads these and no others
+    #[arg(long)]
+    pub until_damage: bool,
+
+    /// Use the block in this file in place of one that is damaged or missing; can be given repeatedly. The
+    /// file has it as bytes or as hex digits, as bitcoin-cli getblock HASH 0 prints it; the header in the
+    /// block index proves that it is the right one
+    #[arg(long = "block", value_name = "FILE", conflicts_with_all = ["scan", "output"])]
+    pub blocks: Vec<PathBuf>,
+
+    /// Keep the replaced databases as chainstate.old and, with --scan, blocks/index.old
+    #[arg(long, conflicts_with = "output")]
+    pub keep_old: bool,
+
+    #[command(flatten)]
+    pub indexes: IndexArgs,
+
+    /// Use SwiftSync hints: less memory, and less work with --without-undo. A file may be packed with xz or
+    /// gzip; a URL is downloaded by https
+    #[arg(long, value_name = "FILE|URL")]
+    pub hints: Option<HintLocation>,
+
+    /// With --hints: download them through this SOCKS5 proxy, which resolves their name
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "hints")]
+    pub proxy: Option<SocketAddr>,
+
+    /// With --hints: hash that the sum over created and spent outputs is built from: sha256, siphash128 or
+    /// muhash
+    #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
+    pub aggregate: AggregateKind,
+
+    /// With --hints: use no undo data up to the last hinted block; spend rules there rest on
+    /// --assumevalid. Undo data above it, and that of the last 288 blocks, is made where it is missing
+    #[arg(long, requires = "hints")]
+    pub without_undo: bool,
+
+    /// With --hints: what to do if the hints turn out to be wrong
+    #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
+    pub on_hint_failure: OnHintFailure,
+
+    /// Write the new chainstate (with --scan also a new block index) to this datadir; leave --datadir
+    /// unchanged
+    #[arg(long, value_name = "DIR2")]
+    pub output: Option<PathBuf>,
+
+    /// Write the run's log to this new file, as JSON lines: for peregrine-bench plot
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+
+    /// Write a report to this new file that can be sent to the developers: machine, times and result, without
+    /// names and paths
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// Parses the name of an engine.
+fn engine(name: &str) -> Result<Engine, String> {
+    let named = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+    named.ok_or_else(|| "must be join or cache".to_owned())
+}
+
+impl ReindexArgs {
+    /// Returns the engine's options for a rebuild.
+    pub fn options(&self, located: &Located) -> ReindexOptions {
+        ReindexOptions {
+            chain: self.check.options(located),
+            resume: self.resume.options(),
+            scan: self.check.scan,
+            stop_at_height: self.stop_at_height.map(Height),
+            output: self.output.clone(),
+            accept_lower_tip: self.accept_lower_tip,
+            until_damage: self.until_damage,
+            blocks: self.blocks.clone(),
+            keep_old: self.keep_old,
+            set_aside_indexes: self.indexes.set_aside_indexes,
+            engine: self.engine,
+            hints: self.hints.as_ref().map(|hints| HintOptions {
+                file: hints.file(),
+                remote: hints.remote(self.proxy),
+                format: None,
+                aggregate: self.aggregate,
+                without_undo: self.without_undo,
+                on_failure_join: self.on_hint_failure == OnHintFailure::Join,
+            }),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn reindex(args: &ReindexArgs) -> Done {
+    let located = args.check.datadir.core.locate()?;
+    let options = args.options(&located);
+    let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
+    let work_dir = args.check.run.work_dir.as_deref();
+    paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
+    args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
+    let shown = (args.check.run.progress, stages::REINDEX);
+    let (report, shared) = run(Some(&options.chain), shown, |progress, interrupt| {
+        let recorder = args.report.as_ref().map(|file| {
+            let recorded = RecordedOptions {
+                stop_at_height: args.stop_at_height,
+                output: args.output.is_some(),
+                restart: args.resume.restart,
+                hints: args.hints.is_some(),
+                without_undo: args.without_undo,
+                ..RecordedOptions::of(&args.check, &options.chain)
+            };
+            let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
+            Recorder::new(file, ("reindex", recorded), &located, &result)
+        });
+        let recorder = recorder.transpose()?;
+        let mut run = Run::of(&options.chain);
+        run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
+        let log = args.log.as_deref().map(|log| RunLog::create(log, run)).transpose()?;
+        let sink = |event: Event| {
+            log.iter().for_each(|log| log.event(&event));
+            recorder.iter().for_each(|recorder| recorder.event(&event));
+            progress.event(event);
+        };
+        let report = engine::reindex(&RealDisk, &options, &sink, interrupt);
+        log.iter().for_each(|log| log.close(report.as_ref()));
+        let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Rebuilt);
+        let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
+        Ok((report?, shared?.unwrap_or_default()))
+    })?;
+    Ok(reply(&report, Exit::Done, |report| report::reindex_text(report, None) + &shared))
+}

@@ -1,0 +1,78 @@
+//! The command `peregrine verify`.
+
+use crate::{
+    args::common::CheckArgs,
+    core_args::Located,
+    paths,
+    progress::stages,
+    report,
+    run::run,
+    shared_report::{Outcome, RecordedOptions, Recorder},
+};
+use clap::Args as ClapArgs;
+use engine::{Event, EventSink as _, Height, RealDisk, VerifyOptions};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use std::path::PathBuf;
+
+#[derive(ClapArgs, Debug)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub check: CheckArgs,
+
+    /// Height of the last block to check [default: the best chain on disk]
+    #[arg(long, value_name = "HEIGHT", conflicts_with = "against_chainstate")]
+    pub stop_at_height: Option<u32>,
+
+    /// Stop at the chainstate's best block, and compare the resulting coins with the chainstate's
+    #[arg(long)]
+    pub against_chainstate: bool,
+
+    /// Write a report to this new file that can be sent to the developers: machine, times and result, without
+    /// names and paths
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+impl VerifyArgs {
+    /// Returns the engine's options for verifying blocks.
+    pub fn options(&self, located: &Located) -> VerifyOptions {
+        let Self { check, stop_at_height, against_chainstate, report: _ } = self;
+        VerifyOptions {
+            chain: check.options(located),
+            scan: check.scan,
+            stop_at_height: stop_at_height.map(Height),
+            against_chainstate: *against_chainstate,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn verify(args: &VerifyArgs) -> Done {
+    let located = args.check.datadir.core.locate()?;
+    let options = args.options(&located);
+    paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
+    let shown = (args.check.run.progress, stages::VERIFY);
+    let (report, shared) = run(Some(&options.chain), shown, |progress, interrupt| {
+        let recorder = args.report.as_ref().map(|file| {
+            let recorded = RecordedOptions {
+                against_chainstate: args.against_chainstate,
+                ..RecordedOptions::of(&args.check, &options.chain)
+            };
+            Recorder::new(file, ("verify", recorded), &located, &located.datadir().chainstate_dir())
+        });
+        let recorder = recorder.transpose()?;
+        let sink = |event: Event| {
+            recorder.iter().for_each(|recorder| recorder.event(&event));
+            progress.event(event);
+        };
+        let report = engine::verify(&RealDisk, &options, &sink, interrupt);
+        let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Verified);
+        let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
+        Ok((report?, shared?.unwrap_or_default()))
+    })?;
+    let exit = if report.differs() { Exit::Damaged } else { Exit::Done };
+    Ok(reply(&report, exit, |report| report::verify_text(report) + &shared))
+}

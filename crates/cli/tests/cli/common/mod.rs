@@ -1,0 +1,80 @@
+//! Helpers of the tests that start the program.
+
+pub mod bitcoind;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ChildStderr, Command, Output, Stdio},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+
+/// A command that runs `peregrine` with these arguments on a datadir.
+pub fn command(args: &[&str], datadir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(args).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
+    command
+}
+
+/// Runs `peregrine` with these arguments on a datadir of regtest.
+pub fn run_on_regtest(datadir: &Path, args: &[&str]) -> Output {
+    command(&[args, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
+}
+
+/// A datadir of a generated chain, with its chainstate.
+pub fn rebuilt() -> (TempDir, Chain) {
+    let dir = TempDir::new().unwrap();
+    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
+    assert!(run_on_regtest(dir.path(), &["reindex"]).status.success());
+    (dir, chain)
+}
+
+/// Parses what the process printed to stdout.
+pub fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
+}
+
+/// A running process.
+pub struct Running {
+    pub child: Child,
+    stderr: BufReader<ChildStderr>,
+    stderr_text: String,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr, stderr_text: String::new() }
+    }
+
+    /// Waits until the process prints a line that ends with `line`, such as the name of a stage. Returns
+    /// false if it ends before.
+    #[must_use]
+    pub fn wait_for_line(&mut self, line: &str) -> bool {
+        loop {
+            let before = self.stderr_text.len();
+            if self.stderr.read_line(&mut self.stderr_text).unwrap() == 0 {
+                return false;
+            }
+            if self.stderr_text[before..].trim_end().ends_with(&format!(" {line}")) {
+                return true;
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end of the process. Returns its output, and all of stderr.
+    pub fn wait(mut self) -> (Output, String) {
+        self.stderr.read_to_string(&mut self.stderr_text).unwrap();
+        (self.child.wait_with_output().unwrap(), self.stderr_text)
+    }
+}

@@ -1,0 +1,229 @@
+//! `peregrine doctor`: the last line that it prints is a command that repairs.
+
+use crate::common;
+
+use common::{command, json};
+use disk::index::{FileInfo, read_block_index, write_block_index};
+use engine::FileNo;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
+use vfs::RealDisk;
+
+/// A kind of damage, the advice for it, and what causes it.
+type Damage = (&'static str, &'static str, fn(&Path));
+
+/// A datadir with a chainstate, whose name needs quotes in a shell.
+fn datadir() -> TempDir {
+    let chain = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(17, 60_000) });
+    let dir = tempfile::Builder::new().prefix("my node").tempdir().unwrap();
+    let layout = Layout { file_size: 16 << 10, preallocate: false, ..Layout::new(17) };
+    chain.write_datadir(dir.path(), &layout).unwrap();
+    let done = command(&["reindex", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    dir
+}
+
+fn doctor(dir: &Path, more: &[&str]) -> Output {
+    command(&[&["doctor", "--chain", "regtest", "--progress", "none"], more].concat(), dir).output().unwrap()
+}
+
+/// Runs `peregrine doctor` as text and as JSON, and checks that they agree and that nothing changes. Returns
+/// the exit code and the command to run next.
+fn diagnosed(dir: &Path) -> (i32, String, Value) {
+    let before = snapshot(dir).unwrap();
+    let (text, object) = (doctor(dir, &[]), doctor(dir, &["--json"]));
+    assert!(snapshot(dir).unwrap() == before, "the datadir has changed");
+    let code = text.status.code().unwrap();
+    assert_eq!(object.status.code(), Some(code), "{object:?}");
+    let printed = String::from_utf8(text.stdout).unwrap();
+    let next = printed.lines().last().unwrap().strip_prefix("next").unwrap().trim().to_owned();
+    let object = json(&object);
+    assert_eq!(object["next"], next.as_str(), "{printed}");
+    assert_eq!(object["is_sound"], code == 0, "{printed}");
+    (code, next, object)
+}
+
+/// Runs a line that was printed, in a shell that finds the program.
+fn run_line(line: &str) {
+    let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let done = Command::new("sh").args(["-c", line]).env("PATH", path).output().unwrap();
+    assert!(done.status.success(), "{line}: {done:?}");
+}
+
+#[test]
+fn the_command_that_is_printed_repairs() {
+    let damage: [Damage; 5] = [
+        ("chainstate", "reindex", |net| fs::write(net.join("chainstate/CURRENT"), "nothing").unwrap()),
+        ("index", "reindex-by-scan", |net| fs::remove_dir_all(net.join("blocks/index")).unwrap()),
+        ("undo file", "make-undo", |net| fs::remove_file(net.join("blocks/rev00001.dat")).unwrap()),
+        ("all undo files", "make-undo", |net| {
+            for file in snapshot(&net.join("blocks")).unwrap().into_iter().map(|(path, _)| path) {
+                if file.file_name().unwrap().to_string_lossy().starts_with("rev") {
+                    fs::remove_file(file).unwrap();
+                }
+            }
+        }),
+        ("key", "restore-key", |net| fs::remove_file(net.join("blocks/xor.dat")).unwrap()),
+    ];
+    let dir = datadir();
+    let (code, next, _) = diagnosed(dir.path());
+    assert_eq!((code, &*next), (0, &*format!("bitcoind '-datadir={}' -chain=regtest", dir.path().display())));
+    for (what, advice, damage) in damage {
+        damage(&dir.path().join("regtest"));
+        let (code, next, object) = diagnosed(dir.path());
+        assert_eq!((code, object["advice"]["code"].as_str()), (4, Some(advice)), "{what}: {object}");
+        run_line(&next);
+        let deep = doctor(dir.path(), &["--deep", "--json"]);
+        assert_eq!(deep.status.code(), Some(0), "{what}: {deep:?}");
+        assert_eq!(json(&deep)["datadir"]["deep"]["blocks_damaged"], 0);
+    }
+}
+
+#[test]
+fn the_process_that_uses_the_datadir_is_named() {
+    let dir = datadir();
+    let lock = File::options().read(true).write(true).open(dir.path().join("regtest/.lock")).unwrap();
+    fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let output = doctor(dir.path(), &["--json"]);
+    let object = json(&output);
+    assert_eq!((output.status.code(), &object["advice"]["code"]), (Some(0), &"wait".into()), "{object}");
+    let held = &object["datadir"]["lock"];
+    assert_eq!((&held["state"], &held["pid"]), (&"held".into(), &std::process::id().into()));
+    fs::write(dir.path().join("regtest/chainstate/CURRENT"), "nothing").unwrap();
+    let output = doctor(dir.path(), &["--json"]);
+    let object = json(&output);
+    assert_eq!(object["datadir"]["chainstate"]["state"], "unreadable", "it may be changing");
+    assert_eq!((output.status.code(), &object["advice"]["code"]), (Some(0), &"wait".into()), "{object}");
+    fs::remove_file(dir.path().join("regtest/blocks/blk00001.dat")).unwrap();
+    assert_eq!(doctor(dir.path(), &[]).status.code(), Some(5));
+}
+
+/// Without the option, bitcoind wants to download all blocks again.
+#[test]
+fn the_command_for_a_pruned_node_has_its_option() {
+    let dir = datadir();
+    let net = dir.path().join("regtest");
+    let index_dir = net.join("blocks/index");
+    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
+    index.pruned = true;
+    for entry in index.entries.iter_mut().filter(|entry| entry.file == Some(FileNo(0))) {
+        entry.status = entry.status.without_data();
+        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+    }
+    index.files[0] = FileInfo::default();
+    fs::remove_dir_all(&index_dir).unwrap();
+    write_block_index(&RealDisk, &index_dir, &index).unwrap();
+    for name in ["blk00000.dat", "rev00000.dat"] {
+        fs::remove_file(net.join("blocks").join(name)).unwrap();
+    }
+    let place = format!("'-datadir={}' -chain=regtest", dir.path().display());
+    assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=550"));
+    let text = |dir: &Path| String::from_utf8(doctor(dir, &[]).stdout).unwrap();
+    let printed = text(dir.path());
+    assert!(printed.contains("bitcoin.conf has no prune=") && printed.contains("not possible"), "{printed}");
+    fs::write(dir.path().join("bitcoin.conf"), "prune=700\n").unwrap();
+    assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700"));
+    assert!(!text(dir.path()).contains("has no prune="));
+    fs::remove_file(net.join("chainstate/CURRENT")).unwrap();
+    assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700 -reindex"));
+}
+
+/// The rebuild that is advised runs them.
+#[cfg(feature = "scripts")]
+#[test]
+fn the_estimate_counts_the_scripts_that_a_rebuild_runs() {
+    let dir = datadir();
+    let line = || {
+        let printed = String::from_utf8(doctor(dir.path(), &[]).stdout).unwrap();
+        printed.lines().find(|line| line.starts_with("rebuild ")).unwrap().to_owned()
+    };
+    let all = line();
+    assert!(all.contains("for the scripts of all 113 blocks"), "{all}");
+    let object = json(&doctor(dir.path(), &["--json"]));
+    let [least, most] =
+        ["least", "most"].map(|end| object["datadir"][format!("rebuild_seconds_{end}")].as_f64().unwrap());
+    assert!(0.0 < least && least < most, "{object}");
+    let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
+    let assumed = |height: u32| {
+        let hash = index.entries.iter().find(|entry| entry.height.0 == height).unwrap().hash;
+        fs::write(dir.path().join("bitcoin.conf"), format!("[regtest]\nassumevalid={hash}\n")).unwrap();
+    };
+    assumed(100);
+    assert!(line().contains("for the scripts of the 12 blocks above height 100"), "{}", line());
+    assumed(112);
+    assert!(line().contains("all scripts are assumed to be valid"), "{}", line());
+    fs::remove_file(dir.path().join("bitcoin.conf")).unwrap();
+    for words in [&["verify"][..], &["reindex"]] {
+        let output = command(&[words, &["--chain", "regtest"]].concat(), dir.path()).output().unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        let note = "the scripts of all 113 blocks are checked: by default, none of regtest is assumed";
+        assert!(printed.contains(note) && printed.contains("--assumevalid HASH"), "{printed}");
+    }
+}
+
+#[test]
+fn block_files_elsewhere_and_what_is_in_the_way_have_their_lines() {
+    let (dir, other) = (datadir(), TempDir::new().unwrap());
+    let net = dir.path().join("regtest");
+    let quoted = dir.path().display();
+    let path = net.join("chainstate");
+    fs::rename(&path, net.join("kept")).unwrap();
+    fs::write(&path, "a file").unwrap();
+    let (code, next, object) = diagnosed(dir.path());
+    assert_eq!((code, next), (4, format!("mv '{0}' '{0}.old'", path.display())));
+    assert_eq!(object["advice"]["path"], path.to_str().unwrap());
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("unmounted", &path).unwrap();
+    let output = doctor(dir.path(), &["--json"]);
+    let next = json(&output)["next"].as_str().unwrap().to_owned();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(next.starts_with(&format!("ls -l '{}'  # ", path.display())), "{next}");
+    fs::remove_file(&path).unwrap();
+    fs::rename(net.join("kept"), &path).unwrap();
+    fs::create_dir_all(other.path().join("regtest")).unwrap();
+    fs::rename(net.join("blocks"), other.path().join("regtest/blocks")).unwrap();
+    fs::create_dir(net.join("blocks")).unwrap();
+    fs::rename(other.path().join("regtest/blocks/index"), net.join("blocks/index")).unwrap();
+    let (code, next, _) = diagnosed(dir.path());
+    let doctor = format!("peregrine doctor --datadir '{quoted}' --chain regtest --blocksdir");
+    assert!(code == 4 && next.starts_with(&format!("{doctor} DIR  # ")), "{next}");
+    let log = format!(
+        "2026 Bitcoin Core version v31.99.0\n2026 Command-line arg: blocksdir=\"{}\"\n",
+        other.path().display()
+    );
+    fs::write(net.join("debug.log"), log).unwrap();
+    let (code, next, _) = diagnosed(dir.path());
+    assert_eq!((code, &next), (4, &format!("{doctor} {}", other.path().display())));
+    run_line(&next);
+    fs::remove_file(path.join("CURRENT")).unwrap();
+    let output = command(&["doctor", "--blocksdir", other.path().to_str().unwrap()], dir.path()).output();
+    let printed = String::from_utf8(output.unwrap().stdout).unwrap();
+    let last = printed.lines().last().unwrap();
+    assert!(last.ends_with(&format!("--blocksdir {}", other.path().display())), "{last}");
+}
+
+#[test]
+fn what_is_no_datadir_has_its_advice() {
+    let (dir, empty) = (datadir(), TempDir::new().unwrap());
+    let at = |path: &Path, network: &str| {
+        let output = command(&["doctor", "--json", "--chain", network], path).output().unwrap();
+        (output.status.code(), json(&output)["next"].as_str().unwrap().to_owned())
+    };
+    let quoted = dir.path().display();
+    let other = format!("peregrine doctor --datadir '{quoted}' --chain regtest");
+    assert_eq!(at(dir.path(), "signet"), (Some(4), other));
+    let sync = format!("peregrine sync --datadir {}", empty.path().display());
+    assert_eq!(at(empty.path(), "main"), (Some(4), sync));
+    let (code, next) = at(&empty.path().join("no"), "main");
+    assert!(code == Some(4) && next.starts_with("peregrine doctor --datadir DIR"), "{next}");
+    let (code, next) = at(&dir.path().join("regtest"), "regtest");
+    assert_eq!((code, next), (Some(0), format!("bitcoind '-datadir={quoted}' -chain=regtest")));
+}

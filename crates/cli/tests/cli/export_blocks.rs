@@ -1,0 +1,178 @@
+//! `export blocks`, `transactions`, `inputs` and `outputs` as users meet them: what they write is what the
+//! blocks have, and what Bitcoin Core says of them.
+
+#![cfg(feature = "export")]
+
+use crate::common;
+
+use bitcoin::{Block, consensus::deserialize};
+use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
+use std::{collections::BTreeMap, fs, path::Path};
+use testkit::Chain;
+
+/// Exports a table as CSV. Returns its rows, by the names of columns.
+fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<BTreeMap<String, String>> {
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("out");
+    let all = ["export", table, "--json", "--format", "csv", "-o", out.to_str().unwrap()];
+    let output = run(datadir, &[&all[..], words].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = json(&output);
+    assert_eq!((&report["command"], &report["files"]), (&format!("export {table}").into(), &1.into()));
+    let text = fs::read_to_string(out.join(format!("{table}-0000000.csv"))).unwrap();
+    assert_eq!(report["bytes"].as_u64().unwrap(), text.len() as u64);
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+    let names: Vec<String> = lines.next().unwrap().collect();
+    lines.map(|values| names.iter().cloned().zip(values).collect()).collect()
+}
+
+/// The columns of a row, separated by commas.
+fn line(row: &BTreeMap<String, String>, columns: &str) -> String {
+    columns.split(',').map(|name| row[name].as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// The blocks, as another library reads them.
+fn parsed(chain: &Chain) -> Vec<Block> {
+    chain.main().map(|block| deserialize(&block.bytes).unwrap()).collect()
+}
+
+#[test]
+fn rows_are_what_the_blocks_have() {
+    let (dir, chain) = rebuilt();
+    let (mut created, mut inputs, mut outputs, mut transactions) =
+        (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
+    for (height, block) in parsed(&chain).iter().enumerate() {
+        for (tx_index, tx) in block.txdata.iter().enumerate() {
+            let (txid, coinbase) = (tx.compute_txid(), u8::from(tx_index == 0));
+            let mut value_in = 0;
+            for (input_index, input) in tx.input.iter().enumerate().filter(|_| tx_index > 0) {
+                let previous = input.previous_output;
+                let (value, at, of_coinbase, script): &(u64, usize, u8, String) = &created[&previous];
+                value_in += value;
+                inputs.push(format!(
+                    "{height},{tx_index},{input_index},{txid},{},{},{},{at},{of_coinbase},{value},{script}",
+                    input.sequence.0, previous.txid, previous.vout
+                ));
+            }
+            for (output, vout) in tx.output.iter().zip(0..) {
+                let (value, script) = (output.value.to_sat(), output.script_pubkey.to_hex_string());
+                outputs.push(format!("{height},{tx_index},{vout},{txid},{coinbase},{value},{script}"));
+                created.insert(bitcoin::OutPoint { txid, vout }, (value, height, coinbase, script));
+            }
+            let value_out: u64 = tx.output.iter().map(|output| output.value.to_sat()).sum();
+            let (value_in, fee) = match tx_index {
+                0 => (String::new(), String::new()),
+                _ => (value_in.to_string(), (value_in - value_out).to_string()),
+            };
+            transactions.push(format!(
+                "{height},{tx_index},{},{txid},{},{coinbase},{},{},{},{},{},{},{value_in},{value_out},{fee}",
+                block.header.time,
+                tx.compute_wtxid(),
+                tx.version.0,
+                tx.lock_time.to_consensus_u32(),
+                tx.input.len(),
+                tx.output.len(),
+                tx.total_size(),
+                tx.weight().to_wu()
+            ));
+        }
+    }
+    let of = |table: &str, columns: &str| -> Vec<String> {
+        rows(dir.path(), table, &[]).iter().map(|row| line(row, columns)).collect()
+    };
+    let columns = "height,tx_index,input_index,txid,sequence,prev_txid,prev_vout,prev_height,\
+                   prev_coinbase,value,script";
+    assert!(of("inputs", columns) == inputs && inputs.len() > 100);
+    assert!(of("outputs", "height,tx_index,vout,txid,coinbase,value,script") == outputs);
+    let columns = "height,tx_index,block_time,txid,wtxid,coinbase,version,lock_time,inputs,outputs,\
+                   size,weight,value_in,value_out,fee";
+    assert_eq!(of("transactions", columns), transactions);
+    let addresses = rows(dir.path(), "inputs", &["--addresses"]);
+    assert!(addresses.iter().any(|row| row["address"].starts_with("bcrt1")));
+}
+
+#[test]
+fn a_range_and_any_number_of_threads_give_the_same_rows() {
+    let (dir, _) = rebuilt();
+    let at = |name: &str| dir.path().join(name);
+    let export = |name: &str, words: &[&str]| {
+        let all = ["export", "inputs", "-o", at(name).to_str().unwrap()].map(str::to_owned);
+        let all: Vec<&str> = all.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        let output = run(dir.path(), &all);
+        assert!(output.status.success(), "{output:?}");
+        fs::read(at(name).join("inputs-0000000.parquet")).unwrap()
+    };
+    let all = export("one", &["--threads", "1", "--memory", "128M"]);
+    assert!(all == export("four", &["--threads", "4"]));
+    assert!(all != export("some", &["--from", "5", "--to", "110"]));
+    assert_eq!(fs::read_dir(at("one")).unwrap().count(), 2, "the file and what it is");
+    let text = fs::read_to_string(at("some").join("export.txt")).unwrap();
+    assert!(text.contains("table inputs\n") && text.contains("from 5\nto 110\n"), "{text}");
+    let range = rows(dir.path(), "blocks", &["--from", "5", "--to", "7"]);
+    assert_eq!(range.iter().map(|row| row["height"].as_str()).collect::<Vec<_>>(), ["5", "6", "7"]);
+}
+
+#[test]
+fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
+    let (dir, _) = rebuilt();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::create_dir(at("mine")).unwrap();
+    fs::create_dir(at("other.peregrine-part")).unwrap();
+    fs::write(at("other.peregrine-part/export.txt"), "table blocks\n").unwrap();
+    for (words, exit, text) in [
+        (vec!["blocks", "-o", &at("mine")], 2, "it exists already"),
+        (vec!["blocks", "-o", &at("other")], 2, "with other options has left this directory"),
+        (vec!["blocks", "-o", &at("out"), "--format", "sqlite"], 2, "must be parquet, arrow or csv"),
+        (vec!["inputs", "-o", &at("out"), "--from", "9", "--to", "8"], 2, "no blocks from 9 to 8"),
+        (vec!["outputs", "-o", &at("out"), "--to", "131"], 2, "the chain on disk ends at height 130"),
+        (vec!["blocks", "-o", &at("regtest/blocks/out")], 2, "holds other data"),
+    ] {
+        let words: Vec<&str> = ["export"].into_iter().chain(words.iter().map(|word| &**word)).collect();
+        let output = run(dir.path(), &words);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(exit), "{words:?}: {stderr}");
+        assert!(stderr.contains(text), "{words:?}: {stderr}");
+    }
+    assert!(!dir.path().join("out").exists() && !dir.path().join("out.peregrine-part").exists());
+}
+
+/// With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it, every
+/// column of every block is compared with what `getblockstats` returns.
+#[test]
+fn block_rows_are_what_getblockstats_returns() {
+    let (dir, chain) = rebuilt();
+    let rows = rows(dir.path(), "blocks", &[]);
+    assert_eq!(rows.len() as u32, chain.tip().height + 1);
+    let Some(node) = Node::start(dir.path(), &[], "getblockstats") else { return };
+    for (row, height) in rows.iter().zip(0..) {
+        let stats = node.call(&["getblockstats", &format!("{height}")]).unwrap();
+        for (name, value) in stats.as_object().unwrap() {
+            let found = match name.as_str() {
+                "feerate_percentiles" => {
+                    let names = [10, 25, 50, 75, 90].map(|part| format!("feerate_percentile_{part}"));
+                    format!("[{}]", names.map(|name| row[&name].clone()).join(","))
+                }
+                name => row[name].clone(),
+            };
+            let expected = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            assert_eq!(found, expected, "{name} of block {height}");
+        }
+    }
+}
+
+#[test]
+fn completed_files_are_kept_when_a_run_is_repeated() {
+    let (dir, chain) = rebuilt();
+    let out = dir.path().join("out").display().to_string();
+    let words = ["export", "outputs", "--chain", "regtest", "--json", "--format", "csv", "-o", &out];
+    let report = json(&command(&words, dir.path()).output().unwrap());
+    assert_eq!((&report["files"], &report["files_kept"]), (&1.into(), &0.into()));
+    assert_eq!(report["block_hash"], chain.tip().hash.to_string());
+    // As a run leaves it that ends before the directory gets its name.
+    let (done, part) = (dir.path().join("out"), dir.path().join("out.peregrine-part"));
+    let before = fs::read(done.join("outputs-0000000.csv")).unwrap();
+    fs::rename(&done, &part).unwrap();
+    let report = json(&command(&words, dir.path()).output().unwrap());
+    assert_eq!((&report["files"], &report["files_kept"]), (&1.into(), &1.into()));
+    assert!(!part.exists() && fs::read(done.join("outputs-0000000.csv")).unwrap() == before);
+}

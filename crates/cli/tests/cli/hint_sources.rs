@@ -1,0 +1,343 @@
+//! `--hints` with packed files and URLs: HTTPS with a certificate that is trusted or not, through a proxy,
+//! redirects, errors of the server, and an interrupt.
+#![cfg(feature = "hints-url")]
+
+use crate::common;
+
+use common::{Running, command, json};
+use rustix::process::Signal;
+use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Arc, Mutex, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
+
+/// Hints end at this height.
+const HEIGHT: &str = "60";
+
+fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec::new(31, 100_000)))
+}
+
+/// The bytes of a hint file for the chain, in xz.
+fn packed_hints() -> &'static (Vec<u8>, Vec<u8>) {
+    static HINTS: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
+    HINTS.get_or_init(|| {
+        let fixture = Fixture::new();
+        let path = fixture.files.path().join("hints");
+        let words = ["hints", "make", "--height", HEIGHT, "-o", path.to_str().unwrap()];
+        let made = fixture.run(&words);
+        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        let plain = std::fs::read(path).unwrap();
+        let packed = liblzma::encode_all(plain.as_slice(), 6).unwrap();
+        (plain, packed)
+    })
+}
+
+/// A datadir and a folder for other files.
+struct Fixture {
+    datadir: TempDir,
+    files: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (datadir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        chain().write_datadir(datadir.path(), &Layout::new(31)).unwrap();
+        Self { datadir, files }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let words = [words, &["--chain", "regtest", "--progress", "log"]].concat();
+        let mut command = command(&words, self.datadir.path());
+        // They would name another proxy, or other authorities.
+        for name in ["ALL_PROXY", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn reindex(&self, hints: &str, more: &[&str]) -> Output {
+        self.run(&[&["reindex", "--json", "--hints", hints], more].concat())
+    }
+
+    fn copies(&self) -> PathBuf {
+        self.datadir.path().join("regtest/peregrine-hints")
+    }
+
+    /// Checks that a rebuild succeeded and left no copy.
+    fn assert_done(&self, output: &Output) {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report = json(output);
+        assert_eq!(report["hash_serialized_3"], chain().model.stats().hash_hex());
+        let sha256 = digest_of(&packed_hints().0);
+        assert_eq!(
+            (&report["hints"]["sha256"], &report["hints"]["pinned"]),
+            (&sha256.into(), &"none".into())
+        );
+        assert!(!self.copies().exists());
+    }
+
+    /// Checks that a rebuild failed with this code and these words, and left no copy.
+    fn assert_refused(&self, output: &Output, code: i32, words: &[&str]) {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
+        assert!(!self.copies().exists(), "{stderr}");
+    }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    let words: Vec<String> = digest::sha256::sha256(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    words.concat()
+}
+
+/// A stream that a server reads and writes.
+trait Socket: Read + Write {}
+impl<T: Read + Write> Socket for T {}
+
+type Answers = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
+
+/// Answers requests; `answers` gets the path. An answer that ends with a line `STALL` leaves the connection
+/// open.
+fn serve(
+    answers: Answers,
+    wrap: impl Fn(TcpStream) -> Box<dyn Socket> + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let wrap = Arc::new(wrap);
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (answers, wrap) = (Arc::clone(&answers), Arc::clone(&wrap));
+            thread::spawn(move || {
+                let mut reader = BufReader::new(wrap(socket.unwrap()));
+                let (mut first, mut line) = (String::new(), String::new());
+                reader.read_line(&mut first)?;
+                while reader.read_line(&mut line)? > 2 {
+                    line.clear();
+                }
+                let answer = answers(first.split(' ').nth(1).unwrap_or_default());
+                let stall = answer.strip_suffix(b"STALL");
+                reader.get_mut().write_all(stall.unwrap_or(&answer))?;
+                reader.get_mut().flush()?;
+                if stall.is_some() {
+                    thread::sleep(Duration::from_secs(600));
+                }
+                Ok::<(), std::io::Error>(())
+            });
+        }
+    });
+    address
+}
+
+fn http(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
+    serve(Arc::new(answers), |socket| Box::new(socket))
+}
+
+/// An HTTPS server for `localhost`. Returns its certificate too.
+fn https(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (SocketAddr, String) {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der()).into();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let address = serve(Arc::new(answers), move |socket| {
+        Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket))
+    });
+    (address, cert.pem())
+}
+
+fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status}\r\n{headers}Connection: close\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+fn ok(body: &[u8]) -> Vec<u8> {
+    answer("200 OK", &format!("Content-Length: {}\r\n", body.len()), body)
+}
+
+#[test]
+fn packed_files_are_used_as_they_are() {
+    let fixture = Fixture::new();
+    let path = fixture.files.path().join("named-as-one-likes");
+    std::fs::write(&path, &packed_hints().1).unwrap();
+    let path = path.to_str().unwrap();
+    fixture.assert_done(&fixture.reindex(path, &[]));
+    let info = Command::new(env!("CARGO_BIN_EXE_peregrine")).args(["hints", "info", path]).output().unwrap();
+    let text = String::from_utf8(info.stdout).unwrap();
+    for line in [
+        format!("size      {} bytes\nsha256    {}\n", packed_hints().0.len(), digest_of(&packed_hints().0)),
+        "pinned    no: this version of Peregrine pins no hints of this network\n".to_owned(),
+        format!("packed    xz, {} bytes, sha256 {}\n", packed_hints().1.len(), digest_of(&packed_hints().1)),
+    ] {
+        assert!(text.contains(&line), "no {line:?} in {text}");
+    }
+}
+
+#[test]
+fn hints_are_downloaded_by_https_from_a_server_whose_certificate_is_trusted() {
+    let (address, certificate) = https(|path| match path {
+        "/hints.xz" => ok(&packed_hints().1),
+        // The address of this server is not known here.
+        "/moved" => answer("302 Found", "Location: /hints.xz\r\nContent-Length: 0\r\n", b""),
+        "/down" => answer("302 Found", "Location: http://127.0.0.1:1/\r\nContent-Length: 0\r\n", b""),
+        _ => answer("404 Not Found", "Content-Length: 0\r\n", b""),
+    });
+    let fixture = Fixture::new();
+    let authorities = fixture.files.path().join("authorities.pem");
+    std::fs::write(&authorities, certificate).unwrap();
+    let trusting = |path: &str| {
+        let url = format!("https://localhost:{}{path}", address.port());
+        let words = ["reindex", "--json", "--hints", &url];
+        fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap()
+    };
+    let done = trusting("/hints.xz");
+    fixture.assert_done(&done);
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    let (len, digest) = (packed_hints().1.len(), digest_of(&packed_hints().1));
+    assert!(stderr.contains(&format!("/hints.xz: {len} bytes, sha256 {digest}")), "{stderr}");
+    fixture.assert_done(&trusting("/moved"));
+    fixture.assert_refused(
+        &trusting("/down"),
+        5,
+        &["cannot download the hints", "which is not https", "/down"],
+    );
+    fixture.assert_refused(&trusting("/other"), 5, &["the server answered with status 404"]);
+    // Nobody vouches for the certificate.
+    let url = format!("https://localhost:{}/hints.xz", address.port());
+    fixture.assert_refused(&fixture.reindex(&url, &[]), 5, &["cannot download the hints", "ertificate"]);
+    let ip = format!("https://{address}/hints.xz");
+    let words = ["reindex", "--json", "--hints", &ip];
+    let other_name = fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap();
+    fixture.assert_refused(&other_name, 5, &["cannot download the hints", "ertificate"]);
+}
+
+#[test]
+fn answers_that_are_no_hints_are_refused() {
+    let address = http(|path| match path {
+        "/short" => answer("200 OK", "Content-Length: 100000\r\n", &packed_hints().1),
+        "/chunks" => answer("200 OK", "Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n"),
+        "/long" => answer("200 OK", "Content-Length: 3000000000\r\n", b"x"),
+        "/page" => ok(b"<html>log in first</html>"),
+        "/moved" => answer("301 Moved", "Location: /plain\r\nContent-Length: 0\r\n", b""),
+        "/mute" => Vec::new(),
+        "/plain" => ok(&packed_hints().0),
+        _ => b"SSH-2.0-OpenSSH\r\n".to_vec(),
+    });
+    let fixture = Fixture::new();
+    let run = |path: &str| fixture.reindex(&format!("http://{address}{path}"), &[]);
+    for (path, code, words) in [
+        ("/short", 5, &["cannot download the hints"][..]),
+        ("/chunks", 5, &["cannot download the hints"]),
+        ("/long", 5, &["longer than hints can be, which is 2.1 GB"]),
+        ("/page", 4, &["not a hint file in any known format", "/page, byte"]),
+        ("/moved", 5, &["the server redirects to another address"]),
+        ("/mute", 5, &["cannot download the hints"]),
+        ("/ssh", 5, &["cannot download the hints"]),
+    ] {
+        fixture.assert_refused(&run(path), code, words);
+    }
+    fixture.assert_done(&run("/plain"));
+    let http = fixture.reindex("http://example.org/hints", &[]);
+    fixture.assert_refused(&http, 2, &["http is not encrypted"]);
+}
+
+#[test]
+fn an_interrupt_ends_a_download_that_stalls() {
+    let address = http(|_| answer("200 OK", "Content-Length: 100000\r\n", b"UTXO\x00 and thenSTALL"));
+    let fixture = Fixture::new();
+    let url = format!("http://{address}/hints");
+    let mut running = Running::start(fixture.command(&["reindex", "--hints", &url]));
+    let line = format!("downloading the hints from {url}: 0 bytes of 100 kB");
+    assert!(running.wait_for_line(&line));
+    let started = Instant::now();
+    running.signal(Signal::INT);
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(started.elapsed() < Duration::from_secs(3) && !fixture.copies().exists(), "{stderr}");
+}
+
+/// A SOCKS5 proxy that notes the names that it is asked for, and connects to one address.
+fn socks(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+    let noted = Arc::clone(&asked);
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (mut socket, mut head) = (socket.unwrap(), [0; 3]);
+            socket.read_exact(&mut head).unwrap();
+            assert_eq!(head, [5, 1, 0]);
+            socket.write_all(&[5, 0]).unwrap();
+            let mut request = [0; 5];
+            socket.read_exact(&mut request).unwrap();
+            assert_eq!(request[..4], [5, 1, 0, 3], "a name is sent as a name");
+            let mut name = vec![0; request[4].into()];
+            socket.read_exact(&mut name).unwrap();
+            let mut port = [0; 2];
+            socket.read_exact(&mut port).unwrap();
+            let name = String::from_utf8(name).unwrap();
+            noted.lock().unwrap().push(format!("{name}:{}", u16::from_be_bytes(port)));
+            let server = TcpStream::connect(to).unwrap();
+            socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+            let (mut from, mut back) = (socket.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || {
+                let _ = std::io::copy(&mut back, &mut from);
+                from.shutdown(std::net::Shutdown::Write)
+            });
+            thread::spawn(move || std::io::copy(&mut socket, &mut &server));
+        }
+    });
+    (address, asked)
+}
+
+/// No name server is asked: no such name exists, and the download succeeds.
+#[test]
+fn a_proxy_gets_the_name_of_the_server() {
+    let (proxy, asked) = socks(http(|_| ok(&packed_hints().1)));
+    let fixture = Fixture::new();
+    let url = "http://hintsexample.onion/hints.xz";
+    fixture.assert_done(&fixture.reindex(url, &["--proxy", &proxy.to_string()]));
+    assert_eq!(*asked.lock().unwrap(), ["hintsexample.onion:80"]);
+    let (server, certificate) = https(|_| ok(&packed_hints().1));
+    let (proxy, asked) = socks(server);
+    let authorities = fixture.files.path().join("authorities.pem");
+    std::fs::write(&authorities, certificate).unwrap();
+    let words = ["reindex", "--json", "--hints", "https://localhost/hints", "--proxy", &proxy.to_string()];
+    fixture.assert_done(&fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap());
+    assert_eq!(*asked.lock().unwrap(), ["localhost:443"]);
+}
+
+/// `sync` uses the same options.
+#[test]
+fn sync_reports_hints_that_it_cannot_get_before_anything_else() {
+    let address = http(|_| answer("404 Not Found", "Content-Length: 0\r\n", b""));
+    let root = TempDir::new().unwrap();
+    let url = format!("http://{address}/hints");
+    let words = ["sync", "--chain", "regtest", "--connect", "127.0.0.1:1", "--hints", &url];
+    let output = command(&words, root.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("the server answered with status 404"), "{stderr}");
+    let left: Vec<_> = std::fs::read_dir(root.path().join("regtest")).unwrap().collect();
+    let names = left.iter().map(|entry| entry.as_ref().unwrap().file_name());
+    assert!(!names.into_iter().any(|name| Path::new(&name).starts_with("peregrine-hints")));
+}

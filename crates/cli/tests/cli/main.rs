@@ -1,0 +1,26 @@
+//! The program as users meet it: each test starts `peregrine`, or what surrounds it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod advice;
+mod common;
+mod doctor;
+mod export;
+mod export_blocks;
+mod golden;
+mod hint_sources;
+mod hints;
+mod kill;
+mod limits;
+mod node_indexes;
+mod operator_defaults;
+mod packaging;
+mod process;
+mod range;
+mod releases;
+mod schema;
+mod shared_report;
+mod snapshot_nodes;
+mod sync_nodes;
+mod terminal;
+mod utxo;

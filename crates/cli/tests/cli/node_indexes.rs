@@ -1,0 +1,184 @@
+//! Indexes of a real bitcoind, before and after each command that could make one wrong.
+//!
+//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
+//! nothing is compared. Releases up to 31 write a `txindex` with positions, 32 one without.
+
+use crate::common;
+
+use bitcoin::{Block, consensus::deserialize};
+use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use disk::index::read_block_index;
+use serde_json::{Value, json as value};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain,
+    peer::{Fault, ScriptedPeer, ServedChain},
+};
+
+/// Height of the block that is damaged.
+const HIT: u32 = 115;
+
+/// All indexes that this bitcoind knows.
+fn flags() -> Vec<&'static str> {
+    let help = Command::new(std::env::var_os("PEREGRINE_BITCOIND").unwrap()).arg("-help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
+    all.into_iter().filter(|flag| help.contains(&format!("  {flag}"))).collect()
+}
+
+/// Starts bitcoind with all indexes, and waits until it says that they are at its tip.
+fn start(datadir: &Path) -> Option<Node> {
+    std::env::var_os("PEREGRINE_BITCOIND")?;
+    let node = Node::start(datadir, &flags(), "the indexes of bitcoind")?;
+    let is_synced = |found: &Value| {
+        let all = found.as_object().unwrap();
+        all.len() == flags().len() && all.values().all(|index| index["synced"] == true)
+    };
+    for _ in 0..600 {
+        if node.call(&["getindexinfo"]).is_some_and(|found| is_synced(&found)) {
+            return Some(node);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the indexes do not get to the tip: {:?}", node.call(&["getindexinfo"]));
+}
+
+/// What bitcoind answers of transactions, filters, spent outputs and statistics, by way of its indexes.
+fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
+    let (mut answers, mut spent) = (Vec::new(), Vec::new());
+    for (height, block) in (0..).zip(chain.main()) {
+        let parsed: Block = deserialize(&block.bytes).unwrap();
+        for tx in parsed.txdata.iter().skip(1) {
+            let outpoints = tx.input.iter().map(|input| input.previous_output);
+            spent.extend(outpoints.map(|it| value!({"txid": it.txid.to_string(), "vout": it.vout})));
+        }
+        // bitcoind does not give out the coinbase of the genesis block.
+        for tx in parsed.txdata.iter().filter(|_| height > 0 && (height == HIT || height % 9 == 0)) {
+            let txid = tx.compute_txid().to_string();
+            let found = node.call(&["getrawtransaction", &txid, "1"]);
+            let found = found.unwrap_or_else(|| panic!("height {height}: {txid} is denied"));
+            assert_eq!(found["blockhash"], block.hash.to_string(), "height {height}: {txid}");
+            answers.push(found["hash"].clone());
+        }
+        if height % 10 == 0 || height == HIT {
+            let filter = node.call(&["getblockfilter", &block.hash.to_string()]);
+            answers.push(filter.unwrap_or_else(|| panic!("height {height}: there is no filter")));
+            let statistics = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]);
+            answers.push(statistics.unwrap_or_else(|| panic!("height {height}: there are no statistics")));
+        }
+    }
+    if flags().contains(&"-txospenderindex") {
+        for spent in spent.chunks(200) {
+            let found = node.call(&["gettxspendingprevout", &Value::from(spent).to_string()]).unwrap();
+            let all = found.as_array().unwrap();
+            assert!(all.iter().all(|it| it["spendingtxid"].is_string()), "{found}");
+            answers.push(found);
+        }
+    }
+    answers
+}
+
+/// A copy of a datadir.
+fn copy(datadir: &Path) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let done = Command::new("cp").arg("-a").arg(datadir.join(".")).arg(dir.path()).status().unwrap();
+    assert!(done.success());
+    dir
+}
+
+/// The file and the position of the block that is damaged.
+fn place(datadir: &Path, chain: &Chain) -> (PathBuf, u64) {
+    let index = read_block_index(&vfs::RealDisk, &datadir.join("regtest/blocks/index")).unwrap();
+    let hash = chain.main().nth(HIT as usize).unwrap().hash;
+    let entry = index.entries.iter().find(|entry| entry.hash == hash).unwrap();
+    let file = datadir.join(format!("regtest/blocks/blk{:05}.dat", entry.file.unwrap().0));
+    (file, entry.data_pos.unwrap().0)
+}
+
+/// Brings a datadir into the state that a command mends.
+fn damage(command: &str, datadir: &Path, chain: &Chain) {
+    let (file, at) = place(datadir, chain);
+    match command {
+        "sync" => {
+            fs::remove_dir_all(datadir.join("regtest/blocks")).unwrap();
+            fs::remove_dir_all(datadir.join("regtest/chainstate")).unwrap();
+        }
+        "undo make" => {
+            let name = file.file_name().unwrap().to_string_lossy().replace("blk", "rev");
+            fs::remove_file(file.with_file_name(name)).unwrap();
+        }
+        "repair" | "reindex --until-damage" | "reindex --block BLOCK" => {
+            testkit::corrupt::flip_bit(&file, at + 100, 3).unwrap();
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn indexes_of_bitcoind_stay_right_or_are_built_again() {
+    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
+        println!("not compared with indexes of bitcoind: PEREGRINE_BITCOIND does not name a bitcoind");
+        return;
+    }
+    let (dir, chain) = rebuilt();
+    let node = start(dir.path()).unwrap();
+    let before = answers(&node, &chain);
+    node.stop();
+    let peer = ScriptedPeer::start(&ServedChain::of(chain.main()).into(), Fault::None);
+    let address = peer.address().to_string();
+    let block = dir.path().join("block");
+    fs::write(&block, &chain.main().nth(HIT as usize).unwrap().bytes).unwrap();
+    for (command, may_be_refused) in [
+        ("reindex", false),
+        ("reindex --scan", false),
+        ("reindex --stop-at-height 120 --accept-lower-tip", false),
+        ("undo make", false),
+        ("update", false),
+        ("reindex --until-damage", true),
+        ("reindex --block BLOCK", true),
+        ("repair", true),
+        ("sync", true),
+    ] {
+        let case = copy(dir.path());
+        damage(command, case.path(), &chain);
+        let mut words: Vec<&str> = command.split(' ').collect();
+        words.iter_mut().filter(|word| **word == "BLOCK").for_each(|word| *word = block.to_str().unwrap());
+        if ["repair", "sync"].contains(&command) {
+            words.extend(["--connect", &address]);
+        }
+        words.extend(["--json", "--progress", "none"]);
+        let mut output = run(case.path(), &words);
+        if output.status.code() == Some(2) {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(may_be_refused && error.contains("--set-aside-indexes"), "{command}: {error}");
+            output = run(case.path(), &[&words[..], &["--set-aside-indexes"]].concat());
+        }
+        assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+        let report = json(&output);
+        println!("{command}: {}", report["notes"]);
+        let node = start(case.path()).unwrap();
+        // bitcoind connects what is above the chainstate, and would download what is missing.
+        if command == "reindex --until-damage" {
+            assert_eq!(node.call(&["getblockcount"]).unwrap(), HIT - 1);
+            let hex: String = fs::read(&block).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+            node.call(&["submitblock", &hex]);
+            node.stop();
+            let node = start(case.path()).unwrap();
+            assert_eq!(node.call(&["getblockcount"]).unwrap(), chain.tip().height);
+            assert!(answers(&node, &chain) == before, "{command}: bitcoind answers otherwise");
+            node.stop();
+            continue;
+        }
+        assert_eq!(node.call(&["getblockcount"]).unwrap(), chain.tip().height, "{command}");
+        assert_eq!(node.call(&["verifychain", "4", "0"]).unwrap(), true, "{command}");
+        assert!(answers(&node, &chain) == before, "{command}: bitcoind answers otherwise");
+        node.stop();
+    }
+}

@@ -1,0 +1,67 @@
+//! What `sync` leaves of invalid chains and marks, beside a real bitcoind, where there is one.
+
+use crate::common;
+
+use common::{bitcoind::Node, command, json};
+use serde_json::Value;
+use std::{path::Path, sync::Arc};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec, GeneratedBlock,
+    peer::{Fault, ScriptedPeer, ServedChain},
+    sibling::{greedy_sibling, rebase, sibling},
+};
+
+/// Blocks up to a height, with other ones above `fork`, of which the first pays its coinbase too much.
+fn greedy(main: &[GeneratedBlock], fork: usize) -> Vec<GeneratedBlock> {
+    let mut blocks = main.to_vec();
+    blocks[fork + 1] = greedy_sibling(&blocks[fork + 1], 1);
+    blocks[fork + 2..].iter_mut().for_each(|block| *block = sibling(block, 1, |_| {}));
+    rebase(blocks[fork + 1..].iter_mut(), main[fork].hash);
+    blocks
+}
+
+fn peer(blocks: &[GeneratedBlock]) -> ScriptedPeer {
+    ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
+}
+
+fn sync(datadir: &Path, peers: &[&ScriptedPeer], more: &[&str]) -> (Option<i32>, Value) {
+    let addresses: Vec<String> = peers.iter().map(|peer| peer.address().to_string()).collect();
+    let connect = addresses.iter().flat_map(|address| ["--connect", address]);
+    let words: Vec<&str> = ["sync", "--chain", "regtest", "--json"].into_iter().chain(connect).collect();
+    let output = command(&[&words, more].concat(), datadir).output().unwrap();
+    (output.status.code(), json(&output))
+}
+
+#[test]
+fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
+    let chain =
+        Chain::generate(&ChainSpec { blocks: Some(130), stale: false, ..ChainSpec::new(17, 200_000) });
+    let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
+    let tip = main.len() - 6;
+    let honest = peer(&main[..=tip]);
+    for more in [&[][..], &["--prune", "550M"]] {
+        let dir = TempDir::new().unwrap();
+        let args: &[&str] = if more.is_empty() { &[] } else { &["-prune=550"] };
+        let evil = peer(&greedy(&main, tip - 12));
+        let (code, report) = sync(dir.path(), &[&evil, &honest], more);
+        assert_eq!((code, &report["height"]), (Some(0), &tip.into()), "{report}");
+        let Some(node) = Node::start(dir.path(), args, "what sync leaves") else { return };
+        let best = main[tip].hash.to_string();
+        assert_eq!(node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"], best.as_str());
+        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
+        // The user marks the tip; a peer goes on with it.
+        node.call(&["invalidateblock", &best]);
+        node.stop();
+        let (code, report) = sync(dir.path(), &[&honest], more);
+        assert_eq!(code, Some(3), "{report}");
+        assert_eq!([&report["height"], &report["chainstate_height"]], [&Value::from(tip - 1); 2], "{report}");
+        let text = report["notes"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.contains(&format!("reconsiderblock {best}")), "{text}");
+        let node = Node::start(dir.path(), args, "bitcoind").unwrap();
+        assert_eq!(node.call(&["getblockcount"]), Some((tip - 1).into()));
+        node.call(&["reconsiderblock", &best]);
+        assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
+        node.stop();
+    }
+}

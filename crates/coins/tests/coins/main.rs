@@ -1,0 +1,8 @@
+//! The join, the coins cache and aggregates against naive models.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod aggregate;
+mod cache_walk;
+mod chain;
+mod model;

@@ -1,0 +1,81 @@
+//! Refuses databases with rows of kinds that this version does not know: a newer Core has written them, and
+//! a program that changed or replaced the database would lose what they mean.
+//!
+//! The first byte of a key is the kind of its row (Core `node/blockstorage.cpp` and `txdb.cpp`).
+
+use crate::{error::DiskError, xor::OBFUSCATION_ROW};
+use leveldb::Database;
+use std::path::Path;
+
+/// Kinds of rows in a chainstate; `c` is the coins of Core before 0.15.
+pub(crate) const OF_CHAINSTATE: &[u8] = b"BCHc";
+
+/// Kinds of rows in a block index; `t` and `T` are the `txindex` of Core before 0.17.
+pub(crate) const OF_BLOCK_INDEX: &[u8] = b"FRTbflt";
+
+/// Returns an error if the database in `dir` has a row whose kind is not among `known`, which are in
+/// ascending order, and not the obfuscation key. Takes one look-up for each kind.
+///
+/// # Errors
+/// [`DiskError::Refused`] if there is such a row, [`DiskError::LevelDb`] if the database is damaged.
+pub(crate) fn refuse_unknown(database: &Database<'_>, dir: &Path, known: &[u8]) -> Result<(), DiskError> {
+    let mut start = 0;
+    for end in OBFUSCATION_ROW.iter().take(1).chain(known).map(Some).chain([None]) {
+        let after = end.map(|end| [*end]);
+        let mut rows = database.range(&[start], after.as_ref().map(|end| &end[..]))?;
+        if rows.advance()? {
+            let kind = rows.key().first().map_or("00".to_owned(), |kind| format!("{kind:02x}"));
+            let flaw = format!(
+                "a row of kind {kind} (hexadecimal), which this version of Peregrine does not know: a newer \
+                 Bitcoin Core wrote it; use a newer version of Peregrine, or let that bitcoind do the work"
+            );
+            return Err(DiskError::Refused { path: dir.to_owned(), flaw });
+        }
+        start = end.map_or(0, |end| end + 1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        chainstate::ChainstateReader,
+        chainstate::read_best_block,
+        index::{IndexRows, read_block_index},
+        table_run::TableRun,
+    };
+    use leveldb::write_database;
+    use vfs::RealDisk;
+
+    /// A database whose rows have these keys.
+    fn database(keys: &[&[u8]]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rows = TableRun::new(&RealDisk, dir.path(), 1, 1);
+        for key in keys {
+            rows.add(key, &[0; 32]).unwrap();
+        }
+        write_database(&RealDisk, dir.path(), &rows.finish().unwrap()).unwrap();
+        dir
+    }
+
+    fn is_refused<T>(result: Result<T, DiskError>) -> bool {
+        matches!(result, Err(DiskError::Refused { .. }))
+    }
+
+    #[test]
+    fn a_row_of_an_unknown_kind_is_refused_wherever_it_is() {
+        for keys in [[&b"\x01"[..], b"B"], [b"A", b"B"], [b"B", b"D"], [b"B", b"d"], [b"B", b"\xff"]] {
+            let dir = database(&keys);
+            assert!(is_refused(ChainstateReader::open(&RealDisk, dir.path())), "{keys:?}");
+            assert!(is_refused(read_best_block(&RealDisk, dir.path())), "{keys:?}");
+        }
+        assert!(!is_refused(ChainstateReader::open(&RealDisk, database(&[b"B", b"C1", b"C2"]).path())));
+        for keys in [[&b"\x01"[..], b"l"], [b"B", b"l"], [b"c", b"l"], [b"l", b"m"], [b"l", b"\xff"]] {
+            let dir = database(&keys);
+            assert!(is_refused(read_block_index(&RealDisk, dir.path())), "{keys:?}");
+            assert!(is_refused(IndexRows::open(&RealDisk, dir.path())), "{keys:?}");
+        }
+        assert!(IndexRows::open(&RealDisk, database(&[b"T", b"f1", b"l", b"t1"]).path()).is_ok());
+    }
+}

@@ -1,0 +1,8 @@
+//! The formats of a datadir: real files, damaged files, and disks that fail.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod datadirs;
+mod faults;
+mod index_memory;
+mod snapshot;

@@ -1,0 +1,341 @@
+//! UTXO snapshots: files have the bytes that Bitcoin Core writes, coins round-trip, and damage is reported
+//! with its offset.
+
+use digest::sha256::Sha256;
+use hex_conservative::DisplayHex as _;
+use peregrine_disk::DiskError;
+use peregrine_disk::chainstate::ChainstateReader;
+use peregrine_disk::snapshot::{
+    INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter,
+};
+use proptest::{collection::vec, prelude::*};
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use testkit::{
+    data::CoreDatadir,
+    fault::{FaultDisk, InjectedFault, Operations},
+    fuzz::MemoryDisk,
+};
+use vfs::{Disk, RealDisk};
+use wire::coin::{chainstate_key_order, compress_output};
+use wire::read::{write_compact_size, write_var_int};
+use wire::{BlockHash, Coin, Network, OutPoint, Sats, Txid};
+
+type Owned = (OutPoint, u32, Vec<u8>);
+
+const BASE: BlockHash = BlockHash([9; 32]);
+
+fn owned((outpoint, coin): (OutPoint, Coin<'_>)) -> Owned {
+    (outpoint, coin.code, coin.out.to_vec())
+}
+
+fn out(amount: i64, script: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    compress_output(&mut out, Sats(amount), script);
+    out
+}
+
+fn write(disk: &dyn Disk, path: &Path, coins: &[Owned]) -> Result<u64, DiskError> {
+    let mut writer = SnapshotWriter::create(disk, path, Network::Test.magic(), BASE, coins.len() as u64)?;
+    for (outpoint, code, out) in coins {
+        writer.add(outpoint, &Coin { code: *code, out })?;
+    }
+    writer.finish()
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> Result<(SnapshotMetadata, Vec<Owned>), DiskError> {
+    let mut reader = SnapshotReader::open(disk, path)?;
+    let (metadata, mut coins) = (*reader.metadata(), Vec::new());
+    while let Some(coin) = reader.advance()? {
+        coins.push(owned(coin));
+    }
+    Ok((metadata, coins))
+}
+
+/// The model: encodes the documented format independently of the writer.
+fn model(network: Network, coins: &[Owned]) -> Vec<u8> {
+    let head = [&b"utxo\xff\x02\x00"[..], &network.magic(), &BASE.0, &(coins.len() as u64).to_le_bytes()];
+    let mut bytes = head.concat();
+    for tx in coins.chunk_by(|a, b| a.0.txid == b.0.txid) {
+        bytes.extend(tx[0].0.txid.0);
+        write_compact_size(&mut bytes, tx.len() as u64);
+        for (outpoint, code, out) in tx {
+            write_compact_size(&mut bytes, outpoint.vout.into());
+            write_var_int(&mut bytes, (*code).into());
+            bytes.extend(out);
+        }
+    }
+    bytes
+}
+
+/// A disk with a file of these bytes.
+fn memory(bytes: Vec<u8>) -> MemoryDisk {
+    MemoryDisk::default().with("utxo.dat", bytes)
+}
+
+fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
+    read(&memory(bytes), Path::new("utxo.dat")).map(|(_, coins)| coins)
+}
+
+/// Distinct coins in key order: many coins of few transactions, with indices at the limits of both encodings.
+fn arb_coins() -> impl Strategy<Value = Vec<Owned>> {
+    let edges = [0, 1, 127, 128, 252, 253, 16_511, 16_512, 65_535, 65_536, 0x0200_0000];
+    let vout = prop_oneof![0u32..6, prop::sample::select(edges.to_vec())];
+    let amount = prop_oneof![0..1000i64, Just(Sats::MAX_MONEY.0), (0i64..21).prop_map(|n| n * 100_000_000)];
+    let script = prop_oneof![vec(any::<u8>(), 0..40), vec(any::<u8>(), 9_990..10_000)];
+    let coin = (0u8..5, vout, any::<u32>(), amount, script);
+    vec(coin, 0..40).prop_map(|coins| {
+        let coin = |(txid, vout, code, amount, script): (u8, u32, u32, i64, Vec<u8>)| {
+            (OutPoint { txid: Txid([txid; 32]), vout }, code, out(amount, &script))
+        };
+        let mut coins: Vec<Owned> = coins.into_iter().map(coin).collect();
+        coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
+        coins.dedup_by(|a, b| a.0 == b.0);
+        coins
+    })
+}
+
+proptest! {
+    #[test]
+    fn coins_round_trip_in_the_documented_format(coins in arb_coins()) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("utxo.dat");
+        let len = write(&RealDisk, &path, &coins).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        prop_assert!(bytes == model(Network::Test, &coins));
+        prop_assert_eq!(len, bytes.len() as u64);
+        let (network, base_block) = (Network::Test, BASE);
+        let metadata = SnapshotMetadata { magic: network.magic(), base_block, coins: coins.len() as u64 };
+        prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
+    }
+
+    /// Every truncation is an error. A changed byte is an error, or yields another well-formed snapshot.
+    #[test]
+    fn damage_is_reported_or_yields_a_well_formed_snapshot(
+        coins in arb_coins(), at in any::<prop::sample::Index>(), byte: u8, more in vec(any::<u8>(), 1..5)
+    ) {
+        let bytes = model(Network::Test, &coins);
+        let at = at.index(bytes.len());
+        prop_assert!(read_bytes(bytes[..at].to_vec()).is_err());
+        prop_assert!(read_bytes([&bytes[..], &more].concat()).is_err());
+        let mut changed = bytes.clone();
+        changed[at] = byte;
+        if let Ok((metadata, coins)) = read(&memory(changed.clone()), Path::new("utxo.dat")) {
+            let mut again = model(metadata.network(), &coins);
+            again[7..11].copy_from_slice(&metadata.magic);
+            again[11..43].copy_from_slice(&metadata.base_block.0);
+            prop_assert!(again == changed);
+        }
+    }
+}
+
+/// The coins fill the buffer several times, and some are longer than the free part of it.
+#[test]
+fn coins_across_buffer_boundaries_round_trip() {
+    let coin = |number: u32| {
+        let script = vec![0x51; (number * 37 % 10_001) as usize];
+        let txid =
+            Txid(std::array::from_fn(|at| if at < 2 { (number / 3).to_be_bytes()[2 + at] } else { 7 }));
+        (OutPoint { txid, vout: number % 3 }, number, out(i64::from(number), &script))
+    };
+    let coins: Vec<Owned> = (0..300).map(coin).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.dat");
+    write(&RealDisk, &path, &coins).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 5 * (256 << 10) && bytes == model(Network::Test, &coins));
+    assert_eq!(read_bytes(bytes).unwrap(), coins);
+}
+
+#[test]
+fn errors_name_offset_and_defect() {
+    let coins: Vec<Owned> = [(1, 0), (1, 2), (2, 0)]
+        .map(|(txid, vout)| (OutPoint { txid: Txid([txid; 32]), vout }, 9, out(5, &[0x51])))
+        .to_vec();
+    let good = model(Network::Test, &coins);
+    let check = |at: usize, new: &[u8], offset: usize, flaw: &str| {
+        let mut bytes = good.clone();
+        bytes.splice(at..at + new.len(), new.iter().copied());
+        let error = read_bytes(bytes).unwrap_err().to_string();
+        let place = format!("utxo.dat at byte {offset}: ");
+        assert!(error.starts_with(&place) && error.contains(flaw), "{error}");
+    };
+    let first = METADATA_LEN;
+    check(0, b"utxp", 0, "not a UTXO snapshot");
+    check(5, &[3], 5, "version 3 is not supported");
+    check(43, &[0xff; 8], 43, "18446744073709551615 coins do not fit into the 81 bytes");
+    check(43, &[2], first + 43, "38 bytes follow the last coin");
+    check(43, &[4], good.len(), "the file ends inside a coin");
+    check(first + 32, &[0], first, "has 0 coins while 3 are left");
+    check(first + 32, &[4], first, "has 4 coins while 3 are left");
+    check(first + 33, &[0xfd, 1, 0], first, "a CompactSize is longer");
+    check(first + 33, &[0xfe, 1, 0, 0, 2], first, "index of 33554433 is too large");
+    check(first + 34, &[0xff; 11], first, "does not fit into 64 bits");
+    let mut code = Vec::new();
+    write_var_int(&mut code, 1 << 32);
+    check(first + 34, &code, first, "code 4294967296 does not fit into 32 bits");
+    check(first + 38, &[0], first + 38, "is out of order");
+    let last = good.len() - 38;
+    check(last, &[1; 32], last, "is out of order");
+    let mut many = coins.clone();
+    many[0].2 = out(Sats::MAX_MONEY.0 + 1, &[]);
+    let error = read_bytes(model(Network::Test, &many)).unwrap_err().to_string();
+    assert!(error.contains("has 2100000000000001 satoshis, more than can exist"), "{error}");
+    many[0].2 = [&[5][..], &[0xcd, 0x17], &[0x51; 10_001]].concat();
+    let error = read_bytes(model(Network::Test, &many)).unwrap_err().to_string();
+    assert!(error.contains("script of 10001 bytes is above the limit"), "{error}");
+    let error = read_bytes([&good[..], &[0]].concat()).unwrap_err().to_string();
+    assert!(error.contains(&format!("at byte {}: 1 bytes follow the last coin", good.len())), "{error}");
+    let error = read_bytes(good[..50].to_vec()).unwrap_err().to_string();
+    assert!(error.contains("at byte 50: a UTXO snapshot has at least 51 bytes"), "{error}");
+}
+
+#[test]
+fn an_unknown_magic_is_that_of_a_custom_signet() {
+    let mut bytes = model(Network::Test, &[]);
+    bytes[7..11].copy_from_slice(&[1, 2, 3, 4]);
+    let metadata = read(&memory(bytes), Path::new("utxo.dat")).unwrap().0;
+    assert_eq!((metadata.network(), metadata.magic), (Network::Signet, [1, 2, 3, 4]));
+}
+
+#[test]
+fn a_wrong_order_or_count_is_a_caller_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.dat");
+    let coin = Coin { code: 9, out: &out(5, &[0x51]) };
+    let outpoint = |vout| OutPoint { txid: Txid([1; 32]), vout };
+    let mut writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 2).unwrap();
+    writer.add(&outpoint(16_512), &coin).unwrap();
+    let wrong = [16_512, 0, 127].map(|vout| writer.add(&outpoint(vout), &coin));
+    assert!(wrong.iter().all(|result| matches!(result, Err(DiskError::CallerError { .. }))), "{wrong:?}");
+    // In key order, 80 80 00 is before ff 7f.
+    writer.add(&outpoint(16_511), &coin).unwrap();
+    let more = writer.add(&OutPoint { txid: Txid([2; 32]), vout: 0 }, &coin);
+    assert!(matches!(more, Err(DiskError::CallerError { .. })));
+    writer.finish().unwrap();
+    let taken = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 2).map(|_| ());
+    assert!(taken.unwrap_err().to_string().contains("cannot create"), "a snapshot is never replaced");
+
+    let other = dir.path().join("other.dat");
+    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap();
+    assert!(matches!(writer.finish(), Err(DiskError::CallerError { .. })));
+    assert!(!other.exists() && !incomplete(&other).exists());
+    std::mem::forget(SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap());
+    assert!(incomplete(&other).exists(), "a crash leaves it");
+    let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap();
+    drop(writer);
+    assert!(!incomplete(&other).exists(), "the next writer removes it");
+}
+
+#[test]
+fn files_of_the_user_beside_a_snapshot_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.dat");
+    for suffix in [".incomplete", ".part", ".records"] {
+        std::fs::write(dir.path().join(format!("utxo.dat{suffix}")), "mine").unwrap();
+    }
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 0).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    // A directory that has the name of the temporary file is not ours either.
+    let other = dir.path().join("other.dat");
+    std::fs::create_dir(incomplete(&other)).unwrap();
+    let error =
+        SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 0).err().unwrap().to_string();
+    assert!(error.contains("move it away"), "{error}");
+}
+
+#[test]
+fn a_link_to_a_missing_file_is_followed() {
+    let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (path, target) = (dir.path().join("utxo.dat"), elsewhere.path().join("target"));
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 0).unwrap();
+    assert!(incomplete(&target).exists() && !incomplete(&path).exists());
+    writer.finish().unwrap();
+    assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink() && target.is_file());
+}
+
+fn incomplete(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(INCOMPLETE_SUFFIX);
+    name.into()
+}
+
+/// Whichever operation fails, the snapshot is complete or absent, and the next attempt succeeds.
+#[test]
+fn a_snapshot_is_complete_or_absent_after_any_failure() {
+    let coins: Vec<Owned> = (0..100)
+        .map(|txid| (OutPoint { txid: Txid([txid; 32]), vout: 0 }, 9, out(5, &[0x51; 9_000])))
+        .collect();
+    let last_failed = Cell::new(0);
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("utxo.dat");
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::StorageFull);
+        let result = write(&disk, &path, &coins);
+        if disk.count() <= at {
+            assert!(result.is_ok());
+            break;
+        }
+        last_failed.set(at);
+        assert!(result.unwrap_err().to_string().contains("cannot"), "operation {at}");
+        // If only the sync of the directory fails, the file has been renamed already.
+        if path.exists() {
+            assert_eq!(read(&RealDisk, &path).unwrap().1, coins);
+        } else {
+            write(&RealDisk, &path, &coins).unwrap();
+            assert!(!incomplete(&path).exists());
+        }
+    }
+    assert!(last_failed.get() > 6, "all operations have failed once");
+}
+
+/// SHA-256 of the files that Bitcoin Core v31.99 (b88bffe550a3) wrote by `dumptxoutset latest` on the
+/// datadirs.
+const CORE: [(&str, Network, &str); 4] = [
+    ("main", Network::Main, "b0d9741ca98b155a740148739a297cc1c4acc9ee7ec04e953705f66fa4548ede"),
+    ("testnet3", Network::Test, "b5b82564a8deebc81e663943b38910a359c4ef051bdb9f0bfb1590e981be2a15"),
+    ("signet", Network::Signet, "1c513b39c6abd882b6fe79163091a3958f48d82337d3bc26a9c89ad9a5173fe8"),
+    ("regtest", Network::Regtest, "98a283e6bb24deb0ba2eb663332024266b759bc8d3578ca9bad64d1c03cd0f12"),
+];
+
+#[test]
+fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
+    for (name, network, hash) in CORE {
+        let Some(sample) = CoreDatadir::unpack(name, network) else { return };
+        let datadir = &sample.datadir;
+        let chainstate = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir()).unwrap();
+        let mut count = 0;
+        let mut coins = chainstate.coins().unwrap();
+        while coins.advance().unwrap().is_some() {
+            count += 1;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("utxo.dat");
+        let best = chainstate.best_block();
+        let mut writer = SnapshotWriter::create(&RealDisk, &path, network.magic(), best, count).unwrap();
+        let mut coins = chainstate.coins().unwrap();
+        while let Some((outpoint, coin)) = coins.advance().unwrap() {
+            writer.add(&outpoint, &coin).unwrap();
+        }
+        let len = writer.finish().unwrap();
+
+        let mut hasher = Sha256::new();
+        hasher.update(&std::fs::read(&path).unwrap());
+        assert_eq!(hasher.finalize().to_lower_hex_string(), hash, "{name}");
+
+        let mut snapshot = SnapshotReader::open(&RealDisk, &path).unwrap();
+        assert_eq!(
+            *snapshot.metadata(),
+            SnapshotMetadata { magic: network.magic(), base_block: best, coins: count }
+        );
+        let mut coins = chainstate.coins().unwrap();
+        while let Some(coin) = coins.advance().unwrap() {
+            assert_eq!(snapshot.advance().unwrap(), Some(coin), "{name}");
+        }
+        assert_eq!(snapshot.advance().unwrap(), None);
+        assert_eq!(snapshot.position(), len);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether bytes are a certain block, and obey the rules that need no other block.
+//!
+//! If they are not the bytes to which the block's header commits, they say nothing about the block: a file is
+//! damaged, or a peer has sent something else. If they are, and break a rule, the block is invalid. All who
+//! check a block ask here, and know what either means where its bytes come from.
+
+use crate::blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage};
+use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
+use wire::{BlockHash, BlockTime, BlockView, Height, Txid};
+
+/// The block that bytes must be.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedBlock {
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Median time past of the block below it.
+    pub median_time_past_prev: BlockTime,
+}
+
+/// Why bytes were not accepted.
+#[derive(Debug)]
+pub enum BlockFlaw {
+    /// They are not those to which the header of the block commits.
+    Damaged(Damage),
+    /// They are, and break a rule.
+    Invalid(Violation),
+}
+
+/// A block that is valid as far as that can be known without other blocks.
+#[derive(Debug)]
+pub struct CheckedBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The serialised block.
+    pub bytes: Vec<u8>,
+    /// What its check has computed.
+    pub facts: BlockFacts,
+}
+
+/// What is known of a block that was checked as far as that is possible without other blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockFacts {
+    /// The id of each transaction.
+    pub txids: Vec<Txid>,
+    /// Number of signature operations of its own scripts.
+    pub legacy_sigops: u32,
+}
+
+impl CheckedBlock {
+    /// Its memory in bytes.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> u64 {
+        (self.bytes.capacity() + self.facts.txids.capacity() * size_of::<Txid>()) as u64
+    }
+}
+
+impl From<Damage> for BlockFlaw {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+impl ExpectedBlock {
+    /// The block at a height of a chain.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn at(chain: &Chain, params: &'static ChainParams, height: Height) -> Self {
+        let (hash, median_time_past_prev) = (chain.block(height).hash, chain.median_time_before(height));
+        Self { params, height, hash, median_time_past_prev }
+    }
+
+    /// Checks that the hash that was computed of a block is that of this one.
+    ///
+    /// # Errors
+    /// [`Damage::OtherBlock`] if it is not.
+    pub fn check_hash(&self, found: BlockHash) -> Result<(), Damage> {
+        if found == self.hash { Ok(()) } else { Err(Damage::OtherBlock(found)) }
+    }
+
+    /// Hashes a block that was parsed, and its undo data if there is any, and checks that it is this block,
+    /// and its rules.
+    ///
+    /// # Errors
+    /// [`BlockFlaw`]; `hashes` are those of the block that was given, in any case.
+    pub fn check(
+        &self,
+        block: &BlockView<'_>,
+        undo_data: &[u8],
+        hashes: &mut BlockHashes,
+    ) -> Result<BlockSums, BlockFlaw> {
+        hashes.of_block(block, undo_data);
+        self.check_hash(hashes.block)?;
+        let checked = check_block(&BlockContext {
+            params: self.params,
+            height: self.height,
+            block,
+            txids: &hashes.txids,
+            wtxids: &hashes.wtxids,
+            median_time_past_prev: self.median_time_past_prev,
+        });
+        checked.map_err(|violation| match violation.rule.class {
+            ViolationClass::Mutated => BlockFlaw::Damaged(Damage::Mutated(violation)),
+            _ => BlockFlaw::Invalid(violation),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{BlockArena, Network};
+
+    /// Checks the genesis block of regtest after `change`, as the block at a height.
+    fn check(height: u32, change: impl Fn(&mut Vec<u8>)) -> Result<BlockSums, BlockFlaw> {
+        let params = ChainParams::of(Network::Regtest);
+        let mut bytes = params.genesis_block();
+        change(&mut bytes);
+        let (hash, median_time_past_prev) = (params.genesis_hash, params.genesis.time);
+        let expected = ExpectedBlock { params, height: Height(height), hash, median_time_past_prev };
+        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+        let checked = expected.check(&arena.parse(&bytes).unwrap(), &[], &mut hashes);
+        assert_eq!(hashes.txids.len(), 1, "they are there in any case");
+        checked
+    }
+
+    #[test]
+    fn only_the_bytes_to_which_the_header_commits_break_a_rule() {
+        assert_eq!(check(0, |_| {}).unwrap(), BlockSums { legacy_sigops: 1 });
+        let other = check(0, |bytes| bytes[79] ^= 1);
+        assert!(matches!(other, Err(BlockFlaw::Damaged(Damage::OtherBlock(_)))), "{other:?}");
+        // The last byte is one of the lock time.
+        let mutated = check(0, |bytes| *bytes.last_mut().unwrap() ^= 1);
+        assert!(matches!(mutated, Err(BlockFlaw::Damaged(Damage::Mutated(_)))), "{mutated:?}");
+        // The coinbase does not have the height.
+        let invalid = check(1, |_| {});
+        assert!(
+            matches!(&invalid, Err(BlockFlaw::Invalid(violation)) if violation.core == "bad-cb-height"),
+            "{invalid:?}"
+        );
+    }
+}

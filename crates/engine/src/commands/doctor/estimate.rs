@@ -1,0 +1,129 @@
+//! Estimates what a rebuild needs: disk space, and time between two bounds.
+
+use super::{
+    diagnosis::{IndexState, RebuildNeed, RebuildTime, ScriptWork},
+    survey::FileLengths,
+};
+use crate::{
+    api::{machine, note::DiskNeed, options::ChainOptions},
+    job::{disk_need::directory_bytes, memory::MemoryBudget},
+};
+use disk::datadir::Datadir;
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+use vfs::{Disk, dir_of};
+use wire::FileNo;
+
+/// Bytes of blocks that a thread checks in a second, about: the recorded runs in `docs/performance.md`.
+const CHECKED_BYTES_PER_SECOND: u64 = 200_000_000;
+/// The same with all scripts, which the recorded run with scripts shows.
+const SCRIPT_BYTES_PER_SECOND: u64 = 4_700_000;
+/// How many times as long it may take: machines differ, and the last stages take time too.
+const SPREAD: f64 = 2.5;
+/// Time in which a sample of the block files is read.
+const SAMPLE_TIME: Duration = Duration::from_millis(800);
+/// Maximum number of places of that sample.
+const SAMPLE_PLACES: usize = 48;
+/// Length of each place of that sample, in bytes.
+const SAMPLE_LEN: usize = 2 << 20;
+
+/// What an estimate is made from.
+pub struct Estimate<'a> {
+    /// The disk.
+    pub disk: &'a dyn Disk,
+    /// The datadir.
+    pub datadir: &'a Datadir,
+    /// What a rebuild may use.
+    pub options: &'a ChainOptions,
+    /// Its files.
+    pub lengths: &'a FileLengths,
+}
+
+impl Estimate<'_> {
+    /// Estimates what a rebuild needs in which `lacking` blocks get undo data. `scripts`: what it checks of
+    /// them, if that is known.
+    pub fn of_rebuild(&self, index: &IndexState, lacking: u32, scripts: Option<ScriptWork>) -> RebuildNeed {
+        let Self { disk, datadir, options, lengths } = *self;
+        let chainstate = datadir.chainstate_dir();
+        let resolved = disk.resolve(&chainstate).unwrap_or(chainstate.clone());
+        let free = disk.free_space(dir_of(&resolved)).ok();
+        if index.is_pruned {
+            let need = DiskNeed { chainstate: 0, temporary: 0, undo: 0 };
+            return RebuildNeed { need, free, bytes_per_second: None, duration: None };
+        }
+        let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
+        let budget = MemoryBudget::after_plan(options, index.blocks as usize);
+        let old = directory_bytes(disk, &chainstate);
+        let mut need = DiskNeed::estimate(block_bytes, old, budget.join_bytes);
+        if lacking > 0 {
+            let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
+            need = need.with_undo(bytes, options.memory_bytes);
+        }
+        let speeds = self.sampled_speeds();
+        let duration = quartiles(&speeds).map(|(slow, fast)| {
+            let threads = budget.threads as u64;
+            let checked = seconds(block_bytes, CHECKED_BYTES_PER_SECOND * threads);
+            let read = |speed: u64| seconds(block_bytes + undo_bytes, speed);
+            let scripts = scripts.filter(|_| options.scripts.are_run());
+            let run = scripts.map_or(0.0, |work| seconds(work.bytes, SCRIPT_BYTES_PER_SECOND * threads));
+            RebuildTime {
+                blocks: span(read(fast).max(checked), read(slow).max(checked * SPREAD)),
+                scripts: span(run, run * SPREAD),
+                script_work: scripts,
+                is_busy: machine::is_busy(),
+            }
+        });
+        RebuildNeed { need, free, bytes_per_second: speeds.get(speeds.len() / 2).copied(), duration }
+    }
+
+    /// Reads small samples of the block files. Returns the speed of each in bytes per second, ascending.
+    fn sampled_speeds(&self) -> Vec<u64> {
+        let files: Vec<(u32, u64)> = self.lengths.blk.iter().map(|(&file, &len)| (file, len)).collect();
+        let (started, mut buffer) = (Instant::now(), vec![0; SAMPLE_LEN]);
+        // Each place in another part of the files; the last ones are more likely to be in the page cache.
+        let places = SAMPLE_PLACES.min(files.len());
+        let speed = |place: usize| {
+            let &(file, len) = files.get(place * files.len() / places)?;
+            let piece = buffer.get_mut(..len.min(SAMPLE_LEN as u64) as usize)?;
+            let begun = Instant::now();
+            let open = self.disk.open(&self.datadir.blk_path(FileNo(file))).ok()?;
+            open.read_exact_at(piece, (len - piece.len() as u64) / 2).ok()?;
+            let speed = piece.len() as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+            (!piece.is_empty()).then_some(speed as u64)
+        };
+        let is_in_time = |_: &usize| started.elapsed() < SAMPLE_TIME;
+        let mut speeds: Vec<u64> = (0..places).take_while(is_in_time).filter_map(speed).collect();
+        speeds.sort_unstable();
+        speeds
+    }
+}
+
+/// Returns the speeds that a quarter of the samples do not reach, and that a quarter exceeds.
+fn quartiles(speeds: &[u64]) -> Option<(u64, u64)> {
+    let last = speeds.len().checked_sub(1)?;
+    Some((*speeds.get(last / 4)?, *speeds.get(last - last / 4)?))
+}
+
+fn seconds(bytes: u64, speed: u64) -> f64 {
+    bytes as f64 / speed.max(1) as f64
+}
+
+fn span(least: f64, most: f64) -> RangeInclusive<Duration> {
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    time(least)..=time(most.max(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_slow_sample_does_not_count() {
+        assert_eq!(quartiles(&[]), None);
+        assert_eq!(quartiles(&[7]), Some((7, 7)));
+        let speeds = [1, 90, 100, 100, 100, 110, 7_000];
+        assert_eq!(quartiles(&speeds), Some((90, 110)));
+    }
+}

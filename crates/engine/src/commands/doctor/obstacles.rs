@@ -1,0 +1,64 @@
+//! What keeps bitcoind and every command from reading a datadir, and has another cause than damage: a file
+//! where a directory must be, a directory where a file must be, a link to what does not exist.
+
+use super::diagnosis::Advice;
+use crate::{api::error::Error, job::session::foreign_building, stages::work_dir::WORK_DIR};
+use disk::{
+    datadir::{Datadir, FileKind},
+    made_undo::foreign_made_undo,
+};
+use std::path::{Path, PathBuf};
+use vfs::{Disk, During as _, dir_of};
+
+/// Finds the first obstacle in a datadir.
+///
+/// # Errors
+/// Any I/O error.
+pub fn find_obstacle(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Advice>, Error> {
+    for dir in [datadir.blocks_dir(), datadir.index_dir(), datadir.chainstate_dir()] {
+        if let Some(obstacle) = obstacle_at(disk, &dir, true)? {
+            return Ok(Some(obstacle));
+        }
+    }
+    for kind in [FileKind::Blk, FileKind::Rev] {
+        for file in datadir.block_files(disk, kind)? {
+            if let Some(obstacle) = obstacle_at(disk, &datadir.block_file_path(kind, file), false)? {
+                return Ok(Some(obstacle));
+            }
+        }
+    }
+    obstacle_at(disk, &datadir.blocks_dir().join("xor.dat"), false)
+}
+
+/// Returns what is in the place of files that a rebuild, a repair or the making of undo data writes, if it is
+/// not Peregrine's.
+///
+/// # Errors
+/// Any I/O error.
+pub fn in_place_of_new_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<PathBuf>, Error> {
+    if let Some(path) = foreign_made_undo(disk, datadir)? {
+        return Ok(Some(path));
+    }
+    if let Some(path) = foreign_building(disk, datadir)? {
+        return Ok(Some(path));
+    }
+    let chainstate = datadir.chainstate_dir();
+    let work = dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate)).join(WORK_DIR);
+    let found = disk.metadata(&work).during("look at", &work)?;
+    Ok(found.is_some_and(|found| !found.is_dir).then_some(work))
+}
+
+/// Reports what is wrong with a path where a directory, or a file, must be, if there is anything.
+///
+/// # Errors
+/// Any I/O error.
+pub fn obstacle_at(disk: &dyn Disk, path: &Path, must_be_dir: bool) -> Result<Option<Advice>, Error> {
+    Ok(match disk.metadata(path).during("look at", path)? {
+        Some(found) if found.is_dir != must_be_dir => Some(Advice::MoveAway { path: path.to_owned() }),
+        Some(_) => None,
+        None => match disk.is_link(path).during("look at", path)? {
+            true => Some(Advice::RestoreLink { path: path.to_owned() }),
+            false => None,
+        },
+    })
+}

@@ -1,0 +1,66 @@
+//! Finishes or undoes a replacement of databases that was interrupted.
+
+#[cfg(feature = "serde")]
+use crate::api::json::{JsonSchema, OptionalOutcome, PathText, Serialize};
+use crate::{
+    api::error::Error,
+    job::session::{self, check_owner, has_unfinished, with_owner},
+};
+use disk::{
+    datadir::{Datadir, Location},
+    lock::{DatadirLock, LockMode},
+    replace::Recovery,
+};
+use std::path::PathBuf;
+use vfs::{Disk, During as _};
+use wire::Network;
+
+/// The result of [`recover`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct RecoveryReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// The directory of the network.
+    #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
+    pub dir: PathBuf,
+    /// What became of a replacement that was interrupted; `None` if there was none.
+    #[cfg_attr(feature = "serde", serde(rename = "outcome", with = "OptionalOutcome"))]
+    pub recovery: Option<Recovery>,
+    /// Whether there was no replacement, but databases that an interrupted run was building. They are
+    /// removed.
+    #[cfg_attr(feature = "serde", serde(rename = "unfinished_databases_removed"))]
+    pub has_removed: bool,
+}
+
+/// Finishes or undoes a replacement of databases that was interrupted, as every command does that changes the
+/// datadir. Commands that only read it refuse it until then. If nothing was interrupted, nothing is locked or
+/// changed.
+///
+/// # Errors
+/// What is wrong with the directory; [`crate::ErrorKind::Damaged`] if the journal is damaged;
+/// [`crate::ErrorKind::Environment`] if another process uses the datadir, or if the databases belong to
+/// another user.
+pub fn recover(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Error> {
+    recover_at(disk, location).map_err(|error| with_owner(disk, &location.root, error).in_place_only())
+}
+
+fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Error> {
+    let datadir = Datadir::of(location);
+    let (network, dir) = (location.network, datadir.net_dir().to_owned());
+    let mut report = RecoveryReport { network, dir, recovery: None, has_removed: false };
+    if has_unfinished(disk, &datadir)? {
+        check_owner(disk, &datadir, true)?;
+        let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
+        report.recovery = session::recover(disk, &datadir, &|_| {})?;
+        report.has_removed = report.recovery.is_none();
+        return Ok(report);
+    }
+    // The output of a rebuild has no blocks. If there is no chainstate either, report what is wrong.
+    let chainstate = datadir.chainstate_dir();
+    if !disk.exists(&chainstate).during("look for", &chainstate)? {
+        Datadir::open(disk, location)?;
+    }
+    Ok(report)
+}

@@ -1,0 +1,108 @@
+//! A directory of files is complete, or can be completed by a run with the same request.
+
+use peregrine_export::{FileFormat, OutputRow, OutputTable, Parts, PartsError};
+use std::fs;
+use std::io;
+use std::path::Path;
+use tempfile::TempDir;
+use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use vfs::{Disk, RealDisk};
+
+const FORMATS: [FileFormat; 3] = [FileFormat::Parquet, FileFormat::Arrow, FileFormat::Csv];
+
+fn name(number: u32) -> String {
+    format!("outputs-{number}")
+}
+
+/// Writes the files that are missing, of 0 to 2.
+fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Result<u32, PartsError> {
+    let (parts, mut written) = (Parts::open(disk, path, request)?, 0);
+    for number in 0..3 {
+        if parts.complete_len(&name(number))?.is_some() {
+            continue;
+        }
+        let mut file = parts.begin::<OutputTable>(&name(number), format, false)?;
+        for vout in 0..number * 10 {
+            file.add(OutputRow {
+                height: number,
+                tx_index: 0,
+                vout,
+                txid: [7; 32],
+                coinbase: true,
+                value: 5,
+                script_type: "nulldata",
+                script: &[0x6a],
+                address: None,
+            })?;
+        }
+        file.finish(&[("part", number.to_string())])?;
+        written += 1;
+    }
+    parts.finish()?;
+    Ok(written)
+}
+
+/// The names and contents of a directory's files.
+fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let file = |entry: io::Result<fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())
+    };
+    let mut files: Vec<_> = fs::read_dir(path).unwrap().map(file).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_run_completes_what_another_has_begun() {
+    for format in FORMATS {
+        let dir = TempDir::new().unwrap();
+        write(&RealDisk, &dir.path().join("whole"), format, "all").unwrap();
+        let whole = content(&dir.path().join("whole"));
+        assert_eq!(
+            whole.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["export.txt", "outputs-0", "outputs-1", "outputs-2"]
+        );
+        let (mut faults, mut kept) = (0, 0);
+        for at in 0.. {
+            let out = dir.path().join(format!("out-{at}"));
+            let disk = FaultDisk::fail_at(
+                at,
+                InjectedFault::Sticky,
+                Operations::Changes,
+                io::ErrorKind::StorageFull,
+            );
+            if write(&disk, &out, format, "all").is_ok() {
+                assert!(!disk.has_failed());
+                break;
+            }
+            faults += 1;
+            // Only the last sync can fail after the rename.
+            if !out.exists() {
+                kept += 3 - write(&RealDisk, &out, format, "all").unwrap();
+            }
+            assert_eq!(content(&out), whole, "{format:?}, operation {at}");
+            assert!(!dir.path().join(format!("out-{at}.peregrine-part")).exists());
+        }
+        assert!(faults > 10 && kept > 3, "{format:?}: {faults}, {kept}");
+    }
+}
+
+#[test]
+fn other_requests_and_other_files_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let disk = FaultDisk::fail_at(12, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+    write(&disk, &out, FileFormat::Csv, "heights 0 to 2").unwrap_err();
+    let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 3").unwrap_err();
+    assert!(matches!(error, PartsError::OtherRequest(path) if path.ends_with("out.peregrine-part")));
+    write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap();
+    let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap_err();
+    assert!(matches!(error, PartsError::Exists(path) if path == out));
+    let mine = dir.path().join("mine.peregrine-part");
+    fs::create_dir(&mine).unwrap();
+    fs::write(mine.join("photo"), "").unwrap();
+    let error = write(&RealDisk, &dir.path().join("mine"), FileFormat::Csv, "all").unwrap_err();
+    assert!(matches!(error, PartsError::OtherRequest(_)));
+    assert_eq!(content(&mine).len(), 1);
+}

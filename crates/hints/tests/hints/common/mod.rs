@@ -1,0 +1,181 @@
+//! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
+
+use digest::sha256::sha256d_many;
+use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
+use peregrine_disk::chainstate::ChainstateReader;
+use peregrine_disk::datadir::Datadir;
+use peregrine_disk::index::read_block_index;
+use peregrine_disk::xor::read_block_obfuscation;
+use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use testkit::data::CoreDatadir;
+use vfs::RealDisk;
+use wire::script::is_unspendable;
+use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
+
+/// The properties of a block on which its hints depend.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Block {
+    /// For each output, whether it can be spent.
+    pub spendable: Vec<bool>,
+    /// The indices of the unspent outputs among all.
+    pub unspent: Vec<u32>,
+}
+
+impl Block {
+    /// Returns the number of outputs and the hints in a numbering.
+    pub fn hints(&self, numbering: Numbering) -> (u32, Vec<u32>) {
+        let mut hints = self.unspent.clone();
+        renumber(&mut hints, Numbering::AllOutputs, numbering, self.spendable.iter().copied()).unwrap();
+        let outputs = match numbering {
+            Numbering::AllOutputs => self.spendable.len(),
+            Numbering::SpendableOutputs => self.spendable.iter().filter(|is| **is).count(),
+        };
+        (outputs as u32, hints)
+    }
+}
+
+/// The blocks of a chain, beginning with block 1.
+pub struct Chain {
+    pub name: &'static str,
+    pub network: Network,
+    pub tip: BlockHash,
+    pub blocks: Vec<Block>,
+}
+
+/// A random number generator (SplitMix64).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
+    }
+}
+
+/// Returns a chain whose outputs and hints are distributed like mainnet's: blocks grow, transactions have two
+/// outputs or many, 2 to 10 % of old outputs are unspent and up to 60 % of recent ones, and the outputs of
+/// one transaction tend to be spent or unspent together.
+pub fn simulated(count: u32, seed: u64) -> Chain {
+    let mut rng = Rng(seed);
+    let mut drift = 0.05;
+    let blocks = (1..=count).map(|height| {
+        let age = f64::from(count - height);
+        drift = (drift * (0.9 + 0.2 * (rng.below(1000) as f64 / 1000.0))).clamp(0.02, 0.1);
+        let share = drift + 0.5 * (-age / 150.0).exp();
+        let busy = f64::from(height) / f64::from(count);
+        let txs = 1 + (rng.below(600) as f64 * busy * (0.5 + rng.below(1000) as f64 / 500.0)) as u64;
+        let mut block = Block { spendable: Vec::new(), unspent: Vec::new() };
+        for tx in 0..txs {
+            let outputs = match rng.below(20) {
+                0 => 3 + rng.below(120),
+                1..=5 => 1,
+                _ => 2,
+            };
+            // The outputs of a payout are unspent together more often than by chance.
+            let local = if outputs > 2 { if rng.chance(share) { 0.7 } else { share / 2.0 } } else { share };
+            for output in 0..outputs {
+                let is_spendable = (tx, output) != (0, 1) && !rng.chance(0.03);
+                if is_spendable && rng.chance(local) {
+                    block.unspent.push(block.spendable.len() as u32);
+                }
+                block.spendable.push(is_spendable);
+            }
+        }
+        block
+    });
+    let blocks = blocks.collect();
+    let mut tip = [0; 32];
+    tip[..28].iter_mut().for_each(|byte| *byte = rng.next() as u8);
+    Chain { name: "simulated", network: Network::Main, tip: BlockHash(tip), blocks }
+}
+
+/// Returns the chains of Core's datadirs. If the data is absent, prints that and returns none.
+pub fn real() -> impl Iterator<Item = Chain> {
+    let names = ["main", "testnet3", "signet", "regtest"];
+    let networks = [Network::Main, Network::Test, Network::Signet, Network::Regtest];
+    names.into_iter().zip(networks).filter_map(|(name, network)| {
+        let (tip, blocks) = blocks_of(&CoreDatadir::unpack(name, network)?.datadir);
+        Some(Chain { name, network, tip, blocks })
+    })
+}
+
+/// Returns the best block of the chainstate, and the blocks up to it with their unspent outputs.
+fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
+    let coins = ChainstateReader::open(&RealDisk, &datadir.chainstate_dir()).unwrap();
+    let mut unspent = HashSet::new();
+    let mut cursor = coins.coins().unwrap();
+    while let Some((outpoint, _)) = cursor.advance().unwrap() {
+        unspent.insert(outpoint);
+    }
+    let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
+    let by_hash: HashMap<_, _> = index.entries.iter().map(|entry| (entry.hash, entry)).collect();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let mut files = HashMap::new();
+    let (mut blocks, mut arena) = (Vec::new(), BlockArena::default());
+    let mut entry = by_hash[&coins.best_block()];
+    while entry.height != Height(0) {
+        let file = files.entry(entry.file.unwrap()).or_insert_with(|| {
+            let mut bytes = std::fs::read(datadir.blk_path(entry.file.unwrap())).unwrap();
+            obfuscation.apply(&mut bytes, 0);
+            bytes
+        });
+        let start = entry.data_pos.unwrap().0 as usize;
+        let header = *file[start - RECORD_HEADER_LEN..].first_chunk().unwrap();
+        let size = parse_record_header(header, datadir.network().magic()).unwrap();
+        let view = arena.parse(&file[start..start + size as usize]).unwrap();
+        let messages: Vec<_> = view.txs().map(|tx| tx.txid_message()).collect();
+        let mut txids = Vec::new();
+        sha256d_many(&messages, &mut txids);
+        let mut block = Block { spendable: Vec::new(), unspent: Vec::new() };
+        for (tx, txid) in view.txs().zip(txids) {
+            for (output, vout) in tx.outputs().zip(0..) {
+                if unspent.remove(&OutPoint { txid: Txid(txid), vout }) {
+                    block.unspent.push(block.spendable.len() as u32);
+                }
+                block.spendable.push(!is_unspendable(output.script_pubkey()));
+            }
+        }
+        blocks.push(block);
+        entry = by_hash[&entry.header.prev];
+    }
+    assert!(unspent.is_empty(), "each coin must be an output of the chain");
+    blocks.reverse();
+    (coins.best_block(), blocks)
+}
+
+/// Writes a chain's hints.
+pub fn write(path: &Path, format: HintFormat, chain: &Chain) -> HintInfo {
+    let height = Height(chain.blocks.len() as u32);
+    let mut writer =
+        HintWriter::create(&RealDisk, path, format, Some(chain.network), height, Some(chain.tip)).unwrap();
+    for block in &chain.blocks {
+        let (outputs, unspent) = block.hints(format.numbering());
+        writer.push_block(Some(outputs), &unspent).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Reads a file to its end and asserts that its hints are those of the chain.
+pub fn check(reader: &mut HintReader, chain: &Chain) {
+    let numbering = reader.info().numbering;
+    let mut unspent = Vec::new();
+    for (block, height) in chain.blocks.iter().zip(1..) {
+        assert_eq!(reader.next_block(&mut unspent).unwrap(), Some(Height(height)));
+        let (outputs, hints) = block.hints(numbering);
+        assert_eq!(unspent, hints, "block {height}");
+        assert!(reader.outputs().is_none_or(|found| found == outputs));
+    }
+    assert_eq!(reader.next_block(&mut unspent).unwrap(), None);
+}

@@ -1,8 +1,0 @@
-//! Shared by the tests of the crate: a tiny chain, a caller that keeps it in memory, a proxy, and an I2P
-//! router.
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
-pub mod chain;
-pub mod drive;
-pub mod proxy;
-pub mod router;

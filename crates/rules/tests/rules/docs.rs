@@ -1,0 +1,87 @@
+//! `docs/rules.md` is generated from the table: this test writes it (`UPDATE_DOCS=1`) or fails if it is
+//! stale.
+
+use peregrine_rules::{
+    ChainParams,
+    table::{Active, sections},
+};
+use std::{fmt::Write, path::Path};
+use wire::{Height, Network};
+
+/// Returns the first height at which a rule applies on a network, or `None` if it never does.
+fn active_from(active: Active, params: &ChainParams) -> Option<u32> {
+    let buried = [
+        params.bip34_height,
+        params.bip65_height,
+        params.bip66_height,
+        params.csv_height,
+        params.segwit_height,
+    ];
+    let mut heights: Vec<u32> = buried.into_iter().map(|height| height.0).chain([0, 1]).collect();
+    heights.sort_unstable();
+    heights.into_iter().find(|&height| active(params, Height(height)))
+}
+
+fn active_in_words(active: Active) -> String {
+    let from = Network::ALL.map(|network| active_from(active, ChainParams::of(network)));
+    if from.iter().all(|height| *height == Some(0)) {
+        return "always".to_owned();
+    }
+    if from.iter().all(|height| *height == Some(1)) {
+        return "after the genesis block".to_owned();
+    }
+    let words = Network::ALL.iter().zip(from).map(|(network, height)| match height {
+        Some(height) => format!("{network} {height}"),
+        None => format!("{network} never"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn page() -> String {
+    let mut page = "# Consensus rules\n\n\
+        Generated from the table in `crates/rules/src/table.rs` by\n\
+        `UPDATE_DOCS=1 cargo test -p peregrine-rules --test rules docs`; do not edit.\n\n\
+        Rules are in validation order: the first broken rule is reported. *Core* is Bitcoin Core's reject\n\
+        string (`bad-version` is followed by the version). *Class* is the meaning of a violation: `mutated`\n\
+        is damage to the body, which does not make the block itself invalid.\n\n\
+        If a rule has a boundary, the accepting test is exactly on it and the rejecting test one step\n\
+        beyond it. `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which is\n\
+        also compared with Bitcoin Core (`plain`: a block that breaks no rule); `file::name` is a test\n\
+        function in `crates`.\n"
+        .to_owned();
+    for section in sections() {
+        write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class ", section.title).unwrap();
+        page.push_str("| accepting test | rejecting test |\n");
+        page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        for (rule, active) in section.rows {
+            let active = match rule.id {
+                "bip30" => "always, except for two blocks, and where BIP-0034 implies it".to_owned(),
+                _ => active_in_words(active),
+            };
+            let (id, must, source, core, class) = (rule.id, rule.must, rule.source, rule.core, rule.class);
+            write!(page, "| {id} | {must} | {source} | `{core}` | {active} | {class} ").unwrap();
+            let [accepts, rejects] = rule.tests.names();
+            writeln!(page, "| `{accepts}` | `{rejects}` |").unwrap();
+        }
+    }
+    page
+}
+
+#[test]
+fn docs_match_the_table() {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md"));
+    let page = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "docs/rules.md is stale; run UPDATE_DOCS=1 cargo test -p peregrine-rules");
+}
+
+#[test]
+fn each_rule_contains_must_and_ends_with_a_full_stop() {
+    for (rule, _) in sections().iter().flat_map(|section| &section.rows) {
+        assert!(rule.must.contains("MUST") && rule.must.ends_with('.'), "{}", rule.id);
+    }
+}

@@ -1,0 +1,12 @@
+//! The rules of blocks, at their boundaries and on real blocks.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod boundaries;
+mod common;
+mod core_vectors;
+mod docs;
+mod fullblocks;
+mod headers;
+mod real_blocks;
+mod rows;

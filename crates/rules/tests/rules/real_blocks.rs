@@ -1,0 +1,141 @@
+//! Real mainnet blocks pass, and their coinbases claim exactly the subsidy and the fees.
+//!
+//! The blocks have no ancestors here, so values that depend on them are replaced by values that cannot fail:
+//! the median time past is the block's own time (which is above it), and for time-based relative locks all
+//! coins are old.
+
+use crate::common;
+
+use peregrine_rules::{ChainParams, SpentCoin, pow, subsidy};
+use std::{fs, time::Instant};
+use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compress_output};
+
+fn index() -> Option<Vec<(Height, String)>> {
+    let path = common::data("blocks/INDEX.tsv")?;
+    let text = fs::read_to_string(path).unwrap();
+    let rows = text.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
+    Some(rows.map(|row| (Height(row[0].parse().unwrap()), row[1].to_owned())).collect())
+}
+
+#[test]
+fn real_blocks_pass_their_rules() {
+    let Some(index) = index() else { return };
+    let params = ChainParams::of(Network::Main);
+    assert_eq!(index.len(), 18);
+    for (height, hash) in index {
+        let bytes = fs::read(common::data(&format!("blocks/{height}.raw")).unwrap()).unwrap();
+        let mut arena = BlockArena::default();
+        let block = arena.parse(&bytes).unwrap();
+        let own_hash = block.header().hash();
+        assert_eq!(own_hash.to_string(), hash);
+        assert!(pow::has_proof_of_work(params, &own_hash, block.header().bits), "{height}");
+        common::check_bytes(params, height, &block, block.header().time)
+            .unwrap_or_else(|violation| panic!("{height}: {violation}"));
+        check_spends(height, &block);
+    }
+}
+
+/// Checks that the coinbase claims the subsidy and the fees to the last satoshi, which all of these do.
+fn check_spends(height: Height, block: &BlockView<'_>) {
+    let Some(path) = common::data(&format!("prevouts/{height}.prevouts.jsonl")) else { return };
+    let params = ChainParams::of(Network::Main);
+    let text = fs::read_to_string(path).unwrap();
+    let rows: Vec<serde_json::Value> = text.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let prevouts = block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
+    let mut compressed = Vec::new();
+    for (row, prevout) in rows.iter().zip(prevouts) {
+        assert_eq!(row["txid"], prevout.txid.to_string(), "{height}");
+        let mut out = Vec::new();
+        let script = common::unhex(row["script"].as_str().unwrap());
+        compress_output(&mut out, Sats(row["value"].as_i64().unwrap()), &script);
+        let code =
+            Coin::code_of(Height(row["height"].as_u64().unwrap() as u32), row["coinbase"].as_bool().unwrap());
+        compressed.push((code, out));
+    }
+    assert_eq!(compressed.len(), block.input_count() - 1);
+    let coins: Vec<_> = compressed
+        .iter()
+        .map(|(code, out)| SpentCoin::from_coin(&Coin { code: *code, out }).unwrap())
+        .collect();
+    let mut mtp = vec![BlockTime(0); height.0 as usize];
+    *mtp.last_mut().unwrap() = block.header().time;
+    let hash = block.header().hash();
+    let totals = common::check_spends(params, height, &hash, block, &coins, &mtp)
+        .unwrap_or_else(|violation| panic!("{height}: {violation}"));
+    let pays: i64 = block.tx(0).unwrap().outputs().map(|output| output.value().0).sum();
+    assert_eq!(pays, totals.fees.0 + subsidy(params, height).0, "{height}");
+    let legacy_sigops = block.txs().map(|tx| peregrine_rules::sigops::count_legacy_of_tx(&tx)).sum::<u32>();
+    assert!(totals.sigop_cost >= u64::from(legacy_sigops) * 4 && totals.sigop_cost <= 80_000);
+    measure_spends(height, block, &coins, &mtp, legacy_sigops);
+}
+
+/// Prints the time of the spend rules: a measurement, not a test.
+fn measure_spends(
+    height: Height,
+    block: &BlockView<'_>,
+    coins: &[SpentCoin<'_>],
+    mtp_by_height: &[BlockTime],
+    legacy_sigops: u32,
+) {
+    let (params, hash) = (ChainParams::of(Network::Main), block.header().hash());
+    let context = peregrine_rules::BlockSpendContext {
+        params,
+        height,
+        hash: &hash,
+        block,
+        coins,
+        mtp_by_height,
+        legacy_sigops,
+    };
+    let best = (0..20).map(|_| {
+        let start = Instant::now();
+        assert!(peregrine_rules::check_block_spends(&context).is_ok());
+        start.elapsed()
+    });
+    println!("spends of {height}: {:?} for {} bytes", best.min().unwrap(), block.bytes().len());
+}
+
+/// Prints the time of the block rules without hashing txids, and the share of the merkle trees.
+#[test]
+fn measure_block_rules() {
+    let Some(index) = index() else { return };
+    let params = ChainParams::of(Network::Main);
+    for (height, _) in index.iter().filter(|(height, _)| height.0 > 400_000) {
+        let bytes = fs::read(common::data(&format!("blocks/{height}.raw")).unwrap()).unwrap();
+        let mut arena = BlockArena::default();
+        let block = arena.parse(&bytes).unwrap();
+        let (txids, wtxids) = common::ids(&block);
+        let context = peregrine_rules::BlockContext {
+            params,
+            height: *height,
+            block: &block,
+            txids: &txids,
+            wtxids: &wtxids,
+            median_time_past_prev: block.header().time,
+        };
+        let best = |run: &dyn Fn()| {
+            let times = (0..20).map(|_| {
+                let start = Instant::now();
+                run();
+                start.elapsed()
+            });
+            times.min().unwrap()
+        };
+        let all = best(&|| assert!(peregrine_rules::check_block(&context).is_ok()));
+        let table = best(&|| assert!(peregrine_rules::block::check_block_with_table(&context).is_ok()));
+        let trees = best(&|| {
+            let leaves = txids.iter().map(|txid| txid.0).collect();
+            assert_eq!(peregrine_rules::merkle::merkle_root(leaves).root, block.header().merkle_root);
+            if !wtxids.is_empty() {
+                assert_ne!(
+                    peregrine_rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root,
+                    [0; 32]
+                );
+            }
+        });
+        println!(
+            "block {height}: {all:?} ({trees:?} of it for merkle trees; table alone {table:?}) for {} bytes",
+            bytes.len()
+        );
+    }
+}

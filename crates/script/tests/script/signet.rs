@@ -1,0 +1,91 @@
+//! BIP-0325: the real blocks of the default signet are signed, and changed blocks are not.
+
+use digest::sha256::sha256d_many;
+use disk::{
+    datadir::{Datadir, Location},
+    scan::scan_files,
+    xor::read_block_obfuscation,
+};
+use peregrine_script::{ScriptError, verify_signet_solution};
+use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
+use testkit::data::unpack_core_datadir;
+use vfs::{Disk, RealDisk};
+use wire::{BlockArena, Network, Txid};
+
+/// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
+fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
+    let mut arena = BlockArena::default();
+    let block = arena.parse(block).unwrap();
+    let messages: Vec<_> = block.txs().map(|tx| tx.txid_message()).collect();
+    let mut hashes = Vec::new();
+    sha256d_many(&messages, &mut hashes);
+    let txids: Vec<Txid> = hashes.into_iter().map(Txid).collect();
+    let solution = signet_solution(&block, &txids, challenge)?;
+    let mut arena = BlockArena::default();
+    let to_sign = arena.parse_tx(&solution.to_sign).unwrap();
+    match verify_signet_solution(&to_sign, challenge, SIGNET_FLAGS) {
+        Ok(()) => Some(true),
+        Err(ScriptError::Failed(_)) => Some(false),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Returns all blocks of the datadir except the genesis block.
+fn signet_blocks() -> Option<Vec<Vec<u8>>> {
+    let root = unpack_core_datadir("signet")?;
+    let datadir = Datadir::open(&RealDisk, &Location::new(root.path(), Network::Signet)).unwrap();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true).unwrap();
+    let genesis = ChainParams::of(Network::Signet).genesis_hash;
+    let found = scan.blocks.iter().filter(|block| block.hash != genesis);
+    let read = found.map(|block| {
+        let file = RealDisk.read(&datadir.blk_path(block.file), 1 << 30).unwrap();
+        let start = block.data_pos.0 as usize;
+        let mut bytes = file[start..start + block.size as usize].to_vec();
+        obfuscation.apply(&mut bytes, block.data_pos.0);
+        bytes
+    });
+    Some(read.collect())
+}
+
+#[test]
+fn real_blocks_are_signed() {
+    let Some(blocks) = signet_blocks() else { return };
+    let challenge = ChainParams::of(Network::Signet).signet_challenge.unwrap();
+    let signed = blocks.iter().filter(|block| is_signed(block, challenge) == Some(true)).count();
+    println!("signet: {signed} of {} blocks are signed", blocks.len());
+    assert_eq!((signed, blocks.len()), (120, 120));
+}
+
+#[test]
+fn changed_blocks_are_not_signed() {
+    let Some(blocks) = signet_blocks() else { return };
+    let challenge = ChainParams::of(Network::Signet).signet_challenge.unwrap();
+    let mut other_challenge = challenge.to_vec();
+    other_challenge[10] ^= 1;
+    let (mut malformed, mut unsigned) = (0, 0);
+    for block in &blocks {
+        assert_eq!(is_signed(block, &other_challenge), Some(false));
+        // Version, previous hash, merkle root, time, bits, nonce: the header's last two are mined after
+        // signing, and its merkle root covers the solution.
+        let signed = |at: usize| {
+            let mut changed = block.clone();
+            changed[at] ^= 1;
+            is_signed(&changed, challenge)
+        };
+        assert_eq!([0, 4, 35, 68].map(signed), [Some(false); 4]);
+        assert_eq!([36, 67, 72, 79].map(signed), [Some(true); 4]);
+        // The coinbase contains the solution, the height and the amount that it pays.
+        let header = rules::signet::SIGNET_HEADER;
+        let at = block.windows(4).position(|window| window == header).unwrap();
+        assert_eq!(signed(at + 20), Some(false), "a byte of the signature");
+        assert_eq!(signed(at), Some(false), "without a solution");
+        match signed(at + 4) {
+            None => malformed += 1,
+            Some(false) => unsigned += 1,
+            Some(true) => panic!("the solution's length is changed"),
+        }
+    }
+    println!("signet: {} blocks with one byte changed are not signed", blocks.len());
+    assert_eq!((blocks.len(), malformed + unsigned), (120, 120));
+}

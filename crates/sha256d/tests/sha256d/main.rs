@@ -1,0 +1,4 @@
+//! SHA-256 on every kernel.
+
+mod keyed;
+mod sha256;

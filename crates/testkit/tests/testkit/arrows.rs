@@ -1,0 +1,106 @@
+//! Crates depend only on the crates below them: compares the allowed dependencies with those that cargo
+//! reports.
+
+use crate::workspace;
+
+use std::collections::BTreeSet;
+use workspace::{name, packages};
+
+/// Each crate of the workspace and the crates that it may depend on.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("cli", &["tables", "engine", "export", "script"]),
+    ("python", &["tables", "engine", "export", "script"]),
+    ("tables", &["engine", "export"]),
+    ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
+    ("export", &["vfs", "wire"]),
+    ("script", &["wire"]),
+    ("net", &["wire", "digest"]),
+    ("rules", &["wire", "digest"]),
+    ("coins", &["wire", "digest"]),
+    ("disk", &["leveldb", "vfs", "wire", "digest"]),
+    ("hints", &["vfs", "wire", "digest"]),
+    ("leveldb", &["vfs"]),
+    ("vfs", &[]),
+    ("wire", &["digest"]),
+    ("digest", &["sha256d"]),
+    ("sha256d", &[]),
+    ("testkit", &["rules", "coins", "disk", "hints", "leveldb", "net", "vfs", "wire", "digest"]),
+    (
+        "oracle",
+        &["testkit", "engine", "script", "rules", "coins", "disk", "leveldb", "vfs", "wire", "digest"],
+    ),
+    ("bench", &["testkit", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"]),
+    (
+        "peregrine-bench",
+        &["bench", "testkit", "cli", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"],
+    ),
+    ("hostile", &["testkit", "disk", "vfs", "wire"]),
+];
+
+/// Crates that are not part of the product. They are listed last, although they depend on others.
+const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "hostile"];
+
+/// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
+/// unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate do, where its types are
+/// those of `testkit`.
+const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "export", "script", "net", "disk", "hints"];
+
+/// The crates that may depend on Bitcoin Core's own code.
+const USE_CORE: &[&str] = &["script", "oracle", "bench"];
+
+/// Returns whether a crate is `testkit` or one of its dependencies.
+fn in_testkit(target: &str) -> bool {
+    target == "testkit" || ARROWS.iter().any(|(name, below)| *name == "testkit" && below.contains(&target))
+}
+
+#[test]
+fn all_crates_are_listed() {
+    let found: BTreeSet<String> = packages().iter().map(|package| name(package).to_owned()).collect();
+    let known: BTreeSet<String> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, known, "a new crate needs a row in ARROWS and in ARCHITECTURE.md");
+}
+
+#[test]
+fn crates_depend_only_on_crates_below() {
+    let crates: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    for package in packages() {
+        let importer = name(&package);
+        let (_, allowed) = ARROWS.iter().find(|(known, _)| *known == importer).unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let target = name(dependency);
+            // A crate of the registry may have the same name; those of the workspace have a path.
+            if !crates.contains(target) || dependency["path"].is_null() {
+                continue;
+            }
+            let is_dev = dependency["kind"] == "dev";
+            let for_tests = is_dev && TESTED_WITH_TESTKIT.contains(&importer) && in_testkit(target);
+            assert!(allowed.contains(&target) || for_tests, "{importer} must not depend on {target}");
+        }
+    }
+}
+
+#[test]
+fn allowed_dependencies_have_no_cycle() {
+    for (at, (importer, allowed)) in ARROWS.iter().enumerate() {
+        for target in *allowed {
+            let below = ARROWS.iter().position(|(other, _)| other == target).unwrap();
+            assert!(
+                below > at || DEV_ONLY.contains(importer) && target != importer,
+                "{importer} -> {target} goes up"
+            );
+        }
+    }
+}
+
+#[test]
+fn few_crates_depend_on_core() {
+    for package in packages() {
+        let importer = name(&package);
+        let depends =
+            package["dependencies"].as_array().unwrap().iter().any(|dep| name(dep) == "bitcoinkernel");
+        assert!(
+            !depends || USE_CORE.contains(&importer),
+            "{importer} must not depend on Bitcoin Core's code"
+        );
+    }
+}

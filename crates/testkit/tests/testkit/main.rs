@@ -1,0 +1,16 @@
+//! The test kit itself, and rules that hold for the whole workspace.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod arrows;
+mod block_files;
+mod chain;
+mod fuzz_smoke;
+mod made_undo;
+mod modules;
+mod mutations;
+mod pages;
+mod picture;
+mod rules;
+mod tidy;
+mod workspace;

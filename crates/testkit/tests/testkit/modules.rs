@@ -1,0 +1,163 @@
+//! The modules of each crate import each other without circles, and the groups of the engine import only
+//! groups below.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+use syn::{
+    Item, ItemMod, UseTree,
+    visit::{self, Visit},
+};
+
+/// The groups of the engine's modules, each of which may import the ones that follow it.
+const GROUPS: [&str; 7] = ["commands", "download", "job", "stages", "plan", "blocks", "api"];
+
+/// The modules of a crate, with the files that define them.
+type Modules = BTreeMap<String, PathBuf>;
+
+/// Collects the paths that begin with `crate`, except those in tests.
+#[derive(Default)]
+struct CratePaths(BTreeSet<String>);
+
+impl CratePaths {
+    fn add_tree(&mut self, prefix: &str, tree: &UseTree) {
+        let join = |name: &syn::Ident| {
+            if prefix.is_empty() { name.to_string() } else { format!("{prefix}::{name}") }
+        };
+        match tree {
+            UseTree::Path(path) => self.add_tree(&join(&path.ident), &path.tree),
+            UseTree::Name(name) => self.add(join(&name.ident)),
+            UseTree::Rename(rename) => self.add(join(&rename.ident)),
+            UseTree::Glob(_) => self.add(prefix.to_owned()),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(prefix, tree)),
+        }
+    }
+
+    fn add(&mut self, path: String) {
+        if let Some(path) = path.strip_prefix("crate::") {
+            self.0.insert(path.to_owned());
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for CratePaths {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.add_tree("", &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.add(names.join("::"));
+        visit::visit_path(self, path);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+}
+
+/// Crates whose modules have no circles.
+const CRATES: [&str; 11] =
+    ["engine", "cli", "python", "tables", "export", "disk", "hints", "leveldb", "vfs", "wire", "digest"];
+
+/// Finds the modules below `dir`, named by their path in the crate; modules of tests are left out.
+fn find_modules(dir: &Path, prefix: &str, modules: &mut Modules) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let name = if prefix.is_empty() { stem.to_owned() } else { format!("{prefix}::{stem}") };
+        match stem {
+            "tests" | "lib" | "main" => {}
+            _ if path.is_dir() => find_modules(&path, &name, modules),
+            "mod" => drop(modules.insert(prefix.to_owned(), path)),
+            _ => drop(modules.insert(name, path)),
+        }
+    }
+}
+
+/// Returns the module that defines what `path` names: the longest prefix that is a module.
+fn module_of(modules: &Modules, path: &str) -> Option<String> {
+    let names: Vec<&str> = path.split("::").collect();
+    (1..=names.len()).rev().map(|count| names[..count].join("::")).find(|name| modules.contains_key(name))
+}
+
+/// Returns each module of a crate with the ones that it imports.
+fn imports(of: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut modules = Modules::new();
+    find_modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{of}/src")), "", &mut modules);
+    let imported = |(module, file): (&String, &PathBuf)| {
+        let mut paths = CratePaths::default();
+        let items = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap().items;
+        items.iter().for_each(|item: &Item| paths.visit_item(item));
+        let targets = paths.0.iter().filter_map(|path| module_of(&modules, path));
+        (module.clone(), targets.filter(|target| target != module).collect())
+    };
+    modules.iter().map(imported).collect()
+}
+
+/// Returns a circle of imports that contains `path`'s last module, if there is one.
+fn circle(
+    imports: &BTreeMap<String, BTreeSet<String>>,
+    path: &mut Vec<String>,
+    done: &mut BTreeSet<String>,
+) -> bool {
+    let last = path.last().unwrap().clone();
+    for next in &imports[&last] {
+        if let Some(at) = path.iter().position(|module| module == next) {
+            path.drain(..at);
+            return true;
+        }
+        if !done.contains(next) {
+            path.push(next.clone());
+            if circle(imports, path, done) {
+                return true;
+            }
+            path.pop();
+        }
+    }
+    done.insert(last);
+    false
+}
+
+#[test]
+fn modules_have_no_circles() {
+    for name in CRATES {
+        let (imports, mut done) = (imports(name), BTreeSet::new());
+        assert!(imports.len() > 1, "the modules of {name} are found");
+        for module in imports.keys() {
+            let mut path = vec![module.clone()];
+            assert!(!circle(&imports, &mut path, &mut done), "a circle in {name}: {}", path.join(" -> "));
+        }
+    }
+    assert!(imports("engine")["commands::reindex"].contains("job"), "the imports are found");
+}
+
+#[test]
+fn groups_of_the_engine_import_only_groups_below() {
+    let group = |module: &str| {
+        let name = module.split("::").next().unwrap();
+        GROUPS.iter().position(|group| *group == name)
+    };
+    for (module, targets) in imports("engine") {
+        let from = group(&module).unwrap_or_else(|| panic!("{module} is in none of {GROUPS:?}"));
+        for target in targets {
+            assert!(group(&target).is_some_and(|to| to >= from), "{module} must not import {target}");
+        }
+    }
+}
+
+/// A command is from its options to its report. Those that are made of others may import them.
+#[test]
+fn commands_import_no_commands_unless_they_are_made_of_them() {
+    const COMPOSED: [&str; 4] = ["behind_download", "follow", "repair", "sync"];
+    let command = |module: &str| module.strip_prefix("commands::")?.split("::").next().map(str::to_owned);
+    for (module, targets) in imports("engine") {
+        let Some(own) = command(&module).filter(|own| !COMPOSED.contains(&&**own)) else { continue };
+        let other = targets.iter().find(|target| command(target).is_some_and(|other| other != own));
+        assert!(other.is_none(), "{module} must not import {other:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Follows what `doctor` advises to its end.
+
+use super::{Case, MOST_ADVICE, first_line};
+use crate::{
+    Res,
+    program::{Disturbance, Ran},
+    steps::Command,
+};
+use serde_json::{Value, json};
+
+impl Case<'_> {
+    /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing. If a command is
+    /// refused, the first command that its error names is next.
+    pub(super) fn follow_advice(&mut self) -> Res<()> {
+        let datadir = self.scene.datadir().display().to_string();
+        let place = ["--chain", self.scene.base.network.name(), "--datadir", &datadir].map(str::to_owned);
+        for _ in 0..MOST_ADVICE {
+            let words = [&["doctor", "--json"].map(str::to_owned)[..], &place].concat();
+            let ran = self.program().run(&words, &Disturbance::None)?;
+            // What it finds is in its report, not in an error message.
+            if !matches!(ran.code, Some(4 | 5)) {
+                self.check_end(&ran, &Disturbance::None, false, false);
+            }
+            let Ok(found) = serde_json::from_str::<Value>(&ran.stdout) else {
+                self.find("no-advice", first_line(&ran.stderr));
+                return Ok(());
+            };
+            let advice = found["next"].as_str().unwrap_or_default();
+            self.log += &format!("  doctor advises: {advice}\n");
+            // A command with a remark needs what only the user knows.
+            let Some(words) = advice.strip_prefix("peregrine ").filter(|_| !advice.contains('#')) else {
+                return Ok(());
+            };
+            let Some(ran) = self.follow(words.split_whitespace().map(str::to_owned).collect())? else {
+                return Ok(());
+            };
+            // Only the user can do what such an error asks for, such as to change permissions.
+            if ran.code == Some(5) {
+                return Ok(());
+            }
+            let mut helps = ran.stderr.lines().filter_map(|line| line.strip_prefix("help: "));
+            let next = helps.find_map(|help| help.split_once(": peregrine "));
+            if let Some((_, next)) = next.filter(|_| ran.code != Some(0)) {
+                let words: Vec<String> = next.split_whitespace().map(str::to_owned).collect();
+                if self.follow([&words[..], &place].concat())?.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        self.find("advice-loops", format!("doctor still advises something after {MOST_ADVICE} commands"));
+        Ok(())
+    }
+
+    /// Runs a command that was advised, with what a user adds to it. Returns `None` if it needs a peer and
+    /// there is none.
+    fn follow(&mut self, mut words: Vec<String>) -> Res<Option<Ran>> {
+        let command = words.first().map(String::as_str).unwrap_or_default();
+        let (downloads, rebuilds) = (["repair", "sync"].contains(&command), command == "reindex");
+        if downloads {
+            let served = self.scene.base.ask_server(self.context, "getblockcount", json!([]))?;
+            let Some((_, address)) = served else { return Ok(None) };
+            words.extend(["--connect".to_owned(), address]);
+        }
+        // The way on that a refused run names.
+        if !self.scene.base.flags.is_empty() && (downloads || rebuilds) {
+            words.push("--set-aside-indexes".to_owned());
+        }
+        self.step(&words, &Disturbance::None, Command::Download, false).map(Some)
+    }
+}

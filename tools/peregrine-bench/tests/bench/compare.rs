@@ -1,0 +1,195 @@
+//! `peregrine-bench reindex` as its users meet it, on a small generated chain.
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
+
+fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(29, 100_000) }))
+}
+
+/// A datadir and a folder to work in.
+fn places() -> (TempDir, TempDir) {
+    let dir = TempDir::new().unwrap();
+    let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(29) };
+    chain().write_datadir(dir.path(), &layout).unwrap();
+    (dir, TempDir::new().unwrap())
+}
+
+fn bench((datadir, work): (&Path, &Path), more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
+    command.args(["reindex", "--chain", "regtest", "--datadir"]).arg(datadir);
+    command.arg("--work-dir").arg(work).args(more).output().unwrap()
+}
+
+/// Block files, without the lock files.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = snapshot(dir).unwrap().into_iter();
+    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
+}
+
+/// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
+/// skipped.
+fn peregrine() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
+    let exists = path.is_file();
+    if !exists {
+        println!("skipped: there is no {}; build it with cargo build -p peregrine", path.display());
+    }
+    exists.then_some(path)
+}
+
+/// A shell command that rebuilds with it.
+fn rebuild_by(peregrine: &Path) -> String {
+    format!("'{}' reindex --chain regtest --progress none --datadir {{datadir}}", peregrine.display())
+}
+
+#[test]
+fn two_programs_run_in_turns_and_their_answers_are_compared() {
+    let Some(program) = peregrine() else { return };
+    let (dir, work) = places();
+    let before = files(dir.path());
+    let csv = work.path().join("raw.csv");
+    let more = ["--runs", "2", "--json", "--args", "--threads 1", "--csv", csv.to_str().unwrap()];
+    let output =
+        bench((dir.path(), work.path()), &[&more[..], &["--against", &rebuild_by(&program)]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("needs about "), "room is told first");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let hash = chain().model.stats().hash_hex();
+    let turns: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["program"]).collect();
+    assert_eq!(turns, ["peregrine", "against", "peregrine", "against"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert_eq!((&row["utxo_hash"], &row["exit"]), (&Value::from(hash.clone()), &Value::from(0)), "{row}");
+        assert!(
+            row["wall_s"].as_f64().unwrap() > 0.0 && row["peak_rss_kib"].as_u64().unwrap() > 1000,
+            "{row}"
+        );
+        assert_eq!(row["cache"], "warm");
+    }
+    assert_eq!(report["rows"][0]["threads"], 1);
+    assert!(report["machine"]["cores"].as_u64().unwrap() > 0 && report["load"][1].is_number(), "{report}");
+    assert_eq!(report["rows"][0]["bytes"], chain().totals.bytes);
+    let ratio = &report["ratio"];
+    let [low, middle, high] = ["low", "ratio", "high"].map(|name| ratio[name].as_f64().unwrap());
+    assert!(low <= middle && middle <= high, "{ratio}");
+    let text = fs::read_to_string(&csv).unwrap();
+    assert_eq!(text.lines().count(), 5);
+    let columns = |line: &str| line.split(',').count();
+    assert!(text.lines().all(|line| columns(line) == columns(text.lines().next().unwrap())), "{text}");
+    assert!(files(dir.path()) == before, "the datadir is only read");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1, "nothing stays but the CSV");
+}
+
+#[test]
+fn commands_with_names_are_compared_without_peregrine_and_exported_as_hyperfine_does() {
+    let Some(program) = peregrine() else { return };
+    let (dir, work) = places();
+    let json = work.path().join("results.json");
+    let rebuild = rebuild_by(&program) + " --json --stop-at-height {height}";
+    let against = [format!("base={rebuild}"), format!("head=test {{run}} -le 2 && {rebuild}")];
+    let prepared = work.path().join("prepared");
+    let prepare = format!("test -d {{datadir}} && echo {{run}} {{height}} >>'{}'", prepared.display());
+    let more = ["--runs", "2", "--json", "--no-peregrine", "--export-json", json.to_str().unwrap()];
+    let more = [&more[..], &["--prepare", &prepare]].concat();
+    let more = [&more[..], &["--against", &against[0], "--against", &against[1]]].concat();
+    let output = bench((dir.path(), work.path()), &more);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let turns: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["program"]).collect();
+    assert_eq!(turns, ["base", "head", "base", "head"]);
+    let hash = chain().model.stats().hash_hex();
+    assert!(report["rows"].as_array().unwrap().iter().all(|row| row["utxo_hash"] == *hash), "{report}");
+    assert!(report["programs"][0]["ratio"].is_null(), "{report}");
+    assert_eq!(report["programs"][1]["ratio"], report["ratio"], "{report}");
+    let results: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    for (at, name) in ["base", "head"].into_iter().enumerate() {
+        let result = &results["results"][at];
+        assert_eq!(
+            (&result["command"], &result["exit_codes"]),
+            (&name.into(), &vec![0, 0].into()),
+            "{results}"
+        );
+        let times = result["times"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap());
+        let mean = times.clone().sum::<f64>() / 2.0;
+        assert!((result["mean"].as_f64().unwrap() - mean).abs() < 1e-9 && times.count() == 2, "{results}");
+        assert!(result["stddev"].is_f64() && result["memory_usage_byte"][1].is_u64(), "{results}");
+    }
+    let height = chain().tip().height;
+    let expected: String = [1, 1, 2, 2].map(|run| format!("{run} {height}\n")).concat();
+    assert_eq!(fs::read_to_string(&prepared).unwrap(), expected, "before each run of a command");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 2, "nothing stays but the results");
+}
+
+#[test]
+fn a_run_that_fails_ends_the_benchmark_and_is_shown() {
+    let Some(program) = peregrine() else { return };
+    let (dir, work) = places();
+    let against = "echo what went wrong >&2; ls {datadir}; exit 7";
+    let output = bench((dir.path(), work.path()), &["--runs", "2", "--against", against]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    for said in ["what went wrong", "exit status: 7", "run 1 of echo failed", "regtest"] {
+        assert!(stderr.contains(said), "{said}: {stderr}");
+    }
+    let prepare =
+        ["--runs", "1", "--prepare", "echo not prepared >&2; exit 3", "--against", &rebuild_by(&program)];
+    let output = bench((dir.path(), work.path()), &prepare);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(5) && stderr.contains("not prepared"), "{stderr}");
+    let stop = ["--runs", "1", "--args", "--stop-at-height 60", "--against", &rebuild_by(&program)];
+    let output = bench((dir.path(), work.path()), &stop);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(5) && stderr.contains("the answers differ"), "{stderr}");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
+}
+
+#[test]
+fn cold_runs_say_what_is_still_cached() {
+    if peregrine().is_none() {
+        return;
+    }
+    let (dir, work) = places();
+    let output = bench((dir.path(), work.path()), &["--runs", "1", "--cold", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let cached = report["rows"][0]["cached_percent"].as_f64();
+    let surely = cached.is_some_and(|percent| percent < 1.0);
+    assert_eq!(stderr.contains("not surely cold"), !surely, "{cached:?}: {stderr}");
+    assert!(report["ratio"].is_null() && report["cache"] == "cold");
+    let text = bench((dir.path(), work.path()), &["--runs", "1"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("time, s") && text.contains("fewer than 5 runs"), "{text}");
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_runs() {
+    let (dir, work) = places();
+    let csv = work.path().join("raw.csv");
+    fs::write(&csv, "measured before").unwrap();
+    let refused: [(&[&str], i32, &str); 6] = [
+        (&["--csv", csv.to_str().unwrap()], 5, "choose another file"),
+        (&["--against", "true"], 2, "{datadir}"),
+        (&["--no-peregrine"], 2, "--against"),
+        (&["--against", "a=x {datadir}", "--against", "a=y {datadir}"], 2, "two commands are called a"),
+        (&["--cold", "--warm"], 2, "cannot be used with"),
+        (&["--runs", "0"], 2, "--runs"),
+    ];
+    for (more, code, said) in refused {
+        let output = bench((dir.path(), work.path()), more);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    assert_eq!(fs::read_to_string(&csv).unwrap(), "measured before");
+    let output = bench((work.path(), work.path()), &[]);
+    assert_eq!(output.status.code(), Some(5), "no blocks: {output:?}");
+}

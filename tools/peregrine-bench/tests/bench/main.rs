@@ -1,0 +1,9 @@
+//! `peregrine-bench` as its users meet it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod compare;
+mod page;
+mod plot;
+mod proposals;
+mod sync;
