@@ -127,9 +127,9 @@ pub fn fetch(
         has_lost = false;
     }
     // Blocks above the known headers will be stored too.
-    let lowest = stored.missing().next().unwrap_or(Height(chain.tip_height().0 + 1));
-    let height_of = |hash: &BlockHash| chain.height_of(hash);
-    indexes::before_moves(files, lowest, height_of, options.set_aside_indexes)?.apply(files, sink)?;
+    let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+        .apply(files, sink)?;
     if found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
         write_index(files, &chain, &stored, &infos, &[], sink)?;

@@ -55,10 +55,10 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
             given.push(found);
         }
     }
-    if let Some(lowest) = given.iter().map(|given| given.block.height).min() {
-        let height_of = |hash: &BlockHash| chain.height_of(hash);
-        indexes::before_moves(files, lowest, height_of, options.set_aside_indexes)?.apply(files, sink)?;
-    }
+    let mut moved: Vec<Height> = given.iter().map(|given| given.block.height).collect();
+    moved.sort_unstable();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+        .apply(files, sink)?;
     let max_file_len = options.chain.hooks.block_file_len;
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);

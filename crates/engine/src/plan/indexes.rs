@@ -21,7 +21,7 @@ use crate::{
     plan::planner::Plan,
 };
 use disk::{
-    index::{IndexEntry, IndexRows, find_entry},
+    index::{IndexEntry, IndexRows},
     node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
 };
 use std::{cell::OnceCell, collections::HashMap, fmt};
@@ -81,28 +81,41 @@ impl SetAside {
     }
 }
 
-/// Checks the indexes before blocks of the chain from height `moved` on are stored at places that they did
-/// not have. `height_of` finds blocks on the chain.
+/// Checks the indexes before the blocks of the chain at the heights `moved`, of which the first is the
+/// lowest, are stored at places that they did not have. `hash_at` knows the chain.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O error.
 pub fn before_moves(
     files: &Files<'_>,
-    moved: Height,
-    height_of: impl Fn(&BlockHash) -> Option<Height>,
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
+    moved: &[Height],
     may_set_aside: bool,
 ) -> Result<SetAside, Error> {
-    check_each(files, may_set_aside, |_, contents| {
+    let Some(&lowest) = moved.first() else { return Ok(SetAside::default()) };
+    check_each(files, may_set_aside, |kind, contents| {
         if !contents.has_positions {
             return Ok(None);
         }
+        let current = files.datadir.index_dir().join("CURRENT");
+        if !files.disk.exists(&current).during("look for", &current)? {
+            return Ok(Some(Harm::Moved(lowest)));
+        }
+        let index = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         // Rows without a best block can be of any block.
         let mut is_covered = contents.best_blocks.is_empty();
         for best in &contents.best_blocks {
-            let fork = fork_of(files, *best, &height_of)?;
-            is_covered |= fork.is_none_or(|fork| fork >= moved);
+            is_covered |= fork_of(&index, *best, &hash_at)?.is_none_or(|fork| fork >= lowest);
         }
-        Ok(is_covered.then_some(Harm::Moved(moved)))
+        // bitcoind writes the rows of a block when it connects it, but the best block later. After a crash in
+        // between it writes them again: a `txindex` has them under the same keys, but a `txospenderindex` has
+        // places in its keys, and keeps both.
+        if kind == IndexKind::TxoSpender {
+            for hash in moved.iter().filter_map(|&height| hash_at(height)) {
+                is_covered = is_covered || index.entry(&hash)?.is_some_and(|it| it.status.was_connected());
+            }
+        }
+        Ok(is_covered.then_some(Harm::Moved(lowest)))
     })
 }
 
@@ -245,19 +258,15 @@ fn check_each(
 
 /// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
 fn fork_of(
-    files: &Files<'_>,
+    index: &IndexRows<'_>,
     mut hash: BlockHash,
-    height_of: &impl Fn(&BlockHash) -> Option<Height>,
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
 ) -> Result<Option<Height>, Error> {
-    let dir = files.datadir.index_dir();
-    let current = dir.join("CURRENT");
-    let has_index = files.disk.exists(&current).during("look for", &current)?;
-    loop {
-        if let Some(height) = height_of(&hash) {
-            return Ok(Some(height));
+    while let Some(entry) = index.entry(&hash)? {
+        if hash_at(entry.height) == Some(hash) {
+            return Ok(Some(entry.height));
         }
-        let entry = if has_index { find_entry(files.disk, &dir, &hash)? } else { None };
-        let Some(entry) = entry else { return Ok(None) };
         hash = entry.header.prev;
     }
+    Ok(None)
 }

@@ -91,7 +91,10 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     let DatadirState { index, blocks, undo, chainstate, .. } = found;
     let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
     let is_damaged = !index.state.is_sound() || has_damaged || blocks.lacking() > 0;
-    if found.has_snapshot && is_damaged
+    // Otherwise, a rebuild by a scan would be refused.
+    let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
+        || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
+    if found.has_snapshot && (is_damaged || lacks_blocks)
         || found.snapshot_error.is_some()
         || found.is_refused_for(Remedy::MoveSnapshotAway)
     {
@@ -102,9 +105,6 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     {
         return Advice::NameBlocksdir { directory: dir.clone() };
     }
-    // Otherwise, a rebuild by a scan would be refused.
-    let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
-        || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
     if lacks_blocks && files == ScanPrecondition::Complete {
         return Advice::Repair;
     }

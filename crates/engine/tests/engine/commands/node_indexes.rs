@@ -54,7 +54,15 @@ const OLD_TXINDEX: Row = Row {
     best: TIP,
 };
 
-const ROWS: [Row; 7] = [
+const TXOSPENDERINDEX: Row = Row {
+    what: "`txospenderindex`",
+    name: "txospenderindex",
+    database: "db",
+    row: |entry| ([&b"s"[..], &entry.hash.0[..8], &place(entry)].concat(), Vec::new()),
+    ..OLD_TXINDEX
+};
+
+const ROWS: [Row; 8] = [
     OLD_TXINDEX,
     Row { what: "the same, up to a block below the damage", best: 100, ..OLD_TXINDEX },
     Row { what: "the same, of a branch that the block index does not have", best: u32::MAX, ..OLD_TXINDEX },
@@ -64,13 +72,8 @@ const ROWS: [Row; 7] = [
         best_key: b"\x0dbest_block_v2",
         ..OLD_TXINDEX
     },
-    Row {
-        what: "`txospenderindex`",
-        name: "txospenderindex",
-        database: "db",
-        row: |entry| ([&b"s"[..], &entry.hash.0[..8], &place(entry)].concat(), Vec::new()),
-        ..OLD_TXINDEX
-    },
+    TXOSPENDERINDEX,
+    Row { what: "the same, up to a block below the damage", best: 100, ..TXOSPENDERINDEX },
     Row {
         what: "`blockfilterindex`",
         name: "blockfilter",

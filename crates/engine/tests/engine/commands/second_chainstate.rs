@@ -375,6 +375,18 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
 }
 
+/// No advice is a command that then refuses.
+#[test]
+fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    write_chainstate(&case.root().join("regtest/chainstate"), BlockHash([9; 32]));
+    assert_eq!(doctor(&case).advice, Advice::Repair);
+    second(&case, hash(BASE), hash(TIP));
+    assert_offers(&execute("repair", &case).unwrap_err(), &[Remedy::MoveSnapshotAway]);
+    assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
+}
+
 /// bitcoind requires the chainstate to be below the snapshot's block, not only to have less work.
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {

@@ -3,11 +3,11 @@
 use super::{Case, chain, leftovers, options, stats, stats_by_height, undo};
 use disk::{
     datadir::Datadir,
-    index::{BlockIndex, BlockStatus, read_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
     xor::read_block_obfuscation,
 };
 use peregrine_engine::{
-    BlockHash, CheckUndoOptions, Disk, Error, Event, Network, PeerEvent, PeerOptions, ScriptChecks,
+    BlockHash, CheckUndoOptions, Disk, Error, Event, Height, Network, PeerEvent, PeerOptions, ScriptChecks,
     SyncOptions, SyncReport, Warning, check_undo, sync, verify,
 };
 use std::{
@@ -223,4 +223,12 @@ pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
         }
     });
     case
+}
+
+/// What `invalidateblock` leaves: the header of the next block, marked as invalid.
+pub fn mark_next(root: &Path, block: &GeneratedBlock) {
+    let dir = Datadir::at(root, Network::Regtest).index_dir();
+    let mut entry = IndexEntry::of_header(block.hash, block.header, Height(block.height));
+    entry.status.0 |= BlockStatus::FAILED_VALID;
+    IndexRows::open(&RealDisk, &dir).unwrap().update(&[entry], &[]).unwrap();
 }

@@ -6,7 +6,7 @@ use crate::common;
 use bitcoin::Amount;
 use common::{
     chain, leftovers, options, scratch, stats,
-    sync::{assert_index_is_true, from, invalid_blocks, serving, wait_until},
+    sync::{assert_index_is_true, from, invalid_blocks, mark_next, serving, wait_until},
 };
 use disk::{
     datadir::Datadir,
@@ -272,6 +272,31 @@ fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
     let mut invalid: Vec<_> = invalid_blocks(&report).into_iter().map(|(hash, _)| hash).collect();
     invalid.dedup();
     assert_eq!(invalid, [at_tip[height + 1].hash, in_branch[height - 2].hash]);
+}
+
+/// A block that `invalidateblock` has marked stays left out, and its peer is not to blame.
+#[test]
+fn blocks_above_a_mark_in_the_datadir_are_left_out_and_another_branch_is_followed() {
+    let (dir, height) = (scratch(), tip() - 10);
+    let peer = peer(&main_to(height));
+    let options = staying(dir.path(), &[&peer]);
+    run(&options, Seen::wait_for_tip);
+    mark_next(dir.path(), &main_to(height + 1)[height + 1]);
+    peer.serve(&serving(&main_to(height + 3)));
+    let (_, follow) = run(&options, |seen| {
+        seen.wait_for_tip();
+        assert_at(dir.path(), &main_to(height), "below the mark");
+        for (marked, other) in [(height + 3, height + 4), (height + 6, height + 7)] {
+            peer.serve(&serving(&main_to(marked)));
+            let other = branch(height, other);
+            peer.serve(&serving(&other));
+            wait_until("the other branch", || seen.has_tip(&other));
+            assert_at(dir.path(), &other, "the other branch");
+        }
+    });
+    assert_sound(dir.path(), &branch(height, height + 7), "the other branch");
+    assert_eq!((follow.connected, follow.disconnected), (7, 0));
+    assert!(peer.asked().iter().all(|hash| main_to(tip())[height + 1..].iter().all(|it| it.hash != *hash)));
 }
 
 /// A peer that holds a block back, and one that sends none: an interrupt is a normal end in each state.

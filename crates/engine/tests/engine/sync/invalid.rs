@@ -5,11 +5,7 @@ use crate::common;
 
 use common::{
     chain, scratch, stats, stats_by_height,
-    sync::{assert_synced_to, from, index, invalid_blocks, run, run_while, serving, wait_until},
-};
-use disk::{
-    datadir::Datadir,
-    index::{BlockStatus, IndexEntry, IndexRows},
+    sync::{assert_synced_to, from, index, invalid_blocks, mark_next, run, run_while, serving, wait_until},
 };
 use peregrine_engine::{
     BlockHash, Error, ErrorKind, Event, Height, MarkedBranch, Network, Note, SyncOptions, SyncReport, sync,
@@ -27,7 +23,6 @@ use testkit::{
     peer::{Fault, ScriptedPeer},
     sibling::{greedy_sibling, rebase, sibling},
 };
-use vfs::RealDisk;
 
 /// Number of blocks by which the invalid branches are longer than the honest chain.
 const LONGER: usize = 5;
@@ -227,14 +222,6 @@ fn the_best_valid_chain_is_followed() {
         running.join().unwrap().unwrap()
     });
     assert_honest(&options, &report, "followed");
-}
-
-/// What `invalidateblock` leaves: the header of the next block, marked as invalid.
-fn mark_next(root: &Path, block: &GeneratedBlock) {
-    let dir = Datadir::at(root, Network::Regtest).index_dir();
-    let mut entry = IndexEntry::of_header(block.hash, block.header, Height(block.height));
-    entry.status.0 |= BlockStatus::FAILED_VALID;
-    IndexRows::open(&RealDisk, &dir).unwrap().update(&[entry], &[]).unwrap();
 }
 
 #[test]
