@@ -3,7 +3,7 @@
 
 use crate::Block;
 use coins::{
-    Delta, Entry, FullCoin, Join, Merge, SurvivorShard, Survivors,
+    Delta, Entry, Join, Merge, SurvivorShard, Survivors,
     merge::{EntrySource, ShardSource},
 };
 use digest::obfuscation::Obfuscation;
@@ -109,7 +109,6 @@ pub fn read_run(run: &SortedRunReader) -> usize {
 pub struct RunSource<'r>(SortedRunCursor<'r>);
 
 impl EntrySource for RunSource<'_> {
-    type Payload = FullCoin;
     type Error = DiskError;
 
     #[inline]

@@ -6,7 +6,7 @@
 //! of all coins that are ever spent, most are spent within a few blocks, and the delta's table, which has one
 //! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
-use crate::{mismatch::Mismatch, routed::Spender};
+use crate::{matcher::Spender, mismatch::Mismatch};
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 

@@ -11,7 +11,6 @@ use crate::{
     delta::{EffectSink, OutputStatus},
     join::Effects,
     mismatch::Mismatch,
-    payload::{CoinPayload, Payload},
 };
 use digest::siphash::SipHash13Uj;
 use std::collections::HashSet;
@@ -83,15 +82,15 @@ impl<'h> HintCursor<'h> {
 }
 
 /// Receives the effects of a block with undo data from [`crate::Delta`]: elements of the sum are whole coins.
-pub struct HintedEffects<'a, 'j, 'h, P: Payload> {
-    effects: &'a mut Effects<'j, P>,
+pub struct HintedEffects<'a, 'j, 'h> {
+    effects: &'a mut Effects<'j>,
     sum: &'a mut Sum,
     cursor: HintCursor<'h>,
 }
 
-impl<'a, 'j, 'h, P: CoinPayload> HintedEffects<'a, 'j, 'h, P> {
+impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
     /// Creates a sink for one block.
-    pub const fn new(effects: &'a mut Effects<'j, P>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
+    pub const fn new(effects: &'a mut Effects<'j>, sum: &'a mut Sum, hints: Hints<'h>) -> Self {
         Self { effects, sum, cursor: HintCursor::new(hints) }
     }
 
@@ -104,7 +103,7 @@ impl<'a, 'j, 'h, P: CoinPayload> HintedEffects<'a, 'j, 'h, P> {
     }
 }
 
-impl<P: CoinPayload> EffectSink for HintedEffects<'_, '_, '_, P> {
+impl EffectSink for HintedEffects<'_, '_, '_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         self.effects.hasher()
@@ -141,12 +140,12 @@ impl<P: CoinPayload> EffectSink for HintedEffects<'_, '_, '_, P> {
 ///
 /// # Errors
 /// The first [`HintFlaw`].
-pub fn apply_without_undo<P: CoinPayload>(
+pub fn apply_without_undo(
     block: &BlockView<'_>,
     txids: &[Txid],
     height: Height,
     hints: Hints<'_>,
-    effects: &mut Effects<'_, P>,
+    effects: &mut Effects<'_>,
     sum: &mut Sum,
 ) -> Result<u64, HintFlaw> {
     let mut cursor = HintCursor::new(hints);

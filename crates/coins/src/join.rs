@@ -2,7 +2,7 @@
 //!
 //! # Why any order is exact
 //! An input spends with a claim, the coin that undo data says it spends, or is routed: it has no claim, and
-//! the coin is delivered to it ([`crate::RoutedCoin`]; in a join of [`FullCoin`]s no input is routed).
+//! the coin is delivered to it ([`crate::Matcher`]).
 //! Assumptions: each block satisfies the rules for its own bytes, no two *different* transactions have the
 //! same txid (SHA-256d), the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
 //! overwritten pair, only the later coinbase's outputs are pushed), and no claim has code 0, by which a
@@ -50,8 +50,8 @@ use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
     delta::{EffectSink, OutputStatus},
+    matcher::Matcher,
     mismatch::{Mismatch, Mismatches},
-    payload::{CoinPayload, FullCoin, Payload},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
@@ -74,9 +74,9 @@ const STAGED_LONG_BYTES: usize = 1 << 20;
 /// An attacker who grinds txids into one shard only serialises work on that shard; correctness does not
 /// depend on the distribution.
 #[derive(Debug)]
-pub struct Join<P = FullCoin> {
+pub struct Join {
     hasher: SipHash13Uj,
-    shards: Vec<Mutex<Shard<P>>>,
+    shards: Vec<Mutex<Shard>>,
     /// Memory that shards have released.
     spare: Spare,
     /// Memory of the shards, in bytes.
@@ -88,18 +88,10 @@ pub struct Join<P = FullCoin> {
 }
 
 impl Join {
-    /// Creates an empty join of full coins. See [`Join::with_key`].
-    #[must_use]
-    pub fn new(key: (u64, u64)) -> Self {
-        Self::with_key(key)
-    }
-}
-
-impl<P: Payload> Join<P> {
     /// Creates an empty join. `key` should come from the system's random source, so that an attacker cannot
     /// construct collisions in the tables.
     #[must_use]
-    pub fn with_key(key: (u64, u64)) -> Self {
+    pub fn new(key: (u64, u64)) -> Self {
         let spare = Spare::new();
         let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new(&spare))).collect();
         Self {
@@ -114,11 +106,11 @@ impl<P: Payload> Join<P> {
 
     /// Returns the handle through which one worker pushes creations and spends. Each worker needs its own.
     #[must_use]
-    pub fn effects(&self) -> Effects<'_, P> {
-        let (payload, ops, hashes, order) = Default::default();
+    pub fn effects(&self) -> Effects<'_> {
+        let (matcher, ops, hashes, order) = Default::default();
         Effects {
             join: self,
-            payload,
+            matcher,
             ops,
             hashes,
             order,
@@ -134,7 +126,7 @@ impl<P: Payload> Join<P> {
     }
 
     /// Runs `work` on a shard and updates the memory count.
-    fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard<P>) -> T) -> T {
+    fn with_shard<T>(&self, shard: usize, work: impl FnOnce(&mut Shard) -> T) -> T {
         let mut shard = lock(&self.shards[shard]);
         let before = shard.memory_bytes();
         let done = work(&mut shard);
@@ -151,7 +143,7 @@ impl<P: Payload> Join<P> {
     /// # Panics
     /// If there is no such shard.
     #[must_use]
-    pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard<P> {
+    pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard {
         self.with_shard(shard, |shard| shard.take_oldest(&self.hasher, share))
     }
 
@@ -199,7 +191,7 @@ impl<P: Payload> Join<P> {
     ///
     /// # Panics
     /// If a worker panicked: its operations are lost, so there is no verdict.
-    pub fn finish(self) -> Result<Survivors<P>, Vec<Mismatch>> {
+    pub fn finish(self) -> Result<Survivors, Vec<Mismatch>> {
         self.end(Shard::record_missing)
     }
 
@@ -211,11 +203,11 @@ impl<P: Payload> Join<P> {
     ///
     /// # Panics
     /// Panics like [`Join::finish`].
-    pub fn finish_spilled(self) -> Result<Survivors<P>, Vec<Mismatch>> {
+    pub fn finish_spilled(self) -> Result<Survivors, Vec<Mismatch>> {
         self.end(|_| ())
     }
 
-    fn end(self, check_shard: impl Fn(&mut Shard<P>)) -> Result<Survivors<P>, Vec<Mismatch>> {
+    fn end(self, check_shard: impl Fn(&mut Shard)) -> Result<Survivors, Vec<Mismatch>> {
         assert!(!self.incomplete.into_inner(), "a worker panicked before its effects were applied");
         // The stages that read the survivors need the memory.
         self.spare.close();
@@ -246,9 +238,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Operations are first staged, then applied shard by shard, at the latest when this value is dropped. It
 /// borrows the join, so [`Join::finish`] cannot run before that and sees all operations.
 #[derive(Debug)]
-pub struct Effects<'j, P: Payload = FullCoin> {
-    join: &'j Join<P>,
-    payload: P,
+pub struct Effects<'j> {
+    join: &'j Join,
+    matcher: Matcher,
     ops: Vec<Cell>,
     /// The hash of each operation's outpoint.
     hashes: Vec<u64>,
@@ -258,7 +250,7 @@ pub struct Effects<'j, P: Payload = FullCoin> {
     mismatches: Mismatches,
 }
 
-impl<P: CoinPayload> EffectSink for Effects<'_, P> {
+impl EffectSink for Effects<'_> {
     #[inline]
     fn hasher(&self) -> &SipHash13Uj {
         Self::hasher(self)
@@ -281,7 +273,7 @@ impl<P: CoinPayload> EffectSink for Effects<'_, P> {
     }
 }
 
-impl<P: Payload> Effects<'_, P> {
+impl Effects<'_> {
     #[inline]
     pub(crate) const fn hasher(&self) -> &SipHash13Uj {
         &self.join.hasher
@@ -317,9 +309,9 @@ impl<P: Payload> Effects<'_, P> {
         self.push(cell);
     }
 
-    /// Returns this worker's payload. What it keeps is complete after [`Effects::flush`].
-    pub const fn payload(&mut self) -> &mut P {
-        &mut self.payload
+    /// Returns what does this worker's matches. Its deliveries are complete after [`Effects::flush`].
+    pub const fn matcher(&mut self) -> &mut Matcher {
+        &mut self.matcher
     }
 
     /// Reports a mismatch that was found without the join.
@@ -339,7 +331,7 @@ impl<P: Payload> Effects<'_, P> {
     /// Applies all staged operations. It is needed only to include them in [`Join::open`],
     /// [`Join::has_mismatches`] and [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, payload, ops, hashes, order, long_outputs, mismatches } = self;
+        let Self { join, matcher, ops, hashes, order, long_outputs, mismatches } = self;
         // A counting sort by shard: `ends` becomes the end of each shard's operations in `order`.
         let mut ends = [0; SHARDS];
         ops.iter().for_each(|op| ends[op.shard()] += 1);
@@ -357,7 +349,7 @@ impl<P: Payload> Effects<'_, P> {
             let batch =
                 order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
-                join.with_shard(shard, |shard| shard.apply(payload, batch, long_outputs));
+                join.with_shard(shard, |shard| shard.apply(matcher, batch, long_outputs));
             }
             start = end;
         }
@@ -367,7 +359,7 @@ impl<P: Payload> Effects<'_, P> {
     }
 }
 
-impl<P: Payload> Drop for Effects<'_, P> {
+impl Drop for Effects<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.join.incomplete.store(true, Ordering::Relaxed);

@@ -21,13 +21,13 @@ use std::{
 };
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
-use crate::payload::{FullCoin, Payload};
-use crate::survivors::{SortedShard, SurvivorShard};
+use crate::{
+    matcher::Matcher,
+    survivors::{SortedShard, SurvivorShard},
+};
 
 /// Entries in the order of the chainstate keys.
 pub trait EntrySource {
-    /// The payload of its entries.
-    type Payload: Payload;
     /// The error with which the source can fail.
     type Error;
 
@@ -115,16 +115,16 @@ impl Eq for Next {}
 
 /// Returns whether two entries of one outpoint are a creation and its spend, and match.
 #[inline]
-fn are_matched(payload: &mut impl Payload, a: &Head, b: &Head) -> bool {
+fn are_matched(matcher: &mut Matcher, a: &Head, b: &Head) -> bool {
     let (creation, spend) = if a.is_spend { (b, a) } else { (a, b) };
     creation.is_spend != spend.is_spend
-        && payload.on_match(a.outpoint, creation.entry().coin, spend.entry().coin).is_ok()
+        && matcher.on_match(a.outpoint, creation.entry().coin, spend.entry().coin).is_ok()
 }
 
 /// The sources merged into one, without matched pairs.
 #[derive(Debug)]
 pub struct Merge<S: EntrySource> {
-    payload: S::Payload,
+    matcher: Matcher,
     sources: Vec<S>,
     /// The next entry of each source that is not at its end.
     heap: BinaryHeap<Next>,
@@ -146,13 +146,13 @@ impl<S: EntrySource> Merge<S> {
                 heap.push(next);
             }
         }
-        let (payload, current) = Default::default();
-        Ok(Self { payload, sources, heap, current })
+        let (matcher, current) = Default::default();
+        Ok(Self { matcher, sources, heap, current })
     }
 
-    /// Returns the payload that saw all matches so far.
-    pub const fn payload(&mut self) -> &mut S::Payload {
-        &mut self.payload
+    /// Returns what has done all matches so far.
+    pub const fn matcher(&mut self) -> &mut Matcher {
+        &mut self.matcher
     }
 
     /// Returns the next unmatched entry, or `None` at the end.
@@ -170,7 +170,7 @@ impl<S: EntrySource> Merge<S> {
             {
                 if !is_unmatched {
                     std::mem::swap(&mut self.current, &mut top.head);
-                } else if !are_matched(&mut self.payload, &self.current, &top.head) {
+                } else if !are_matched(&mut self.matcher, &self.current, &top.head) {
                     return Err(MergeError::Mismatch(self.current.outpoint));
                 }
                 is_unmatched = !is_unmatched;
@@ -195,22 +195,21 @@ fn refill<S: EntrySource>(sources: &mut [S], mut top: PeekMut<'_, Next>) -> Resu
 
 /// A source that reads shards in order. Each is sorted when it is reached and freed after it has been read.
 #[derive(Debug)]
-pub struct ShardSource<P = FullCoin> {
-    shards: std::vec::IntoIter<SurvivorShard<P>>,
+pub struct ShardSource {
+    shards: std::vec::IntoIter<SurvivorShard>,
     sorted: Option<SortedShard>,
     at: usize,
 }
 
-impl<P> ShardSource<P> {
+impl ShardSource {
     /// Creates a source from shards, which must be in ascending order.
     #[must_use]
-    pub fn new(shards: Vec<SurvivorShard<P>>) -> Self {
+    pub fn new(shards: Vec<SurvivorShard>) -> Self {
         Self { shards: shards.into_iter(), sorted: None, at: 0 }
     }
 }
 
-impl<P: Payload> EntrySource for ShardSource<P> {
-    type Payload = P;
+impl EntrySource for ShardSource {
     type Error = Infallible;
 
     fn advance(&mut self) -> Result<Option<Entry<'_>>, Infallible> {
@@ -237,7 +236,6 @@ mod tests {
     struct Rows(std::vec::IntoIter<Row>, Row);
 
     impl EntrySource for Rows {
-        type Payload = FullCoin;
         type Error = &'static str;
 
         fn advance(&mut self) -> Result<Option<Entry<'_>>, &'static str> {

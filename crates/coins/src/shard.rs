@@ -8,13 +8,13 @@
 use crate::{
     cell::{Cell, LongOutputs},
     index::{Index, Pages},
+    matcher::Matcher,
     mismatch::{Mismatch, Mismatches},
-    payload::Payload,
     slab::{Chunks, Slab},
     survivors::SurvivorShard,
 };
 use digest::siphash::SipHash13Uj;
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 use wire::NetSize;
 
 /// Number of operations whose memory is prefetched together: a few times the number of misses that a core has
@@ -47,7 +47,7 @@ impl Spare {
 
 /// Open creations and open spends of one shard.
 #[derive(Debug)]
-pub(crate) struct Shard<P> {
+pub(crate) struct Shard {
     index: Index,
     pub(crate) cells: Cells,
     pub(crate) long_outputs: LongOutputs,
@@ -55,10 +55,9 @@ pub(crate) struct Shard<P> {
     pub(crate) size: NetSize,
     pub(crate) open_spends: u64,
     pub(crate) mismatches: Mismatches,
-    payload: PhantomData<P>,
 }
 
-impl<P: Payload> Shard<P> {
+impl Shard {
     /// Creates an empty shard.
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
@@ -68,7 +67,6 @@ impl<P: Payload> Shard<P> {
             size: NetSize::default(),
             open_spends: 0,
             mismatches: Mismatches::default(),
-            payload: PhantomData,
         }
     }
 
@@ -80,7 +78,7 @@ impl<P: Payload> Shard<P> {
     /// `long_outputs`.
     pub(crate) fn apply<'o>(
         &mut self,
-        payload: &mut P,
+        matcher: &mut Matcher,
         batch: impl Iterator<Item = (u64, &'o Cell)> + Clone,
         long_outputs: &mut LongOutputs,
     ) {
@@ -98,7 +96,7 @@ impl<P: Payload> Shard<P> {
             self.cells.next_places(creations).for_each(digest::cache::prefetch);
             let mut done = 0;
             for (hash, op) in window {
-                self.apply_one(hash, payload, op, long_outputs);
+                self.apply_one(hash, matcher, op, long_outputs);
                 done += 1;
             }
             if done < WINDOW {
@@ -109,7 +107,7 @@ impl<P: Payload> Shard<P> {
     }
 
     #[inline]
-    fn apply_one(&mut self, hash: u64, payload: &mut P, op: &Cell, long_outputs: &mut LongOutputs) {
+    fn apply_one(&mut self, hash: u64, matcher: &mut Matcher, op: &Cell, long_outputs: &mut LongOutputs) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, long_outputs);
             self.index.insert(hash, at);
@@ -123,7 +121,7 @@ impl<P: Payload> Shard<P> {
             (is_spend, _) => {
                 let (op, open) = (op.coin(long_outputs), open.coin(&self.long_outputs));
                 let (creation, spend) = if is_spend { (open, op) } else { (op, open) };
-                if let Err(mismatch) = payload.on_match(outpoint, creation, spend) {
+                if let Err(mismatch) = matcher.on_match(outpoint, creation, spend) {
                     self.mismatches.push(mismatch);
                 }
                 self.index.remove(slot);
@@ -154,7 +152,7 @@ impl<P: Payload> Shard<P> {
     ///
     /// The age of a spend is that of its claim: the coin that it waits for has the same age, so the two stay
     /// together, or match when sorted runs are merged.
-    pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard<P> {
+    pub(crate) fn take_oldest(&mut self, hasher: &SipHash13Uj, share: f64) -> SurvivorShard {
         let live = || self.cells.iter().map(|(_, cell)| cell).filter(|cell| !cell.is_free());
         let mut codes: Vec<u32> = live().map(|cell| cell.code).collect();
         let count = ((codes.len() as f64 * share).ceil() as usize).min(codes.len());

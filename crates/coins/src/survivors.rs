@@ -8,21 +8,19 @@
 use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
-    payload::FullCoin,
     shard::{Cells, Shard},
 };
 use digest::cache::prefetch;
-use std::marker::PhantomData;
 use wire::{Coin, Entry, NetSize, OutPoint, coin::chainstate_key_order};
 
 /// The entries that remain open: coins and, if coins were spilled, spends of those.
 #[derive(Debug)]
-pub struct Survivors<P = FullCoin> {
-    shards: Vec<SurvivorShard<P>>,
+pub struct Survivors {
+    shards: Vec<SurvivorShard>,
 }
 
-impl<P> Survivors<P> {
-    pub(crate) fn new(shards: impl Iterator<Item = SurvivorShard<P>>) -> Self {
+impl Survivors {
+    pub(crate) fn new(shards: impl Iterator<Item = SurvivorShard>) -> Self {
         let shards: Vec<_> = shards.collect();
         assert_eq!(shards.len(), SHARDS);
         Self { shards }
@@ -36,33 +34,32 @@ impl<P> Survivors<P> {
 
     /// Returns the [`SHARDS`] shards in key order.
     #[must_use]
-    pub fn shards(&self) -> &[SurvivorShard<P>] {
+    pub fn shards(&self) -> &[SurvivorShard] {
         &self.shards
     }
 
     /// Returns the [`SHARDS`] shards in key order, by value.
     #[must_use]
-    pub fn into_shards(self) -> Vec<SurvivorShard<P>> {
+    pub fn into_shards(self) -> Vec<SurvivorShard> {
         self.shards
     }
 }
 
 /// The open entries of one shard, unsorted.
 #[derive(Debug)]
-pub struct SurvivorShard<P = FullCoin> {
+pub struct SurvivorShard {
     cells: Cells,
     long_outputs: LongOutputs,
     size: NetSize,
-    payload: PhantomData<P>,
 }
 
-impl<P> SurvivorShard<P> {
+impl SurvivorShard {
     pub(crate) const fn new(cells: Cells, long_outputs: LongOutputs, size: NetSize) -> Self {
-        Self { cells, long_outputs, size, payload: PhantomData }
+        Self { cells, long_outputs, size }
     }
 
     /// Takes the entries of a shard and frees its index.
-    pub(crate) fn from_shard(shard: Shard<P>) -> Self {
+    pub(crate) fn from_shard(shard: Shard) -> Self {
         Self::new(shard.cells, shard.long_outputs, shard.size)
     }
 
@@ -77,13 +74,6 @@ impl<P> SurvivorShard<P> {
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
         self.cells.insert(Cell::creation(outpoint, coin, &mut self.long_outputs));
         self.size = self.size + NetSize::of_coin(outpoint.vout, coin);
-    }
-
-    /// Returns the same entries with another payload, which must give them the same meaning.
-    #[must_use]
-    pub fn with_payload<Q>(self) -> SurvivorShard<Q> {
-        let Self { cells, long_outputs, size, .. } = self;
-        SurvivorShard { cells, long_outputs, size, payload: PhantomData }
     }
 
     /// Returns the size of its coins minus the size of its spends.
@@ -123,7 +113,7 @@ fn sorted(cells: &Cells) -> Vec<u32> {
 }
 
 /// Returns the open entries of a shard that remains in use, in the order of the chainstate keys.
-pub(crate) fn sorted_entries<P>(shard: &Shard<P>) -> impl Iterator<Item = Entry<'_>> {
+pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
     in_order(sorted(&shard.cells), &shard.cells, &shard.long_outputs)
 }
 

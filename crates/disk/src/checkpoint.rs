@@ -428,22 +428,20 @@ mod tests {
             counts in any::<[u64; 6]>(),
             coinbase_key in any::<(u64, u64)>(),
             coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
-            method in 0..3,
+            with_hints in any::<bool>(),
             (key, burned) in any::<([u8; 32], u64)>(),
             sum in prop::collection::vec(any::<u8>(), 0..800),
-            mut outputs in prop::collection::vec(any::<u32>(), 300),
+            mut made in prop::collection::vec(any::<u32>(), 300),
             makes_undo in any::<bool>(),
         ) {
             let mut completed = vec![0; bits.len().div_ceil(64)];
             for (height, _) in bits.iter().enumerate().filter(|(_, is_completed)| **is_completed) {
                 completed[height / 64] |= 1 << (height % 64);
             }
-            outputs.truncate(bits.len());
-            let made = if makes_undo { outputs.clone() } else { Vec::new() };
-            let matching = match method {
-                0 => SavedMatching::Join,
-                1 => SavedMatching::Hints { key: key.into(), burned, sum },
-                _ => SavedMatching::Positions { outputs },
+            made.truncate(if makes_undo { bits.len() } else { 0 });
+            let matching = match with_hints {
+                false => SavedMatching::Join,
+                true => SavedMatching::Hints { key: key.into(), burned, sum },
             };
             let blocks = bits.len() as u32;
             let state = SavedState { blocks, completed, counts, coinbase_key, coinbases, matching, made };
@@ -527,18 +525,15 @@ mod tests {
         }
         assert!(refused(state, 69).contains("bits of completed blocks"), "the 70th is completed");
         assert!(refused(matching, 0).contains("ends early"), "the key is a number of lengths");
-        assert!(refused(matching, 2).contains("ends early"), "70 blocks have numbers of outputs");
-        assert!(refused(matching, 3).contains("its method of matching is unknown"));
+        assert!(refused(matching, 2).contains("its method of matching is unknown"));
         let made = matching + 1 + 32 + 8 + 4 + 3;
         assert!(refused(made, 71).contains("ends early"), "70 blocks have lengths of undo data");
         assert!(refused(made, 0).contains("manifest at byte 0: 280 "), "280 bytes are left");
         assert!(refused(FIXED_LEN - 16, 7).contains("a run whose number is not used yet"));
 
         let beyond = SavedState { blocks: 129, ..small().state };
-        let short =
-            SavedState { matching: SavedMatching::Positions { outputs: vec![1; 69] }, ..small().state };
         let few_made = SavedState { made: vec![1; 69], ..small().state };
-        for state in [beyond, short, few_made] {
+        for state in [beyond, few_made] {
             let written = Checkpoint { state, ..small() }.write(&RealDisk, dir.path());
             assert!(matches!(written, Err(DiskError::CallerError { .. })));
         }

@@ -332,7 +332,7 @@ mod tests {
             RealDisk.create_dir_all(&blocks).unwrap();
             RealDisk.create(&blocks.join("blk00000.dat")).unwrap();
         }
-        assert!(open(Network::Main).unwrap_err().contains("of chain main, but of: signet, regtest"));
+        assert!(open(Network::Main).unwrap_err().contains("has blocks of: signet, regtest"));
         let signet = open(Network::Signet).unwrap();
         assert_eq!(signet.net_dir(), root.path().join("signet"));
         assert!(signet.rev_path(FileNo(123_456)).ends_with("signet/blocks/rev123456.dat"));
@@ -386,7 +386,11 @@ mod tests {
             (found.blocks_dir(), found.index_dir()),
             (blocks, root.path().join("signet/blocks/index"))
         );
-        assert!(open(&Location { network: Network::Main, ..there }).unwrap_err().contains("but of: signet"));
+        assert!(
+            open(&Location { network: Network::Main, ..there })
+                .unwrap_err()
+                .contains("has blocks of: signet")
+        );
     }
 
     #[test]

@@ -40,11 +40,6 @@ pub enum SavedMatching {
         /// The sum of all coins created less all coins spent.
         sum: Vec<u8>,
     },
-    /// Matching of output positions.
-    Positions {
-        /// Number of outputs of each block, by height; 0 for blocks that are not completed.
-        outputs: Vec<u32>,
-    },
 }
 
 impl fmt::Debug for SavedState {
@@ -68,10 +63,7 @@ impl SavedState {
             return Err("its bits of completed blocks do not match its number of blocks");
         }
         let sum_len = match &self.matching {
-            SavedMatching::Positions { outputs } if outputs.len() != self.blocks as usize => {
-                return Err("its numbers of outputs do not match its number of blocks");
-            }
-            SavedMatching::Join | SavedMatching::Positions { .. } => 0,
+            SavedMatching::Join => 0,
             SavedMatching::Hints { sum, .. } => sum.len(),
         };
         if !self.made.is_empty() && self.made.len() != self.blocks as usize {
@@ -86,7 +78,6 @@ impl SavedState {
         let matching = match &self.matching {
             SavedMatching::Join => 0,
             SavedMatching::Hints { key, sum, .. } => key.len() + 8 + 4 + sum.len(),
-            SavedMatching::Positions { outputs } => outputs.len() * 4,
         };
         4 + 4 + 1 + numbers * 8 + matching + 4 + self.made.len() * 4
     }
@@ -106,10 +97,6 @@ impl SavedState {
                 file.numbers(&[*burned])?;
                 file.count(sum.len())?;
                 file.put(sum)?;
-            }
-            SavedMatching::Positions { outputs } => {
-                file.put(&[2])?;
-                file.numbers32(outputs)?;
             }
         }
         file.count(self.made.len())?;
@@ -132,7 +119,6 @@ impl SavedState {
                 let (key, burned, len) = (Zeroizing::new(reader.array()?), reader.u64()?, reader.u32()?);
                 SavedMatching::Hints { key, burned, sum: reader.bytes(len as usize)?.to_vec() }
             }
-            2 => SavedMatching::Positions { outputs: read_numbers32(reader, blocks as usize)? },
             _ => return Ok(None),
         };
         let made = reader.u32()?;

@@ -24,7 +24,7 @@ use disk::{
 };
 use std::path::Path;
 use vfs::During as _;
-use wire::{BlockArena, BlockHash, BlockTime, Header, Height, Reader};
+use wire::{BlockArena, BlockTime, Header, Height, Reader};
 
 /// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
 const MAX_FILE_LEN: u64 = 8_100_000;

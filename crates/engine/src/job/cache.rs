@@ -119,8 +119,8 @@ impl Job<'_> {
         connect_to(self.plan.chain.block_count() as u32)?;
         clock.lap(Stage::Connect);
         let (matching, counts) = (Matching::Cache, committed.counts);
-        let (used_hints, resumed, burned, outputs, spilled, ages) = Default::default();
-        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
+        let (used_hints, resumed, burned, spilled, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
         Ok((committed.coins, stats))
     }
 

@@ -95,7 +95,7 @@ pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<Aggre
     let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
     Ok(checkpoint.and_then(|checkpoint| match checkpoint.state.matching {
         SavedMatching::Hints { key, .. } => Some(AggregateKey::new(*key)),
-        SavedMatching::Join | SavedMatching::Positions { .. } => None,
+        SavedMatching::Join => None,
     }))
 }
 

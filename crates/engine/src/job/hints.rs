@@ -17,7 +17,7 @@ use crate::{
         self, ChainRequest, Job, checkpoint,
         clock::Clock,
         memory::MemoryBudget,
-        unspent_outputs::{CoinsByBlock, ForEachBlock, UnspentPositions},
+        unspent_outputs::{CoinsByBlock, ForEachBlock},
     },
     plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
@@ -244,39 +244,23 @@ pub fn with_sorted_positions<T>(
     clock: &mut Clock,
     work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let unspent = job.with_undo_or_without(
-        clock,
-        |by_position, clock| {
-            let unspent = UnspentPositions::of(by_position, job, numbering, clock)?;
-            Ok(UnspentOutputs::Positions(unspent))
-        },
-        |routed, clock| {
-            let matched = routed.match_spends(clock)?;
-            let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
-            routed.for_each_coin(matched, clock, &mut coins)?;
-            Ok(UnspentOutputs::Coins(coins))
-        },
-    )?;
+    let job = &Job { method: &Method::of(job.options.undo), ..*job };
+    let matched = job.match_spends(clock)?;
+    let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
+    job.for_each_coin(matched, clock, &mut coins)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let mut unspent = Some(unspent);
-    work(&mut |each| match unspent.take() {
-        Some(UnspentOutputs::Positions(unspent)) => unspent.for_each_block(job, each),
-        Some(UnspentOutputs::Coins(coins)) => coins.for_each_block(job, numbering, false, each),
+    let mut coins = Some(coins);
+    work(&mut |each| match coins.take() {
+        Some(coins) => coins.for_each_block(job, numbering, false, each),
         None => Err(Error::panicked()),
     })
-}
-
-/// What is known about the unspent outputs.
-enum UnspentOutputs<'a> {
-    Positions(UnspentPositions<'a>),
-    Coins(CoinsByBlock<'a>),
 }
 
 impl HintsReport {
     pub(crate) fn new(options: &HintOptions, method: &Method, network: Network) -> Self {
         let (height, sha256) = match method {
             Method::Hints(matching) => (matching.height, matching.digest),
-            Method::Join | Method::Positions(_) | Method::Routed { .. } => (Height(0), [0; 32]),
+            Method::Join | Method::Routed { .. } => (Height(0), [0; 32]),
         };
         let pinned = Pinned::find(Some(network), &sha256);
         let trusted = if options.without_undo { Trusted::ALL } else { &[] };

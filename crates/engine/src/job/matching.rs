@@ -20,14 +20,13 @@ use crate::{
         worker_pool::{State, WorkerPool},
     },
     stages::{
-        apply::JobPayload,
         block_fault::LocatedFault,
         check::Outcome,
         coin_sink::{CoinSink, Coins},
         deliveries::Deliveries,
         make_undo::UndoSink,
         method::Method,
-        partial_state::{MatchState, PartialState, by_height},
+        partial_state::{MatchState, PartialState},
         scripts::{ScriptQueue, Scripts},
         sequential::{self, SequentialUndo},
         spill::{Spill, SpillFile},
@@ -35,7 +34,7 @@ use crate::{
         unspent::{ForEachError, Unspent},
     },
 };
-use coins::{FullCoin, Join, Mismatch, OutputIndex, RoutedCoin, aggregate::Sum};
+use coins::{Join, Mismatch, aggregate::Sum};
 use std::{
     collections::HashSet,
     thread,
@@ -44,10 +43,10 @@ use std::{
 use wire::{Height, OutPoint};
 
 /// Result of the parallel pass: all blocks checked and applied, or the lowest block fault.
-struct PassResult<'a, P> {
+struct PassResult<'a> {
     state: State,
-    join: Join<P>,
-    spill: Spill<'a, P>,
+    join: Join,
+    spill: Spill<'a>,
     fault: Option<(Height, LocatedFault)>,
 }
 
@@ -67,41 +66,15 @@ pub enum Unproven {
 }
 
 /// Result of parallel matching.
-pub enum Attempt<P> {
+pub enum Attempt {
     /// The coins after the last block.
-    Matched(MatchedCoins<P>),
+    Matched(MatchedCoins),
     /// It did not prove the chain.
     Unproven(Unproven),
 }
 
 /// The part of the join's memory that deliveries get: one in this many.
 const DELIVERIES_SHARE: usize = 8;
-
-/// A payload of a job's join: what is done when the workers have stopped.
-pub trait RunPayload: JobPayload {
-    /// See [`Job::settle`].
-    fn settle(
-        _job: &Job<'_>,
-        _routing: &Routing<'_, Self>,
-        _state: &mut State,
-    ) -> Result<Option<(Height, LocatedFault)>, Error> {
-        Ok(None)
-    }
-}
-
-impl RunPayload for FullCoin {}
-
-impl RunPayload for OutputIndex {}
-
-impl RunPayload for RoutedCoin {
-    fn settle(
-        job: &Job<'_>,
-        routing: &Routing<'_, Self>,
-        state: &mut State,
-    ) -> Result<Option<(Height, LocatedFault)>, Error> {
-        job.settle(routing, state)
-    }
-}
 
 impl Job<'_> {
     /// Returns the coins after the last block: from parallel matching or, if that proves too little, from a
@@ -113,19 +86,14 @@ impl Job<'_> {
         if self.options.hooks.matching == Matching::Sequential {
             return self.validate_sequentially(clock);
         }
-        if self.method.makes_undo() {
-            return match self.match_in_parallel::<RoutedCoin>(clock)? {
-                Attempt::Matched(MatchedCoins { unspent, stats }) => {
-                    Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats })
-                }
-                // If the chain is valid, this has made all undo data, and needed no hints.
-                Attempt::Unproven(unproven) => self.decide(unproven, clock),
-            };
-        }
         let unproven = match self.match_in_parallel(clock)? {
             Attempt::Matched(matched) => return Ok(matched),
             Attempt::Unproven(unproven) => unproven,
         };
+        if self.method.makes_undo() {
+            // If the chain is valid, this makes all undo data, and needs no hints.
+            return self.decide(unproven, clock);
+        }
         let matched = self.check_without_undo(clock)?;
         if matches!((unproven, self.method), (Unproven::Mismatch { in_merge: true, .. }, Method::Hints(_))) {
             return Err(self
@@ -134,27 +102,11 @@ impl Job<'_> {
         Ok(matched)
     }
 
-    /// Returns the coins after the last block with their output positions. Coins from a check without undo
-    /// data have no positions, so it only names what is wrong.
-    ///
-    /// # Errors
-    /// The same errors as [`Job::match_spends`], and [`ErrorKind::Damaged`] if that check found nothing wrong
-    /// with the blocks.
-    pub fn match_positions(&self, clock: &mut Clock) -> Result<MatchedCoins<OutputIndex>, Error> {
-        match self.match_in_parallel(clock)? {
-            Attempt::Matched(matched) => Ok(matched),
-            Attempt::Unproven(_) => {
-                self.check_without_undo(clock)?;
-                Err(Error::inconsistent_data())
-            }
-        }
-    }
-
     /// Returns the coins after the last block from parallel matching, if that proves that they are right.
     ///
     /// # Errors
     /// Damage; wrong hints; any I/O error; [`ErrorKind::Interrupted`].
-    pub fn match_in_parallel<P: RunPayload>(&self, clock: &mut Clock) -> Result<Attempt<P>, Error> {
+    pub fn match_in_parallel(&self, clock: &mut Clock) -> Result<Attempt, Error> {
         let deliveries = self.deliveries();
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
         if fault.is_none() && self.method.makes_undo() && !state.outcome.partial.coinbases.has_duplicate() {
@@ -176,20 +128,14 @@ impl Job<'_> {
                 self.check_sum(&mut state.outcome.partial)?;
                 let PartialState { counts, matching, .. } = &state.outcome.partial;
                 if let Some(unspent) = self.unspent(join, &spill)? {
-                    let (mut burned, mut outputs) = Default::default();
-                    match matching {
-                        MatchState::Join => {}
-                        MatchState::Hints { burned: amount, .. } => burned = *amount,
-                        MatchState::Positions { outputs: numbers } => {
-                            outputs = by_height(numbers, self.plan.chain.block_count());
-                        }
-                    }
-                    let used_hints = matches!(matching, MatchState::Hints { .. });
+                    let (used_hints, burned) = match matching {
+                        MatchState::Join => (false, 0),
+                        MatchState::Hints { burned, .. } => (true, *burned),
+                    };
                     let (matching, resumed) = (Matching::Parallel, state.resumed);
                     let spilled = spill.volume();
                     let (counts, ages) = (*counts, state.outcome.ages);
-                    let stats =
-                        MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
+                    let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
                     return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
                 }
             }
@@ -239,11 +185,11 @@ impl Job<'_> {
     }
 
     /// Checks and applies all blocks in parallel, or stops at a block fault.
-    fn run_workers<'d, P: RunPayload>(
+    fn run_workers<'d>(
         &'d self,
         clock: &mut Clock,
         deliveries: Option<&'d Deliveries<'d>>,
-    ) -> Result<PassResult<'d, P>, Error> {
+    ) -> Result<PassResult<'d>, Error> {
         let identity = self.identity()?;
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory_bytes);
@@ -255,7 +201,7 @@ impl Job<'_> {
             pacing.settle(state.outcome.partial.completed.first_missing());
         }
         let scripts = self.scripts();
-        let join = Join::with_key(random_pair()?);
+        let join = Join::new(random_pair()?);
         let (network, mut join_bytes) = (self.files.params.network, self.budget.join_bytes);
         if deliveries.is_some() {
             join_bytes -= join_bytes / DELIVERIES_SHARE;
@@ -263,7 +209,7 @@ impl Job<'_> {
         let spill = Spill::new(self.work, network, join_bytes, deliveries, (runs, next_run));
         let queue = scripts.map(ScriptQueue::new);
         let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
-        let settle = |state: &mut State| P::settle(self, &routing, state);
+        let settle = |state: &mut State| self.settle(&routing, state);
         let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
             let pool = WorkerPool {
@@ -286,7 +232,7 @@ impl Job<'_> {
     /// # Errors
     /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
-        let PassResult::<FullCoin> { state, fault, .. } = self.run_workers(clock, None)?;
+        let PassResult { state, fault, .. } = self.run_workers(clock, None)?;
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
         match (fault, matching) {
             (Some((_, LocatedFault::Error(error))), _) => Err(error),
@@ -388,11 +334,7 @@ impl Job<'_> {
 
     /// Returns what is left in the join and in sorted runs, which has spends if this is a range of a chain;
     /// `None` on a mismatch, which is recorded.
-    fn unspent<P: JobPayload>(
-        &self,
-        join: Join<P>,
-        spill: &Spill<'_, P>,
-    ) -> Result<Option<Unspent<P>>, Error> {
+    fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
         let is_spilled = !spill.is_empty();
         let has_spends = is_spilled || self.plan.shared.is_some();
         let ended = if has_spends { join.finish_spilled() } else { join.finish() };
@@ -438,8 +380,8 @@ impl Job<'_> {
         clock.lap(Stage::Sequential);
         let unspent = Unspent::new(coins.into_survivors(), Vec::new());
         let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        let (used_hints, resumed, burned, outputs, ages) = Default::default();
-        let stats = MatchStats { counts, matching, used_hints, resumed, burned, outputs, spilled, ages };
+        let (used_hints, resumed, burned, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
         Ok(MatchedCoins { unspent, stats })
     }
 

@@ -58,7 +58,6 @@ use crate::{
         work_dir::WorkDir,
     },
 };
-use coins::FullCoin;
 use disk::index::find_height;
 use rules::ChainParams;
 use std::{
@@ -89,9 +88,9 @@ pub fn check_pinned_hash(
 }
 
 /// The final UTXO set, and how it was obtained.
-pub struct MatchedCoins<P = FullCoin> {
+pub struct MatchedCoins {
     /// The coins.
-    pub unspent: Unspent<P>,
+    pub unspent: Unspent,
     /// How they were obtained.
     pub stats: MatchStats,
 }
@@ -108,8 +107,6 @@ pub struct MatchStats {
     pub resumed: u32,
     /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
     pub burned: u64,
-    /// Number of outputs of each block, by height, if output positions were matched; else empty.
-    pub outputs: Vec<u32>,
     /// What was spilled because it exceeded the memory budget.
     pub spilled: SpillVolume,
     /// Ages of the coins that were spent, in the blocks that this run has checked; not counted if blocks are

@@ -22,17 +22,17 @@ use crate::{
         spill::Spill,
     },
 };
-use coins::{Join, RoutedCoin, SHARDS};
+use coins::{Join, SHARDS};
 use std::{convert::Infallible, time::Instant};
 use wire::Height;
 
 /// Where the coins of a job are matched and delivered.
 #[derive(Clone, Copy)]
-pub struct Routing<'a, P> {
+pub struct Routing<'a> {
     /// Matches creations and spends.
-    pub join: &'a Join<P>,
+    pub join: &'a Join,
     /// The sorted runs.
-    pub spill: &'a Spill<'a, P>,
+    pub spill: &'a Spill<'a>,
     /// What matches have delivered, if undo data is made.
     pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
@@ -47,7 +47,7 @@ impl Job<'_> {
     /// Any I/O error; [`crate::ErrorKind::Interrupted`].
     pub fn settle(
         &self,
-        routing: &Routing<'_, RoutedCoin>,
+        routing: &Routing<'_>,
         state: &mut State,
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
         let Routing { join, spill, deliveries, scripts } = *routing;
@@ -117,7 +117,7 @@ impl Job<'_> {
 }
 
 /// Records what is wrong with a join that has open spends or mismatches.
-fn record_open_spends(join: &Join<RoutedCoin>, spill: &Spill<'_, RoutedCoin>) {
+fn record_open_spends(join: &Join, spill: &Spill<'_>) {
     for mismatch in join.mismatches() {
         spill.add_mismatches(mismatch.outpoint().into_iter());
     }

@@ -1,8 +1,7 @@
 //! Finds the indices of the unspent outputs of each block, in chain order and within the memory budget.
 //!
-//! [`UnspentPositions`] come from a join of output indices, which needs undo data. Otherwise there are only
-//! coins, in key order: [`CoinsByBlock`] divides them by block and looks them up among the outputs of their
-//! blocks, which are read once more.
+//! Matching leaves coins, in key order: [`CoinsByBlock`] divides them by block and looks them up among the
+//! outputs of their blocks, which are read once more.
 
 use crate::{
     api::{error::Error, machine},
@@ -10,17 +9,15 @@ use crate::{
         block_hashes::BlockHashes,
         files::{Files, LocatedBlock},
     },
-    job::{Job, MatchedCoins, clock::Clock, memory::MemoryBudget},
+    job::{Job, memory::MemoryBudget},
     stages::{
         coin_sink::{CoinSink, Coins},
-        method::Method,
         parts::{PART_BLOCK_BYTES, Parts},
         read::BlockReader,
         threads::spawn,
         unspent::ForEachError,
     },
 };
-use coins::OutputIndex;
 use crossbeam::channel::{Receiver, bounded};
 use digest::siphash::siphash24_128;
 use disk::block_files::RecordBuffer;
@@ -46,62 +43,6 @@ fn parts<'a>(job: &Job<'a>) -> Parts<'a> {
     let budget = MemoryBudget::after_matching(job.options, chain.block_count());
     let memory = (budget.join_bytes / 2).max(MIN_MEMORY_BYTES);
     Parts::new(job.work, chain, PART_BLOCK_BYTES.min(memory as u64), memory)
-}
-
-/// The positions of all unspent outputs.
-pub struct UnspentPositions<'a> {
-    parts: Parts<'a>,
-    /// Number of outputs of each block, by height.
-    outputs: Vec<u32>,
-}
-
-impl<'a> UnspentPositions<'a> {
-    /// Matches the spends of `job` by output position. The temporary file is in the work directory of
-    /// `home`.
-    ///
-    /// # Errors
-    /// The same errors as [`Job::match_positions`].
-    pub fn of(job: &Job<'_>, home: &Job<'a>, numbering: Numbering, clock: &mut Clock) -> Result<Self, Error> {
-        let MatchedCoins { unspent, stats } =
-            Job { method: &Method::Positions(numbering), ..*job }.match_positions(clock)?;
-        let parts = parts(home);
-        let add = |_: &OutPoint, coin: &Coin<'_>| {
-            let index = OutputIndex::of(coin).ok_or_else(Error::panicked)?;
-            let position = u64::from(coin.height().0) << 32 | u64::from(index);
-            parts.add(parts.part_of(coin.height()), &position.to_le_bytes())
-        };
-        Coins::new(unspent, job.sink, job.interrupt)
-            .in_sequence(add)
-            .map_err(ForEachError::without_fallback)?;
-        Ok(Self { parts, outputs: stats.outputs })
-    }
-
-    /// Calls `each` for each block from height 1 on.
-    ///
-    /// # Errors
-    /// Any I/O error; errors of `each`; [`crate::ErrorKind::Interrupted`].
-    pub fn for_each_block(self, job: &Job<'_>, each: &mut ForEachBlock<'_>) -> Result<(), Error> {
-        let Self { parts, outputs } = self;
-        let mut indices = Vec::new();
-        for part in 0..parts.count() {
-            let mut positions: Vec<u64> =
-                parts.take(part)?.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-            positions.sort_unstable();
-            let heights = parts.heights(part);
-            for height in heights.start.max(1)..heights.end {
-                if job.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
-                let first = positions.partition_point(|position| position >> 32 < u64::from(height));
-                let of_block = positions[first..].iter().take_while(|&&at| at >> 32 == u64::from(height));
-                indices.clear();
-                indices.extend(of_block.map(|&position| position as u32));
-                let outputs = outputs.get(height as usize).copied().unwrap_or_default();
-                each(Height(height), outputs, &indices)?;
-            }
-        }
-        parts.remove_file()
-    }
 }
 
 /// Coins, divided by the blocks that have created them.

@@ -43,7 +43,7 @@ use crate::{
         unspent::{ForEachError, Unspent},
     },
 };
-use coins::{CoinsView as _, MemoryCoins, RoutedCoin};
+use coins::{CoinsView as _, MemoryCoins};
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena},
@@ -110,13 +110,13 @@ impl Job<'_> {
             if self.method.makes_undo() { self.undo_sink } else { Some(&difference as &dyn UndoSink) };
         undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let all = Job { method: &Method::Routed { uses_undo: false }, undo_sink, resume: None, ..*self };
-        let candidate = match all.match_in_parallel::<RoutedCoin>(clock)? {
+        let candidate = match all.match_in_parallel(clock)? {
             Attempt::Matched(MatchedCoins { unspent, stats }) => {
                 let different = difference.lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Some((height, undo)) = different {
                     return Err(self.false_undo(height, &undo));
                 }
-                return Ok(MatchedCoins { unspent: unspent.into_full_coins(), stats });
+                return Ok(MatchedCoins { unspent: unspent, stats });
             }
             Attempt::Unproven(unproven) => match all.candidate(unproven)? {
                 Some(height) => height,
@@ -168,8 +168,8 @@ impl Job<'_> {
             let plan = &self.plan.up_to(Height(below));
             let job = Job { plan, ..all };
             self.work.remove()?;
-            let unspent = match job.match_in_parallel::<RoutedCoin>(clock)? {
-                Attempt::Matched(matched) => matched.unspent.into_full_coins(),
+            let unspent = match job.match_in_parallel(clock)? {
+                Attempt::Matched(matched) => matched.unspent,
                 Attempt::Unproven(unproven) => match job.candidate(unproven)? {
                     Some(height) => {
                         candidate = height;

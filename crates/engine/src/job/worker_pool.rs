@@ -8,7 +8,6 @@ use crate::{
     },
     job::{Job, checkpoint::Identity},
     stages::{
-        apply::JobPayload,
         block_fault::{BlockFaults, LocatedFault},
         block_source::Stop,
         check::{self, Outcome, Shared},
@@ -63,15 +62,15 @@ pub struct State {
 }
 
 /// Runs the workers of a job.
-pub struct WorkerPool<'a, P> {
+pub struct WorkerPool<'a> {
     /// The job.
     pub job: &'a Job<'a>,
     /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
     /// Matches creations and spends.
-    pub join: &'a Join<P>,
+    pub join: &'a Join,
     /// Writes the join to sorted runs when the memory budget is reached.
-    pub spill: &'a Spill<'a, P>,
+    pub spill: &'a Spill<'a>,
     /// Where matches deliver coins, if undo data is made.
     pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
@@ -84,7 +83,7 @@ pub type SettleFn<'a> = dyn Fn(&mut State) -> Result<Option<(Height, LocatedFaul
 /// An interval that no job takes. The clock overflows with much more.
 const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
 
-impl<P: JobPayload> WorkerPool<'_, P> {
+impl WorkerPool<'_> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
     /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
     ///

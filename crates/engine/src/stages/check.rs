@@ -14,7 +14,7 @@ use crate::{
         damage::{Damage, UndoDefect},
     },
     stages::{
-        apply::{EffectApplier, JobPayload},
+        apply::EffectApplier,
         block_fault::{BlockFault, BlockFaults},
         block_source::{Block, BlockSource, Stop},
         deliveries::Deliveries,
@@ -34,7 +34,7 @@ use std::{
 use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
 /// What all workers share.
-pub struct Shared<'a, P> {
+pub struct Shared<'a> {
     /// The chain.
     pub chain: &'a Chain,
     /// Where its blocks come from.
@@ -44,9 +44,9 @@ pub struct Shared<'a, P> {
     /// How effects are applied.
     pub method: &'a Method,
     /// Where effects are matched.
-    pub join: &'a Join<P>,
+    pub join: &'a Join,
     /// Where the join is spilled when the memory budget is reached.
-    pub spill: &'a Spill<'a, P>,
+    pub spill: &'a Spill<'a>,
     /// Where matches deliver coins, if undo data is made.
     pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
@@ -117,11 +117,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn work<P: JobPayload>(
-    shared: &Shared<'_, P>,
-    stop: &impl Fn(u32) -> Stop,
-    key: (u64, u64),
-) -> Result<Outcome, Error> {
+pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: (u64, u64)) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
         arena: BlockArena::default(),
@@ -140,16 +136,16 @@ pub fn work<P: JobPayload>(
     worker.finish()
 }
 
-struct Worker<'a, P: JobPayload> {
-    shared: &'a Shared<'a, P>,
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
     arena: BlockArena,
     undo_arena: UndoArena,
     hashes: BlockHashes,
-    applier: EffectApplier<'a, P>,
+    applier: EffectApplier<'a>,
     outcome: Outcome,
 }
 
-impl<P: JobPayload> Worker<'_, P> {
+impl Worker<'_> {
     fn work(&mut self, stop: &impl Fn(u32) -> Stop) -> Result<(), Error> {
         let shared = self.shared;
         let mut block = Block::default();
@@ -306,9 +302,9 @@ impl SpendCheck<'_> {
 }
 
 /// Applies a block that obeys all rules.
-fn apply<P: JobPayload>(
-    shared: &Shared<'_, P>,
-    applier: &mut EffectApplier<'_, P>,
+fn apply(
+    shared: &Shared<'_>,
+    applier: &mut EffectApplier<'_>,
     outcome: &mut Outcome,
     block: &BlockView<'_>,
     (height, txids): (Height, &[Txid]),
@@ -318,14 +314,14 @@ fn apply<P: JobPayload>(
     if is_overwritten(shared.params, shared.chain, height) {
         // The coinbase is the only transaction of these blocks, so nothing else is left out.
         return match block.tx_count() {
-            1 => applier.apply_overwritten(height, &Counts::of(block)),
+            1 => applier.apply_overwritten(height),
             _ => Err(BlockFault::Suspect),
         };
     }
     if let Some(coinbase) = txids.first() {
         outcome.partial.coinbases.push(coinbase);
     }
-    let applied = P::apply_block(applier, block, txids, height, claims);
+    let applied = applier.apply_block(block, txids, height, claims);
     outcome.matching += matching.elapsed();
     applied
 }

@@ -14,7 +14,6 @@ use crate::{
         unspent::{ForEachError, Range, Unspent},
     },
 };
-use coins::{FullCoin, Payload};
 use crossbeam::channel::{Receiver, Sender, bounded};
 use disk::sorted_run::SortedRunReader;
 use std::{
@@ -30,7 +29,7 @@ use wire::{Coin, OutPoint};
 pub const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
 /// Consumes the coins after the last block.
-pub trait CoinSink<P = FullCoin> {
+pub trait CoinSink {
     /// What the sink makes of all coins.
     type Output;
 
@@ -39,7 +38,7 @@ pub trait CoinSink<P = FullCoin> {
     /// # Errors
     /// [`ForEachError::Mismatch`] if a spend has no coin, which may show only after other coins were
     /// consumed; an error of the sink; [`ErrorKind::Interrupted`].
-    fn consume(&mut self, coins: Coins<'_, P>) -> Result<Self::Output, ForEachError>;
+    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError>;
 
     /// Discards what the sink has made until a mismatch; all coins follow once more.
     ///
@@ -77,17 +76,17 @@ pub trait RangeSink {
 }
 
 /// The coins after the last block, to be walked once.
-pub struct Coins<'a, P = FullCoin> {
-    unspent: Unspent<P>,
+pub struct Coins<'a> {
+    unspent: Unspent,
     sink: &'a dyn EventSink,
     interrupt: &'a AtomicBool,
 }
 
-impl<'a, P: Payload> Coins<'a, P> {
+impl<'a> Coins<'a> {
     /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
     /// receives.
     #[must_use]
-    pub fn new(unspent: Unspent<P>, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
+    pub fn new(unspent: Unspent, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
         Self { unspent, sink, interrupt }
     }
 
@@ -131,7 +130,7 @@ impl<'a, P: Payload> Coins<'a, P> {
     /// Divides the coins into ranges of at most `bytes` of rows, or one shard. The ranges depend only on the
     /// coins.
     #[must_use]
-    pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a, P> {
+    pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a> {
         let count = self.count();
         let (ranges, runs) = self.unspent.into_ranges(bytes);
         CoinRanges { ranges, runs, count, sink: self.sink, interrupt: self.interrupt }
@@ -139,8 +138,8 @@ impl<'a, P: Payload> Coins<'a, P> {
 }
 
 /// Coins by ranges, for several threads.
-pub struct CoinRanges<'a, P> {
-    ranges: Vec<Range<P>>,
+pub struct CoinRanges<'a> {
+    ranges: Vec<Range>,
     runs: Vec<SortedRunReader>,
     /// Number of coins.
     count: u64,
@@ -148,7 +147,7 @@ pub struct CoinRanges<'a, P> {
     interrupt: &'a AtomicBool,
 }
 
-impl<P: Payload> CoinRanges<'_, P> {
+impl CoinRanges<'_> {
     /// Number of ranges.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -212,8 +211,8 @@ impl<P: Payload> CoinRanges<'_, P> {
     }
 }
 
-fn consume_range<P: Payload, R: RangeSink>(
-    range: Range<P>,
+fn consume_range<R: RangeSink>(
+    range: Range,
     runs: &[SortedRunReader],
     mut sink: R,
     meter: &CoinMeter<'_>,

@@ -2,7 +2,7 @@
 
 use crate::api::options::UndoPolicy;
 use coins::aggregate::Aggregate;
-use hints::{HintReader, Numbering};
+use hints::HintReader;
 use std::collections::HashSet;
 use wire::{Height, OutPoint};
 
@@ -13,9 +13,6 @@ pub enum Method {
     Join,
     /// Hints name the unspent coins; an aggregate proves the rest.
     Hints(HintMatching),
-    /// Only the positions of the coins within their blocks are matched.
-    /// The numbering decides which outputs are counted.
-    Positions(Numbering),
     /// Each spend is matched with its coin. Where undo data is missing or damaged, the coin is delivered to
     /// its spender, and so undo data is made.
     Routed {
@@ -105,7 +102,7 @@ impl Method {
         match self {
             Self::Routed { uses_undo: true } => UndoUse::IfSound,
             Self::Routed { uses_undo: false } => UndoUse::Made,
-            Self::Join | Self::Positions(_) => UndoUse::Required,
+            Self::Join => UndoUse::Required,
             Self::Hints(_) if height < self.needs_undo_from() => UndoUse::NotNeeded,
             Self::Hints(matching) if height > matching.height => matching.above,
             Self::Hints(_) => UndoUse::Required,
@@ -127,7 +124,6 @@ impl Method {
                 .concat()
             }
             Self::Routed { uses_undo } => vec![3, (*uses_undo).into()],
-            Self::Positions(numbering) => vec![2, (*numbering == Numbering::AllOutputs).into()],
         }
     }
 }

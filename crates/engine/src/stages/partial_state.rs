@@ -44,11 +44,6 @@ pub enum MatchState {
         /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
         burned: u64,
     },
-    /// Matching of output positions.
-    Positions {
-        /// Blocks with their numbers of outputs, each block once, in any order.
-        outputs: Vec<(Height, u32)>,
-    },
 }
 
 /// A block whose undo data is made, and what is needed to check its spends without hashing it again.
@@ -135,7 +130,7 @@ impl PartialState {
             counts: self.counts.to_words(),
             coinbase_key: self.coinbases.key(),
             coinbases: self.coinbases.hashes().to_vec(),
-            matching: self.matching.save(blocks),
+            matching: self.matching.save(),
             made: if self.made.is_empty() { Vec::new() } else { by_height(&self.made, blocks) },
         }
     }
@@ -146,7 +141,7 @@ impl PartialState {
     pub fn restore(saved: SavedState, blocks: usize, method: &Method) -> Option<Self> {
         let completed = CompletedBlocks::from_words(saved.completed, blocks);
         Some(Self {
-            matching: MatchState::restore(saved.matching, &completed, method)?,
+            matching: MatchState::restore(saved.matching, method)?,
             completed,
             counts: Counts::of_words(saved.counts),
             coinbases: CoinbaseTxids::from_parts(saved.coinbase_key, saved.coinbases),
@@ -163,7 +158,6 @@ impl MatchState {
         match method {
             Method::Join | Method::Routed { .. } => Self::Join,
             Method::Hints(matching) => Self::Hints { sum: matching.aggregate.sum(), burned: 0 },
-            Method::Positions(_) => Self::Positions { outputs: Vec::new() },
         }
     }
 
@@ -177,36 +171,27 @@ impl MatchState {
                 sum.merge(other);
                 Ok(Self::Hints { sum, burned: burned.saturating_add(more) })
             }
-            (Self::Positions { mut outputs }, Self::Positions { outputs: more }) => {
-                outputs.extend(more);
-                Ok(Self::Positions { outputs })
-            }
             _ => Err(StateConflict::Methods),
         }
     }
 
-    fn save(&mut self, blocks: usize) -> SavedMatching {
+    fn save(&mut self) -> SavedMatching {
         match self {
             Self::Join => SavedMatching::Join,
             Self::Hints { sum, burned } => {
                 let key = (*sum.key().as_bytes()).into();
                 SavedMatching::Hints { key, burned: *burned, sum: sum.to_bytes() }
             }
-            Self::Positions { outputs } => SavedMatching::Positions { outputs: by_height(outputs, blocks) },
         }
     }
 
-    fn restore(saved: SavedMatching, completed: &CompletedBlocks, method: &Method) -> Option<Self> {
+    fn restore(saved: SavedMatching, method: &Method) -> Option<Self> {
         match (method, saved) {
             (Method::Join | Method::Routed { .. }, SavedMatching::Join) => Some(Self::Join),
             (Method::Hints(matching), SavedMatching::Hints { key, burned, sum })
                 if *key == *matching.aggregate.key().as_bytes() =>
             {
                 Some(Self::Hints { sum: matching.aggregate.sum_from_bytes(&sum).ok()?, burned })
-            }
-            (Method::Positions(_), SavedMatching::Positions { outputs }) => {
-                let of = |height: Height| Some((height, *outputs.get(height.0 as usize)?));
-                Some(Self::Positions { outputs: completed.heights().filter_map(of).collect() })
             }
             _ => None,
         }
@@ -215,8 +200,7 @@ impl MatchState {
 
 /// Returns numbers of the blocks of a chain of `blocks` in order of height; 0 for blocks that are not in
 /// `numbers`.
-#[must_use]
-pub fn by_height(numbers: &[(Height, u32)], blocks: usize) -> Vec<u32> {
+fn by_height(numbers: &[(Height, u32)], blocks: usize) -> Vec<u32> {
     let mut by_height = vec![0; blocks];
     for &(height, number) in numbers {
         if let Some(of_block) = by_height.get_mut(height.0 as usize) {
@@ -230,7 +214,6 @@ pub fn by_height(numbers: &[(Height, u32)], blocks: usize) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::stages::method::{HintMatching, UndoUse};
-    use ::hints::Numbering;
     use coins::aggregate::{Aggregate, AggregateKey, AggregateKind};
     use proptest::prelude::*;
     use wire::{OutPoint, Txid};
@@ -247,7 +230,7 @@ mod tests {
     fn methods() -> Vec<Method> {
         let [sha256, siphash, muhash] = AggregateKind::ALL.map(|kind| hints(kind, 7));
         let routed = Method::Routed { uses_undo: true };
-        vec![routed, Method::Positions(Numbering::AllOutputs), sha256, siphash, muhash]
+        vec![routed, sha256, siphash, muhash]
     }
 
     /// A block: which of three states it belongs to, if any; its coinbase, of which there are few, so that
@@ -282,7 +265,6 @@ mod tests {
                     }
                     *burned = burned.saturating_add(if number % 13 == 0 { u64::MAX / 2 } else { many });
                 }
-                MatchState::Positions { outputs } => outputs.push((height, number)),
             }
             if method.makes_undo() {
                 state.made.push((height, number.max(1)));
@@ -347,7 +329,7 @@ mod tests {
             let other_key = PartialState::empty(BLOCKS, (1, 3), method);
             assert_eq!(conflict(other_key), StateConflict::CoinbaseKeys);
             for (other_number, other) in methods.iter().enumerate().filter(|(other, _)| *other != number) {
-                let are_hints = number >= 2 && other_number >= 2;
+                let are_hints = number >= 1 && other_number >= 1;
                 let expected = if are_hints { StateConflict::Aggregates } else { StateConflict::Methods };
                 assert_eq!(conflict(empty(other)), expected);
                 assert!(PartialState::restore(part(0).save(BLOCKS), BLOCKS, other).is_none());

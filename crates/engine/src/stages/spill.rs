@@ -7,14 +7,13 @@
 use crate::{
     api::{error::Error, report::SpillVolume},
     stages::{
-        apply::JobPayload,
         deliveries::Deliveries,
         threads::{join_all, lock, spawn},
         work_dir::WorkDir,
     },
 };
 use coins::{
-    Entry, Join, Merge, Payload, SHARDS,
+    Entry, Join, Merge, SHARDS,
     merge::{EntrySource, MergeError, ShardSource},
 };
 use disk::{
@@ -24,7 +23,6 @@ use disk::{
 };
 use std::{
     collections::HashSet,
-    marker::PhantomData,
     ops::Range,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
@@ -90,7 +88,7 @@ struct Runs {
 }
 
 /// Spills the join of a job to sorted runs, and merges these.
-pub struct Spill<'a, P> {
+pub struct Spill<'a> {
     work: &'a WorkDir<'a>,
     network: Network,
     join_bytes: usize,
@@ -106,10 +104,9 @@ pub struct Spill<'a, P> {
     /// Outpoints of mismatches, as many as help to find the cause.
     outpoints: Mutex<HashSet<OutPoint>>,
     failure: Mutex<Option<Error>>,
-    payload: PhantomData<fn() -> P>,
 }
 
-impl<'a, P: JobPayload> Spill<'a, P> {
+impl<'a> Spill<'a> {
     /// Spills a join of `join_bytes`. `runs` are those that a checkpoint names; the next one gets the number
     /// `next`.
     #[must_use]
@@ -134,7 +131,6 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             mismatch: AtomicBool::new(false),
             outpoints: Mutex::default(),
             failure: Mutex::default(),
-            payload: PhantomData,
         }
     }
 
@@ -189,7 +185,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     ///
     /// # Errors
     /// Any I/O error, including one of the merge thread.
-    pub fn spill_if_over_budget(&self, join: &Join<P>) -> Result<(), Error> {
+    pub fn spill_if_over_budget(&self, join: &Join) -> Result<(), Error> {
         if join.memory_bytes() < self.join_bytes {
             return Ok(());
         }
@@ -241,7 +237,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn copy(&self, join: &Join<P>, threads: usize) -> Result<Vec<SpillFile>, Error> {
+    pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
         std::thread::scope(|scope| {
             let parts: Vec<_> = (0..SHARDS)
@@ -357,7 +353,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     fn merge(&self, inputs: &[SpillFile], interrupt: &AtomicBool) -> Result<(), Error> {
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
         let readers = self.open(inputs)?;
-        let sources = readers.iter().map(|reader| MergeInput::<P>::of_run(reader, 0..SHARDS));
+        let sources = readers.iter().map(|reader| MergeInput::of_run(reader, 0..SHARDS));
         let (merged, is_complete) = self.write_merged(level, sources.collect(), true, interrupt)?;
         drop(readers);
         match is_complete {
@@ -371,7 +367,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     fn write_merged(
         &self,
         level: u8,
-        sources: Vec<MergeInput<'_, P>>,
+        sources: Vec<MergeInput<'_>>,
         with_spends: bool,
         interrupt: &AtomicBool,
     ) -> Result<(SpillFile, bool), Error> {
@@ -380,7 +376,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             let mut merge = Merge::new(sources)?;
             for count in 0u64.. {
                 if count % INTERRUPT_CHECK_INTERVAL == 0 {
-                    let delivered = merge.payload().deliver(self.deliveries);
+                    let delivered = self.deliver(&mut merge);
                     if delivered.is_err() || interrupt.load(Ordering::Relaxed) {
                         result = delivered.map(|()| false);
                         return Ok(());
@@ -397,7 +393,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
                     }
                     Ok(None) => {
                         let is_complete = with_spends || !self.has_mismatch();
-                        result = merge.payload().deliver(self.deliveries).map(|()| is_complete);
+                        result = self.deliver(&mut merge).map(|()| is_complete);
                         break;
                     }
                     Err(MergeError::EntrySource(error)) => return Err(error),
@@ -406,6 +402,11 @@ impl<'a, P: JobPayload> Spill<'a, P> {
             Ok(())
         })?;
         Ok((run, result?))
+    }
+
+    /// Hands over the coins that the matches of a merge have delivered since the last call.
+    fn deliver(&self, merge: &mut Merge<MergeInput<'_>>) -> Result<(), Error> {
+        self.deliveries.map_or(Ok(()), |to| to.add(merge.matcher().deliveries()))
     }
 
     /// Lists other runs instead of `inputs`, whose files are removed unless a checkpoint names them.
@@ -426,7 +427,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     ///
     /// # Errors
     /// Any I/O error, including one of the merge thread; [`crate::ErrorKind::Interrupted`].
-    pub fn match_all(&self, join: &Join<P>, threads: usize, interrupt: &AtomicBool) -> Result<(), Error> {
+    pub fn match_all(&self, join: &Join, threads: usize, interrupt: &AtomicBool) -> Result<(), Error> {
         // The merge thread may have begun a merge. Its result is one of the inputs here.
         let _merging = lock(&self.merging);
         let Some(readers) = self.finish(interrupt)? else { return Ok(()) };
@@ -478,7 +479,7 @@ impl<'a, P: JobPayload> Spill<'a, P> {
     /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does
     /// not wait for the merge thread.
     #[must_use]
-    pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a, P> {
+    pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a> {
         CloseAtEnd(self)
     }
 
@@ -507,9 +508,9 @@ impl<'a, P: JobPayload> Spill<'a, P> {
 }
 
 /// The result of [`Spill::close_at_end`].
-pub struct CloseAtEnd<'s, 'w, P: JobPayload>(&'s Spill<'w, P>);
+pub struct CloseAtEnd<'s, 'w>(&'s Spill<'w>);
 
-impl<P: JobPayload> Drop for CloseAtEnd<'_, '_, P> {
+impl Drop for CloseAtEnd<'_, '_> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -527,14 +528,14 @@ fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
 }
 
 /// A source of a merge: shards in memory, or a sorted run.
-pub enum MergeInput<'r, P> {
+pub enum MergeInput<'r> {
     /// Shards of the join.
-    Memory(ShardSource<P>),
+    Memory(ShardSource),
     /// A range of a sorted run.
     Run(SortedRunCursor<'r>),
 }
 
-impl<'r, P> MergeInput<'r, P> {
+impl<'r> MergeInput<'r> {
     /// Reads the shards in `range` of a sorted run.
     #[must_use]
     pub fn of_run(reader: &'r SortedRunReader, range: Range<usize>) -> Self {
@@ -542,8 +543,7 @@ impl<'r, P> MergeInput<'r, P> {
     }
 }
 
-impl<P: Payload> EntrySource for MergeInput<'_, P> {
-    type Payload = P;
+impl EntrySource for MergeInput<'_> {
     type Error = DiskError;
 
     #[inline]
@@ -561,7 +561,6 @@ impl<P: Payload> EntrySource for MergeInput<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coins::FullCoin;
     use testkit::fault::FaultDisk;
     use wire::{Coin, Txid};
 
@@ -571,7 +570,7 @@ mod tests {
     fn runs_named_by_a_checkpoint_in_progress_are_kept() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
-        let spill = Spill::<FullCoin>::new(&work, Network::Regtest, 1, None, (Vec::new(), 0));
+        let spill = Spill::new(&work, Network::Regtest, 1, None, (Vec::new(), 0));
         let exists = |number| sorted_run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };

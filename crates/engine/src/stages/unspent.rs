@@ -2,7 +2,7 @@
 
 use crate::{api::error::Error, stages::spill::MergeInput};
 use coins::{
-    Entry, FullCoin, Merge, NetSize, Payload, SHARDS, SurvivorShard, Survivors,
+    Entry, Merge, NetSize, SHARDS, SurvivorShard, Survivors,
     merge::{MergeError, ShardSource},
 };
 use disk::sorted_run::SortedRunReader;
@@ -10,8 +10,8 @@ use wire::{Coin, OutPoint};
 
 /// What the join and the sorted runs have left. A spend without a coin may be among it, which only walking it
 /// shows.
-pub struct Unspent<P = FullCoin> {
-    shards: Vec<SurvivorShard<P>>,
+pub struct Unspent {
+    shards: Vec<SurvivorShard>,
     runs: Vec<SortedRunReader>,
 }
 
@@ -41,17 +41,17 @@ impl<E: Into<Error>> From<E> for ForEachError {
 }
 
 /// Consecutive shards.
-pub struct Range<P = FullCoin> {
+pub struct Range {
     /// Index among the ranges.
     pub index: u32,
     first: usize,
-    shards: Vec<SurvivorShard<P>>,
+    shards: Vec<SurvivorShard>,
 }
 
-impl<P> Unspent<P> {
+impl Unspent {
     /// The coins in memory and in sorted runs.
     #[must_use]
-    pub fn new(survivors: Survivors<P>, runs: Vec<SortedRunReader>) -> Self {
+    pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>) -> Self {
         Self { shards: survivors.into_shards(), runs }
     }
 
@@ -59,13 +59,6 @@ impl<P> Unspent<P> {
     #[must_use]
     pub fn of_runs(runs: Vec<SortedRunReader>) -> Self {
         Self { shards: (0..SHARDS).map(|_| SurvivorShard::empty()).collect(), runs }
-    }
-
-    /// The same coins, after all routed spends have been matched.
-    #[must_use]
-    pub fn into_full_coins(self) -> Unspent {
-        let shards = self.shards.into_iter().map(SurvivorShard::with_payload).collect();
-        Unspent { shards, runs: self.runs }
     }
 
     /// Number of coins, if creations and spends match.
@@ -88,7 +81,7 @@ impl<P> Unspent<P> {
     /// Groups the 256 shards into `count` ranges, one for each shard of a delta: number n begins at shard
     /// n · 256 / `count`.
     #[must_use]
-    pub fn into_delta_shards(self, count: usize) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
+    pub fn into_delta_shards(self, count: usize) -> (Vec<Range>, Vec<SortedRunReader>) {
         let mut shards = self.shards.into_iter();
         let mut range = |index: usize| {
             let (first, end) = (index * SHARDS / count, (index + 1) * SHARDS / count);
@@ -100,9 +93,9 @@ impl<P> Unspent<P> {
     /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
     /// The ranges depend only on the coins.
     #[must_use]
-    pub fn into_ranges(self, bytes: u64) -> (Vec<Range<P>>, Vec<SortedRunReader>) {
+    pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<SortedRunReader>) {
         let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
-        let mut ranges: Vec<Range<P>> = Vec::new();
+        let mut ranges: Vec<Range> = Vec::new();
         let mut free_bytes = 0;
         for ((first, shard), size) in (0..).zip(self.shards).zip(sizes) {
             let len = row_bytes(size);
@@ -125,7 +118,7 @@ fn row_bytes(size: NetSize) -> u64 {
     (size.key_bytes + size.value_bytes).max(0) as u64
 }
 
-impl<P: Payload> Range<P> {
+impl Range {
     /// Calls `each` with the coins in key order.
     ///
     /// # Errors

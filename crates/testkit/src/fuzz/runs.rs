@@ -60,7 +60,6 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         let matching = match &state.matching {
             SavedMatching::Join => 0,
             SavedMatching::Hints { sum, .. } => 44 + sum.len(),
-            SavedMatching::Positions { outputs } => outputs.len() * 4,
         };
         let state_len = numbers * 8 + matching + state.made.len() * 4;
         assert_eq!(len, 137 + found.files.len() * 36 + found.runs.len() * 29 + state_len);

@@ -15,7 +15,7 @@ use crate::{
     stages::{coin_sink::INTERRUPT_CHECK_INTERVAL, spill::MergeInput},
 };
 use coins::{
-    FullCoin, Merge,
+    Merge,
     merge::{EntrySource as _, MergeError},
 };
 use disk::{
@@ -232,7 +232,7 @@ impl Merging<'_> {
         self.deltas.iter().map(of).collect()
     }
 
-    fn input<'r>(&self, run: &'r SortedRunReader, shard: u32) -> MergeInput<'r, FullCoin> {
+    fn input<'r>(&self, run: &'r SortedRunReader, shard: u32) -> MergeInput<'r> {
         MergeInput::of_run(run, self.plan.plan.first_bytes(shard))
     }
 

@@ -1,17 +1,16 @@
-//! Routing: a spend whose coin is not known carries the position of its input, and the match of the two
-//! delivers the coin to that input.
+//! What the match of a creation and a spend does: it compares the coin with the claim, or delivers the coin
+//! to the input that spends it.
 //!
-//! Where undo data is missing, only the outpoints of the spent coins are known. [`RoutedCoin`] matches by
-//! outpoint; what comes out is, for each input, the coin that it spends: the block's undo data. Spends with
-//! claims, of blocks whose undo data exists, are in the same join.
+//! Where undo data is missing, only the outpoints of the spent coins are known. Such a spend is *routed*: in
+//! place of a claim it carries the position of its input. What its match delivers is the coin that the input
+//! spends: all deliveries to a block are its undo data. Spends with claims, of blocks whose undo data exists,
+//! are in the same join.
 
-use crate::{
-    delta::RouteSink,
-    join::Effects,
-    mismatch::Mismatch,
-    payload::{CoinPayload, EMPTY_SCRIPT, FullCoin, Payload},
-};
+use crate::{delta::RouteSink, join::Effects, mismatch::Mismatch};
 use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
+
+/// The compressed form of an empty script: VARINT(0 + 6).
+const EMPTY_SCRIPT: u8 = 6;
 
 /// Bits of the number of an input in its block. A block has at most 24,390 inputs: an input has 41 bytes or
 /// more, and a block without witnesses at most 1,000,000.
@@ -46,7 +45,8 @@ impl Spender {
 
     /// Returns what a spend by this input carries in place of a claim, written to `out`. Its code, 0, is that
     /// of no coin. It is also the lowest one: such a spend is taken out of the join first, since its coin,
-    /// which was created before, is not there.
+    /// which was created before, is not there. It looks like a compressed output, because a sorted run finds
+    /// its end that way.
     fn carried(self, out: &mut Vec<u8>) -> Coin<'_> {
         out.clear();
         write_var_int(out, self.0);
@@ -122,15 +122,16 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Whole coins, as [`FullCoin`], and spends without a claim, to which the coins are delivered.
+/// Does the matches of one worker, or of one merge, and keeps what they deliver. That is lost if the merge is
+/// repeated or the job resumed, unless the caller has stored it.
 #[derive(Debug, Default)]
-pub struct RoutedCoin {
+pub struct Matcher {
     deliveries: Vec<u8>,
     /// What the spend that is being pushed carries, reused.
     carried: Vec<u8>,
 }
 
-impl RoutedCoin {
+impl Matcher {
     /// Encoded deliveries since they were last cleared, in any order ([`Delivery::split_first`]).
     pub const fn deliveries(&mut self) -> &mut Vec<u8> {
         &mut self.deliveries
@@ -141,13 +142,21 @@ impl RoutedCoin {
     fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
         Delivery::encode(spender, outpoint, coin, &mut self.deliveries);
     }
-}
 
-impl Payload for RoutedCoin {
+    /// Receives a coin and a spend of the same outpoint, which are dropped afterwards.
+    ///
+    /// # Errors
+    /// A mismatch if they contradict each other: a claim must equal the coin, byte for byte.
     #[inline]
-    fn on_match(&mut self, outpoint: OutPoint, coin: Coin<'_>, spend: Coin<'_>) -> Result<(), Mismatch> {
+    pub(crate) fn on_match(
+        &mut self,
+        outpoint: OutPoint,
+        coin: Coin<'_>,
+        spend: Coin<'_>,
+    ) -> Result<(), Mismatch> {
         match Spender::of(&spend) {
-            None => FullCoin.on_match(outpoint, coin, spend),
+            None if coin == spend => Ok(()),
+            None => Err(Mismatch::ClaimDiffers(outpoint)),
             // `Delta` has matched the spends of coins of the same block.
             Some(spender) if coin.height() < spender.height() => {
                 self.deliver(spender, &outpoint, coin);
@@ -158,26 +167,24 @@ impl Payload for RoutedCoin {
     }
 }
 
-impl CoinPayload for RoutedCoin {}
-
-impl RouteSink for Effects<'_, RoutedCoin> {
+impl RouteSink for Effects<'_> {
     #[inline]
     fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
-        let mut out = std::mem::take(&mut self.payload().carried);
+        let mut out = std::mem::take(&mut self.matcher().carried);
         self.push_unclaimed(outpoint, spender.carried(&mut out));
-        self.payload().carried = out;
+        self.matcher().carried = out;
     }
 
     #[inline]
     fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
-        self.payload().deliver(spender, outpoint, coin);
+        self.matcher().deliver(spender, outpoint, coin);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Join;
+    use crate::{Join, Merge, SHARDS, merge::ShardSource};
     use wire::Txid;
 
     fn outpoint(vout: u32) -> OutPoint {
@@ -206,7 +213,7 @@ mod tests {
     fn a_match_delivers_the_coin_whichever_arrives_first() {
         let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
         for spend_first in [false, true] {
-            let join = Join::<RoutedCoin>::with_key((1, 2));
+            let join = Join::new((1, 2));
             let mut effects = join.effects();
             if spend_first {
                 effects.push_routed_spend(&outpoint(1), spender(7, 2));
@@ -216,7 +223,7 @@ mod tests {
                 effects.push_routed_spend(&outpoint(1), spender(7, 2));
             }
             effects.flush();
-            let bytes = std::mem::take(effects.payload().deliveries());
+            let bytes = std::mem::take(effects.matcher().deliveries());
             let (delivery, rest) = Delivery::split_first(&bytes).unwrap();
             assert!(rest.is_empty() && delivery.encoded_len() == bytes.len());
             assert_eq!(delivery.spender, spender(7, 2));
@@ -229,11 +236,32 @@ mod tests {
     }
 
     #[test]
+    fn a_match_in_a_merge_delivers_the_coin_whichever_comes_first() {
+        let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
+        for spend_first in [false, true] {
+            let taken = |is_spend| {
+                let join = Join::new((1, 2));
+                let mut effects = join.effects();
+                match is_spend {
+                    true => effects.push_routed_spend(&outpoint(1), spender(7, 2)),
+                    false => effects.push_creation(&outpoint(1), coin),
+                }
+                drop(effects);
+                ShardSource::new((0..SHARDS).map(|shard| join.take_oldest(shard, 1.0)).collect())
+            };
+            let mut merge = Merge::new(vec![taken(spend_first), taken(!spend_first)]).unwrap();
+            assert_eq!(merge.advance(), Ok(None));
+            let delivered = Delivery::split_first(merge.matcher().deliveries()).unwrap().0;
+            assert_eq!((delivered.spender, delivered.undo), (spender(7, 2), &[9, 0, 9, 6][..]));
+        }
+    }
+
+    #[test]
     fn claims_and_spenders_share_a_join() {
         let coin = Coin { code: Coin::code_of(Height(4), false), out: &[9, 6] };
         let other = Coin { code: coin.code, out: &[8, 6] };
         let matched = |claim, height| {
-            let join = Join::<RoutedCoin>::with_key((1, 2));
+            let join = Join::new((1, 2));
             let mut effects = join.effects();
             effects.push_creation(&outpoint(0), coin);
             effects.push_creation(&outpoint(1), coin);
@@ -251,13 +279,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "a claim with code 0")]
     fn a_claim_of_height_0_is_refused() {
-        let join = Join::<RoutedCoin>::with_key((1, 2));
+        let join = Join::new((1, 2));
         join.effects().push_spend(&outpoint(1), Coin { code: 0, out: &[0, EMPTY_SCRIPT] }, Height(7));
     }
 
     #[test]
     fn a_routed_spend_without_a_coin_is_missing() {
-        let join = Join::<RoutedCoin>::with_key((1, 2));
+        let join = Join::new((1, 2));
         join.effects().push_routed_spend(&outpoint(1), spender(7, 2));
         assert_eq!(join.finish().unwrap_err(), [Mismatch::MissingCoin(outpoint(1))]);
     }
