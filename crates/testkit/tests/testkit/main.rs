@@ -4,6 +4,7 @@
 
 mod arrows;
 mod block_files;
+mod caps;
 mod chain;
 mod fuzz_smoke;
 mod made_undo;

@@ -1,7 +1,7 @@
 //! Style rules of the sources: length of lines and files, leftovers, absolute paths, module comments, unsafe
 //! code.
 
-use std::path::{Path, PathBuf};
+use crate::workspace::sources;
 
 /// Maximum number of characters in a line.
 const MAX_LINE_LEN: usize = 110;
@@ -11,31 +11,6 @@ const MAX_LINES: usize = 700;
 const UNSAFE: &[&str] = &["digest", "sha256d"];
 /// Top-level directories that absolute paths in string literals may name: the operating system's own.
 const SYSTEM_DIRS: &[&str] = &["proc", "sys", "dev", "var"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn sources() -> Vec<(PathBuf, String)> {
-    let mut open: Vec<PathBuf> = ["crates", "oracle", "bench", "hostile", "tools", "fuzz"]
-        .iter()
-        .map(|dir| root().join(dir))
-        .collect();
-    let mut found = Vec::new();
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).into_iter().flatten() {
-            let path = entry.expect("folders can be listed").path();
-            if path.is_dir() && !path.ends_with("target") {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).expect("sources can be read");
-                found.push((path.strip_prefix(root()).expect("it is below the root").to_owned(), text));
-            }
-        }
-    }
-    assert!(found.len() > 50, "the sources were not found");
-    found
-}
 
 /// Fails if `is_wrong` returns true for any line, and lists all these lines.
 fn assert_no_line(what: &str, is_wrong: impl Fn(&str) -> bool) {

@@ -1,0 +1,86 @@
+//! How long functions may be, how many fields structs may have, and that no public function takes a tuple.
+
+use crate::workspace;
+use std::fmt::Write as _;
+use syn::{
+    Attribute, Block, FnArg, ImplItemFn, ItemFn, ItemMod, ItemStruct, Signature, Type, Visibility,
+    visit::{self, Visit},
+};
+
+/// Maximum number of lines of a function, with its signature.
+const MAX_FUNCTION_LINES: usize = 70;
+/// Maximum number of fields of a struct, unless it is one of options, or a report.
+const MAX_FIELDS: usize = 15;
+
+/// What exceeds the caps in one file.
+struct Excesses<'a> {
+    file: &'a str,
+    found: String,
+}
+
+impl Excesses<'_> {
+    fn function(&mut self, signature: &Signature, block: &Block, is_public: bool) {
+        let lines = block.brace_token.span.close().end().line + 1 - signature.fn_token.span.start().line;
+        let (file, name) = (self.file, &signature.ident);
+        if lines > MAX_FUNCTION_LINES {
+            let _ = write!(self.found, "\n{file}: fn {name} has {lines} lines");
+        }
+        let is_tuple = |input: &FnArg| match input {
+            FnArg::Typed(typed) => matches!(&*typed.ty, Type::Tuple(_)),
+            FnArg::Receiver(_) => false,
+        };
+        if is_public && signature.inputs.iter().any(is_tuple) {
+            let _ = write!(self.found, "\n{file}: pub fn {name} takes a tuple");
+        }
+    }
+}
+
+fn is_public(visibility: &Visibility) -> bool {
+    matches!(visibility, Visibility::Public(_))
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| attribute.path().is_ident("test"))
+}
+
+impl<'ast> Visit<'ast> for Excesses<'_> {
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        if !is_test(&item.attrs) {
+            self.function(&item.sig, &item.block, is_public(&item.vis));
+        }
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
+        self.function(&item.sig, &item.block, is_public(&item.vis));
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast ItemStruct) {
+        let (fields, name) = (item.fields.len(), item.ident.to_string());
+        if fields > MAX_FIELDS && !["Options", "Args", "Report"].iter().any(|kind| name.ends_with(kind)) {
+            let _ = write!(self.found, "\n{}: struct {name} has {fields} fields", self.file);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+}
+
+#[test]
+fn functions_and_structs_are_small() {
+    let mut all = String::new();
+    for (path, text) in workspace::sources() {
+        let file = path.display().to_string();
+        if file.contains("/tests") || file.starts_with("bench/benches") {
+            continue;
+        }
+        let mut excesses = Excesses { file: &file, found: String::new() };
+        excesses.visit_file(&syn::parse_file(&text).unwrap());
+        all += &excesses.found;
+    }
+    assert!(all.is_empty(), "these exceed a cap:{all}");
+}
