@@ -106,8 +106,8 @@ impl fmt::Display for Obstacle {
             Self::NoUndo(height) => write!(f, "its block at height {height} has no undo data"),
             Self::OlderIndex(height) => write!(
                 f,
-                "the block index is older: the mark of witnesses is missing for the block at height {height}, \
-                 and bitcoind would ask for a -reindex"
+                "the block index is older: the mark of witnesses is missing for the block at height \
+                 {height}, and bitcoind would ask for a -reindex"
             ),
         }
     }
