@@ -7,6 +7,7 @@ use coins::{
     merge::{EntrySource, ShardSource},
 };
 use digest::obfuscation::Obfuscation;
+use digest::siphash::SipKey;
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, ChainstateWriter},
@@ -18,7 +19,7 @@ use vfs::RealDisk;
 use wire::{BlockHash, Coin, Network, OutPoint, coin::chainstate_key_order, script::is_unspendable};
 
 /// Key of the join's tables. A random key, as in production, would change the counts.
-const JOIN_KEY: (u64, u64) = (1, 2);
+const JOIN_KEY: SipKey = SipKey(1, 2);
 /// Buffer size of a sorted run's writer and of each cursor, in bytes.
 const RUN_BUFFER_BYTES: usize = 1 << 20;
 

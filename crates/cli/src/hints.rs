@@ -11,7 +11,7 @@ use crate::{
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
     BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, Network, Packing,
-    RealDisk, WrongHint, hex,
+    RealDisk, Watch, WrongHint, hex,
 };
 use peregrine::{
     exit::Exit,
@@ -159,8 +159,7 @@ fn make(args: &MakeHintsArgs) -> Done {
     let made = run::run(Some(&options.chain), shown, |sink, interrupt| match &source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
-            let result = (args.output.as_path(), *format);
-            engine::make_hints_from_coins(&RealDisk, &options, source, result, sink, interrupt)
+            engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
         }
     });
     let made = made.map_err(|error| about_height(error, "--height"))?;
@@ -176,10 +175,11 @@ fn info(args: &HintsFileArgs) -> Done {
 fn convert(args: &ConvertHintsArgs) -> Done {
     let located = args.core.datadir.as_ref().map(|_| args.core.locate()).transpose()?;
     let options = located.map(|located| located.chain_options());
-    let from = (args.file.file.as_path(), args.file.from);
-    let to = (args.output.as_path(), args.format);
+    let (from, from_format) = (&args.file.file, args.file.from);
+    let (to, to_format, datadir) = (&args.output, args.format, options.as_ref());
     let done = run::run(None, (Style::Auto, stages::UNKNOWN), |sink, interrupt| {
-        engine::convert_hints(&RealDisk, from, to, options.as_ref(), sink, interrupt)
+        let watch = Watch { sink, interrupt };
+        engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
     let info = engine::describe_hints(&RealDisk, &args.output, done)?;
     Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))

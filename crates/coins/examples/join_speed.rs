@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it does not expect")]
 
 use peregrine_coins::Join;
+use peregrine_coins::SipKey;
 use std::{
     hint::black_box,
     time::{Duration, Instant},
@@ -109,7 +110,7 @@ fn main() {
     }
     let generating = start.elapsed();
 
-    let join = Join::new((3, 4));
+    let join = Join::new(SipKey(3, 4));
     let start = Stopwatch::start();
     let mut effects = join.effects();
     let mut newest = Height(0);

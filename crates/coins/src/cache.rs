@@ -23,6 +23,7 @@ mod moves;
 #[cfg(test)]
 mod tests;
 
+use digest::siphash::SipKey;
 use moves::MoveKind;
 pub use moves::{FoundCoins, HashedOutPoint, Moves, OutPointHasher};
 
@@ -90,7 +91,7 @@ impl<S> CoinsCache<S> {
     /// The coins of `source`, which are those after `best_block`. The key, which must be random, is that of
     /// the hash table.
     #[must_use]
-    pub fn new(source: S, best_block: BlockHash, key: (u64, u64)) -> Self {
+    pub fn new(source: S, best_block: BlockHash, key: SipKey) -> Self {
         Self {
             source,
             hasher: OutPointHasher::new(key),

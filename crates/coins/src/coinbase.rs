@@ -3,7 +3,7 @@
 //! BIP-0034 makes them unique in practice; before it, mainnet has two pairs of equal ones, and any other
 //! chain may have any number.
 
-use digest::siphash::SipHash13Uj;
+use digest::siphash::{SipHash13Uj, SipKey};
 use wire::Txid;
 
 /// The coinbase txids of the blocks seen so far, each as a keyed hash of 8 bytes.
@@ -12,7 +12,7 @@ use wire::Txid;
 /// chain of a million blocks, which costs only time: the chain is then validated sequentially.
 #[derive(Clone, Debug)]
 pub struct CoinbaseTxids {
-    key: (u64, u64),
+    key: SipKey,
     seen: Vec<u64>,
 }
 
@@ -20,13 +20,13 @@ impl CoinbaseTxids {
     /// Creates an empty collection. Collections that are to be merged need the same `key`, from the system's
     /// random source.
     #[must_use]
-    pub const fn new(key: (u64, u64)) -> Self {
+    pub const fn new(key: SipKey) -> Self {
         Self::from_parts(key, Vec::new())
     }
 
     /// Restores a collection from its [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`].
     #[must_use]
-    pub const fn from_parts(key: (u64, u64), hashes: Vec<u64>) -> Self {
+    pub const fn from_parts(key: SipKey, hashes: Vec<u64>) -> Self {
         Self { key, seen: hashes }
     }
 
@@ -47,7 +47,7 @@ impl CoinbaseTxids {
 
     /// Returns the key of the hashes.
     #[must_use]
-    pub const fn key(&self) -> (u64, u64) {
+    pub const fn key(&self) -> SipKey {
         self.key
     }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn finds_duplicates_across_workers() {
         let of = |numbers: &[u8]| {
-            let mut txids = CoinbaseTxids::new((1, 2));
+            let mut txids = CoinbaseTxids::new(SipKey(1, 2));
             numbers.iter().for_each(|&number| txids.push(&Txid([number; 32])));
             txids
         };

@@ -55,7 +55,7 @@ use crate::{
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors, sorted_entries},
 };
-use digest::siphash::SipHash13Uj;
+use digest::siphash::{SipHash13Uj, SipKey};
 use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -91,7 +91,7 @@ impl Join {
     /// Creates an empty join. `key` should come from the system's random source, so that an attacker cannot
     /// construct collisions in the tables.
     #[must_use]
-    pub fn new(key: (u64, u64)) -> Self {
+    pub fn new(key: SipKey) -> Self {
         let spare = Spare::new();
         let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new(&spare))).collect();
         Self {

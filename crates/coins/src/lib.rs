@@ -10,10 +10,10 @@
 //! does not check rules and does not start threads.
 //!
 //! ```
-//! use peregrine_coins::{Entry, Join};
+//! use peregrine_coins::{Entry, Join, SipKey};
 //! use wire::{Coin, Height, OutPoint, Txid};
 //!
-//! let join = Join::new((1, 2)); // a real one takes a random key
+//! let join = Join::new(SipKey(1, 2)); // a real one takes a random key
 //! let mut effects = join.effects();
 //! let spent = OutPoint { txid: Txid([7; 32]), vout: 0 };
 //! let kept = OutPoint { txid: Txid([7; 32]), vout: 1 };
@@ -53,6 +53,7 @@ pub use cache::{
 pub use coin_list::CoinList;
 pub use coinbase::CoinbaseTxids;
 pub use delta::{Delta, EffectSink, OutputStatus, RouteSink};
+pub use digest::siphash::SipKey;
 pub use join::{Effects, Join};
 pub use matcher::{Delivery, Matcher, Spender};
 pub use memory_coins::MemoryCoins;

@@ -184,7 +184,7 @@ impl RouteSink for Effects<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Join, Merge, SHARDS, merge::ShardSource};
+    use crate::{Join, Merge, SHARDS, SipKey, merge::ShardSource};
     use wire::Txid;
 
     fn outpoint(vout: u32) -> OutPoint {
@@ -213,7 +213,7 @@ mod tests {
     fn a_match_delivers_the_coin_whichever_arrives_first() {
         let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
         for spend_first in [false, true] {
-            let join = Join::new((1, 2));
+            let join = Join::new(SipKey(1, 2));
             let mut effects = join.effects();
             if spend_first {
                 effects.push_routed_spend(&outpoint(1), spender(7, 2));
@@ -240,7 +240,7 @@ mod tests {
         let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
         for spend_first in [false, true] {
             let taken = |is_spend| {
-                let join = Join::new((1, 2));
+                let join = Join::new(SipKey(1, 2));
                 let mut effects = join.effects();
                 match is_spend {
                     true => effects.push_routed_spend(&outpoint(1), spender(7, 2)),
@@ -261,7 +261,7 @@ mod tests {
         let coin = Coin { code: Coin::code_of(Height(4), false), out: &[9, 6] };
         let other = Coin { code: coin.code, out: &[8, 6] };
         let matched = |claim, height| {
-            let join = Join::new((1, 2));
+            let join = Join::new(SipKey(1, 2));
             let mut effects = join.effects();
             effects.push_creation(&outpoint(0), coin);
             effects.push_creation(&outpoint(1), coin);
@@ -279,13 +279,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "a claim with code 0")]
     fn a_claim_of_height_0_is_refused() {
-        let join = Join::new((1, 2));
+        let join = Join::new(SipKey(1, 2));
         join.effects().push_spend(&outpoint(1), Coin { code: 0, out: &[0, EMPTY_SCRIPT] }, Height(7));
     }
 
     #[test]
     fn a_routed_spend_without_a_coin_is_missing() {
-        let join = Join::new((1, 2));
+        let join = Join::new(SipKey(1, 2));
         join.effects().push_routed_spend(&outpoint(1), spender(7, 2));
         assert_eq!(join.finish().unwrap_err(), [Mismatch::MissingCoin(outpoint(1))]);
     }

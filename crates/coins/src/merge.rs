@@ -306,7 +306,7 @@ mod tests {
             let mut left = BTreeMap::new();
             let mut places = places.into_iter().cycle();
             for ((txid, vout), kind) in rows {
-                let row = |spend| (txid, vout, spend, u32::from(txid) * 2, vec![vout as u8; 3]);
+                let row = |spend| (txid, vout, spend, u32::from(txid) * 2 + 2, vec![vout as u8; 3]);
                 for spend in [false, true].into_iter().filter(|&spend| kind & (1 << u8::from(spend)) > 0) {
                     sources[places.next().unwrap()].push(row(spend));
                     if kind != 3 {

@@ -4,6 +4,7 @@
 mod process_memory;
 
 use peregrine_coins::Join;
+use peregrine_coins::SipKey;
 use process_memory::resident;
 use wire::{Coin, OutPoint, Txid};
 
@@ -11,7 +12,7 @@ const COINS: u64 = 1_000_000;
 
 #[test]
 fn a_coin_takes_about_100_bytes() {
-    let join = Join::new((1, 2));
+    let join = Join::new(SipKey(1, 2));
     let mut effects = join.effects();
     let before = resident();
     for number in 0..COINS {

@@ -6,6 +6,7 @@
 
 mod process_memory;
 
+use peregrine_coins::SipKey;
 use peregrine_coins::{Join, SHARDS};
 use process_memory::{peak, resident};
 use std::thread;
@@ -38,7 +39,7 @@ fn fill(join: &Join, turn: u64, thread: u64, len: usize) {
 /// Returns by how many bytes the resident memory grew at most while a join was filled and emptied in turns.
 fn max_resident_growth(len: usize) -> Option<u64> {
     let before = resident()?;
-    let join = Join::new((1, 2));
+    let join = Join::new(SipKey(1, 2));
     for turn in 0..TURNS {
         thread::scope(|scope| {
             for thread in 0..THREADS {

@@ -19,6 +19,10 @@ const FINALIZER: u64 = 0xff;
 /// standard hash.
 const FINALIZER_UNPADDED: u64 = u64::from_le_bytes(*b"unpadded");
 
+/// A key of 128 bits, as two words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SipKey(pub u64, pub u64);
+
 /// The four state words of SipHash.
 #[derive(Clone, Copy, Debug)]
 struct State([u64; 4]);

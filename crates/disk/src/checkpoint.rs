@@ -383,6 +383,7 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use digest::siphash::SipKey;
     use proptest::prelude::*;
     use vfs::RealDisk;
 
@@ -405,7 +406,7 @@ mod tests {
                 blocks: 70,
                 completed: vec![u64::MAX, 0b10_0001],
                 counts: [9, 8, 7, 6, 5, 4],
-                coinbase_key: (3, u64::MAX),
+                coinbase_key: SipKey(3, u64::MAX),
                 coinbases: vec![5, 4],
                 matching: SavedMatching::Hints { key: [77; 32].into(), burned: 3, sum: vec![2, 1, 0] },
                 made: vec![6; 70],
@@ -426,7 +427,7 @@ mod tests {
             runs in prop::collection::vec((0u64..1000, any::<(u8, u64, u64, u32)>()), 0..20),
             bits in prop::collection::vec(any::<bool>(), 0..300),
             counts in any::<[u64; 6]>(),
-            coinbase_key in any::<(u64, u64)>(),
+            (k0, k1) in any::<(u64, u64)>(),
             coinbases in prop::collection::vec(any::<u64>(), 0..20_000),
             with_hints in any::<bool>(),
             (key, burned) in any::<([u8; 32], u64)>(),
@@ -444,6 +445,7 @@ mod tests {
                 true => SavedMatching::Hints { key: key.into(), burned, sum },
             };
             let blocks = bits.len() as u32;
+            let coinbase_key = SipKey(k0, k1);
             let state = SavedState { blocks, completed, counts, coinbase_key, coinbases, matching, made };
             let stamp = |(len, modified)| Stamp { len, modified };
             let file = |&(number, blk, rev)| {

@@ -92,7 +92,8 @@ impl DeltaShard {
         disk: &dyn Disk,
         dir: &Path,
         number: u32,
-        (entries, spends): (u64, u64),
+        entries: u64,
+        spends: u64,
     ) -> Result<Self, DiskError> {
         let path = shard_path(dir, number);
         let file = disk.open(&path).during("open", &path)?;
@@ -219,7 +220,7 @@ impl Delta {
         shard: &DeltaShard,
     ) -> Result<SortedRunReader, DiskError> {
         let path = shard_path(dir, shard.number);
-        let found = DeltaShard::of_file(disk, dir, shard.number, (shard.entries, shard.spends))?;
+        let found = DeltaShard::of_file(disk, dir, shard.number, shard.entries, shard.spends)?;
         let run = SortedRunReader::open(disk, &path, network)?;
         if found != *shard || (run.meta().entries, run.meta().spends) != (shard.entries, shard.spends) {
             let flaw = "this is not the file that the list of its directory names: copy the directory again, \
@@ -361,7 +362,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = shard_path(dir.path(), 3);
         SortedRunWriter::create(&RealDisk, &path, Network::Regtest, 0).unwrap().finish().unwrap();
-        let listed = DeltaShard::of_file(&RealDisk, dir.path(), 3, (0, 0)).unwrap();
+        let listed = DeltaShard::of_file(&RealDisk, dir.path(), 3, 0, 0).unwrap();
         let open = |listed| Delta::open_shard(&RealDisk, dir.path(), Network::Regtest, &listed);
         assert_eq!(open(listed).unwrap().meta().entries, 0);
         for wrong in [

@@ -18,6 +18,7 @@
 use crate::error::DiskError;
 use crate::sealed::{self, Seal};
 use digest::sha256::sha256;
+use digest::siphash::SipKey;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
@@ -63,7 +64,7 @@ pub struct RangePlan {
     pub assumed_valid_to: Option<Height>,
     /// Key of the hashes of coinbase txids. It was drawn after the blocks were made, so that none of them can
     /// have been made for it.
-    pub coinbase_key: (u64, u64),
+    pub coinbase_key: SipKey,
     /// Number of shards into which a delta is cut, 1 to [`MAX_SHARDS`].
     pub shards: u32,
     /// For each range, the height after its last block. The first one begins with the genesis block.
@@ -167,7 +168,7 @@ impl RangePlan {
         let network = Network::of_magic(of_network);
         let rules = sealed::text(&mut reader)?;
         let (scripts, assumed) = (reader.u8()?, reader.u32()?);
-        let coinbase_key = (reader.u64()?, reader.u64()?);
+        let coinbase_key = SipKey(reader.u64()?, reader.u64()?);
         let (shards, ranges, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let ends = reader.bytes((ranges as usize).saturating_mul(4))?;
         let ends = ends.as_chunks().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
@@ -226,7 +227,7 @@ mod tests {
             rules: "31.99".to_owned(),
             scripts: true,
             assumed_valid_to: Some(Height(0)),
-            coinbase_key: (5, u64::MAX),
+            coinbase_key: SipKey(5, u64::MAX),
             shards: 5,
             ends: vec![1, 50, 51, 100],
             blocks: (0..100).map(block).collect(),
@@ -240,7 +241,7 @@ mod tests {
         let digest = plan().write(&RealDisk, &path).unwrap();
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap(), (plan(), digest));
         assert_eq!(digest, sha256(&std::fs::read(&path).unwrap()));
-        let other = RangePlan { coinbase_key: (6, 0), assumed_valid_to: None, ..plan() };
+        let other = RangePlan { coinbase_key: SipKey(6, 0), assumed_valid_to: None, ..plan() };
         assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
     }

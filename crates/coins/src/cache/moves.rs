@@ -1,7 +1,7 @@
 //! What a block spends and creates, prepared by any thread for the one that changes the cache.
 
 use crate::coin_list::CoinList;
-use digest::siphash::SipHash13Uj;
+use digest::siphash::{SipHash13Uj, SipKey};
 use wire::{Coin, OutPoint};
 
 /// The hash function of a cache's table: keyed, so that nobody can choose outpoints that collide.
@@ -9,7 +9,7 @@ use wire::{Coin, OutPoint};
 pub struct OutPointHasher(SipHash13Uj);
 
 impl OutPointHasher {
-    pub(super) fn new((k0, k1): (u64, u64)) -> Self {
+    pub(super) fn new(SipKey(k0, k1): SipKey) -> Self {
         Self(SipHash13Uj::new(k0, k1))
     }
 

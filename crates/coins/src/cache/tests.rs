@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::MemoryCoins;
+use digest::siphash::SipKey;
 use proptest::prelude::*;
 use std::convert::Infallible;
 use wire::{Height, Sats, Txid, coin::compress_output};
 
-const KEY: (u64, u64) = (1, 2);
+const KEY: SipKey = SipKey(1, 2);
 
 /// Few outpoints, so that each meets all states.
 fn outpoint(number: u8) -> OutPoint {

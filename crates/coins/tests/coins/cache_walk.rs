@@ -2,6 +2,7 @@
 //! dies and begins again with what the database has. The coins are always those of a naive model of the
 //! branch, and those of the database those of the block that was written last.
 
+use peregrine_coins::SipKey;
 use peregrine_coins::{Changes, CoinList, CoinSource, CoinsCache, CoinsView, FoundCoins, Moves, OwnedCoin};
 use std::{collections::BTreeMap, convert::Infallible, ops::Range};
 use wire::{BlockHash, Coin, Height, OutPoint, Txid};
@@ -89,7 +90,7 @@ impl Walk {
         let genesis = Block::default();
         Self {
             rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            cache: CoinsCache::new(Stored::default(), BlockHash::default(), (seed, 7)),
+            cache: CoinsCache::new(Stored::default(), BlockHash::default(), SipKey(seed, 7)),
             branch: vec![genesis.clone()],
             written: vec![genesis],
             ahead: None,
@@ -217,7 +218,7 @@ impl Walk {
         self.branch = self.written.clone();
         let stored = self.cache.source().clone();
         let best = stored.best_block;
-        self.cache = CoinsCache::new(stored, best, (self.rng.0, 9));
+        self.cache = CoinsCache::new(stored, best, SipKey(self.rng.0, 9));
     }
 
     fn assert_equal_to_model(&self) {

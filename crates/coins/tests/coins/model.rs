@@ -7,6 +7,7 @@
 //! of arrival, batching and threads.
 
 use crate::chain;
+use peregrine_coins::SipKey;
 
 use chain::{Chain, claims_of, txid};
 use peregrine_coins::{
@@ -107,7 +108,7 @@ fn join(chain: &Chain, claims: &[Vec<OwnedCoin>], arrival: &Arrival) -> Result<R
         let other = swap.index(order.len());
         order.swap(at, other);
     }
-    let join = Join::new(arrival.key);
+    let join = Join::new(SipKey(arrival.key.0, arrival.key.1));
     let next = AtomicUsize::new(0);
     let spilled = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -155,7 +156,7 @@ fn add(chain: &Chain, block: usize, claims: &[OwnedCoin], delta: &mut Delta, eff
 }
 
 fn has_duplicate_coinbases(chain: &Chain) -> bool {
-    let mut coinbases = CoinbaseTxids::new((5, 6));
+    let mut coinbases = CoinbaseTxids::new(SipKey(5, 6));
     for (_, block) in chain.heights() {
         coinbases.push(&txid(block[0]));
     }
@@ -238,7 +239,7 @@ fn rejects_a_double_spend_in_every_order() {
     let coin = Coin { code: 2, out: &[9, 9, 9] };
     let ops = ["ssc", "scs", "css", "s", "cc", "scsc s", "ccs"];
     for ops in ops {
-        let join = Join::new((0, 0));
+        let join = Join::new(SipKey(0, 0));
         let mut effects = join.effects();
         for op in ops.bytes() {
             match op {
@@ -256,7 +257,7 @@ fn rejects_a_double_spend_in_every_order() {
 #[test]
 fn rejects_a_spend_at_or_below_its_coins_height() {
     for (height, valid) in [(4, false), (5, false), (6, true)] {
-        let join = Join::new((0, 0));
+        let join = Join::new(SipKey(0, 0));
         let mut effects = join.effects();
         let outpoint = OutPoint { txid: txid(1), vout: 0 };
         let coin = Coin { code: Coin::code_of(Height(5), false), out: &[1; 60] };
@@ -270,7 +271,7 @@ fn rejects_a_spend_at_or_below_its_coins_height() {
 /// Covers long outputs, spends of inline and long forms, and vouts whose keys do not sort like numbers.
 #[test]
 fn survivors_are_in_key_order_with_their_long_outputs() {
-    let join = Join::new((8, 9));
+    let join = Join::new(SipKey(8, 9));
     let mut model = MemoryCoins::new();
     let mut effects = join.effects();
     let vouts = [0u32, 1, 127, 128, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
@@ -319,7 +320,7 @@ fn matches_many_coins_in_few_shards_in_any_order() {
     for number in (0..COINS).filter(|&number| !is_spent(number)) {
         model.add_coin(outpoint(number), Coin { code: 4, out: &out(number) }, false).unwrap();
     }
-    let join = Join::new((1, 1));
+    let join = Join::new(SipKey(1, 1));
     std::thread::scope(|scope| {
         for worker in 0..4 {
             let join = &join;
@@ -344,7 +345,7 @@ fn matches_many_coins_in_few_shards_in_any_order() {
 /// The staging buffer is also bounded in bytes: a hostile chain can consist of scripts of 10,000 bytes.
 #[test]
 fn staging_of_long_outputs_is_bounded() {
-    let join = Join::new((1, 1));
+    let join = Join::new(SipKey(1, 1));
     let mut effects = join.effects();
     for vout in 0..1000 {
         let coin = Coin { code: 2, out: &[5; 10_000] };
@@ -359,7 +360,7 @@ fn staging_of_long_outputs_is_bounded() {
 /// One mismatch suffices for the verdict; a chain with very many must not fill the memory with them.
 #[test]
 fn mismatches_are_bounded_and_sorted() {
-    let join = Join::new((1, 1));
+    let join = Join::new(SipKey(1, 1));
     let mut effects = join.effects();
     for input in (0..5000).rev() {
         let coin = Coin { code: 2, out: &[5; 10] };
@@ -386,7 +387,7 @@ fn outpoints_with_equal_tags_are_distinguished() {
     let [kept, spent] = [pair[0].1, pair[1].1].map(|vout| OutPoint { txid: txid(1), vout });
     let coin = Coin { code: 2, out: &[3; 22] };
     let check = |spends: &[OutPoint]| {
-        let join = Join::new((1, 2));
+        let join = Join::new(SipKey(1, 2));
         let mut effects = join.effects();
         effects.push_creation(&kept, coin);
         spends.iter().for_each(|outpoint| effects.push_spend(outpoint, coin, SPENDER));

@@ -2,6 +2,7 @@
 
 use super::{PieceWriter, check_list_lengths, read_numbers, read_numbers32};
 use crate::error::DiskError;
+use digest::siphash::SipKey;
 use std::fmt;
 use wire::{Reader, WireError};
 use zeroize::Zeroizing;
@@ -16,7 +17,7 @@ pub struct SavedState {
     /// Numbers of blocks, transactions, inputs, outputs, bytes of blocks, and inputs whose scripts were run.
     pub counts: [u64; 6],
     /// Key of the hashes in `coinbases`, a secret.
-    pub coinbase_key: (u64, u64),
+    pub coinbase_key: SipKey,
     /// Keyed hashes of the completed blocks' coinbase txids, in any order.
     pub coinbases: Vec<u64>,
     /// The part that belongs to one method of matching.
@@ -111,7 +112,7 @@ impl SavedState {
         for count in &mut counts {
             *count = reader.u64()?;
         }
-        let (coinbase_key, coinbases) = ((reader.u64()?, reader.u64()?), reader.u32()?);
+        let (coinbase_key, coinbases) = (SipKey(reader.u64()?, reader.u64()?), reader.u32()?);
         let coinbases = read_numbers(reader, coinbases as usize)?;
         let matching = match reader.u8()? {
             0 => SavedMatching::Join,

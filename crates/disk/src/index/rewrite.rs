@@ -41,7 +41,7 @@ pub fn rewrite_block_index(
     change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
-    extend_block_index(disk, from, to, (std::iter::empty(), false), change, files)
+    extend_block_index(disk, from, to, std::iter::empty(), false, change, files)
 }
 
 /// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose
@@ -58,7 +58,8 @@ pub fn extend_block_index(
     disk: &dyn Disk,
     from: &Path,
     to: &Path,
-    (added, is_pruned): (impl Iterator<Item = IndexEntry>, bool),
+    added: impl Iterator<Item = IndexEntry>,
+    is_pruned: bool,
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {

@@ -151,7 +151,7 @@ fn a_failed_write_leaves_the_old_or_the_new_manifest() {
             blocks: 64,
             completed: vec![u64::MAX],
             counts: [count; 6],
-            coinbase_key: (1, 2),
+            coinbase_key: digest::siphash::SipKey(1, 2),
             coinbases: vec![count; 20_000],
             matching: SavedMatching::Join,
             made: Vec::new(),

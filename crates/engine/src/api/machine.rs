@@ -6,6 +6,7 @@ use crate::api::{
     error::{Error, ErrorKind},
     machine,
 };
+use coins::SipKey;
 use digest::{
     kernel::{ENVIRONMENT_VARIABLE, Kernel},
     sha256::{Message, batched_bytes, sha256d_many_with},
@@ -173,9 +174,9 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// Returns a random key of two numbers.
-pub fn random_pair() -> Result<(u64, u64), Error> {
-    Ok((u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
+/// Returns a random key.
+pub fn random_key() -> Result<SipKey, Error> {
+    Ok(SipKey(u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
 }
 
 #[cfg(test)]

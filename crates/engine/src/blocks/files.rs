@@ -138,7 +138,8 @@ impl Files<'_> {
         &self,
         hash: &BlockHash,
         height: Height,
-        (file, data_pos): (FileNo, ByteOffset),
+        file: FileNo,
+        data_pos: ByteOffset,
     ) -> Result<(), Error> {
         let (mut record, mut arena, mut hashes) = <(RecordBuffer, BlockArena, BlockHashes)>::default();
         let damaged = |flaw: &str| {

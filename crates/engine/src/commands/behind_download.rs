@@ -297,8 +297,8 @@ impl Follower for Rebuilder<'_> {
         let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
         let memory_bytes = memory_bytes + kept_bytes_max;
         let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
-        let planned =
-            plan(files, rebuild, (self.chainstate.invalid, None), Some(awaiting), sink, self.stop_fetch)?;
+        let invalid = self.chainstate.invalid;
+        let planned = plan(files, rebuild, invalid, None, Some(awaiting), sink, self.stop_fetch)?;
         let Some(awaited) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);

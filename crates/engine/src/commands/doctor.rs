@@ -235,7 +235,6 @@ impl Examination<'_> {
             let error = Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::EndOtherProgram]);
             return Ok(DeepState::refused(error));
         }
-        let best = (state.chainstate.best_block, state.chainstate.height);
         let source = match state.index.state.is_sound() {
             true if state.index.is_pruned => BlockPlaces::Unknown,
             true => BlockPlaces::Index,
@@ -244,7 +243,7 @@ impl Examination<'_> {
         deep::read_all(
             files,
             self.options,
-            best,
+            &state.chainstate,
             source,
             Watch { sink: self.sink, interrupt: self.interrupt },
         )
@@ -319,7 +318,7 @@ impl Examination<'_> {
         };
         let may_lack_blocks = index.pruned || has_snapshot;
         let best = chainstate.best_block;
-        let found = survey(files, (&mut tree, &index.files), lengths, (best, assumed), may_lack_blocks);
+        let found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let index = IndexState {
             state: DatabaseState::Sound,

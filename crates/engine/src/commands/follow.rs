@@ -64,7 +64,8 @@ const READER_INTERVAL: Duration = Duration::from_millis(50);
 pub fn follow(
     disk: &dyn Disk,
     options: &SyncOptions,
-    (known, invalid): (Vec<KnownPeer>, Vec<BlockHash>),
+    known: Vec<KnownPeer>,
+    invalid: Vec<BlockHash>,
     report: &mut SyncReport,
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,

@@ -123,7 +123,8 @@ pub fn make_hints_from_coins(
     disk: &dyn Disk,
     options: &MakeOptions,
     source: &CoinSource,
-    (path, format): (&Path, HintFormat),
+    path: &Path,
+    format: HintFormat,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
@@ -281,26 +282,28 @@ fn with_positions<T>(
 /// [`ErrorKind::Hints`] if the hints cannot belong to the blocks; damage.
 pub fn convert_hints(
     disk: &dyn Disk,
-    (from, from_format): (&Path, Option<HintFormat>),
-    to: (&Path, HintFormat),
+    from: &Path,
+    from_format: Option<HintFormat>,
+    to: &Path,
+    to_format: HintFormat,
     datadir: Option<&ChainOptions>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
-    require_absent(disk, to.0)?;
-    with_plain_file(disk, from, None, interrupt, |from| {
-        convert_plain(disk, (from, from_format), to, datadir, sink, interrupt)
+    require_absent(disk, to)?;
+    with_plain_file(disk, from, None, watch.interrupt, |from| {
+        convert_plain(disk, from, from_format, to, to_format, datadir, watch)
     })
 }
 
 /// Like [`convert_hints`], for a file that is not packed.
 fn convert_plain(
     disk: &dyn Disk,
-    (from, from_format): (&Path, Option<HintFormat>),
-    (to, to_format): (&Path, HintFormat),
+    from: &Path,
+    from_format: Option<HintFormat>,
+    to: &Path,
+    to_format: HintFormat,
     datadir: Option<&ChainOptions>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
     let mut reader = HintReader::open(disk, from, from_format)?;
     let info = reader.info().clone();
@@ -321,7 +324,7 @@ fn convert_plain(
         }
         let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
         while reader.next_block(&mut unspent)?.is_some() {
-            if interrupt.load(Ordering::Relaxed) {
+            if watch.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
             writer.push_block(reader.outputs(), &unspent)?;
@@ -331,13 +334,13 @@ fn convert_plain(
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
     let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
-    let chain = &job::plan(files, options, &request, sink, interrupt)?.chain;
+    let chain = &job::plan(files, options, &request, watch.sink, watch.interrupt)?.chain;
     check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
     let mut arena = BlockArena::default();
     while let Some(height) = reader.next_block(&mut unspent)? {
-        if interrupt.load(Ordering::Relaxed) {
+        if watch.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
         let raw = read_block(chain, files, height, false)?;

@@ -306,7 +306,7 @@ impl Parts<'_> {
         let checked = located.check_view(block, undo_data, hashes)?;
         checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         let claims = match with_coins {
-            true => claims_of(block, (undo_data, checksum, undo_arena), &hashes.undo_checksum),
+            true => claims_of(block, undo_data, checksum, undo_arena, &hashes.undo_checksum),
             false => Ok(Vec::new()),
         };
         let coins = claims.and_then(|claims| {

@@ -10,7 +10,7 @@ use crate::{
         stage::Stage,
         utxo_stats::UtxoStatsReport,
     },
-    job::{Job, read_only_job::with_read_only_job, stored_chainstate::StoredChainstate},
+    job::{Job, cache::Stops, read_only_job::with_read_only_job, stored_chainstate::StoredChainstate},
     stages::{
         coin_sink::{CoinSink, Coins},
         finish::{read_elements, write_chainstate},
@@ -84,8 +84,8 @@ pub fn read_coins(
             let chainstate = StoredChainstate::open(disk, options)?;
             let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
-            let request = (None, true, threads.get());
-            let stats = read_elements(&chainstate.reader, request, &mut each_of, Watch { sink, interrupt })?;
+            let watch = Watch { sink, interrupt };
+            let stats = read_elements(&chainstate.reader, None, true, threads.get(), &mut each_of, watch)?;
             let block = (chainstate.height, chainstate.reader.best_block());
             UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
         }
@@ -174,7 +174,8 @@ pub fn read_coins_after(
         job.check_work_need(need.with_cache())?;
         job.work.take()?;
         let each = &mut |_: &ConnectedBlock| Ok(());
-        job.connect_each((dir, [0; 8]), clock, (BlockResult::Nothing, each), (stops, &mut give))?;
+        let stops = Stops { heights: stops, at: &mut give };
+        job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, stops)?;
         Ok(())
     })
 }
@@ -188,8 +189,8 @@ fn coins_of(
 ) -> Result<UtxoStatsReport, Error> {
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
-    let (request, each_of) = ((None, true, job.threads()), &mut elements(each));
-    let stats = read_elements(&reader, request, each_of, Watch { sink: job.sink, interrupt: job.interrupt })?;
+    let watch = Watch { sink: job.sink, interrupt: job.interrupt };
+    let stats = read_elements(&reader, None, true, job.threads(), &mut elements(each), watch)?;
     UtxoStatsReport::new(&stats, job.files.params.network, (Some(height), hash))
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
@@ -206,7 +207,7 @@ impl CoinSink for TemporaryChainstate<'_> {
         let (dir, tip) = (job.work.chainstate(), job.plan.chain.tip().hash);
         let range_bytes = job.options.hooks.range_bytes;
         // No one else reads it: it needs no key.
-        write_chainstate((job.work.disk(), &dir), ([0; 8], tip), coins, (range_bytes, job.threads()))
+        write_chainstate(job.work.disk(), &dir, [0; 8], tip, coins, range_bytes, job.threads())
     }
 
     fn start_over(&mut self) -> Result<(), Error> {

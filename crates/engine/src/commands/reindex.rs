@@ -101,8 +101,8 @@ pub fn reindex(
                 target.start_over()?;
                 work.remove()?;
             }
-            let excluded = (invalid, rebuild.find_damage()?);
-            let mut planned = plan(files, options, excluded, None, sink, interrupt)?;
+            let damage = rebuild.find_damage()?;
+            let mut planned = plan(files, options, invalid, damage, None, sink, interrupt)?;
             clock.lap(Stage::Plan);
             rebuild.build(&mut planned, &mut clock)
         }))
@@ -313,7 +313,8 @@ impl Planned {
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
-    (invalid, damage): (&[BlockHash], Option<&KnownDamage>),
+    invalid: &[BlockHash],
+    damage: Option<&KnownDamage>,
     awaiting: Option<Awaiting>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -506,9 +507,9 @@ impl Rebuild<'_> {
 
         sink.event(Event::Started(Stage::Prove));
         let utxo_stats = finish.prove(&written, false, sink)?;
-        let tip = (plan.chain.tip_height(), plan.chain.tip().hash);
-        let hash = &utxo_stats.hash_serialized_3.0;
-        let is_pinned = job::check_pinned_hash(options.chain.params, tip, hash)?;
+        let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+        let found = &utxo_stats.hash_serialized_3.0;
+        let is_pinned = job::check_pinned_hash(options.chain.params, height, &hash, found)?;
         clock.lap(Stage::Prove);
 
         let is_interrupted = || interrupt.load(Ordering::Relaxed);

@@ -161,7 +161,7 @@ impl CoinSink for SnapshotSink<'_> {
             hashing.add(outpoint, coin)
         })?;
         let hash_serialized_3 = hashing.finish();
-        let is_pinned = job::check_pinned_hash(job.files.params, (height, hash), &hash_serialized_3)?;
+        let is_pinned = job::check_pinned_hash(job.files.params, height, &hash, &hash_serialized_3)?;
         let bytes = writer.finish()?;
         let network = job.options.params.network;
         Ok(SnapshotReport { network, height, hash, coins: count, bytes, hash_serialized_3, is_pinned })

@@ -123,7 +123,7 @@ fn sync_session<'d>(
     };
     report.elapsed = started.elapsed();
     if options.follow {
-        follow(disk, &options, (known, invalid), &mut report, sink, interrupt)?;
+        follow(disk, &options, known, invalid, &mut report, sink, interrupt)?;
     }
     report.notes = sink.take();
     Ok(report)
@@ -286,7 +286,7 @@ impl Round<'_> {
     ) -> Result<ReindexReport, Error> {
         let Self { rebuild, invalid, sink, interrupt, .. } = *self;
         sink.event(Event::Started(Stage::Plan));
-        let planned = plan(files, rebuild, (invalid, None), None, sink, interrupt)?;
+        let planned = plan(files, rebuild, invalid, None, None, sink, interrupt)?;
         let found = Cell::new(None);
         let suspected = |next| found.set(Some(next));
         let suspected = can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
@@ -299,7 +299,7 @@ impl Round<'_> {
     fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
         let Self { disk, options, invalid, sink, interrupt, .. } = *self;
         let options = UpdateOptions { chain: options.chain.clone(), stop_at_height: Some(end) };
-        update_without(disk, &options, (invalid, exactly), sink, interrupt)
+        update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
 
     /// Returns the block of an error for an invalid block, after a warning; any other error is returned.

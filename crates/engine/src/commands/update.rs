@@ -6,7 +6,7 @@ use crate::{
     api::{
         counts::Counts,
         error::{Error, ErrorKind},
-        event::{Event, EventSink, Warnings},
+        event::{Event, EventSink, Warnings, Watch},
         options::{ChainOptions, ReindexOptions, ScriptChecks},
         remedy::Remedy,
         report::UpdateReport,
@@ -73,7 +73,7 @@ pub fn update(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
-    update_without(disk, options, (&[], 0..0), sink, interrupt)
+    update_without(disk, options, &[], 0..0, Watch { sink, interrupt })
 }
 
 /// The same, without the blocks in `invalid`, and with those at the heights of `exactly` one by one.
@@ -83,17 +83,19 @@ pub fn update(
 pub fn update_without(
     disk: &dyn Disk,
     options: &UpdateOptions,
-    without: (&[BlockHash], Range<u32>),
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    invalid: &[BlockHash],
+    exactly: Range<u32>,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UpdateReport, Error> {
-    update_in_place(disk, options, without, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+    let sink = &Warnings::new(sink);
+    update_in_place(disk, options, invalid, exactly, sink, interrupt).map_err(Error::in_place_only)
 }
 
 fn update_in_place(
     disk: &dyn Disk,
     options: &UpdateOptions,
-    (invalid, mut exactly): (&[BlockHash], Range<u32>),
+    invalid: &[BlockHash],
+    mut exactly: Range<u32>,
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
@@ -252,7 +254,7 @@ impl<'a> Update<'a> {
         let mut work = Uncommitted::default();
         let BestBlock { known, fork, .. } = self.before;
         if fork < known.height {
-            let old = tip.branch(&plan.chain, fork, (known.hash, known.height))?;
+            let old = tip.branch(&plan.chain, fork, known.hash, known.height)?;
             for height in (fork.0 + 1..=known.height.0).rev().map(Height) {
                 self.check_interrupt(report)?;
                 tip.disconnect(&old, height)?;

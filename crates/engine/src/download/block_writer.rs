@@ -124,7 +124,8 @@ impl<'a> BlockWriter<'a> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
-        (arrived, handled): (&Receiver<ArrivedBlock>, &Sender<HandledBlock>),
+        arrived: &Receiver<ArrivedBlock>,
+        handled: &Sender<HandledBlock>,
         wake: &'scope (dyn Fn() + Sync),
     ) -> Result<(), Error> {
         for _ in 0..threads {
@@ -277,7 +278,7 @@ mod tests {
         }
         drop(arrived_in);
         thread::scope(|scope| {
-            writer.start(scope, 3, (&arrived, &outcomes_in), &|| {}).unwrap();
+            writer.start(scope, 3, &arrived, &outcomes_in, &|| {}).unwrap();
             let mut handled = 0;
             while handled < 500 {
                 let count = || {

@@ -155,7 +155,7 @@ pub fn fetch(
     }
     thread::scope(|scope| {
         let threads = options.chain.threads.get().min(MAX_WRITERS);
-        writer.start(scope, threads, (&arrived, &outcomes_in), &wake)?;
+        writer.start(scope, threads, &arrived, &outcomes_in, &wake)?;
         drop((arrived, outcomes_in));
         let (start, chain_tip) = (Instant::now(), chain.tip_height());
         let report = DownloadReport { found, ..DownloadReport::default() };
@@ -494,7 +494,7 @@ impl Fetch<'_> {
                 Some(end) => {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
-                    let new = |bytes| Pruning::new(network, (bytes, file_len), end, &self.writer.infos());
+                    let new = |bytes| Pruning::new(network, bytes, file_len, end, &self.writer.infos());
                     self.pruning = self.options.prune_bytes.map(new);
                 }
                 None => self.check_space()?,

@@ -51,12 +51,7 @@ impl Pruning {
     /// Keeps the files, which have at most `file_len` bytes each, within `prune_bytes`. `end` is the last
     /// block that the rebuild needs.
     #[must_use]
-    pub fn new(
-        network: Network,
-        (prune_bytes, file_len): (u64, u32),
-        end: Height,
-        infos: &[FileInfo],
-    ) -> Self {
+    pub fn new(network: Network, prune_bytes: u64, file_len: u32, end: Height, infos: &[FileInfo]) -> Self {
         let mut sizes = SizeEstimate::new(network);
         for info in infos.iter().filter(|info| info.blocks > 0) {
             let mean = u64::from(info.size / info.blocks);
@@ -155,7 +150,7 @@ mod tests {
     #[test]
     fn files_below_what_is_settled_and_below_what_is_kept_are_deletable_but_not_the_last() {
         let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), info(10, 9)];
-        let mut pruning = Pruning::new(Network::Regtest, (800, 10), Height(999), &infos);
+        let mut pruning = Pruning::new(Network::Regtest, 800, 10, Height(999), &infos);
         assert_eq!(pruning.deletable(&infos, Height(1_000)), []);
         assert!(pruning.settle(Height(121)) && !pruning.settle(Height(121)));
         assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3)]);
@@ -167,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_download_runs_ahead_as_far_as_there_is_space() {
-        let mut pruning = Pruning::new(Network::Regtest, (8_000, 100), Height(99), &[]);
+        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, Height(99), &[]);
         assert!(!pruning.has_space_for(Height(0)), "the rebuild has not begun");
         pruning.settle(Height(0));
         (0..20).for_each(|height| pruning.stored(Height(height), 200));

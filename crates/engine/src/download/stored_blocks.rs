@@ -471,8 +471,8 @@ pub fn write_index(
     let commit = || {
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
-        let added = (added, stored.has_pruned());
-        extend_block_index(files.disk, &old, target.building(), added, change, change_files)?;
+        let (new, is_pruned) = (target.building(), stored.has_pruned());
+        extend_block_index(files.disk, &old, new, added, is_pruned, change, change_files)?;
         // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
         // stays right.
         keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink))

@@ -9,7 +9,7 @@ use crate::{
         counts::Counts,
         error::{Error, ErrorKind},
         event::Event,
-        machine::random_pair,
+        machine::random_key,
         options::Matching,
         remedy::Remedy,
         stage::Stage,
@@ -46,6 +46,21 @@ struct Connected {
     coins: UtxoCounts,
 }
 
+/// Heights at which the coins in the directory are wanted.
+pub struct Stops<'a> {
+    /// The heights of the blocks after which the coins are wanted, in ascending order.
+    pub heights: &'a [Height],
+    /// Is called with each of them.
+    pub at: &'a mut dyn FnMut(Height) -> Result<(), Error>,
+}
+
+impl<'a> Stops<'a> {
+    /// No stops. `at` is never called.
+    pub const fn none(at: &'a mut dyn FnMut(Height) -> Result<(), Error>) -> Self {
+        Self { heights: &[], at }
+    }
+}
+
 impl Job<'_> {
     /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
     /// `key`. Returns which coins it must have by what the blocks create and spend, apart from the number of
@@ -70,22 +85,23 @@ impl Job<'_> {
         self.work.remove()?;
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let each = &mut |block: &ConnectedBlock| self.record_undo(block);
-        self.connect_each((dir, key), clock, (BlockResult::Undo, each), (&[], &mut |_| Ok(())))
+        self.connect_each(dir, key, clock, BlockResult::Undo, each, Stops::none(&mut |_| Ok(())))
     }
 
-    /// Like [`Job::connect_all`]. Passes each block to `each`, in order, with what is made of it. When the
-    /// coins in the directory are those after a block at one of the heights `stops`, which are in ascending
-    /// order, calls `at_stop` with it.
+    /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what is
+    /// made of it.
     ///
     /// # Errors
     /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`
-    /// and `at_stop`.
+    /// and of the stops.
     pub fn connect_each(
         &self,
-        (dir, key): (&Path, [u8; 8]),
+        dir: &Path,
+        key: [u8; 8],
         clock: &mut Clock,
-        (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
-        (stops, at_stop): (&[Height], &mut dyn FnMut(Height) -> Result<(), Error>),
+        result: BlockResult<'_>,
+        each: &mut EachBlock<'_>,
+        stops: Stops<'_>,
     ) -> Result<(UtxoCounts, MatchStats), Error> {
         self.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
@@ -111,9 +127,9 @@ impl Job<'_> {
             }
             Ok::<_, Error>(())
         };
-        for &height in stops {
+        for &height in stops.heights {
             connect_to(height.0 + 1)?;
-            at_stop(height)?;
+            (stops.at)(height)?;
             self.sink.event(Event::Started(Stage::Connect));
         }
         connect_to(self.plan.chain.block_count() as u32)?;
@@ -136,7 +152,7 @@ impl Job<'_> {
         let memory = CacheMemory::of(self.budget);
         chainstate.keep_open(memory.tables);
         let best_block = chainstate.best_block();
-        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_pair()?);
+        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);
         let window = Window {
             chain: &self.plan.chain,
             reader: &BlockReader::new(&self.plan.chain, self.files),

@@ -125,7 +125,8 @@ impl Identity<'_> {
         &self,
         work: &WorkDir<'_>,
         partial: &mut PartialState,
-        (runs, next_run): (&[SpillFile], u64),
+        runs: &[SpillFile],
+        next_run: u64,
     ) -> Result<(), Error> {
         work.take()?;
         // Sync the directory entries of the runs before the checkpoint that names them.

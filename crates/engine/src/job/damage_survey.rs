@@ -114,7 +114,7 @@ pub fn find_damage(
     let mut damaged: Vec<_> = flawed.map(|(height, error)| (height, hash(height), error)).collect();
     for block in stale {
         let StaleBlock { hash, height, file, data_pos } = *block;
-        match files.check_stored(&hash, height, (file, data_pos)) {
+        match files.check_stored(&hash, height, file, data_pos) {
             Err(error) if is_about_block(&error) => {
                 stale_damaged += 1;
                 damaged.push((height, hash, error));

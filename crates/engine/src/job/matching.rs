@@ -4,7 +4,7 @@ use crate::{
     api::{
         error::{Error, ErrorKind},
         event::{Event, PROGRESS_INTERVAL, Progress},
-        machine::random_pair,
+        machine::random_key,
         note::Note,
         options::Matching,
         remedy::Remedy,
@@ -34,6 +34,7 @@ use crate::{
         unspent::{ForEachError, Unspent},
     },
 };
+use coins::SipKey;
 use coins::{Join, Mismatch, aggregate::Sum};
 use std::{
     collections::HashSet,
@@ -201,12 +202,12 @@ impl Job<'_> {
             pacing.settle(state.outcome.partial.completed.first_missing());
         }
         let scripts = self.scripts();
-        let join = Join::new(random_pair()?);
+        let join = Join::new(random_key()?);
         let (network, mut join_bytes) = (self.files.params.network, self.budget.join_bytes);
         if deliveries.is_some() {
             join_bytes -= join_bytes / DELIVERIES_SHARE;
         }
-        let spill = Spill::new(self.work, network, join_bytes, deliveries, (runs, next_run));
+        let spill = Spill::new(self.work, network, join_bytes, deliveries, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
         let settle = |state: &mut State| self.settle(&routing, state);
@@ -328,8 +329,8 @@ impl Job<'_> {
     }
 
     /// The key of the hashes of coinbase txids. All ranges of a chain have the same.
-    fn coinbase_key(&self) -> Result<(u64, u64), Error> {
-        self.plan.shared.map_or_else(random_pair, |shared| Ok(shared.coinbase_key))
+    fn coinbase_key(&self) -> Result<SipKey, Error> {
+        self.plan.shared.map_or_else(random_key, |shared| Ok(shared.coinbase_key))
     }
 
     /// Returns what is left in the join and in sorted runs, which has spends if this is a range of a chain;

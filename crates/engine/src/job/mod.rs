@@ -1,7 +1,7 @@
 //! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
 //! to sequential validation.
 
-mod cache;
+pub mod cache;
 pub mod checkpoint;
 pub mod clock;
 pub mod damage_survey;
@@ -73,18 +73,19 @@ use wire::{BlockHash, BlockTime, Height};
 /// [`ErrorKind::Internal`] if they differ: the blocks are those of Core's chain, and have been checked.
 pub fn check_pinned_hash(
     params: &ChainParams,
-    (height, hash): (Height, BlockHash),
+    height: Height,
+    hash: &BlockHash,
     hash_serialized_3: &[u8; 32],
 ) -> Result<bool, Error> {
-    if params.has_pinned_hash(&hash, hash_serialized_3) == Some(false) {
+    if params.has_pinned_hash(hash, hash_serialized_3) == Some(false) {
         let detail = format!(
             "the UTXO set has the hash {}, but Bitcoin Core's source has another one for this block; nothing \
              was changed. Check the memory of the machine; if it is sound, please report this bug",
             hex_reversed(hash_serialized_3)
         );
-        return Err(Error::new(ErrorKind::Internal, detail).at_block(height, hash));
+        return Err(Error::new(ErrorKind::Internal, detail).at_block(height, *hash));
     }
-    Ok(params.pinned_utxo_set(&hash).is_some())
+    Ok(params.pinned_utxo_set(hash).is_some())
 }
 
 /// The final UTXO set, and how it was obtained.

@@ -150,7 +150,7 @@ impl Recheck<'_> {
             UndoUse::NotNeeded | UndoUse::Made => false,
         };
         if height > Height(0) && is_used {
-            claims_of(&block, (undo_data, checksum, undo_arena), &hashes.undo_checksum)
+            claims_of(&block, undo_data, checksum, undo_arena, &hashes.undo_checksum)
                 .map_err(Damage::Undo)?;
         }
         Ok(())

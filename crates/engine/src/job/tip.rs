@@ -7,7 +7,7 @@
 //! to them, and perhaps the undo data of later blocks, like after a crash of Core between its own flushes.
 
 use crate::{
-    api::{error::Error, machine::random_pair, remedy::Remedy},
+    api::{error::Error, machine::random_key, remedy::Remedy},
     blocks::{
         block_hashes::BlockHashes,
         chain::{BlockPosition, Chain},
@@ -61,7 +61,7 @@ impl<'a> Tip<'a> {
         let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
         Ok(Self {
             files,
-            coins: CoinsCache::new(StoredCoins(coins), best_block, random_pair()?),
+            coins: CoinsCache::new(StoredCoins(coins), best_block, random_key()?),
             index: IndexRows::open(files.disk, &files.datadir.index_dir())?,
             appender: block_files.append_after(infos.to_vec(), AppendOptions::default()),
             connected: Vec::new(),
@@ -79,7 +79,8 @@ impl<'a> Tip<'a> {
         &self,
         chain: &Chain,
         fork: Height,
-        (mut best, mut height): (BlockHash, Height),
+        mut best: BlockHash,
+        mut height: Height,
     ) -> Result<Chain, Error> {
         let mut branch = Vec::new();
         while height > fork {

@@ -18,6 +18,7 @@ use crate::{
         unspent::ForEachError,
     },
 };
+use coins::SipKey;
 use crossbeam::channel::{Receiver, bounded};
 use digest::siphash::siphash24_128;
 use disk::block_files::RecordBuffer;
@@ -60,7 +61,7 @@ pub struct CoinsByBlock<'a> {
 /// Hashes coins under a secret key.
 #[derive(Clone)]
 struct CoinHasher {
-    key: (u64, u64),
+    key: SipKey,
     bytes: Vec<u8>,
 }
 
@@ -81,8 +82,7 @@ impl<'a> CoinsByBlock<'a> {
     /// # Errors
     /// An error if the system provides no random numbers.
     pub fn new(job: &Job<'a>, end: Height) -> Result<Self, Error> {
-        let key = [machine::random()?, machine::random()?].map(u64::from_le_bytes);
-        let hasher = CoinHasher { key: key.into(), bytes: Vec::new() };
+        let hasher = CoinHasher { key: machine::random_key()?, bytes: Vec::new() };
         Ok(Self { parts: parts(job), hasher, end, interrupt: job.interrupt })
     }
 

@@ -251,8 +251,8 @@ impl Job<'_> {
         hashes.of_block(&block, data);
         let mut coins = MemoryCoins::new();
         if height.0 > 0 {
-            let undo = (data, checksum, &mut undo_arena);
-            let claims = claims_of(&block, undo, &hashes.undo_checksum).map_err(damaged)?;
+            let claims = claims_of(&block, data, checksum, &mut undo_arena, &hashes.undo_checksum);
+            let claims = claims.map_err(damaged)?;
             let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
             for (input, claim) in inputs.zip(&claims) {
                 if claim.height() < height {

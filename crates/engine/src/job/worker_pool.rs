@@ -181,7 +181,7 @@ impl WorkerPool<'_> {
         self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
         // After a power cut, the blocks in the checkpoint must be where they were.
         self.job.files.sync_awaited()?;
-        self.identity.write(self.job.work, partial, (&runs, next))?;
+        self.identity.write(self.job.work, partial, &runs, next)?;
         self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
         Ok(())

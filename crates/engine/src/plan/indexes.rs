@@ -205,7 +205,7 @@ impl Entries<'_> {
             let (Some(file), Some(pos)) = (entry.file, entry.data_pos) else { continue };
             let is_elsewhere = entry.status.has_data() && (file, pos) != (block.file, block.data_pos);
             // A block can be stored twice.
-            if is_elsewhere && self.files.check_stored(&block.hash, height, (file, pos)).is_err() {
+            if is_elsewhere && self.files.check_stored(&block.hash, height, file, pos).is_err() {
                 return Ok(Some(height));
             }
         }

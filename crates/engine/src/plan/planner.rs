@@ -20,6 +20,7 @@ use crate::{
         tree::{ChosenChain, Node, Tree},
     },
 };
+use coins::SipKey;
 use disk::datadir::FileKind;
 use disk::{
     blk::RECORD_HEADER_LEN,
@@ -98,7 +99,7 @@ pub struct SharedPlan {
     /// Digest of the plan of ranges.
     pub digest: [u8; 32],
     /// Key of the hashes of coinbase txids.
-    pub coinbase_key: (u64, u64),
+    pub coinbase_key: SipKey,
 }
 
 impl Plan {

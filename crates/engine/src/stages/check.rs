@@ -25,6 +25,7 @@ use crate::{
     },
 };
 use coins::Join;
+use coins::SipKey;
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{BlockSpendContext, ChainParams, SpentCoin, check_block_spends};
 use std::{
@@ -117,7 +118,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: (u64, u64)) -> Result<Outcome, Error> {
+pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
         arena: BlockArena::default(),
@@ -226,8 +227,9 @@ impl Worker<'_> {
         let (arena, hashes) = (&mut self.undo_arena, &self.hashes);
         let Outcome { scripting, ages, .. } = &mut self.outcome;
         let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
-            let undo = (undo_data, checksum, arena);
-            let claims = claims_of(&block, undo, &hashes.undo_checksum).map_err(Damage::Undo)?;
+            let arena = arena;
+            let claims = claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum);
+            let claims = claims.map_err(Damage::Undo)?;
             spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
             ages.add(height, &claims);
             Ok(claims)
@@ -340,7 +342,9 @@ fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
 /// What is wrong with the undo data.
 pub fn claims_of<'u>(
     block: &BlockView<'_>,
-    (data, checksum, arena): (&'u [u8], &[u8], &'u mut UndoArena),
+    data: &'u [u8],
+    checksum: &[u8],
+    arena: &'u mut UndoArena,
     expected: &[u8; CHECKSUM_LEN],
 ) -> Result<Vec<Coin<'u>>, UndoDefect> {
     if checksum != expected {

@@ -249,7 +249,7 @@ mod tests {
         },
         stages::method::Method,
     };
-    use coins::Join;
+    use coins::{Join, SipKey};
     use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk};
     use wire::{Height, Network, Txid};
 
@@ -262,7 +262,7 @@ mod tests {
 
     /// Four coins in each shard; with `spend`, also a spend of a coin that does not exist.
     fn unspent(spend: bool) -> Unspent {
-        let join = Join::new((1, 2));
+        let join = Join::new(SipKey(1, 2));
         let mut effects = join.effects();
         let outpoint = |shard: u8, number: u8| {
             let mut txid = [number; 32];

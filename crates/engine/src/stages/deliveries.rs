@@ -112,7 +112,7 @@ impl SortedDeliveries {
 mod tests {
     use super::*;
     use crate::blocks::chain::ChainBlock;
-    use coins::{Join, RouteSink as _};
+    use coins::{Join, RouteSink as _, SipKey};
     use std::thread;
     use testkit::fault::FaultDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};
@@ -130,7 +130,7 @@ mod tests {
 
     /// Encoded deliveries of `numbers`, to heights in a scattered order.
     fn encoded(numbers: Range<u32>) -> Vec<u8> {
-        let join = Join::new((1, 2));
+        let join = Join::new(SipKey(1, 2));
         let mut effects = join.effects();
         for number in numbers {
             let spender = Spender::new(Height(number * 37 % 100), number / 100).unwrap();

@@ -59,7 +59,7 @@ impl CoinSink for Finish<'_, '_> {
 
     fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
         let (dir, tip) = (self.target.building(), self.chain.tip().hash);
-        write_chainstate((self.disk, dir), (self.key, tip), coins, (self.range_bytes, self.threads))
+        write_chainstate(self.disk, dir, self.key, tip, coins, self.range_bytes, self.threads)
     }
 
     fn start_over(&mut self) -> Result<(), Error> {
@@ -73,10 +73,13 @@ impl CoinSink for Finish<'_, '_> {
 /// # Errors
 /// The same errors as [`CoinSink::consume`].
 pub fn write_chainstate(
-    (disk, dir): (&dyn Disk, &Path),
-    (key, best_block): ([u8; 8], BlockHash),
+    disk: &dyn Disk,
+    dir: &Path,
+    key: [u8; 8],
+    best_block: BlockHash,
     coins: Coins<'_>,
-    (range_bytes, threads): (u64, usize),
+    range_bytes: u64,
+    threads: usize,
 ) -> Result<UtxoCounts, ForEachError> {
     let range_bytes = range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
     let count = coins.count();
@@ -133,9 +136,8 @@ impl Finish<'_, '_> {
     ) -> Result<UtxoStats, Error> {
         let dir = self.target.building();
         let reader = ChainstateReader::open(self.disk, dir)?;
-        let request = (Some(written.txouts), muhash, self.threads);
-        let read =
-            read_elements(&reader, request, &mut |_| Ok(()), Watch { sink, interrupt: self.interrupt })?;
+        let (total, watch) = (Some(written.txouts), Watch { sink, interrupt: self.interrupt });
+        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)?;
         let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
         let written = UtxoCounts { transactions, ..*written };
         if read.counts() == written && reader.best_block() == self.chain.tip().hash {
@@ -159,7 +161,7 @@ pub fn read_back(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UtxoStats, Error> {
-    read_elements(reader, (coins_total, false, threads), &mut |_| Ok(()), Watch { sink, interrupt })
+    read_elements(reader, coins_total, false, threads, &mut |_| Ok(()), Watch { sink, interrupt })
 }
 
 /// Like [`read_back`], with MuHash if `muhash`; gives the elements of all coins to `each`, in the order of
@@ -169,7 +171,9 @@ pub fn read_back(
 /// The same errors as [`read_back`]; errors of `each`.
 pub fn read_elements(
     reader: &ChainstateReader<'_>,
-    (coins_total, muhash, threads): (Option<u64>, bool, usize),
+    coins_total: Option<u64>,
+    muhash: bool,
+    threads: usize,
     each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UtxoStats, Error> {

@@ -12,6 +12,7 @@ use crate::{
     },
     stages::{completed_blocks::CompletedBlocks, method::Method},
 };
+use coins::SipKey;
 use coins::{CoinbaseTxids, aggregate::Sum};
 use disk::checkpoint::{SavedMatching, SavedState};
 use std::fmt;
@@ -92,7 +93,7 @@ impl From<StateConflict> for Error {
 impl PartialState {
     /// The state of no blocks, of a chain of `blocks`. See [`CoinbaseTxids::new`] for `coinbase_key`.
     #[must_use]
-    pub fn empty(blocks: usize, coinbase_key: (u64, u64), method: &Method) -> Self {
+    pub fn empty(blocks: usize, coinbase_key: SipKey, method: &Method) -> Self {
         Self {
             completed: CompletedBlocks::none(blocks),
             counts: Counts::default(),
@@ -219,7 +220,7 @@ mod tests {
     use wire::{OutPoint, Txid};
 
     const BLOCKS: usize = 130;
-    const COINBASE_KEY: (u64, u64) = (1, 2);
+    const COINBASE_KEY: SipKey = SipKey(1, 2);
 
     fn hints(kind: AggregateKind, key: u8) -> Method {
         let aggregate = Aggregate::new(kind, AggregateKey::new([key; 32]));
@@ -326,7 +327,7 @@ mod tests {
             let part = |wanted| state(method, &blocks, move |part| part == wanted);
             let conflict = |other| part(0).merge(other).map(drop).unwrap_err();
             assert_eq!(conflict(part(0)), StateConflict::Overlap);
-            let other_key = PartialState::empty(BLOCKS, (1, 3), method);
+            let other_key = PartialState::empty(BLOCKS, SipKey(1, 3), method);
             assert_eq!(conflict(other_key), StateConflict::CoinbaseKeys);
             for (other_number, other) in methods.iter().enumerate().filter(|(other, _)| *other != number) {
                 let are_hints = number >= 1 && other_number >= 1;

@@ -115,7 +115,8 @@ impl<'a> Spill<'a> {
         network: Network,
         join_bytes: usize,
         deliveries: Option<&'a Deliveries<'a>>,
-        (runs, next): (Vec<SpillFile>, u64),
+        runs: Vec<SpillFile>,
+        next: u64,
     ) -> Self {
         let named = runs.iter().map(|run| run.number).collect();
         let runs = Runs { list: runs, next, named, ..Runs::default() };
@@ -570,7 +571,7 @@ mod tests {
     fn runs_named_by_a_checkpoint_in_progress_are_kept() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let work = WorkDir::new(&disk, dir.path().join("work"));
-        let spill = Spill::new(&work, Network::Regtest, 1, None, (Vec::new(), 0));
+        let spill = Spill::new(&work, Network::Regtest, 1, None, Vec::new(), 0);
         let exists = |number| sorted_run_path(work.path(), number).exists();
         let run_of = |byte| {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };

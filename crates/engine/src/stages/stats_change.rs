@@ -91,8 +91,10 @@ impl StatsChange {
     /// Adds up a valid block, which spends the coins `spent`, in the order of its inputs.
     pub fn of(
         params: &ChainParams,
-        (height, hash): (Height, &BlockHash),
-        (block, txids): (&BlockView<'_>, &[Txid]),
+        height: Height,
+        hash: &BlockHash,
+        block: &BlockView<'_>,
+        txids: &[Txid],
         spent: &[Coin<'_>],
         cancelled: &Cancelled,
     ) -> Self {

@@ -397,7 +397,7 @@ impl Window<'_> {
         let prev = block.header.prev;
         if let BlockResult::Stats(_) = self.result {
             let txids = &block.buffers.hashes.txids;
-            let stats = StatsChange::of(self.params, (height, &hash), (&view, txids), spent, cancelled);
+            let stats = StatsChange::of(self.params, height, &hash, &view, txids, spent, cancelled);
             let (undo, spent, stats) = (Vec::new(), stats.spent, Some(Box::new(stats)));
             return Ok(ConnectedBlock {
                 height,

@@ -3,6 +3,7 @@
 use super::{reseal, runs::NETWORK};
 use crate::{Chain, ChainSpec, GeneratedBlock};
 use digest::obfuscation::Obfuscation;
+use digest::siphash::SipKey;
 use disk::{
     blk,
     chainstate::ChainstateWriter,
@@ -292,7 +293,7 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
                 blocks,
                 completed: vec![0; blocks.div_ceil(64) as usize],
                 counts: [5, 6, 7, 8, 9, 10],
-                coinbase_key: (3, 4),
+                coinbase_key: SipKey(3, 4),
                 coinbases: (0..u64::from(blocks)).collect(),
                 matching: match blocks {
                     0 => SavedMatching::Join,
@@ -321,7 +322,7 @@ pub fn range_plans() -> Vec<Vec<u8>> {
             rules: "31.99".to_owned(),
             scripts: blocks > 1,
             assumed_valid_to: (blocks > 2).then_some(Height(1)),
-            coinbase_key: (1, 2),
+            coinbase_key: SipKey(1, 2),
             shards: blocks.clamp(1, 256),
             ends: (1..=blocks).filter(|end| end % 3 == 0 || *end == blocks).collect(),
             blocks: (0..blocks).map(block).collect(),

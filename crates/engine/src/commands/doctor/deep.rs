@@ -1,6 +1,9 @@
 //! Reads everything: each block of the chain with its undo data, and all coins.
 
-use super::{DoctorOptions, diagnosis::DeepState};
+use super::{
+    DoctorOptions,
+    diagnosis::{ChainstateState, DeepState},
+};
 use crate::{
     api::{
         error::{Error, ErrorKind},
@@ -20,7 +23,7 @@ use crate::{
     },
 };
 use disk::chainstate::ChainstateReader;
-use wire::{BlockHash, Height};
+use wire::Height;
 
 /// How the places of blocks are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub enum BlockPlaces {
 pub fn read_all(
     files: &Files<'_>,
     options: &DoctorOptions,
-    best: (Option<BlockHash>, Option<Height>),
+    chainstate: &ChainstateState,
     places: BlockPlaces,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeepState, Error> {
@@ -56,7 +59,7 @@ pub fn read_all(
     let scan = places == BlockPlaces::Scan;
     let read = match places {
         BlockPlaces::Unknown => Ok(DeepState::empty()),
-        _ => read_blocks(files, options, best, scan, Watch { sink, interrupt }),
+        _ => read_blocks(files, options, chainstate, scan, Watch { sink, interrupt }),
     };
     let mut state = match read {
         Ok(state) => state,
@@ -86,10 +89,11 @@ fn count_coins(
 fn read_blocks(
     files: &Files<'_>,
     options: &DoctorOptions,
-    (best, best_height): (Option<BlockHash>, Option<Height>),
+    chainstate: &ChainstateState,
     scan: bool,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeepState, Error> {
+    let (best, best_height) = (chainstate.best_block, chainstate.height);
     let read = |end| {
         sink.event(Event::Started(Stage::Plan));
         let request =

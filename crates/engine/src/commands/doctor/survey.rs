@@ -220,9 +220,11 @@ fn script_work(tree: &Tree<'_>, branch: &[u32], assumed: Option<BlockHash>, blk:
 /// and below a snapshot, blocks that the index does not place are not missing.
 pub fn survey(
     files: &Files<'_>,
-    (tree, infos): (&mut Tree<'_>, &[FileInfo]),
+    tree: &mut Tree<'_>,
+    infos: &[FileInfo],
     lengths: &FileLengths,
-    (best_block, assumed): (Option<BlockHash>, Option<BlockHash>),
+    best_block: Option<BlockHash>,
+    assumed: Option<BlockHash>,
     may_lack_blocks: bool,
 ) -> Survey {
     let branch = tree.best_headers();

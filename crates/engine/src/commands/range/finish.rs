@@ -180,7 +180,8 @@ pub fn finish_ranges(
         })?;
         sink.event(Event::Started(Stage::Prove));
         let stats = finish.prove(&written, true, sink)?;
-        let is_pinned = job::check_pinned_hash(params, plan.tip(), &stats.hash_serialized_3.0)?;
+        let (height, hash) = plan.tip();
+        let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
         sink.event(Event::Started(Stage::Commit));
         target.commit(sink)?;
         Ok((amount, stats, is_pinned))

@@ -73,7 +73,7 @@ impl<'w, 'd> NewDelta<'w, 'd> {
                 SortedRunWriter::create(disk, &path, network, BUFFER_BYTES).map_err(Error::from)?;
             fill(number, &mut writer)?;
             let SortedRunMeta { entries, spends, .. } = writer.finish().map_err(Error::from)?;
-            Ok(DeltaShard::of_file(disk, &self.dir, number, (entries, spends)).map_err(Error::from)?)
+            Ok(DeltaShard::of_file(disk, &self.dir, number, entries, spends).map_err(Error::from)?)
         };
         let take = || numbers.get(next.fetch_add(1, Ordering::Relaxed) as usize).copied();
         let work = || {

@@ -84,7 +84,7 @@ pub fn plan_ranges(
             rules: CORE_VERSION.to_owned(),
             scripts: chain.scripts.are_run(),
             assumed_valid_to: job.plan.assumed_valid_to,
-            coinbase_key: machine::random_pair()?,
+            coinbase_key: machine::random_key()?,
             shards,
             ends: cut(&sizes(of_job, job.files)?, *ranges as usize),
             blocks: (0..count as u32).map(|height| planned(of_job, Height(height))).collect(),

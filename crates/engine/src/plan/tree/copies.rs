@@ -29,7 +29,7 @@ impl Tree<'_> {
             for copy in std::iter::once(number).chain(copies) {
                 let at = order.get(copy as usize).and_then(|&at| scan.blocks.get(at as usize));
                 let Some(block) = at else { continue };
-                match files.check_stored(&block.hash, height, (block.file, block.data_pos)) {
+                match files.check_stored(&block.hash, height, block.file, block.data_pos) {
                     Ok(()) => {
                         self.exchange_places(number, copy);
                         order.swap(number as usize, copy as usize);

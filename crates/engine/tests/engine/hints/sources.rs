@@ -7,7 +7,7 @@ use common::{Case, assert_mentions, bounded, chain, changed, leftovers, refused,
 use flate2::{Compression, write::GzEncoder};
 use hinted::{AGGREGATES, Truth, file_in, with_hints};
 use hints::HintFormat;
-use peregrine_engine::{ErrorKind, Packing, Pinned, ReindexOptions, RemoteBody, RemoteFile};
+use peregrine_engine::{ErrorKind, Packing, Pinned, ReindexOptions, RemoteBody, RemoteFile, Watch};
 use std::{
     io::{self, Read, Write as _},
     path::Path,
@@ -141,10 +141,11 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         let len = packed.len() as u64;
         assert_eq!(as_it_is, Some((Some(Packing::Gzip), len, digest::sha256::sha256(&packed))));
         let converted = file_in(&files, "converted");
-        let to = (converted.as_path(), HintFormat::Peregrine);
+        let (to, to_format) = (&converted, HintFormat::Peregrine);
         let chain = case.options().chain;
         let (sink, never) = (|_| {}, AtomicBool::new(false));
-        peregrine_engine::convert_hints(&vfs::RealDisk, (&file, None), to, Some(&chain), &sink, &never)
+        let watch = Watch { sink: &sink, interrupt: &never };
+        peregrine_engine::convert_hints(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch)
             .unwrap();
         let options = common::for_checking_hints(&case.options());
         for file in [&file, &converted] {

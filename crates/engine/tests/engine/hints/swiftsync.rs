@@ -13,7 +13,7 @@ use hinted::{
 use hints::HintFormat;
 use peregrine_engine::{
     AssumeValid, ChainOptions, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions,
-    ReindexReport, Remedy, ScriptChecks, hex_reversed,
+    ReindexReport, Remedy, ScriptChecks, Watch, hex_reversed,
 };
 use std::{
     path::Path,
@@ -270,11 +270,12 @@ fn every_format_converts_into_every_other() {
             let disk = FaultDisk::healthy();
             let info = peregrine_engine::convert_hints(
                 &disk,
-                (&file_in(&files, from.name()), None),
-                (&path, to),
+                &file_in(&files, from.name()),
+                None,
+                &path,
+                to,
                 Some(&ChainOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)),
-                &|_| {},
-                &AtomicBool::new(false),
+                Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
             );
             assert_eq!(info.unwrap().format, to, "{from} to {to}");
             assert!(std::fs::read(&path).unwrap() == *expected, "{from} to {to}");
@@ -296,8 +297,8 @@ fn converting_hints_leaves_what_an_interrupted_rebuild_has_left() {
     std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
     let (disk, options) =
         (FaultDisk::healthy(), ChainOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut));
-    let (from, to) = ((&*from, None), (&*to, HintFormat::Bitmap));
-    peregrine_engine::convert_hints(&disk, from, to, Some(&options), &|_| {}, &AtomicBool::new(false))
+    let watch = Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) };
+    peregrine_engine::convert_hints(&disk, &from, None, &to, HintFormat::Bitmap, Some(&options), watch)
         .unwrap();
     assert!(leftover.exists());
 }

@@ -101,7 +101,7 @@ fn lie(dir: &Path, number: u32, change: impl Fn(Entry<'_>) -> Option<Row>) {
     }
     let meta = writer.finish().unwrap();
     let mut delta = Delta::read(&disk, dir).unwrap();
-    let shard = DeltaShard::of_file(&disk, dir, number, (meta.entries, meta.spends)).unwrap();
+    let shard = DeltaShard::of_file(&disk, dir, number, meta.entries, meta.spends).unwrap();
     *delta.shards.iter_mut().find(|shard| shard.number == number).unwrap() = shard;
     let content = delta.content();
     delta.ranges[0].content = content;

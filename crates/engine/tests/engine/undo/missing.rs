@@ -143,7 +143,7 @@ fn hints_from(
 ) -> Result<Vec<u8>, Error> {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let options = for_making(options);
-    peregrine_engine::make_hints_from_coins(&disk, &options, source, (path, format), &|_| {}, &never)?;
+    peregrine_engine::make_hints_from_coins(&disk, &options, source, path, format, &|_| {}, &never)?;
     let bytes = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
     Ok(bytes)
