@@ -46,15 +46,17 @@ impl DatadirState {
         let heights = &scene.base.heights;
         let mut by_height: Vec<_> = index.entries.iter().collect();
         by_height.sort_by_key(|entry| entry.height);
-        // A node leaves out what builds on a block that is marked as failed, whatever it had connected.
-        let mut failed = HashSet::new();
+        // A node leaves out what builds on a block that is marked as failed, whatever it had connected. It
+        // refuses an index that lacks the block below another one, as its log alone can be.
+        let mut usable = HashSet::new();
         let connected = by_height.into_iter().filter(|entry| {
-            if entry.status.is_failed() || failed.contains(&entry.header.prev) {
-                failed.insert(entry.hash);
+            let is_linked = entry.height.0 == 0 || usable.contains(&entry.header.prev);
+            if is_linked && !entry.status.is_failed() {
+                usable.insert(entry.hash);
             }
             entry.status.validity() >= BlockStatus::VALID_SCRIPTS
                 && entry.status.has_data()
-                && !failed.contains(&entry.hash)
+                && usable.contains(&entry.hash)
                 // Rows that were damaged have wrong heights.
                 && heights.get(&entry.hash.to_string()) == Some(&entry.height.0)
         });

@@ -94,7 +94,7 @@ pub fn fetch_and_rebuild(
                 planned_in,
                 awaited,
             };
-            let fetched = fetch(files, (options, None), &mut follower, sink, stop_fetch)?;
+            let fetched = fetch(files, options, None, &mut follower, sink, stop_fetch)?;
             held_back.release();
             if let Some((awaited, _)) = follower.awaited {
                 awaited.complete();

@@ -95,7 +95,7 @@ pub fn follow(
         },
     };
     let Fetched { report: download, height, hash, peers, chain, .. } =
-        fetch(files, (&options, None), &mut tip, sink, interrupt)?;
+        fetch(files, &options, None, &mut tip, sink, interrupt)?;
     report.download.blocks += download.blocks;
     report.download.bytes += download.bytes;
     report.download.duplicate_bytes += download.duplicate_bytes;

@@ -185,7 +185,7 @@ fn repair_in_place(
                 set_aside_indexes,
                 ..SyncOptions::of(chain.clone())
             };
-            Some(fetch(files, (&sync, Some(&found)), &mut Nobody, sink, interrupt)?)
+            Some(fetch(files, &sync, Some(&found), &mut Nobody, sink, interrupt)?)
         }
     };
     let height = fetched.as_ref().map_or(last_stored, |fetched| fetched.height);

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::{
         error::{Error, ErrorKind},
-        event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
+        event::{Event, EventSink},
         note::{Note, Warning},
         options::ChainOptions,
         remedy::Remedy,
@@ -34,9 +34,11 @@ use net::{
     peer::PeerId,
     pool::{PoolOptions, Target},
 };
+use notices::Notices;
 use seeds::Seeds;
 use std::{
     collections::HashSet,
+    mem,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -47,6 +49,7 @@ use wire::{BlockHash, FileNo, Height, Network};
 mod at_tip;
 mod follower;
 mod headers;
+mod notices;
 mod prune;
 mod seeds;
 mod withheld;
@@ -59,8 +62,6 @@ const POLL_TIME: Duration = Duration::from_millis(200);
 const SAVE_BYTES: u64 = 16_000_000_000;
 /// Time for which further peers are asked for headers when one has no more.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
-/// Time between two notes that nothing happens, and why.
-const NOTE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which a complete download ends although no peer has said whether there are new headers.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// The part of the memory that blocks in hand get: one in this many.
@@ -111,93 +112,41 @@ enum Phase {
 /// Any I/O error; [`ErrorKind::Interrupted`], after which the block index has all blocks that were stored.
 pub fn fetch(
     files: &Files<'_>,
-    (options, damage): (&SyncOptions, Option<&KnownDamage>),
+    options: &SyncOptions,
+    damage: Option<&KnownDamage>,
     follower: &mut dyn Follower,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
     let stays = follower.at_tip().is_some();
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
-    let prunes = options.prune_bytes.is_some();
-    let DatadirContents { mut chain, mut stored, infos, found, mut has_lost } =
-        DatadirContents::read(files, prunes)?;
-    follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
-    if let Some(damage) = damage {
-        stored.forget_damaged(&chain, &damage.blocks);
-        has_lost = false;
-    }
-    // Blocks above the known headers will be stored too.
-    let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
-    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
-        .apply(files, sink)?;
-    if found > 0 {
-        sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
-        write_index(files, &chain, &stored, &infos, &[], sink)?;
-    }
+    let mut contents = read_contents(files, options, damage, follower, sink)?;
     let max_file_len = options.chain.hooks.block_file_len;
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
-    let appender =
-        BlockFiles::new(files.disk, files.datadir, files.obfuscation).append_after(infos, append_options);
+    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
+    let appender = block_files.append_after(mem::take(&mut contents.infos), append_options);
     let writer = &BlockWriter::new(files.params, appender);
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();
-    let client = client(options, &chain, stays)?;
-    let waker = client.waker();
+    // Without a last height, the chain goes on above what the block index knows.
+    let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
+    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0 };
+    let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
+    if damage.is_some() && !fetch.stored.has(Height(0)) {
+        // No peer is asked for it.
+        fetch.append_genesis()?;
+        (fetch.index.is_behind, fetch.index.true_to) = (true, None);
+    }
+    let waker = fetch.client.waker();
     let wake = move || {
         // A loop that is not woken looks a little later.
         let _ = waker.wake();
     };
-    if damage.is_some() && !stored.has(Height(0)) {
-        // No peer is asked for it.
-        let (file, data_pos) = writer.append_genesis()?;
-        stored.set(Height(0), file, data_pos, 1);
-        has_lost = true;
-    }
     thread::scope(|scope| {
         let threads = options.chain.threads.get().min(MAX_WRITERS);
         writer.start(scope, threads, &arrived, &outcomes_in, &wake)?;
         drop((arrived, outcomes_in));
-        let (start, chain_tip) = (Instant::now(), chain.tip_height());
-        let report = DownloadReport { found, ..DownloadReport::default() };
-        let mut fetch = Fetch {
-            files,
-            options,
-            follower,
-            sink,
-            writer,
-            outcomes: &outcomes,
-            client,
-            chain,
-            stored,
-            report,
-            phase: Phase::Headers,
-            next: Height(1),
-            in_hand: 0,
-            unsaved: 0,
-            is_index_behind: has_lost,
-            stays,
-            // Without a last height, the chain goes on above what the block index knows.
-            keeps_chain: damage.is_some() && options.stop_at_height.is_some(),
-            index_true_to: (!has_lost).then_some(chain_tip),
-            changed_files: Vec::new(),
-            reorganised: None,
-            announced_at: None,
-            first_finished: None,
-            last_peer: start,
-            last_note: start,
-            has_noted_future: false,
-            has_noted_unreachable: false,
-            last_closed: None,
-            last_progress: None,
-            missing: (0, 0),
-            pruning: None,
-            announced: None,
-            peers: Peers::default(),
-            targets: HashSet::new(),
-            offers_invalid: HashSet::new(),
-            offers_marked: HashSet::new(),
-            marked: None,
-        };
+        let start = Instant::now();
         let seeds = Seeds::ask(options, &mut fetch.client);
         let mut done = fetch.run(&arrived_in, seeds, interrupt);
         drop(arrived_in);
@@ -208,14 +157,34 @@ pub fn fetch(
             done = done.and(fetch.handled(block));
         }
         done.and(fetch.save())?;
-        fetch.report.elapsed = start.elapsed();
-        fetch.report.duplicate_bytes = fetch.client.download().totals().duplicate_bytes;
-        let height = Height(fetch.first_missing().0.saturating_sub(1));
-        let hash = fetch.chain.hash(height).unwrap_or_default();
-        let left_out = fetch.left_out();
-        let peers = fetch.peers.into_senders();
-        Ok(Fetched { report: fetch.report, height, hash, peers, chain: fetch.chain, known, left_out })
+        Ok(fetch.finish(start, known))
     })
+}
+
+/// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored.
+fn read_contents(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    damage: Option<&KnownDamage>,
+    follower: &dyn Follower,
+    sink: &dyn EventSink,
+) -> Result<DatadirContents, Error> {
+    let mut contents = DatadirContents::read(files, options.prune_bytes.is_some())?;
+    let DatadirContents { chain, stored, infos, found, has_lost } = &mut contents;
+    follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
+    if let Some(damage) = damage {
+        stored.forget_damaged(chain, &damage.blocks);
+        *has_lost = false;
+    }
+    // Blocks above the known headers will be stored too.
+    let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+        .apply(files, sink)?;
+    if *found > 0 {
+        sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
+        write_index(files, chain, stored, infos, &[], sink)?;
+    }
+    Ok(contents)
 }
 
 /// Memory budget, in bytes, for blocks in hand.
@@ -282,65 +251,128 @@ fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
 struct Fetch<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
+    aim: Aim,
     follower: &'a mut dyn Follower,
     sink: &'a dyn EventSink,
-    writer: &'a BlockWriter<'a>,
-    /// What became of the blocks that the writer had.
-    outcomes: &'a Receiver<HandledBlock>,
+    writing: Writing<'a>,
     client: Client,
     chain: HeaderChain,
     stored: StoredBlocks,
     report: DownloadReport,
     phase: Phase,
-    /// The next block that the client gets.
-    next: Height,
-    /// Number of blocks that the writer has.
-    in_hand: u32,
-    /// Bytes that were stored since the block index was written.
-    unsaved: u64,
-    /// Whether the block index lacks headers of the chain, places blocks that are lost, or does not know that
-    /// a block is invalid.
-    is_index_behind: bool,
+    given: Given,
+    index: IndexLag,
+    seen: SeenPeers,
+    notices: Notices,
+}
+
+/// What the download is to end with, besides its options.
+struct Aim {
     /// Whether it stays at the tip.
     stays: bool,
     /// Whether only blocks of the chain in the block index are wanted.
     keeps_chain: bool,
-    /// The last block up to which the block index has all that is known; `None`: it must be written anew.
-    index_true_to: Option<Height>,
-    /// The block index's entries for the files that have changed since blocks were last connected.
-    changed_files: Vec<(FileNo, FileInfo)>,
-    /// The lowest fork of a reorganisation whose blocks were not looked for in the block index.
-    reorganised: Option<Height>,
-    /// When the first header was announced that is not connected.
-    announced_at: Option<Instant>,
-    /// When the first peer had no more headers.
-    first_finished: Option<Instant>,
-    /// When a peer was last connected.
-    last_peer: Instant,
-    last_note: Instant,
-    /// Whether a note has said that a header is too far in the future.
-    has_noted_future: bool,
-    /// Whether a note has said that none of the named peers can be reached.
-    has_noted_unreachable: bool,
-    /// Why the last connection was closed.
-    last_closed: Option<String>,
-    last_progress: Option<Instant>,
+}
+
+/// What checks and stores blocks.
+struct Writing<'a> {
+    writer: &'a BlockWriter<'a>,
+    /// What became of the blocks that the writer had.
+    outcomes: &'a Receiver<HandledBlock>,
+    /// Number of blocks that the writer has.
+    in_hand: u32,
+}
+
+/// The blocks that the client gets.
+struct Given {
+    /// The next one.
+    next: Height,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),
     /// Which files are deleted, if any are.
     pruning: Option<Pruning>,
     /// The last arguments of [`Follower::given`].
     announced: Option<(Height, bool)>,
-    /// Peers with which the handshake was done.
+}
+
+/// What the block index and the chainstate lack.
+#[derive(Default)]
+struct IndexLag {
+    /// Bytes that were stored since the block index was written.
+    unsaved: u64,
+    /// Whether the block index lacks headers of the chain, places blocks that are lost, or does not know that
+    /// a block is invalid.
+    is_behind: bool,
+    /// The last block up to which the block index has all that is known; `None`: it must be written anew.
+    true_to: Option<Height>,
+    /// The block index's entries for the files that have changed since blocks were last connected.
+    changed_files: Vec<(FileNo, FileInfo)>,
+    /// The lowest fork of a reorganisation whose blocks were not looked for in the block index.
+    reorganised: Option<Height>,
+    /// When the first header was announced that is not connected.
+    announced_at: Option<Instant>,
+}
+
+/// The peers of this run.
+#[derive(Default)]
+struct SeenPeers {
+    /// Those with which the handshake was done.
     peers: Peers,
     /// What they were, and those before them.
     targets: HashSet<Target>,
-    /// Peers that were closed because they offer a block that this run has found invalid.
-    offers_invalid: HashSet<Target>,
-    /// Peers whose chains have a block that the block index marks as invalid.
-    offers_marked: HashSet<PeerId>,
+    /// When the first of them had no more headers.
+    first_finished: Option<Instant>,
+    /// Those that were closed because they offer a block that this run has found invalid.
+    offer_invalid: HashSet<Target>,
+    /// Those whose chains have a block that the block index marks as invalid.
+    offer_marked: HashSet<PeerId>,
     /// The highest chain of those, and that block.
     marked: Option<MarkedBranch>,
+}
+
+impl<'a> Fetch<'a> {
+    /// Begins with the blocks that are stored.
+    fn new(
+        files: &'a Files<'a>,
+        options: &'a SyncOptions,
+        contents: DatadirContents,
+        aim: Aim,
+        follower: &'a mut dyn Follower,
+        sink: &'a dyn EventSink,
+        writing: Writing<'a>,
+    ) -> Result<Self, Error> {
+        let DatadirContents { chain, stored, found, has_lost, .. } = contents;
+        let client = client(options, &chain, aim.stays)?;
+        let true_to = (!has_lost).then_some(chain.tip_height());
+        Ok(Self {
+            files,
+            options,
+            aim,
+            follower,
+            sink,
+            writing,
+            client,
+            chain,
+            stored,
+            report: DownloadReport { found, ..DownloadReport::default() },
+            phase: Phase::Headers,
+            given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None },
+            index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
+            seen: SeenPeers::default(),
+            notices: Notices::new(Instant::now()),
+        })
+    }
+
+    /// Returns what the download has reached. It began at `start`.
+    fn finish(mut self, start: Instant, known: Vec<KnownPeer>) -> Fetched {
+        self.report.elapsed = start.elapsed();
+        self.report.duplicate_bytes = self.client.download().totals().duplicate_bytes;
+        let height = Height(self.first_missing().0.saturating_sub(1));
+        let hash = self.chain.hash(height).unwrap_or_default();
+        let left_out = self.left_out();
+        let peers = self.seen.peers.into_senders();
+        Fetched { report: self.report, height, hash, peers, chain: self.chain, known, left_out }
+    }
 }
 
 impl Fetch<'_> {
@@ -352,7 +384,7 @@ impl Fetch<'_> {
     ) -> Result<(), Error> {
         loop {
             if interrupt.load(Ordering::Relaxed) {
-                if self.stays {
+                if self.aim.stays {
                     return Ok(());
                 }
                 let detail = "interrupted; the blocks that were downloaded are kept";
@@ -369,7 +401,7 @@ impl Fetch<'_> {
             if !self.find_reorganised()? {
                 return Ok(());
             }
-            for block in self.outcomes.try_iter() {
+            for block in self.writing.outcomes.try_iter() {
                 self.handled(block)?;
             }
             self.leave_withheld_branch()?;
@@ -377,7 +409,7 @@ impl Fetch<'_> {
             if self.is_at_end()? || self.ends_below() {
                 return Ok(());
             }
-            if self.unsaved >= SAVE_BYTES {
+            if self.index.unsaved >= SAVE_BYTES {
                 self.save()?;
             }
             self.show_progress();
@@ -388,9 +420,9 @@ impl Fetch<'_> {
     fn event(&mut self, event: ClientEvent, arrived: &Sender<ArrivedBlock>) {
         match event {
             ClientEvent::Ready { peer, target, info, transport } => {
-                self.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
-                self.peers.measure(&self.client);
-                if self.targets.insert(target.clone()) {
+                self.seen.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
+                self.seen.peers.measure(&self.client);
+                if self.seen.targets.insert(target.clone()) {
                     // It may have what the others lack.
                     self.chain.forget_withheld();
                 }
@@ -403,8 +435,8 @@ impl Fetch<'_> {
                 }));
             }
             ClientEvent::Closed { peer, target, reason } => {
-                self.last_closed = Some(format!("{target}: {reason}"));
-                let was_connected = peer.is_some_and(|peer| self.peers.close(peer));
+                self.notices.last_closed = Some(format!("{target}: {reason}"));
+                let was_connected = peer.is_some_and(|peer| self.seen.peers.close(peer));
                 let PeerOptions { connect, add, .. } = &self.options.peers;
                 // Many of the addresses that are found lead nowhere.
                 if was_connected || connect.iter().chain(add).any(|named| *named == target) {
@@ -415,9 +447,9 @@ impl Fetch<'_> {
             ClientEvent::Headers(batch) => self.headers(&batch),
             ClientEvent::Block { peer, height, hash, bytes } => {
                 let height = Height(height);
-                self.peers.count_block(peer, bytes.len());
+                self.seen.peers.count_block(peer, bytes.len());
                 let median_time_past_prev = self.chain.median_time_before(height);
-                self.in_hand += 1;
+                self.writing.in_hand += 1;
                 let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
                 // The writers run until this end is dropped.
                 let _ = arrived.send(block);
@@ -428,35 +460,42 @@ impl Fetch<'_> {
     /// Goes on with the blocks of another branch above `fork`.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
-        self.index_true_to = self.index_true_to.map(|height| height.min(fork));
-        self.reorganised = self.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
+        self.index.true_to = self.index.true_to.map(|height| height.min(fork));
+        self.index.reorganised = self.index.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
         self.follower.chain_changed(fork, self.target());
         self.client.leave_branch(fork.0);
         let first = Height(fork.0 + 1);
-        if self.next > first {
-            self.next = first;
+        if self.given.next > first {
+            self.given.next = first;
             self.client.truncate_download(first.0);
             self.count_blocks_to_come();
         }
     }
 
+    /// Stores the genesis block.
+    fn append_genesis(&mut self) -> Result<(), Error> {
+        let (file, data_pos) = self.writing.writer.append_genesis()?;
+        self.stored.set(Height(0), file, data_pos, 1);
+        Ok(())
+    }
+
     /// Records what became of a block that the writer had.
     fn handled(&mut self, block: HandledBlock) -> Result<(), Error> {
         let HandledBlock { height, hash, len, outcome } = block;
-        self.in_hand -= 1;
+        self.writing.in_hand -= 1;
         match outcome {
             BlockOutcome::Stored { file, data_pos, block } => {
                 self.client.accept_block(height.0, hash, len);
                 if self.chain.hash(height) == Some(hash) {
                     self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
-                    self.index_true_to = self.index_true_to.map(|height| height.min(below));
+                    self.index.true_to = self.index.true_to.map(|height| height.min(below));
                     self.follower.stored(height, (file, data_pos), block);
                 }
-                self.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
+                self.given.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
                 self.report.blocks += 1;
                 self.report.bytes += len as u64;
-                self.unsaved += len as u64;
+                self.index.unsaved += len as u64;
             }
             BlockOutcome::Mutated => self.client.reject_block(height.0, hash, len),
             BlockOutcome::Invalid(violation) => {
@@ -465,7 +504,7 @@ impl Fetch<'_> {
                     let error = Error::violation(&violation).at_block(height, hash);
                     self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
                     self.chain.invalidate(height);
-                    self.is_index_behind = true;
+                    self.index.is_behind = true;
                     self.leave_branch(self.chain.tip_height());
                     self.client.ask_headers(locator(&self.chain));
                 }
@@ -483,29 +522,31 @@ impl Fetch<'_> {
             }
             let missing = self.first_missing();
             let may_come = self.client.download().peers().any(|(_, peer)| peer.may_have(missing.0));
-            if self.keeps_chain && missing <= self.target() && !may_come {
+            if self.aim.keeps_chain && missing <= self.target() && !may_come {
                 return Err(self.nobody_has(missing));
             }
             self.phase = Phase::Blocks;
             self.find_reorganised()?;
             self.save()?;
-            self.missing = self.missing_blocks();
-            match self.follower.headers_known(&self.chain, self.target(), self.missing)? {
+            self.given.missing = self.missing_blocks();
+            match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {
                 Some(end) => {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
-                    let new = |bytes| Pruning::new(network, bytes, file_len, end, &self.writer.infos());
-                    self.pruning = self.options.prune_bytes.map(new);
+                    let new =
+                        |bytes| Pruning::new(network, bytes, file_len, end, &self.writing.writer.infos());
+                    self.given.pruning = self.options.prune_bytes.map(new);
                 }
                 None => self.check_space()?,
             }
-            if !self.stays {
+            if !self.aim.stays {
                 self.sink.event(Event::Started(Stage::Download));
             }
         }
         self.give_hashes();
-        let is_complete = self.next > self.target() && self.client.download().is_done() && self.in_hand == 0;
-        if self.stays {
+        let is_complete =
+            self.given.next > self.target() && self.client.download().is_done() && self.writing.in_hand == 0;
+        if self.aim.stays {
             return if is_complete { self.at_tip() } else { Ok(false) };
         }
         if !is_complete {
@@ -519,7 +560,7 @@ impl Fetch<'_> {
             return Ok(self.peers_have_no_more() || since.elapsed() >= END_PATIENCE);
         }
         self.phase = Phase::Ending(Instant::now());
-        self.first_finished = None;
+        self.seen.first_finished = None;
         self.client.ask_headers(locator(&self.chain));
         Ok(false)
     }
@@ -546,43 +587,44 @@ impl Fetch<'_> {
     fn give_hashes(&mut self) {
         let target = self.target();
         let mut is_held = false;
-        while self.next <= target && self.client.wanted_hashes() > 0 {
-            is_held = self.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.next));
+        while self.given.next <= target && self.client.wanted_hashes() > 0 {
+            is_held =
+                self.given.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.given.next));
             if is_held {
                 break;
             }
-            let Some(hash) = self.chain.hash(self.next) else { return };
-            let is_last = self.next == target;
-            if self.stored.has(self.next) {
+            let Some(hash) = self.chain.hash(self.given.next) else { return };
+            let is_last = self.given.next == target;
+            if self.stored.has(self.given.next) {
                 self.client.extend_stored(hash, is_last);
             } else {
                 self.client.extend([hash], is_last);
-                self.pruning.iter_mut().for_each(Pruning::given);
+                self.given.pruning.iter_mut().for_each(Pruning::given);
             }
-            self.next.0 += 1;
+            self.given.next.0 += 1;
         }
-        if self.pruning.is_some() && self.announced != Some((self.next, is_held)) {
-            self.announced = Some((self.next, is_held));
-            self.follower.given(self.next, is_held);
+        if self.given.pruning.is_some() && self.given.announced != Some((self.given.next, is_held)) {
+            self.given.announced = Some((self.given.next, is_held));
+            self.follower.given(self.given.next, is_held);
         }
     }
 
     /// Returns when all that was appended is on the medium and in `stored`, with what the block index must
     /// record about each pair of files.
     fn flush(&mut self) -> Result<Vec<FileInfo>, Error> {
-        let (writer, outcomes) = (self.writer, self.outcomes);
+        let (writer, outcomes) = (self.writing.writer, self.writing.outcomes);
         writer.flush(|| outcomes.try_iter().try_for_each(|block| self.handled(block)))
     }
 
     /// Writes what is stored to the medium, and then to the block index.
     fn save(&mut self) -> Result<(), Error> {
-        if self.stays {
+        if self.aim.stays {
             return self.save_new();
         }
-        if self.unsaved > 0 || self.is_index_behind {
+        if self.index.unsaved > 0 || self.index.is_behind {
             let infos = self.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
-            (self.unsaved, self.is_index_behind) = (0, false);
+            (self.index.unsaved, self.index.is_behind) = (0, false);
         }
         Ok(())
     }
@@ -596,7 +638,8 @@ impl Fetch<'_> {
 
     /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
     fn check_space(&self) -> Result<(), Error> {
-        let (disk, dir, (_, missing)) = (self.files.disk, self.files.datadir.blocks_dir(), self.missing);
+        let (disk, dir, (_, missing)) =
+            (self.files.disk, self.files.datadir.blocks_dir(), self.given.missing);
         let need = self.options.prune_bytes.map_or(missing, |bytes| bytes.min(missing));
         let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
         if self.options.chain.params.network != Network::Main || need <= free {
@@ -612,30 +655,6 @@ impl Fetch<'_> {
             .with_remedies([Remedy::FreeDiskSpace]))
     }
 
-    fn show_progress(&mut self) {
-        if self.phase == Phase::Blocks {
-            let writers = self.options.chain.threads.get().min(MAX_WRITERS) as u32;
-            let status = self.peers.report(&self.client, self.in_hand, writers);
-            status.into_iter().for_each(|status| self.sink.event(Event::Peer(status)));
-        }
-        if matches!(self.phase, Phase::Headers | Phase::AtTip(_))
-            || self.report.blocks == 0
-            || self.last_progress.is_some_and(|last| last.elapsed() < PROGRESS_INTERVAL)
-        {
-            return;
-        }
-        self.last_progress = Some(Instant::now());
-        let (blocks_total, estimate) = self.missing;
-        let DownloadReport { blocks, bytes, .. } = self.report;
-        // Where the sizes of blocks are unknown, they are like those that have come.
-        let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
-        let is_known = self.options.chain.params.network == Network::Main;
-        let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean };
-        let bytes_total = bytes + to_come;
-        let blocks_total = blocks_total.max(blocks);
-        self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
-    }
-
     /// What is known of the peers' addresses.
     fn known_peers(&self) -> Vec<KnownPeer> {
         let entries = self.client.addresses().entries();
@@ -647,32 +666,5 @@ impl Fetch<'_> {
             failures: entry.failures,
         });
         known.collect()
-    }
-
-    /// Explains from time to time why nothing happens.
-    fn note_what_is_missing(&mut self) {
-        if self.client.download().peers().next().is_some() {
-            self.last_peer = Instant::now();
-        }
-        // The user who has named peers is told at once that none of them can be reached.
-        let is_unreachable = !self.options.peers.connect.is_empty()
-            && self.report.peers == 0
-            && self.client.opening() == 0
-            && self.last_closed.is_some();
-        let is_first = is_unreachable && !std::mem::replace(&mut self.has_noted_unreachable, is_unreachable);
-        if self.last_note.elapsed() < NOTE_INTERVAL && !is_first {
-            return;
-        }
-        if self.last_peer.elapsed() >= NOTE_INTERVAL || is_first {
-            self.sink.event(Event::Note(Note::NoPeers { last: self.last_closed.clone() }));
-        } else if self.phase == Phase::Headers
-            && self.client.headers().is_complete()
-            && !self.chain.has_minimum_work()
-        {
-            self.sink.event(Event::Note(Note::LowWork { height: self.chain.tip_height() }));
-        } else {
-            return;
-        }
-        self.last_note = Instant::now();
     }
 }

@@ -24,11 +24,11 @@ impl Fetch<'_> {
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn find_reorganised(&mut self) -> Result<bool, Error> {
-        if self.phase == Phase::Headers && !self.stays {
+        if self.phase == Phase::Headers && !self.aim.stays {
             // More headers may come first.
             return Ok(true);
         }
-        let Some(fork) = self.reorganised.take() else { return Ok(true) };
+        let Some(fork) = self.index.reorganised.take() else { return Ok(true) };
         if !self.take_lock()? {
             return Ok(false);
         }
@@ -43,8 +43,8 @@ impl Fetch<'_> {
         let now = Instant::now();
         let Some(follower) = self.follower.at_tip() else { return Ok(true) };
         if follower.has_lock() {
-            let announced = self.announced_at.unwrap_or(now);
-            let changed = std::mem::take(&mut self.changed_files);
+            let announced = self.index.announced_at.unwrap_or(now);
+            let changed = std::mem::take(&mut self.index.changed_files);
             let invalid = follower.connect(&self.chain, &self.stored, &changed, announced)?;
             if let Some(invalid) = invalid {
                 if self.chain.hash(invalid.height) == Some(invalid.hash) {
@@ -54,7 +54,7 @@ impl Fetch<'_> {
                 }
                 return Ok(false);
             }
-            self.announced_at = None;
+            self.index.announced_at = None;
         }
         match self.phase {
             Phase::AtTip(asked) if asked.elapsed() < ASK_INTERVAL => {}
@@ -75,20 +75,20 @@ impl Fetch<'_> {
     /// that the index does not have; new headers wait.
     pub(super) fn save_new(&mut self) -> Result<(), Error> {
         let has_lock = self.follower.at_tip().is_some_and(|follower| follower.has_lock());
-        if !has_lock || self.unsaved == 0 && !self.is_index_behind {
+        if !has_lock || self.index.unsaved == 0 && !self.index.is_behind {
             return Ok(());
         }
         let infos = self.flush()?;
-        match self.index_true_to {
+        match self.index.true_to {
             Some(height) => {
                 let first = Height(height.0 + 1);
                 let changed = add_to_index(self.files, &self.chain, &self.stored, &infos, first)?;
-                self.changed_files.extend(changed);
+                self.index.changed_files.extend(changed);
             }
             None => write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?,
         }
-        (self.unsaved, self.is_index_behind) = (0, false);
-        self.index_true_to = Some(self.chain.tip_height());
+        (self.index.unsaved, self.index.is_behind) = (0, false);
+        self.index.true_to = Some(self.chain.tip_height());
         Ok(())
     }
 }

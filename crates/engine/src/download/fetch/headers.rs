@@ -17,7 +17,7 @@ use wire::{BlockHash, Height};
 impl Fetch<'_> {
     /// Adds headers, up to the first block that is known to be invalid.
     pub(super) fn headers(&mut self, batch: &HeaderBatch) {
-        if self.keeps_chain {
+        if self.aim.keeps_chain {
             return self.compare_headers(batch);
         }
         let refused = self.chain.first_refused(batch.parent, &batch.hashes);
@@ -40,7 +40,7 @@ impl Fetch<'_> {
                 self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
             Err(RefusedHeaders::FromFuture) => {
-                if !std::mem::replace(&mut self.has_noted_future, true) {
+                if !std::mem::replace(&mut self.notices.has_noted_future, true) {
                     self.sink.event(Event::Note(Note::HeaderFromFuture));
                 }
                 self.client.accept_headers(batch, 0, 0, locator(&self.chain));
@@ -53,15 +53,15 @@ impl Fetch<'_> {
             Err(RefusedHeaders::Marked(hash, height)) => {
                 let tip = Height(height.0.max(self.client.best_height(batch.peer)));
                 self.sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
-                self.offers_marked.insert(batch.peer);
-                if self.marked.is_none_or(|marked| marked.tip < tip) {
-                    self.marked = Some(MarkedBranch { height, hash, tip });
+                self.seen.offer_marked.insert(batch.peer);
+                if self.seen.marked.is_none_or(|marked| marked.tip < tip) {
+                    self.seen.marked = Some(MarkedBranch { height, hash, tip });
                 }
                 let below = Height(height.0.saturating_sub(1));
                 self.client.end_headers(batch, below.0, locator(&self.chain));
             }
             Err(RefusedHeaders::KnownInvalid) => {
-                self.offers_invalid.extend(self.client.target(batch.peer).cloned());
+                self.seen.offer_invalid.extend(self.client.target(batch.peer).cloned());
                 self.client.reject_headers(batch);
             }
             Err(RefusedHeaders::Invalid | RefusedHeaders::TooMany) => self.client.reject_headers(batch),
@@ -71,10 +71,11 @@ impl Fetch<'_> {
     /// Returns the highest branch that the block index marks as invalid, if all peers go on with one that is
     /// higher than the chain.
     pub(super) fn left_out(&self) -> Option<MarkedBranch> {
-        let ends_here =
-            |peer: &PeerId| self.client.headers().has_finished(*peer) && !self.offers_marked.contains(peer);
+        let ends_here = |peer: &PeerId| {
+            self.client.headers().has_finished(*peer) && !self.seen.offer_marked.contains(peer)
+        };
         let is_confirmed = self.client.download().peers().any(|(peer, _)| ends_here(&peer));
-        self.marked.filter(|marked| !is_confirmed && marked.tip > self.chain.tip_height())
+        self.seen.marked.filter(|marked| !is_confirmed && marked.tip > self.chain.tip_height())
     }
 
     /// Finds out up to where a peer's chain is the one in the block index, and has no use for the rest.
@@ -94,11 +95,11 @@ impl Fetch<'_> {
     }
 
     fn added(&mut self, added: &AddedHeaders) {
-        self.is_index_behind |= added.new > 0;
+        self.index.is_behind |= added.new > 0;
         if added.new > 0 {
-            self.announced_at.get_or_insert_with(Instant::now);
+            self.index.announced_at.get_or_insert_with(Instant::now);
             let first = Height(added.height.0 - added.new as u32);
-            self.index_true_to = self.index_true_to.map(|height| height.min(first));
+            self.index.true_to = self.index.true_to.map(|height| height.min(first));
         }
         let target = self.target();
         self.follower.chain_changed(target, target);
@@ -111,17 +112,17 @@ impl Fetch<'_> {
     /// opened may lead to peers that have more, unless blocks were downloaded meanwhile.
     pub(super) fn peers_have_no_more(&mut self) -> bool {
         let headers = self.client.headers();
-        if headers.finished_peers() == 0 && self.offers_invalid.is_empty() {
-            self.first_finished = None;
+        if headers.finished_peers() == 0 && self.seen.offer_invalid.is_empty() {
+            self.seen.first_finished = None;
             return false;
         }
         let connect = &self.options.peers.connect;
-        if !connect.is_empty() && connect.iter().all(|target| self.offers_invalid.contains(target)) {
+        if !connect.is_empty() && connect.iter().all(|target| self.seen.offer_invalid.contains(target)) {
             return true;
         }
         // Honest peers may be slow to connect.
         let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
-        let since = *self.first_finished.get_or_insert_with(Instant::now);
+        let since = *self.seen.first_finished.get_or_insert_with(Instant::now);
         let is_settled = self.client.opening() == 0 || matches!(self.phase, Phase::Ending(_));
         headers.is_complete_after(HEADER_PATIENCE, Instant::now()) && is_settled
             || since.elapsed() >= patience

@@ -10,8 +10,8 @@ use wire::{FileNo, Height};
 impl Fetch<'_> {
     /// With pruning, counts the blocks that were given out and have not come.
     pub(super) fn count_blocks_to_come(&mut self) {
-        let to_come = (0..self.next.0).filter(|&height| !self.stored.has(Height(height))).count();
-        self.pruning.iter_mut().for_each(|pruning| pruning.set_to_come(to_come as u32));
+        let to_come = (0..self.given.next.0).filter(|&height| !self.stored.has(Height(height))).count();
+        self.given.pruning.iter_mut().for_each(|pruning| pruning.set_to_come(to_come as u32));
     }
 
     /// Checks that the blocks below `settled`, which the rebuild does not check again, are stored or were
@@ -27,24 +27,24 @@ impl Fetch<'_> {
 
     /// With pruning, deletes the files that are not needed any more.
     pub(super) fn prune(&mut self) -> Result<(), Error> {
-        let Some(pruning) = &mut self.pruning else { return Ok(()) };
+        let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
         let Some(settled) = self.follower.take_settled() else { return Ok(()) };
-        self.announced = None;
+        self.given.announced = None;
         if pruning.settle(settled) {
             self.stored.forget_pruned(settled);
             self.check_completed(settled)?;
-            self.missing = self.missing_blocks();
+            self.given.missing = self.missing_blocks();
             self.check_space()?;
             // A crash may have left files that the index does not list.
-            let infos = self.writer.infos();
+            let infos = self.writing.writer.infos();
             let full = infos.len().saturating_sub(1);
             let is_unused = |number: &usize| infos.get(*number).is_some_and(|info| info.size == 0);
             let unused = (0..full).filter(is_unused).map(|number| FileNo(number as u32));
             return delete_files(self.files, unused);
         }
         let (target, kept_blocks) = (self.target(), self.options.chain.hooks.undo_blocks);
-        let Some(pruning) = &mut self.pruning else { return Ok(()) };
-        let before = self.writer.infos();
+        let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
+        let before = self.writing.writer.infos();
         let files = pruning.deletable(&before, Height(target.0.saturating_sub(kept_blocks)));
         if files.is_empty() {
             return Ok(());
@@ -52,14 +52,13 @@ impl Fetch<'_> {
         pruning.deleted(&files, &before);
         self.report.pruned += self.stored.prune(&files);
         if !self.stored.is_stored(Height(0)) {
-            let (file, data_pos) = self.writer.append_genesis()?;
-            self.stored.set(Height(0), file, data_pos, 1);
+            self.append_genesis()?;
             self.report.pruned -= 1;
         }
-        self.writer.forget(&files);
+        self.writing.writer.forget(&files);
         let infos = self.flush()?;
         write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
-        (self.unsaved, self.is_index_behind) = (0, false);
+        (self.index.unsaved, self.index.is_behind) = (0, false);
         self.follower.deleted(&files);
         delete_files(self.files, files.into_iter())
     }

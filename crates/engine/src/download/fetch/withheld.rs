@@ -18,7 +18,7 @@ impl Fetch<'_> {
     /// Goes on without a block at the end of the chain that all peers lack.
     pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
         let Some(height) = self.client.download().withheld(Instant::now()).map(Height) else { return Ok(()) };
-        if self.keeps_chain {
+        if self.aim.keeps_chain {
             return Err(self.nobody_has(height));
         }
         if self.chain.tip_height().0 - height.0 < MAX_WITHHELD
