@@ -8,6 +8,10 @@
 
 use crate::exit::Exit;
 use engine::{Error, ErrorKind, Stage};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 use std::{
     sync::{
         Arc,
@@ -40,14 +44,20 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<Arc
     at_stage(Stage::Plan);
     let interrupt = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupt);
-    let handler = ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            end();
-        }
-        // Without this thread, a blocked process needs a second signal.
-        let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(report));
-    });
-    handler.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
+    let wait = |mut signals: Signals| {
+        let handle = move || {
+            for _ in &mut signals {
+                if flag.swap(true, Ordering::Relaxed) {
+                    end();
+                }
+                // Without this thread, a blocked process needs a second signal.
+                let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(report));
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(handle)
+    };
+    let waiting = Signals::new([SIGINT, SIGTERM, SIGHUP]).and_then(wait);
+    waiting.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
 }
 
