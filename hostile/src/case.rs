@@ -2,6 +2,7 @@
 //! after.
 
 mod advice;
+mod runs;
 
 use crate::{
     Context, Res,
@@ -18,6 +19,7 @@ use crate::{
     tree::{Tree, What, look},
 };
 use disk::datadir::Datadir;
+use runs::{Runs, has};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -59,21 +61,7 @@ struct Case<'a> {
     before: Started,
     /// What the node answered then by way of its indexes.
     answers: Option<Answers>,
-    /// Whether a run was allowed to end lower.
-    may_be_lower: bool,
-    /// Whether no run has changed anything since the node was last started on a copy.
-    is_unchanged: bool,
-    /// Whether a run was killed, so that the next run may have to finish or undo a commit.
-    dirty: bool,
-    /// Whether the last step was a `reindex` that succeeded.
-    done: bool,
-    /// Whether that run has read or made undo data for all blocks.
-    has_undo: bool,
-    keep_old: bool,
-    /// Height of the highest block that was connected in the old index, and the lower height after the last
-    /// run, if it is lower.
-    lower_than: Option<(u32, u32)>,
-    last: Option<i32>,
+    runs: Runs,
 }
 
 /// Runs case `number`.
@@ -131,19 +119,12 @@ pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> 
         state,
         before,
         answers,
-        may_be_lower: false,
-        is_unchanged: true,
-        dirty: false,
-        done: false,
-        has_undo: false,
-        keep_old: false,
-        lower_than: None,
-        last: None,
+        runs: Runs::default(),
     };
     case.run()?;
-    let Case { scene, findings, log, last, before, dir, .. } = case;
+    let Case { scene, findings, log, runs, before, dir, .. } = case;
     drop(scene);
-    Ok(Outcome { findings, log, last, started: before.is_yes(), node_hung: false, dir })
+    Ok(Outcome { findings, log, last: runs.last, started: before.is_yes(), node_hung: false, dir })
 }
 
 /// Removes the folder of a case.
@@ -241,10 +222,6 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
     }
 }
 
-fn has(args: &[String], flag: &str) -> bool {
-    args.iter().any(|arg| arg == flag)
-}
-
 /// Returns whether a `reindex` in place with these arguments may make undo data.
 fn may_make_undo(args: &[String]) -> bool {
     (!has(args, "--hints") || has(args, "--without-undo"))
@@ -275,7 +252,7 @@ impl Case<'_> {
         for step in steps {
             match step {
                 Step::Run { args, disturbance, command, hints, keep_old } => {
-                    self.keep_old |= keep_old;
+                    self.runs.keep_old |= keep_old;
                     self.step(&args, &disturbance, command, hints)?;
                 }
                 Step::Node { stopped } => self.node_between(stopped)?,
@@ -331,27 +308,19 @@ impl Case<'_> {
         let mut found = compared.never();
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
-        let is_dirty = self.dirty && command != Command::Read;
+        let is_dirty = self.runs.dirty && command != Command::Read;
         if !done && !killed && !is_dirty && !command.changes_before_it_fails() {
             found.extend(compared.refused());
         }
-        if done && !self.keep_old {
+        if done && !self.runs.keep_old {
             let datadir = self.scene.net().strip_prefix(&self.scene.live)?.to_owned();
             let output = [&ran.stdout[..], &ran.stderr].concat();
             found.extend(compared.done(&datadir, &output));
         }
         self.find_all(found);
-        self.is_unchanged &= after == self.tree;
+        self.runs.have_changed |= after != self.tree;
         self.look()?;
-        self.dirty |= killed;
-        // A run that was killed may have put the lower chainstate in place.
-        self.may_be_lower |= (done || killed) && has(args, "--until-damage");
-        if reindex {
-            self.last = ran.code;
-            self.done = done;
-            self.has_undo = !has(args, "--without-undo");
-            self.dirty &= !done;
-        }
+        self.runs.add(args, ran.code, reindex, killed);
         if !matches!(command, Command::Other | Command::Read) {
             self.check_height(args, done);
         }
@@ -389,7 +358,7 @@ impl Case<'_> {
 
     /// Checks that no height is lower than before.
     fn check_height(&mut self, args: &[String], done: bool) {
-        if self.may_be_lower {
+        if self.runs.may_be_lower {
             return;
         }
         let now = DatadirState::of(&self.scene);
@@ -405,7 +374,8 @@ impl Case<'_> {
             return;
         }
         if let (Some(connected), Some(is)) = (self.state.connected, is) {
-            self.lower_than = (is < connected && was.is_none_or(|was| is < was)).then_some((connected, is));
+            let is_lower = is < connected && was.is_none_or(|was| is < was);
+            self.runs.lower_than = is_lower.then_some((connected, is));
         }
         let scans = args.iter().any(|arg| arg == "--scan");
         if let Some(best) = self.state.best.clone()
@@ -443,8 +413,8 @@ impl Case<'_> {
         self.look()?;
         self.index = index_files(&self.tree);
         self.state = DatadirState::of(&self.scene);
-        self.done = false;
-        self.is_unchanged = true;
+        self.runs.done = false;
+        self.runs.have_changed = false;
         Ok(())
     }
 
@@ -488,12 +458,12 @@ impl Case<'_> {
     fn compare(&mut self, now: &Started) {
         match (self.before.clone(), now) {
             // Whether a node with indexes survives missing undo data depends on which thread is first.
-            (Started::Yes { .. }, Started::No(_)) if self.is_unchanged => {}
+            (Started::Yes { .. }, Started::No(_)) if !self.runs.have_changed => {}
             (Started::Yes { .. }, Started::No(error)) => {
                 self.find("no-start-anymore", format!("bitcoind does not start any more: {error}"));
             }
             (Started::Yes { loaded, tip }, Started::Yes { loaded: loaded_now, tip: tip_now })
-                if !self.may_be_lower =>
+                if !self.runs.may_be_lower =>
             {
                 if *tip_now < tip {
                     self.find("lower-tip", format!("bitcoind came to {tip}, now to {tip_now}"));
@@ -503,7 +473,7 @@ impl Case<'_> {
                 }
             }
             (Started::No(was), Started::No(error))
-                if self.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
+                if self.runs.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
             {
                 self.find("done-but-no-start", format!("bitcoind does not start: {error}"));
             }
@@ -521,7 +491,7 @@ impl Case<'_> {
 
     /// Starts the node after all steps, and compares.
     fn after(&mut self) -> Res<()> {
-        let stats = if self.done { self.stats()? } else { None };
+        let stats = if self.runs.done { self.stats()? } else { None };
         let datadir = self.scene.datadir();
         let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
         let started = node.wait();
@@ -533,7 +503,7 @@ impl Case<'_> {
             |started: &Started| if let Started::Yes { tip, .. } = started { Some(*tip) } else { None };
         let (was, reached) = (tip_of(&self.before), tip_of(&started).unwrap_or(0));
         let is_lower = |connected: u32| reached < connected && was.is_none_or(|was| reached < was);
-        if let Some((connected, is)) = self.lower_than.filter(|(connected, _)| is_lower(*connected)) {
+        if let Some((connected, is)) = self.runs.lower_than.filter(|(connected, _)| is_lower(*connected)) {
             let detail = format!("the old index had connected {connected}, the new chainstate is at {is}");
             self.find("lower-index", detail);
         }
@@ -545,7 +515,7 @@ impl Case<'_> {
                 let detail = format!("bitcoind is at {tip}, the new chainstate at {}", stats["height"]);
                 self.find("done-but-lower", detail);
             }
-            if self.has_undo {
+            if self.runs.has_undo {
                 self.check_undo(&mut node, *tip)?;
             }
             self.compare_coins(&node, &stats, *tip)?;

@@ -1,5 +1,7 @@
 //! The command `peregrine doctor`: its arguments, its report, and the command that it advises to run next.
 
+mod next_line;
+
 use crate::{
     args::common::DatadirArgs,
     core_args::Located,
@@ -9,17 +11,17 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    Advice, ChainstatePosition, DatadirState, DeepState, Diagnosis, DoctorOptions, FileKind, Height,
-    HumanSize, Network, RealDisk, ScriptWork,
+    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, FileKind, Height, HumanSize, Network,
+    RealDisk, ScriptWork,
 };
+use next_line::NextLine;
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    shell::{as_user, command_line, user_name},
+    shell::user_name,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::Path;
 
 #[derive(ClapArgs, Debug)]
 pub struct DoctorArgs {
@@ -40,8 +42,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     // The estimate is that of a rebuild, which runs scripts.
     let chain = args.datadir.checking_options(&located, None, None);
     let options = DoctorOptions { chain, deep: args.deep };
-    let shown = (args.progress, stages::DOCTOR);
-    let diagnosis = run::run(Some(&options.chain), shown, |sink, interrupt| {
+    let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = match diagnosis.advice {
@@ -52,9 +53,9 @@ pub fn run(args: &DoctorArgs) -> Done {
         Advice::CheckDisk | Advice::RestoreLink { .. } => Exit::Environment,
         _ => Exit::Damaged,
     };
-    let next = next_command(&diagnosis, &located, false);
-    let has_offline = diagnosis.advice == Advice::Repair;
-    let next_offline = has_offline.then(|| next_command(&diagnosis, &located, true));
+    let line = NextLine::new(&diagnosis, &located);
+    let next = line.of(&diagnosis.advice);
+    let next_offline = (diagnosis.advice == Advice::Repair).then(|| line.repair_offline());
     let report = DoctorReport { diagnosis, next, next_offline };
     Ok(reply(&report, exit, |report| text(report, &located)))
 }
@@ -67,120 +68,6 @@ pub struct DoctorReport {
     next: String,
     /// Another one, which needs no peers.
     next_offline: Option<String>,
-}
-
-/// Returns the command to run next; with `is_offline`, the one that needs no peers, if there is one. A remark
-/// that is no command begins with `#`.
-fn next_command(diagnosis: &Diagnosis, located: &Located, is_offline: bool) -> String {
-    let network = diagnosis.network;
-    let state = diagnosis.found.as_ref().ok();
-    let is_unindexed = state.is_some_and(|state| {
-        !state.index.state.is_sound() || state.chainstate.position == Some(ChainstatePosition::NotStored)
-    });
-    let peregrine = |words: &[&str]| {
-        let words = ["peregrine"].iter().chain(words).map(|&word| word.to_owned());
-        words.chain(located.flags()).collect::<Vec<_>>()
-    };
-    let core = |program: &str, last: Option<&str>| {
-        let dir = state.map_or(&*located.root, |state| core_datadir(&state.dir, network));
-        let words = [program.to_owned()].into_iter().chain(located.core_flags(dir));
-        let is_pruned = program == "bitcoind" && state.is_some_and(|state| state.index.is_pruned);
-        // Without this, it asks for a new download of all blocks.
-        let prune = is_pruned.then(|| format!("-prune={}", located.prune_target()));
-        words.chain(prune).chain(last.map(str::to_owned)).collect()
-    };
-    let words: Vec<String> = match &diagnosis.advice {
-        Advice::LetItRun => return "# nothing to do: bitcoind is running".to_owned(),
-        Advice::Wait => return "# wait until the other program has ended".to_owned(),
-        Advice::NameDatadir => {
-            return "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir"
-                .to_owned();
-        }
-        Advice::NameChallenge => {
-            let words = ["peregrine", "doctor"].map(str::to_owned).into_iter();
-            let line = command_line(words.chain(located.with_network(network).flags()));
-            return format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses");
-        }
-        Advice::NameBlocksdir { directory: Some(dir) } => peregrine(&["doctor"])
-            .into_iter()
-            .chain(["--blocksdir".to_owned(), dir.display().to_string()])
-            .collect(),
-        Advice::NameBlocksdir { directory: None } => {
-            let line = command_line(peregrine(&["doctor"]).into_iter());
-            return format!(
-                "{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir"
-            );
-        }
-        Advice::CheckDisk => return "sudo dmesg --level=err,warn".to_owned(),
-        Advice::MoveAway { path } => {
-            ["mv".to_owned(), path.display().to_string(), format!("{}.old", path.display())].into()
-        }
-        Advice::RestoreLink { path: link } => {
-            let line =
-                command_line(["ls", "-l"].map(str::to_owned).into_iter().chain([link.display().to_string()]));
-            return format!("{line}  # mount the disk with what this link leads to, or restore that");
-        }
-        Advice::ChangeOwner { directories: paths } => {
-            let owner = state.map_or(0, |state| state.owner.uid);
-            let name = user_name(owner);
-            let words = ["sudo", "chown", "-R", name.trim_start_matches('#')].map(str::to_owned);
-            return command_line(
-                words.into_iter().chain(paths.iter().map(|path| path.display().to_string())),
-            );
-        }
-        Advice::RestoreKey { key } => {
-            let file = state
-                .map_or(located.datadir().blocks_dir(), |state| state.blocks_dir.clone())
-                .join("xor.dat");
-            let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
-            // A wrong key may belong to other files.
-            let exists = file.exists();
-            let quoted = |suffix| command_line([format!("{}{suffix}", file.display())].into_iter());
-            let (file, old) = (quoted(""), quoted(".old"));
-            let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
-            let line = format!("{keep}printf '{bytes}' > {file}");
-            match state.is_some_and(|state| state.owner.uid != state.owner.user) {
-                true => ["sh".to_owned(), "-c".to_owned(), line].into(),
-                false => return line,
-            }
-        }
-        Advice::MoveSnapshotAway => {
-            let dir = state.map_or(located.root.clone(), |state| state.dir.join("chainstate_snapshot"));
-            let old = dir.with_extension("old");
-            ["mv".to_owned(), dir.display().to_string(), old.display().to_string()].into()
-        }
-        Advice::StartBitcoind => core("bitcoind", None),
-        Advice::StartWithoutUndo => core("bitcoind", Some("-checklevel=1")),
-        Advice::StopBitcoind => core("bitcoin-cli", Some("stop")),
-        Advice::BitcoindReindex => core("bitcoind", Some("-reindex")),
-        Advice::ChooseNetwork { network: other } => {
-            let words = ["peregrine", "doctor"].map(str::to_owned).into_iter();
-            words.chain(located.with_network(*other).flags()).collect()
-        }
-        Advice::RunAs { .. } => peregrine(&["doctor"]),
-        Advice::FinishReplacement => peregrine(&["recover"]),
-        Advice::Sync => peregrine(&["sync"]),
-        Advice::Repair if is_offline && is_unindexed => peregrine(&["reindex", "--scan", "--until-damage"]),
-        Advice::Repair if is_offline => peregrine(&["reindex", "--until-damage"]),
-        Advice::Repair => peregrine(&["repair"]),
-        Advice::Reindex => peregrine(&["reindex"]),
-        Advice::ReindexByScan => peregrine(&["reindex", "--scan"]),
-        Advice::MakeUndo => peregrine(&["undo", "make"]),
-        _ => peregrine(&["doctor"]),
-    };
-    match state.map(|state| &state.owner) {
-        Some(owner) if owner.uid != owner.user => as_user(owner.uid, words.into_iter()),
-        _ => command_line(words.into_iter()),
-    }
-}
-
-/// The datadir as bitcoind is told it, which contains the directory of a network.
-fn core_datadir(net_dir: &Path, network: Network) -> &Path {
-    match network.subdirectory().and(net_dir.parent()) {
-        Some(above) if above.as_os_str().is_empty() => Path::new("."),
-        Some(above) => above,
-        None => net_dir,
-    }
 }
 
 fn text(report: &DoctorReport, located: &Located) -> String {

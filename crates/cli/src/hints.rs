@@ -155,8 +155,8 @@ fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let shown = (args.check.run.progress, stages::MAKE);
-    let made = run::run(Some(&options.chain), shown, |sink, interrupt| match &source {
+    let style = args.check.run.progress;
+    let made = run::run(Some(&options.chain), style, stages::MAKE, |sink, interrupt| match &source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
             engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
@@ -177,7 +177,7 @@ fn convert(args: &ConvertHintsArgs) -> Done {
     let options = located.map(|located| located.chain_options());
     let (from, from_format) = (&args.file.file, args.file.from);
     let (to, to_format, datadir) = (&args.output, args.format, options.as_ref());
-    let done = run::run(None, (Style::Auto, stages::UNKNOWN), |sink, interrupt| {
+    let done = run::run(None, Style::Auto, stages::UNKNOWN, |sink, interrupt| {
         let watch = Watch { sink, interrupt };
         engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
@@ -188,8 +188,7 @@ fn convert(args: &ConvertHintsArgs) -> Done {
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    let shown = (args.check.run.progress, stages::MAKE);
-    let check = run::run(Some(&options.chain), shown, |sink, interrupt| {
+    let check = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
         engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
     })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;

@@ -219,7 +219,7 @@ fn plan(args: &PlanArgs) -> Done {
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
-    let plan = run::run(Some(&options.chain), (args.progress, stages::PLAN), |sink, interrupt| {
+    let plan = run::run(Some(&options.chain), args.progress, stages::PLAN, |sink, interrupt| {
         engine::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
     });
     let plan = plan.map_err(|error| about_height(error, "--stop-at-height"))?;
@@ -249,7 +249,7 @@ fn check(args: &CheckArgs) -> Done {
         program: PROGRAM.to_owned(),
         resume: args.resume.options(),
     };
-    let delta = run::run(Some(&options.chain), (args.progress, stages::MAKE), |sink, interrupt| {
+    let delta = run::run(Some(&options.chain), args.progress, stages::MAKE, |sink, interrupt| {
         engine::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
     })?;
     Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::text))
@@ -265,7 +265,7 @@ fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
-    let merged = run::run(None, (args.progress, stages::MERGE), |sink, interrupt| {
+    let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
         engine::merge_deltas(
             &RealDisk,
             &plan,
@@ -293,7 +293,7 @@ fn finish(args: &FinishArgs) -> Done {
         }
     };
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
-    let report = run::run(Some(&options.chain), (args.progress, stages::REINDEX), |sink, interrupt| {
+    let report = run::run(Some(&options.chain), args.progress, stages::REINDEX, |sink, interrupt| {
         engine::finish_ranges(
             &RealDisk,
             &plan,

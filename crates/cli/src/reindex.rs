@@ -138,8 +138,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let work_dir = args.check.run.work_dir.as_deref();
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
-    let shown = (args.check.run.progress, stages::REINDEX);
-    let (report, shared) = run(Some(&options.chain), shown, |progress, interrupt| {
+    let style = args.check.run.progress;
+    let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 stop_at_height: args.stop_at_height,
@@ -150,7 +150,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
                 ..RecordedOptions::of(&args.check, &options.chain)
             };
             let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
-            Recorder::new(file, ("reindex", recorded), &located, &result)
+            Recorder::new(file, "reindex", recorded, &located, &result)
         });
         let recorder = recorder.transpose()?;
         let mut run = Run::of(&options.chain);

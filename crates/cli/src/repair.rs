@@ -53,8 +53,7 @@ pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located)?;
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let shown = (args.run.progress, stages::REPAIR);
-    let report = run::run(Some(&options.chain), shown, |progress, interrupt| {
+    let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
         engine::repair(&RealDisk, &options, &peers::saving(&located, progress), interrupt)
     })?;
     Ok(reply(&report, Exit::Done, repair_text))

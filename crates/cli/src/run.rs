@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicBool;
 /// Those of `call`; [`engine::ErrorKind::Environment`] for limits that are too low.
 pub fn run<T>(
     chain: Option<&ChainOptions>,
-    (style, stages): (Style, &'static [Stage]),
+    style: Style,
+    stages: &'static [Stage],
     call: impl FnOnce(&Progress, &AtomicBool) -> Result<T, Error>,
 ) -> Result<T, Error> {
     chain.map_or(Ok(()), limits::check)?;

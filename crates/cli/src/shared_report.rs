@@ -167,7 +167,8 @@ impl Recorder {
     /// [`engine::ErrorKind::Environment`] if the file cannot be created.
     pub fn new(
         file: &Path,
-        (command, options): (&'static str, RecordedOptions),
+        command: &'static str,
+        options: RecordedOptions,
         located: &Located,
         chainstate: &Path,
     ) -> Result<Self, Error> {

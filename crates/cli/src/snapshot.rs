@@ -132,8 +132,7 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let shown = (args.check.run.progress, stages::MAKE);
-    let made = run::run(Some(&options.chain), shown, |sink, interrupt| {
+    let made = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
         if *chainstate {
             let coins = args.check.datadir.chainstate_options(&located);
             return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
@@ -173,7 +172,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let core = CoreArgs { chain: args.core.chain.or(Some(network)), ..args.core.clone() };
     let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
     let options = located.map(|located| ChainOptions { threads, ..located.chain_options() });
-    let verdict = run::run(None, (args.progress, stages::UNKNOWN), |sink, interrupt| {
+    let verdict = run::run(None, args.progress, stages::UNKNOWN, |sink, interrupt| {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
@@ -190,7 +189,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
 fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located);
-    let report = run::run(None, (args.progress, stages::LOAD), |sink, interrupt| {
+    let report = run::run(None, args.progress, stages::LOAD, |sink, interrupt| {
         engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
     let loaded = WithFile { file: args.file.display().to_string(), report };

@@ -76,8 +76,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let chain = datadir.chain_options(&located, &args.run);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let shown = (args.run.progress, stages::CONNECT);
-    let heights = run::run(Some(&options.chain), shown, |sink, interrupt| {
+    let heights = run::run(Some(&options.chain), args.run.progress, stages::CONNECT, |sink, interrupt| {
         engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
     });
     let heights = heights.map_err(|error| about_height(error, "--at"))?;

@@ -141,7 +141,7 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = run::run(Some(&options.chain), (args.run.progress, stages), |progress, interrupt| {
+    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
         engine::sync(&RealDisk, &options, &peers::saving(&located, progress), interrupt)
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };

@@ -76,7 +76,7 @@ pub fn run(command: &UndoCommand) -> Done {
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let check = run::run(Some(&options.chain), (args.progress, stages::CHECK), |sink, interrupt| {
+    let check = run::run(Some(&options.chain), args.progress, stages::CHECK, |sink, interrupt| {
         engine::check_undo(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
@@ -114,8 +114,7 @@ fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let shown = (args.run.progress, stages::MAKE_UNDO);
-    let made = run::run(Some(&options.chain), shown, |sink, interrupt| {
+    let made = run::run(Some(&options.chain), args.run.progress, stages::MAKE_UNDO, |sink, interrupt| {
         engine::make_undo(&RealDisk, &options, sink, interrupt)
     })?;
     Ok(reply(&made, Exit::Done, made_text))

@@ -51,7 +51,7 @@ impl UpdateArgs {
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let report = run::run(Some(&options.chain), (args.progress, stages::CONNECT), |sink, interrupt| {
+    let report = run::run(Some(&options.chain), args.progress, stages::CONNECT, |sink, interrupt| {
         engine::update(&RealDisk, &options, sink, interrupt)
     })?;
     let prune = || report.is_pruned.then(|| located.prune_target());

@@ -54,14 +54,14 @@ pub fn verify(args: &VerifyArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let shown = (args.check.run.progress, stages::VERIFY);
-    let (report, shared) = run(Some(&options.chain), shown, |progress, interrupt| {
+    let style = args.check.run.progress;
+    let (report, shared) = run(Some(&options.chain), style, stages::VERIFY, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 against_chainstate: args.against_chainstate,
                 ..RecordedOptions::of(&args.check, &options.chain)
             };
-            Recorder::new(file, ("verify", recorded), &located, &located.datadir().chainstate_dir())
+            Recorder::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
         });
         let recorder = recorder.transpose()?;
         let sink = |event: Event| {

@@ -1,14 +1,17 @@
 //! One connection as the download sees it: open requests, measured speed, progress, and why it was closed.
 
 mod close;
+mod requests;
 mod speed;
 
 pub use close::CloseReason;
+pub use requests::Request;
 pub use speed::Speed;
 
 use crate::address::NetGroup;
+use requests::OpenRequests;
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 use wire::BlockHash;
@@ -22,37 +25,6 @@ impl std::fmt::Display for PeerId {
         write!(f, "peer {}", self.0)
     }
 }
-
-/// A block that was asked of a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// Its height.
-    pub height: u32,
-    /// Its hash.
-    pub hash: BlockHash,
-    /// Estimated size in bytes.
-    pub bytes: u64,
-    /// What it was when the block was asked for.
-    pub bytes_when_asked: u64,
-    /// When it was asked for.
-    pub asked: Instant,
-    /// When it was expected to be complete.
-    pub expected: Instant,
-}
-
-/// A ping that follows a `getdata`. Its pong comes after the last block of the `getdata`, so that a block
-/// that has not come by then is one that the peer does not have (Core answers nothing to a request for such a
-/// block).
-#[derive(Clone, Copy, Debug)]
-struct Marker {
-    number: u64,
-    /// Number of requests made before the ping, in the whole life of the connection.
-    requests: u64,
-    sent: Instant,
-}
-
-/// Pings that are remembered. A peer that answers none must not make them grow without end.
-const MAX_MARKERS: usize = 1_000;
 
 /// The state of a connection.
 #[derive(Clone, Debug)]
@@ -68,13 +40,7 @@ pub struct Peer {
     pub speed: Speed,
     /// Shortest round trip that was measured.
     round_trip: Duration,
-    /// Open requests with their numbers, in the order in which they were made.
-    requests: VecDeque<(u64, Request)>,
-    requests_made: u64,
-    markers: VecDeque<Marker>,
-    in_flight_bytes: u64,
-    /// Estimated bytes of all open requests when they were made.
-    bytes_when_asked: u64,
+    requests: OpenRequests,
     /// When the first of the open requests was made after none was open.
     busy_since: Option<Instant>,
     last_byte: Option<Instant>,
@@ -97,11 +63,7 @@ impl Peer {
             shares_to: None,
             speed: Speed::default(),
             round_trip,
-            requests: VecDeque::new(),
-            requests_made: 0,
-            markers: VecDeque::new(),
-            in_flight_bytes: 0,
-            bytes_when_asked: 0,
+            requests: OpenRequests::default(),
             busy_since: None,
             last_byte: None,
             last_block: None,
@@ -121,12 +83,12 @@ impl Peer {
     /// Returns the estimated bytes of all open requests.
     #[must_use]
     pub const fn in_flight_bytes(&self) -> u64 {
-        self.in_flight_bytes
+        self.requests.bytes()
     }
 
     /// Returns the open requests in the order in which they were made.
     pub fn requests(&self) -> impl DoubleEndedIterator<Item = &Request> + ExactSizeIterator {
-        self.requests.iter().map(|(_, request)| request)
+        self.requests.iter()
     }
 
     /// Returns the number of blocks received, and their bytes.
@@ -167,30 +129,23 @@ impl Peer {
     /// Notes that a block is asked for.
     pub fn request(&mut self, request: Request) {
         self.busy_since.get_or_insert(request.asked);
-        self.in_flight_bytes += request.bytes;
-        self.bytes_when_asked += request.bytes_when_asked;
-        self.requests.push_back((self.requests_made, request));
-        self.requests_made += 1;
+        self.requests.add(request);
     }
 
     /// Corrects the estimated sizes of the blocks that the peer was asked for.
     pub fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
-        self.requests.iter_mut().for_each(|(_, request)| request.bytes = bytes_at(request.height));
-        self.in_flight_bytes = self.requests().map(|request| request.bytes).sum();
+        self.requests.estimate_again(bytes_at);
     }
 
     /// Whether the open requests were made when the blocks were expected to be much smaller.
     #[must_use]
     pub const fn was_underestimated(&self) -> bool {
-        self.in_flight_bytes > self.bytes_when_asked.saturating_mul(2)
+        self.requests.were_underestimated()
     }
 
     /// Notes that a ping with this number follows the requests made so far.
     pub fn mark(&mut self, number: u64, now: Instant) {
-        self.markers.push_back(Marker { number, requests: self.requests_made, sent: now });
-        if self.markers.len() > MAX_MARKERS {
-            self.markers.pop_front();
-        }
+        self.requests.mark(number, now);
     }
 
     /// Notes that bytes have come.
@@ -203,7 +158,7 @@ impl Peer {
 
     /// Handles a whole block. Returns its request, or `None` if it was not asked of this peer.
     pub fn received_block(&mut self, hash: BlockHash, bytes: u64, now: Instant) -> Option<Request> {
-        let Some(at) = self.requests.iter().position(|(_, request)| request.hash == hash) else {
+        let Some(request) = self.requests.take(hash) else {
             self.unrequested += 1;
             return None;
         };
@@ -211,9 +166,8 @@ impl Peer {
         self.denials_in_a_row = 0;
         self.delivered.0 += 1;
         self.delivered.1 += bytes;
-        let request = self.take(at);
         self.end_if_idle(now);
-        request
+        Some(request)
     }
 
     /// Returns the number of blocks that came without having been asked for.
@@ -231,13 +185,8 @@ impl Peer {
     /// Handles a pong. Returns the requests that were made before its ping and not answered: the peer does
     /// not have these blocks.
     pub fn received_pong(&mut self, number: u64, now: Instant) -> Vec<Request> {
-        let Some(at) = self.markers.iter().position(|marker| marker.number == number) else { return vec![] };
-        let Some(marker) = self.markers.drain(..=at).next_back() else { return vec![] };
-        self.round_trip = self.round_trip.min(now.saturating_duration_since(marker.sent));
-        let mut denied = Vec::new();
-        while self.requests.front().is_some_and(|(made, _)| *made < marker.requests) {
-            denied.extend(self.take(0));
-        }
+        let Some((sent, denied)) = self.requests.take_marked(number) else { return vec![] };
+        self.round_trip = self.round_trip.min(now.saturating_duration_since(sent));
         if !denied.is_empty() {
             self.answered(now);
         }
@@ -246,8 +195,7 @@ impl Peer {
 
     /// Handles a `notfound` for one block. Returns its request, if there is one.
     pub fn received_not_found(&mut self, hash: BlockHash, now: Instant) -> Option<Request> {
-        let at = self.requests.iter().position(|(_, request)| request.hash == hash)?;
-        let request = self.take(at)?;
+        let request = self.requests.take(hash)?;
         self.answered(now);
         Some(request)
     }
@@ -273,27 +221,13 @@ impl Peer {
     /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.
     #[must_use]
     pub fn forecast(&self, bytes: u64) -> Duration {
-        self.round_trip + self.speed.time_for(self.in_flight_bytes + bytes)
+        self.round_trip + self.speed.time_for(self.requests.bytes() + bytes)
     }
 
     /// Returns the time until a requested block is complete, or `None` if it was not asked of this peer.
     #[must_use]
     pub fn forecast_of(&self, height: u32) -> Option<Duration> {
-        let mut before = 0;
-        for (_, request) in &self.requests {
-            before += request.bytes;
-            if request.height == height {
-                return Some(self.speed.time_for(before));
-            }
-        }
-        None
-    }
-
-    fn take(&mut self, at: usize) -> Option<Request> {
-        let (_, request) = self.requests.remove(at)?;
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(request.bytes);
-        self.bytes_when_asked = self.bytes_when_asked.saturating_sub(request.bytes_when_asked);
-        Some(request)
+        self.requests.bytes_up_to(height).map(|bytes| self.speed.time_for(bytes))
     }
 
     /// Notes that the peer has answered, though without a block: it is not slow.

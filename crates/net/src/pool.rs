@@ -7,6 +7,7 @@
 
 mod connection;
 mod i2p;
+mod keep_alive;
 mod throttle;
 
 use crate::{

@@ -34,8 +34,10 @@ const WORKER_BYTES: u64 = 96 << 20;
 pub fn rows<T: BlockRows + 'static>(
     py: Python<'_>,
     place: Place<'_>,
-    (from, to): (u32, Option<u32>),
-    (scan, addresses): (bool, bool),
+    from: u32,
+    to: Option<u32>,
+    scan: bool,
+    addresses: bool,
 ) -> PyResult<RowStream> {
     let chain = place.options().map_err(|error| raised(py, &error))?;
     let affordable =

@@ -16,7 +16,9 @@ use tables::with_coin_row;
 pub fn rows(
     py: Python<'_>,
     chain: ChainOptions,
-    (height, scan, addresses): (Option<u32>, bool, bool),
+    height: Option<u32>,
+    scan: bool,
+    addresses: bool,
 ) -> PyResult<RowStream> {
     RowStream::begin::<CoinTable>(py, addresses, move |sender, interrupt| {
         let network = chain.params.network;

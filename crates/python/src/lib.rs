@@ -47,7 +47,7 @@ fn utxo(
 ) -> PyResult<RowStream> {
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
     let chain = chain.map_err(|error| raised(py, &error))?;
-    coins::rows(py, ChainOptions { work_dir, ..chain }, (height, scan, addresses))
+    coins::rows(py, ChainOptions { work_dir, ..chain }, height, scan, addresses)
 }
 
 /// Defines a function that gives a table of what blocks contain; those with scripts can have addresses.
@@ -74,7 +74,7 @@ macro_rules! block_rows {
         ) -> PyResult<RowStream> {
             let place = Place { datadir, chain, blocksdir, threads, memory };
             let addresses = false $(|| $addresses)?;
-            blocks::rows::<$table>(py, place, (from_height, to_height), (scan, addresses))
+            blocks::rows::<$table>(py, place, from_height, to_height, scan, addresses)
         }
     };
 }

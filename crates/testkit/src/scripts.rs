@@ -168,6 +168,16 @@ impl PoolScript {
         }
     }
 
+    /// A script that is its own signed code, and whose signature script satisfies it.
+    fn legacy(script: ScriptBuf, script_sig: Vec<Item>) -> Self {
+        Self::new(script.clone(), Scheme::Legacy(script), script_sig, vec![])
+    }
+
+    /// A script that nothing has to satisfy.
+    fn free(script: ScriptBuf) -> Self {
+        Self::new(script, Scheme::Nothing, vec![], vec![])
+    }
+
     fn with_input_sigops(self, input_sigops: u64) -> Self {
         Self { input_sigops, ..self }
     }
@@ -421,13 +431,11 @@ fn pool_script(kind: Kind, keys: &[Key], at: usize) -> PoolScript {
     let two_sigs = |last: Item| vec![dummy(), sig(three[0]), sig(three[2]), last];
     match kind {
         Kind::P2pk | Kind::P2pkUncompressed => {
-            let script = ScriptBuf::new_p2pk(&public);
-            PoolScript::new(script.clone(), Scheme::Legacy(script), vec![sig(key)], vec![])
+            PoolScript::legacy(ScriptBuf::new_p2pk(&public), vec![sig(key)])
         }
         Kind::P2pkh | Kind::P2pkhUncompressed => {
-            let script = ScriptBuf::new_p2pkh(&public.pubkey_hash());
             let items = vec![sig(key), Item::Bytes(public.to_bytes())];
-            PoolScript::new(script.clone(), Scheme::Legacy(script), items, vec![])
+            PoolScript::legacy(ScriptBuf::new_p2pkh(&public.pubkey_hash()), items)
         }
         Kind::P2shMultisig => {
             let script = ScriptBuf::new_p2sh(&redeem.script_hash());
@@ -448,13 +456,9 @@ fn pool_script(kind: Kind, keys: &[Key], at: usize) -> PoolScript {
                 .with_input_sigops(3)
         }
         Kind::Multisig if at.is_multiple_of(2) => {
-            let script = multisig(1, &three[..2]);
-            PoolScript::new(script.clone(), Scheme::Legacy(script), vec![dummy(), sig(three[1])], vec![])
+            PoolScript::legacy(multisig(1, &three[..2]), vec![dummy(), sig(three[1])])
         }
-        Kind::Multisig => {
-            let items = vec![dummy(), sig(three[1]), sig(three[2])];
-            PoolScript::new(redeem.clone(), Scheme::Legacy(redeem), items, vec![])
-        }
+        Kind::Multisig => PoolScript::legacy(redeem, vec![dummy(), sig(three[1]), sig(three[2])]),
         Kind::P2wpkh => {
             let witness = vec![sig(key), Item::Bytes(compressed.to_bytes())];
             PoolScript::new(p2wpkh, Scheme::SegwitV0(p2wpkh_code), vec![], witness).with_input_sigops(1)
@@ -464,25 +468,22 @@ fn pool_script(kind: Kind, keys: &[Key], at: usize) -> PoolScript {
             let witness = two_sigs(bytes(&redeem));
             PoolScript::new(script, Scheme::SegwitV0(redeem), vec![], witness).with_input_sigops(3)
         }
-        Kind::P2trKey => {
-            let secp = Secp256k1::new();
-            let pair = Keypair::from_secret_key(&secp, &key.secret()).tap_tweak(&secp, None);
-            let tweaked = Key::from(pair.to_keypair());
-            let script = ScriptBuf::new_p2tr(&secp, key.x_only, None);
-            PoolScript::new(script, Scheme::TaprootKey, vec![], vec![sig(tweaked)])
-        }
+        Kind::P2trKey => p2tr_key(&key),
         Kind::P2trScript => p2tr_script(&three),
-        Kind::Anyone => PoolScript::new(
-            Builder::new().push_opcode(OP_TRUE).into_script(),
-            Scheme::Nothing,
-            vec![],
-            vec![],
-        ),
+        Kind::Anyone => PoolScript::free(Builder::new().push_opcode(OP_TRUE).into_script()),
         Kind::Anchor => {
-            let script = Builder::new().push_opcode(OP_PUSHNUM_1).push_slice([0x4e, 0x73]).into_script();
-            PoolScript::new(script, Scheme::Nothing, vec![], vec![])
+            let builder = Builder::new().push_opcode(OP_PUSHNUM_1).push_slice([0x4e, 0x73]);
+            PoolScript::free(builder.into_script())
         }
     }
+}
+
+fn p2tr_key(key: &Key) -> PoolScript {
+    let secp = Secp256k1::new();
+    let pair = Keypair::from_secret_key(&secp, &key.secret()).tap_tweak(&secp, None);
+    let tweaked = Key::from(pair.to_keypair());
+    let script = ScriptBuf::new_p2tr(&secp, key.x_only, None);
+    PoolScript::new(script, Scheme::TaprootKey, vec![], vec![Item::Signature(tweaked)])
 }
 
 fn p2tr_script(keys: &[Key]) -> PoolScript {

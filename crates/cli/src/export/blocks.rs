@@ -103,10 +103,10 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
     paths::check_output(None, &located, &args.output)?;
     let options = options::<T>(args, args.datadir.default_options(&located));
     let begin = |range: &BlockRange| Directory::<T>::open(args, addresses, range);
-    let shown = (args.progress, stages::EXPORT_BLOCKS);
-    let (range, directory) = run::run(Some(&options.chain), shown, |sink, interrupt| {
-        read_blocks(&RealDisk, &options, begin, sink, interrupt)
-    })?;
+    let (range, directory) =
+        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+            read_blocks(&RealDisk, &options, begin, sink, interrupt)
+        })?;
     directory.parts.finish()?;
     let exported = ExportedBlocksJson {
         output: args.output.display().to_string(),

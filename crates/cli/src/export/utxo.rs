@@ -127,7 +127,7 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
 fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
-    run::run(Some(&options), (args.run.progress, stages::EXPORT), |sink, interrupt| {
+    run::run(Some(&options), args.run.progress, stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
             engine::read_coins(&RealDisk, &coins, memory, each, Watch { sink, interrupt })
         };
@@ -160,7 +160,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         Ok(())
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let done = run::run(Some(&options.chain), (args.run.progress, stages), |sink, interrupt| {
+    let done = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
         read_coins_after(&RealDisk, &options, each_set, Watch { sink, interrupt })
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {

@@ -1,6 +1,6 @@
 //! One socket: connecting, the proxy, the handshake, then messages both ways.
 
-use super::{PoolEvent, Target};
+use super::{PoolEvent, Target, keep_alive::KeepAlive};
 use crate::{
     frame::{RawMessage, Received},
     handshake::{Handshake, HandshakeOptions, Progress},
@@ -23,19 +23,11 @@ const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for opening a connection through an I2P router, which may have to build tunnels first (Core waits as
 /// long for each of its answers).
 pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time without a byte after which a ping is sent, and then again until the connection is closed.
-const QUIET: Duration = Duration::from_secs(60);
-/// Bytes after which a ping is sent if nothing else was: the size of a node's send buffer (Core
-/// `DEFAULT_MAXSENDBUFFER`). A node that has filled it looks only every 100 ms whether it has emptied, unless
-/// a message comes (Core `CConnman::ThreadMessageHandler`).
-const WAKE_BYTES: usize = 1_000_000;
 /// Bytes that may wait to be sent. A peer that reads nothing and sends pings could make them grow without
 /// end.
 const MAX_OUTGOING: usize = 1 << 20;
 /// Bytes that are read from one socket before the others have their turn.
 const READ_QUOTA: usize = 256 << 10;
-/// Bit of the numbers of our pings that keep the connection alive, which markers of requests do not have.
-const KEEP_ALIVE: u64 = 1 << 63;
 
 /// A session with a proxy that connects us to a peer.
 pub(super) enum Proxy {
@@ -87,11 +79,7 @@ pub(super) struct Connection {
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
     deadline: Instant,
-    last_received: Instant,
-    pinged: Option<Instant>,
-    pings: u64,
-    /// Bytes that were received since a message was sent.
-    received_since_sent: usize,
+    keep_alive: KeepAlive,
     /// When the message began that is incomplete now.
     pub(super) incomplete_since: Option<Instant>,
 }
@@ -118,10 +106,7 @@ impl Connection {
             is_readable: false,
             is_writable: false,
             deadline: now + CONNECT_TIMEOUT,
-            last_received: now,
-            pinged: None,
-            pings: 0,
-            received_since_sent: 0,
+            keep_alive: KeepAlive::new(now),
             incomplete_since: None,
         }
     }
@@ -232,13 +217,12 @@ impl Connection {
                 Err(error) => return Err(CloseReason::Io(error.kind())),
             };
             total += len;
-            self.last_received = now;
-            self.pinged = None;
+            self.keep_alive.received(len, now);
             found.push(PoolEvent::Bytes { peer: self.id, bytes: len as u64 });
             self.receive(buffer.get(..len).unwrap_or_default(), found, now)?;
-            self.received_since_sent += len;
-            if self.received_since_sent >= WAKE_BYTES && matches!(self.stage, Stage::Ready) {
-                self.ping()?;
+            if self.keep_alive.must_wake() && matches!(self.stage, Stage::Ready) {
+                let ping = self.keep_alive.ping();
+                self.send(&ping)?;
             }
         }
         Ok(())
@@ -292,7 +276,7 @@ impl Connection {
         match message {
             // Answered here and at once, however busy the caller is.
             Message::Ping(number) => self.transport.send(Message::Pong(number).encode()),
-            Message::Pong(number) if number & KEEP_ALIVE != 0 => {}
+            Message::Pong(number) if KeepAlive::is_own(number) => {}
             Message::Ignored(_) => {}
             message => found.push(PoolEvent::Message { peer, message }),
         }
@@ -301,7 +285,7 @@ impl Connection {
 
     /// Sends a message as far as the socket takes it; the rest follows.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), CloseReason> {
-        self.received_since_sent = 0;
+        self.keep_alive.sent();
         self.transport.send(message.encode());
         if matches!(self.stage, Stage::Ready) { self.write() } else { Ok(()) }
     }
@@ -332,27 +316,13 @@ impl Connection {
         match &self.stage {
             Stage::Connecting(_) | Stage::Proxy(_) if is_late => return Err(CloseReason::ConnectTimedOut),
             Stage::Handshake(handshake) => handshake.check_time(now).map_err(CloseReason::Handshake)?,
-            Stage::Ready => return self.keep_alive(now),
+            Stage::Ready => {
+                let ping = self.keep_alive.check_time(now)?;
+                return ping.map_or(Ok(()), |ping| self.send(&ping));
+            }
             _ => {}
         }
         Ok(())
-    }
-
-    fn keep_alive(&mut self, now: Instant) -> Result<(), CloseReason> {
-        let since = self.pinged.unwrap_or(self.last_received);
-        if now.saturating_duration_since(since) < QUIET {
-            return Ok(());
-        }
-        if self.pinged.is_some() {
-            return Err(CloseReason::NoPong);
-        }
-        self.pinged = Some(now);
-        self.ping()
-    }
-
-    fn ping(&mut self) -> Result<(), CloseReason> {
-        self.pings += 1;
-        self.send(&Message::Ping(self.pings | KEEP_ALIVE))
     }
 }
 

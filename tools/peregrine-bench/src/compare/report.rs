@@ -3,7 +3,7 @@
 use super::{CompareArgs, Program};
 use crate::{
     circumstances::Circumstances,
-    measure::Measured,
+    measure::{Consumption, Measured},
     rows,
     statistics::{Ratio, Spread},
     table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
@@ -23,9 +23,8 @@ pub struct Row {
     pub cache: &'static str,
     pub run: u32,
     pub wall_s: f64,
-    pub user_s: f64,
-    pub system_s: f64,
-    pub peak_rss_kib: u64,
+    #[serde(flatten)]
+    pub consumption: Consumption,
     pub blocks: Option<u64>,
     pub bytes: Option<u64>,
     pub utxo_hash: Option<String>,
@@ -56,9 +55,7 @@ impl Row {
             cache,
             run,
             wall_s: measured.wall.as_secs_f64(),
-            user_s: measured.user.as_secs_f64(),
-            system_s: measured.system.as_secs_f64(),
-            peak_rss_kib: measured.peak_rss_bytes >> 10,
+            consumption: Consumption::of(measured),
             blocks: answer["blocks"].as_u64(),
             bytes: answer["block_bytes"].as_u64(),
             utxo_hash,
@@ -97,9 +94,7 @@ impl rows::Row for Row {
             self.cache.to_owned(),
             self.run.to_string(),
             format!("{:.3}", self.wall_s),
-            format!("{:.3}", self.user_s),
-            format!("{:.3}", self.system_s),
-            self.peak_rss_kib.to_string(),
+            self.consumption.csv(),
             or_empty(self.blocks),
             or_empty(self.bytes),
             or_empty(self.utxo_hash.as_ref()),
@@ -113,21 +108,15 @@ impl rows::Row for Row {
     }
 
     fn text(&self) -> String {
-        format!(
-            "{} {:.2} s, {:.2} s of CPU, {} MiB",
-            self.program,
-            self.wall_s,
-            self.user_s + self.system_s,
-            self.peak_rss_kib >> 10
-        )
+        format!("{} {:.2} s, {}", self.program, self.wall_s, self.consumption.text())
     }
 }
 
 /// The values in the report, and how each is taken from a run.
 const QUANTITIES: &[Column<Row>] = &[
     ("wall_s", "time, s", |row| Some(row.wall_s)),
-    ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
-    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.peak_rss_kib as f64 / 1024.0)),
+    ("cpu_s", "CPU, s", |row| Some(row.consumption.cpu_s())),
+    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.consumption.peak_rss_mib())),
     ("read_mb", "read from disk, MB", |row| Some(row.read_bytes? as f64 / 1e6)),
     ("written_mb", "written to disk, MB", |row| Some(row.written_bytes? as f64 / 1e6)),
 ];

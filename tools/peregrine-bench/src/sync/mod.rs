@@ -26,7 +26,7 @@ use engine::{Error, ErrorKind, Network, Stage};
 use limits::{Groups, Limits};
 use link::LinkSpec;
 use namespace::{Namespace, Received};
-use report::{Report, Row};
+use report::{Report, Row, Traffic};
 use serde_json::Value;
 use served::{PORT, Peers, Served, option};
 use std::{
@@ -243,8 +243,8 @@ impl<'a> Bench<'a> {
         let mut peers = Peers::default();
         for (at, (address, namespace)) in links.addresses.iter().zip(&links.peers).enumerate() {
             interrupted(stop)?;
-            let place = (namespace.as_ref().unwrap_or(&links.client), &**address);
-            peers.add(args, (&served, &bitcoind), place, &scratch.0.join(format!("peer{at}")))?;
+            let namespace = namespace.as_ref().unwrap_or(&links.client);
+            peers.add(args, &served, namespace, address, &scratch.0.join(format!("peer{at}")))?;
         }
         peers.wait(stop)?;
         let height = served.height;
@@ -291,8 +291,9 @@ impl<'a> Bench<'a> {
             None => utxo_hash(&self.peregrine, self.args.chain, &datadir)
                 .map_err(|error| environment("look at", &datadir, error))?,
         };
-        let block_bytes = self.rows.rows().iter().find_map(|row| row.bytes);
-        let row = Row::new(program, self.args, run, (&measured, &download), (&answer, block_bytes), hash);
+        let block_bytes = self.rows.rows().iter().find_map(|row| row.traffic.bytes);
+        let traffic = Traffic::new(self.args, &download, &answer, block_bytes);
+        let row = Row::new(program, run, &measured, download, &answer, traffic, hash);
         self.rows.add(row, self.args.runs, &measured)
     }
 

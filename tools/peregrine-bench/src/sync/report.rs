@@ -3,7 +3,7 @@
 use super::{Download, Program, SyncArgs};
 use crate::{
     circumstances::Circumstances,
-    measure::Measured,
+    measure::{Consumption, Measured},
     rows,
     statistics::Ratio,
     table::{Column, Quantity, add_comparison, add_table, or_empty, quantities},
@@ -29,18 +29,10 @@ pub struct Row {
     pub download_s: f64,
     /// Time from the last byte to the end.
     pub after_s: f64,
-    pub user_s: f64,
-    pub system_s: f64,
-    pub peak_rss_kib: u64,
-    /// Bytes of the blocks that the run had to download.
-    pub bytes: Option<u64>,
-    /// Bytes and packets that came over all links, headers of packets included.
-    pub received_bytes: u64,
-    pub received_packets: u64,
-    /// Bytes of blocks that came twice, if the program reports them.
-    pub twice_bytes: Option<u64>,
-    /// Bytes of blocks per second until the last byte, as a part of the sum of the links.
-    pub link_share: Option<f64>,
+    #[serde(flatten)]
+    pub consumption: Consumption,
+    #[serde(flatten)]
+    pub traffic: Traffic,
     pub utxo_hash: Option<String>,
     pub read_bytes: Option<u64>,
     pub written_bytes: Option<u64>,
@@ -50,42 +42,33 @@ pub struct Row {
     pub link_bytes: Vec<u64>,
 }
 
-impl Row {
+/// What came over the links, and what it is worth.
+#[derive(Serialize, Clone, Debug)]
+pub struct Traffic {
+    /// Bytes of the blocks that the run had to download.
+    pub bytes: Option<u64>,
+    /// Bytes and packets that came over all links, headers of packets included.
+    received_bytes: u64,
+    received_packets: u64,
+    /// Bytes of blocks that came twice, if the program reports them.
+    twice_bytes: Option<u64>,
+    /// Bytes of blocks per second until the last byte, as a part of the sum of the links.
+    link_share: Option<f64>,
+}
+
+impl Traffic {
     /// `answer` is the JSON that the program printed, if it printed any; `block_bytes` is the size of the
     /// chain, if an earlier run reported it.
-    pub fn new(
-        program: Program,
-        args: &SyncArgs,
-        run: u32,
-        (measured, download): (&Measured, &Download),
-        (answer, block_bytes): (&Value, Option<u64>),
-        utxo_hash: Option<String>,
-    ) -> Self {
-        let is_ours = program == Program::Peregrine;
+    pub fn new(args: &SyncArgs, download: &Download, answer: &Value, block_bytes: Option<u64>) -> Self {
         let bytes = answer["bytes_downloaded"].as_u64().or(block_bytes);
-        let download_s = download.last_byte.as_secs_f64();
-        let share = |bytes: u64| Some(bytes as f64 / download_s.max(1e-3) / links_rate(args)? as f64);
+        let seconds = download.last_byte.as_secs_f64().max(1e-3);
+        let share = |bytes: u64| Some(bytes as f64 / seconds / links_rate(args)? as f64);
         Self {
-            program: if is_ours { "peregrine" } else { "bitcoind" },
-            commit: is_ours.then(commit_or_version),
-            threads: answer["rebuild"]["threads"].as_u64(),
-            run,
-            wall_s: measured.wall.as_secs_f64(),
-            download_s,
-            after_s: measured.wall.saturating_sub(download.last_byte).as_secs_f64(),
-            user_s: measured.user.as_secs_f64(),
-            system_s: measured.system.as_secs_f64(),
-            peak_rss_kib: measured.peak_rss_bytes >> 10,
             bytes,
             received_bytes: download.received.bytes,
             received_packets: download.received.packets,
             twice_bytes: answer["bytes_downloaded_twice"].as_u64(),
             link_share: bytes.and_then(share),
-            utxo_hash,
-            read_bytes: measured.io.map(|io| io.read),
-            written_bytes: measured.io.map(|io| io.written),
-            exit: measured.status.code(),
-            link_bytes: download.by_link.clone(),
         }
     }
 
@@ -94,6 +77,37 @@ impl Row {
         let bytes = self.bytes? as f64;
         let payload = self.received_bytes.saturating_sub(self.received_packets * PACKET_HEADERS) as f64;
         Some((payload / bytes - 1.0) * 100.0)
+    }
+}
+
+impl Row {
+    /// `answer` is the JSON that the program printed, if it printed any.
+    pub fn new(
+        program: Program,
+        run: u32,
+        measured: &Measured,
+        download: Download,
+        answer: &Value,
+        traffic: Traffic,
+        utxo_hash: Option<String>,
+    ) -> Self {
+        let is_ours = program == Program::Peregrine;
+        Self {
+            program: if is_ours { "peregrine" } else { "bitcoind" },
+            commit: is_ours.then(commit_or_version),
+            threads: answer["rebuild"]["threads"].as_u64(),
+            run,
+            wall_s: measured.wall.as_secs_f64(),
+            download_s: download.last_byte.as_secs_f64(),
+            after_s: measured.wall.saturating_sub(download.last_byte).as_secs_f64(),
+            consumption: Consumption::of(measured),
+            traffic,
+            utxo_hash,
+            read_bytes: measured.io.map(|io| io.read),
+            written_bytes: measured.io.map(|io| io.written),
+            exit: measured.status.code(),
+            link_bytes: download.by_link,
+        }
     }
 }
 
@@ -116,12 +130,11 @@ impl rows::Row for Row {
 
     fn text(&self) -> String {
         format!(
-            "{} {:.2} s, the last byte after {:.2} s, {:.2} s of CPU, {} MiB",
+            "{} {:.2} s, the last byte after {:.2} s, {}",
             self.program,
             self.wall_s,
             self.download_s,
-            self.user_s + self.system_s,
-            self.peak_rss_kib >> 10
+            self.consumption.text()
         )
     }
 
@@ -134,14 +147,12 @@ impl rows::Row for Row {
             format!("{:.3}", self.wall_s),
             format!("{:.3}", self.download_s),
             format!("{:.3}", self.after_s),
-            format!("{:.3}", self.user_s),
-            format!("{:.3}", self.system_s),
-            self.peak_rss_kib.to_string(),
-            or_empty(self.bytes),
-            self.received_bytes.to_string(),
-            self.received_packets.to_string(),
-            or_empty(self.twice_bytes),
-            or_empty(self.link_share.map(|share| format!("{share:.3}"))),
+            self.consumption.csv(),
+            or_empty(self.traffic.bytes),
+            self.traffic.received_bytes.to_string(),
+            self.traffic.received_packets.to_string(),
+            or_empty(self.traffic.twice_bytes),
+            or_empty(self.traffic.link_share.map(|share| format!("{share:.3}"))),
             or_empty(self.utxo_hash.as_ref()),
             or_empty(self.read_bytes),
             or_empty(self.written_bytes),
@@ -164,13 +175,13 @@ const QUANTITIES: &[Column<Row>] = &[
     ("wall_s", "time, s", |row| Some(row.wall_s)),
     ("download_s", "to the last byte, s", |row| Some(row.download_s)),
     ("after_s", "after it, s", |row| Some(row.after_s)),
-    ("mb_per_second", "blocks, MB/s", |row| Some(row.bytes? as f64 / 1e6 / row.download_s.max(1e-3))),
-    ("link_share_percent", "part of the links, %", |row| Some(row.link_share? * 100.0)),
-    ("cpu_s", "CPU, s", |row| Some(row.user_s + row.system_s)),
-    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.peak_rss_kib as f64 / 1024.0)),
-    ("received_mb", "received, MB", |row| Some(row.received_bytes as f64 / 1e6)),
-    ("beyond_percent", "beyond blocks, %", Row::beyond_percent),
-    ("twice_mb", "blocks twice, MB", |row| Some(row.twice_bytes? as f64 / 1e6)),
+    ("mb_per_second", "blocks, MB/s", |row| Some(row.traffic.bytes? as f64 / 1e6 / row.download_s.max(1e-3))),
+    ("link_share_percent", "part of the links, %", |row| Some(row.traffic.link_share? * 100.0)),
+    ("cpu_s", "CPU, s", |row| Some(row.consumption.cpu_s())),
+    ("peak_rss_mib", "peak memory, MiB", |row| Some(row.consumption.peak_rss_mib())),
+    ("received_mb", "received, MB", |row| Some(row.traffic.received_bytes as f64 / 1e6)),
+    ("beyond_percent", "beyond blocks, %", |row| row.traffic.beyond_percent()),
+    ("twice_mb", "blocks twice, MB", |row| Some(row.traffic.twice_bytes? as f64 / 1e6)),
     ("read_mb", "read from disk, MB", |row| Some(row.read_bytes? as f64 / 1e6)),
     ("written_mb", "written to disk, MB", |row| Some(row.written_bytes? as f64 / 1e6)),
 ];

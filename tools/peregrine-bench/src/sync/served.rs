@@ -29,6 +29,8 @@ const MAX_TIP_AGE: &str = "999999999";
 /// A datadir whose blocks are all connected. Peers get copies of it.
 pub struct Served {
     folder: PathBuf,
+    /// The program that has connected them, and serves them.
+    bitcoind: PathBuf,
     /// Height of its last block.
     pub height: u64,
 }
@@ -63,7 +65,7 @@ impl Served {
             height.as_u64().ok_or_else(|| Error::new(ErrorKind::Environment, "no height by bitcoind"))?;
         client.ask(&["stop"])?;
         node.0.wait().map_err(|error| failed("wait for bitcoind", error))?;
-        Ok(Self { folder: folder.to_owned(), height })
+        Ok(Self { folder: folder.to_owned(), bitcoind: bitcoind.to_owned(), height })
     }
 
     /// Makes another datadir of it. Files that a node only reads are hard links.
@@ -169,12 +171,13 @@ impl Peers {
     pub fn add(
         &mut self,
         args: &SyncArgs,
-        (served, bitcoind): (&Served, &Path),
-        (namespace, address): (&Namespace, &str),
+        served: &Served,
+        namespace: &Namespace,
+        address: &str,
         folder: &Path,
     ) -> Result<(), Error> {
         served.copy_to(folder).map_err(|error| environment("make a peer's datadir in", folder, error))?;
-        let mut command = node(namespace, bitcoind, args, folder);
+        let mut command = node(namespace, &served.bitcoind, args, folder);
         command.args(["-server=0", "-listen=1", "-connect=0", "-discover=0", "-natpmp=0"]);
         command.args(["-dbcache=4", "-par=1", "-maxmempool=5", "-blocksonly=1", "-maxconnections=20"]);
         command.arg(format!("-bind={address}:{PORT}"));
@@ -213,7 +216,7 @@ mod tests {
         for name in shared.iter().chain(&own) {
             fs::write(folder.join("blocks").join(name), name).unwrap();
         }
-        let served = Served { folder, height: 1 };
+        let served = Served { folder, bitcoind: PathBuf::new(), height: 1 };
         let to = dir.path().join("peer");
         served.copy_to(&to).unwrap();
         let links = |name: &str| fs::metadata(to.join("blocks").join(name)).unwrap().nlink();

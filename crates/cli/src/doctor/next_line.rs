@@ -1,0 +1,160 @@
+//! The command to run next, as a line for a shell.
+
+use crate::core_args::Located;
+use engine::{Advice, ChainstatePosition, DatadirState, Diagnosis, Network};
+use peregrine::shell::{as_user, command_line, user_name};
+use std::path::{Path, PathBuf};
+
+/// Words the command to run next for a datadir.
+pub(super) struct NextLine<'a> {
+    network: Network,
+    /// What is in the datadir; `None` if it is not one.
+    state: Option<&'a DatadirState>,
+    located: &'a Located,
+}
+
+impl<'a> NextLine<'a> {
+    pub(super) fn new(diagnosis: &'a Diagnosis, located: &'a Located) -> Self {
+        Self { network: diagnosis.network, state: diagnosis.found.as_deref().ok(), located }
+    }
+
+    /// Returns the command to run next. A remark that is no command begins with `#`.
+    pub(super) fn of(&self, advice: &Advice) -> String {
+        match advice {
+            Advice::LetItRun => "# nothing to do: bitcoind is running".to_owned(),
+            Advice::Wait => "# wait until the other program has ended".to_owned(),
+            Advice::NameDatadir => {
+                "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir".to_owned()
+            }
+            Advice::NameChallenge => {
+                let line = command_line(self.doctor_of(self.network).into_iter());
+                format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses")
+            }
+            Advice::NameBlocksdir { directory: None } => {
+                let line = command_line(self.peregrine(&["doctor"]).into_iter());
+                format!("{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir")
+            }
+            Advice::CheckDisk => "sudo dmesg --level=err,warn".to_owned(),
+            Advice::RestoreLink { path } => {
+                let line = command_line(owned(["ls", "-l"]).chain([path.display().to_string()]));
+                format!("{line}  # mount the disk with what this link leads to, or restore that")
+            }
+            Advice::ChangeOwner { directories } => self.change_owner(directories),
+            Advice::RestoreKey { key } => self.restore_key(key),
+            _ => self.for_owner(self.words(advice)),
+        }
+    }
+
+    /// Returns the command to run instead of a repair, which ends below the damage and needs no peers.
+    pub(super) fn repair_offline(&self) -> String {
+        let is_unindexed = self.state.is_some_and(|state| {
+            let is_stored = state.chainstate.position != Some(ChainstatePosition::NotStored);
+            !state.index.state.is_sound() || !is_stored
+        });
+        let scan: &[&str] = if is_unindexed { &["--scan"] } else { &[] };
+        self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"]].concat()))
+    }
+
+    /// Returns the words of a command that the owner of the datadir runs.
+    fn words(&self, advice: &Advice) -> Vec<String> {
+        match advice {
+            Advice::NameBlocksdir { directory: Some(dir) } => {
+                let last = ["--blocksdir".to_owned(), dir.display().to_string()];
+                self.peregrine(&["doctor"]).into_iter().chain(last).collect()
+            }
+            Advice::MoveAway { path } => move_away(path, &format!("{}.old", path.display())),
+            Advice::MoveSnapshotAway => {
+                let root = &self.located.root;
+                let dir = self.state.map_or(root.clone(), |state| state.dir.join("chainstate_snapshot"));
+                move_away(&dir, &dir.with_extension("old").display().to_string())
+            }
+            Advice::StartBitcoind => self.core("bitcoind", None),
+            Advice::StartWithoutUndo => self.core("bitcoind", Some("-checklevel=1")),
+            Advice::StopBitcoind => self.core("bitcoin-cli", Some("stop")),
+            Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
+            Advice::ChooseNetwork { network } => self.doctor_of(*network),
+            Advice::FinishReplacement => self.peregrine(&["recover"]),
+            Advice::Sync => self.peregrine(&["sync"]),
+            Advice::Repair => self.peregrine(&["repair"]),
+            Advice::Reindex => self.peregrine(&["reindex"]),
+            Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),
+            Advice::MakeUndo => self.peregrine(&["undo", "make"]),
+            _ => self.peregrine(&["doctor"]),
+        }
+    }
+
+    /// A command of this program, for this datadir.
+    fn peregrine(&self, words: &[&str]) -> Vec<String> {
+        let words = ["peregrine"].iter().chain(words).map(|&word| word.to_owned());
+        words.chain(self.located.flags()).collect()
+    }
+
+    /// The command that looks at another network's datadir.
+    fn doctor_of(&self, network: Network) -> Vec<String> {
+        owned(["peregrine", "doctor"]).chain(self.located.with_network(network).flags()).collect()
+    }
+
+    /// A command of Core, for this datadir.
+    fn core(&self, program: &str, last: Option<&str>) -> Vec<String> {
+        let dir = self.state.map_or(&*self.located.root, |state| core_datadir(&state.dir, self.network));
+        let is_pruned = program == "bitcoind" && self.state.is_some_and(|state| state.index.is_pruned);
+        // Without this, it asks for a new download of all blocks.
+        let prune = is_pruned.then(|| format!("-prune={}", self.located.prune_target()));
+        let words = owned([program]).chain(self.located.core_flags(dir)).chain(prune);
+        words.chain(last.map(str::to_owned)).collect()
+    }
+
+    fn change_owner(&self, paths: &[PathBuf]) -> String {
+        let name = user_name(self.state.map_or(0, |state| state.owner.uid));
+        let words = owned(["sudo", "chown", "-R", name.trim_start_matches('#')]);
+        command_line(words.chain(paths.iter().map(|path| path.display().to_string())))
+    }
+
+    /// A line that writes the key of the block files.
+    fn restore_key(&self, key: &[u8]) -> String {
+        let located = || self.located.datadir().blocks_dir();
+        let file = self.state.map_or_else(located, |state| state.blocks_dir.clone()).join("xor.dat");
+        let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        // A wrong key may belong to other files.
+        let exists = file.exists();
+        let quoted = |suffix| command_line([format!("{}{suffix}", file.display())].into_iter());
+        let (file, old) = (quoted(""), quoted(".old"));
+        let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
+        let line = format!("{keep}printf '{bytes}' > {file}");
+        match self.other_owner() {
+            Some(owner) => as_user(owner, owned(["sh", "-c", &line])),
+            None => line,
+        }
+    }
+
+    /// Returns the line that runs a command as the owner of the datadir.
+    fn for_owner(&self, words: Vec<String>) -> String {
+        match self.other_owner() {
+            Some(owner) => as_user(owner, words.into_iter()),
+            None => command_line(words.into_iter()),
+        }
+    }
+
+    /// The owner of the datadir, if this user is another one.
+    fn other_owner(&self) -> Option<u32> {
+        let owner = &self.state?.owner;
+        (owner.uid != owner.user).then_some(owner.uid)
+    }
+}
+
+fn owned<const N: usize>(words: [&str; N]) -> impl Iterator<Item = String> + use<N> {
+    words.map(str::to_owned).into_iter()
+}
+
+fn move_away(path: &Path, to: &str) -> Vec<String> {
+    vec!["mv".to_owned(), path.display().to_string(), to.to_owned()]
+}
+
+/// The datadir as bitcoind is told it, which contains the directory of a network.
+fn core_datadir(net_dir: &Path, network: Network) -> &Path {
+    match network.subdirectory().and(net_dir.parent()) {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => net_dir,
+    }
+}
