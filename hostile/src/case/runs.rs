@@ -13,6 +13,8 @@ pub(super) struct Runs {
     /// Whether that run has read or made undo data for all blocks.
     pub(super) has_undo: bool,
     pub(super) keep_old: bool,
+    /// Whether a run has set an index aside.
+    pub(super) has_set_aside: bool,
     /// Height of the highest block that was connected in the old index, and the lower height after the last
     /// run, if it is lower.
     pub(super) lower_than: Option<(u32, u32)>,

@@ -20,6 +20,7 @@ use crate::{
     },
     blocks::{damage::KnownDamage, files::Files},
     plan::indexes,
+    stages::commit::Destination,
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::{
@@ -156,7 +157,7 @@ pub fn fetch(
         for block in &outcomes {
             done = done.and(fetch.handled(block));
         }
-        done.and(fetch.save())?;
+        fetch.save().and(done)?;
         Ok(fetch.finish(start, known))
     })
 }
@@ -169,6 +170,10 @@ fn read_contents(
     follower: &dyn Follower,
     sink: &dyn EventSink,
 ) -> Result<DatadirContents, Error> {
+    if damage.is_some() {
+        // The block index is written at the end. What is in its way then is found now.
+        Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
+    }
     let mut contents = DatadirContents::read(files, options.prune_bytes.is_some())?;
     let DatadirContents { chain, stored, infos, found, has_lost } = &mut contents;
     follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));

@@ -88,8 +88,8 @@ impl Job<'_> {
         self.connect_each(dir, key, clock, BlockResult::Undo, each, Stops::none(&mut |_| Ok(())))
     }
 
-    /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what is
-    /// made of it.
+    /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what
+    /// is made of it.
     ///
     /// # Errors
     /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`

@@ -137,7 +137,10 @@ pub fn before_rebuild(
         let is_damaged = damage.is_some_and(|damage| {
             damage.has_block(&entry.hash) || needs_undo && damage.has_undo(&entry.hash)
         });
-        is_damaged || !entry.status.has_data() || needs_undo && !entry.status.has_undo()
+        // A scan takes blocks outside the chain by their headers.
+        let is_stored = |(file, pos)| files.check_stored(&entry.hash, entry.height, file, pos).is_ok();
+        let is_whole = entry.status.has_data() && entry.file.zip(entry.data_pos).is_some_and(is_stored);
+        is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
     };
     let set_aside = check_each(files, may_set_aside, |kind, contents| {
         let needs_undo = kind == IndexKind::CoinStats;
