@@ -116,7 +116,7 @@ impl Job<'_> {
                 if let Some((height, undo)) = different {
                     return Err(self.false_undo(height, &undo));
                 }
-                return Ok(MatchedCoins { unspent: unspent, stats });
+                return Ok(MatchedCoins { unspent, stats });
             }
             Attempt::Unproven(unproven) => match all.candidate(unproven)? {
                 Some(height) => height,
