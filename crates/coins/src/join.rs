@@ -309,7 +309,7 @@ impl Effects<'_> {
         self.push(cell);
     }
 
-    /// Returns what does this worker's matches. Its deliveries are complete after [`Effects::flush`].
+    /// Returns this worker's matcher. Its deliveries are complete after [`Effects::flush`].
     pub const fn matcher(&mut self) -> &mut Matcher {
         &mut self.matcher
     }

@@ -122,8 +122,8 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Does the matches of one worker, or of one merge, and keeps what they deliver. That is lost if the merge is
-/// repeated or the job resumed, unless the caller has stored it.
+/// Matches spends with coins, for one worker or one merge, and keeps what the matches deliver. Deliveries are
+/// lost if the merge is repeated or the job resumed, unless the caller has stored them.
 #[derive(Debug, Default)]
 pub struct Matcher {
     deliveries: Vec<u8>,

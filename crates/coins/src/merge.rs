@@ -150,7 +150,7 @@ impl<S: EntrySource> Merge<S> {
         Ok(Self { matcher, sources, heap, current })
     }
 
-    /// Returns what has done all matches so far.
+    /// Returns the matcher of this merge.
     pub const fn matcher(&mut self) -> &mut Matcher {
         &mut self.matcher
     }

@@ -8,16 +8,14 @@ use crate::{
         remedy::Remedy,
         stage::Stage,
     },
-    blocks::files::Files,
     job::{
         self, ChainRequest, Job,
         hint_copy::with_plain_file,
-        hints::{HintCheck, check_belongs_to, compare, with_sorted_positions},
+        hints::{HintCheck, check_belongs_to, coins_by_block, compare},
         read_only_job::{JobRequest, require_absent, with_read_only_job},
         session::Session,
-        unspent_outputs::{CoinsByBlock, ForEachBlock},
+        unspent_outputs::CoinsByBlock,
     },
-    plan::planner::Plan,
     stages::{method::Method, read::read_block},
 };
 use ::hints::{
@@ -87,19 +85,18 @@ pub fn make_hints(
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
-    with_positions(
-        disk,
-        options.request(path, &Method::of(options.chain.undo)),
-        format.numbering(),
-        Watch { sink, interrupt },
-        |files, plan, each_block| {
-            let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-            let mut writer =
-                HintWriter::create(disk, path, format, Some(files.params.network), height, Some(hash))?;
-            each_block(&mut |_, outputs, unspent| Ok(writer.push_block(Some(outputs), unspent)?))?;
-            Ok(writer.finish()?)
-        },
-    )
+    let method = &Method::of(options.chain.undo);
+    let request = options.request(path, method);
+    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
+        let coins = coins_by_block(job, clock)?;
+        let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+        let network = Some(job.files.params.network);
+        let mut writer = HintWriter::create(disk, path, format, network, height, Some(hash))?;
+        coins.for_each_block(job, format.numbering(), false, &mut |_, outputs, unspent| {
+            Ok(writer.push_block(Some(outputs), unspent)?)
+        })?;
+        Ok(writer.finish()?)
+    })
 }
 
 /// Coins on disk, of which hints can be made without matching spends.
@@ -249,28 +246,11 @@ pub fn check_hints(
         let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::of(chain.undo));
         let undo_sink = None;
         let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
-        with_positions(disk, request, info.numbering, Watch { sink, interrupt }, |files, plan, each_block| {
-            check_belongs_to(&info, &plan.chain, files.params.network)
+        with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
+            check_belongs_to(&info, &job.plan.chain, job.files.params.network)
                 .map_err(|error| error.in_file(path, None))?;
-            compare(&mut reader, &plan.chain, each_block)
+            compare(&mut reader, job, clock)
         })
-    })
-}
-
-/// Calls `work` with the positions of a datadir's unspent outputs.
-fn with_positions<T>(
-    disk: &dyn Disk,
-    request: JobRequest<'_>,
-    numbering: Numbering,
-    watch: Watch<'_>,
-    mut work: impl FnMut(
-        &Files<'_>,
-        &Plan,
-        &mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>,
-    ) -> Result<T, Error>,
-) -> Result<T, Error> {
-    with_read_only_job(disk, request, watch, |job, clock| {
-        with_sorted_positions(job, numbering, clock, |each_block| work(job.files, job.plan, each_block))
     })
 }
 

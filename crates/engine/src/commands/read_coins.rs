@@ -175,7 +175,7 @@ pub fn read_coins_after(
         job.work.take()?;
         let each = &mut |_: &ConnectedBlock| Ok(());
         let stops = Stops { heights: stops, at: &mut give };
-        job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, stops)?;
+        job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
         Ok(())
     })
 }

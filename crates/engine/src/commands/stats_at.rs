@@ -10,7 +10,7 @@ use crate::{
         note::DiskNeed,
         options::{AtHeightsOptions, UndoPolicy},
     },
-    job::{Job, cache::Stops, clock::Clock, read_only_job::with_read_only_job},
+    job::{Job, clock::Clock, read_only_job::with_read_only_job},
     stages::{
         method::Method,
         stats_change::{BlockAmounts, StatsChange},
@@ -89,7 +89,7 @@ fn stats_of_blocks(
     let wanted = &heights.iter().copied().collect::<Vec<_>>();
     // No one else reads this chainstate: it needs no key.
     let dir = &job.work.chainstate();
-    job.connect_each(dir, [0; 8], clock, BlockResult::Stats(wanted), each, Stops::none(&mut |_| Ok(())))?;
+    job.connect_each(dir, [0; 8], clock, BlockResult::Stats(wanted), each, None)?;
     Ok(found)
 }
 

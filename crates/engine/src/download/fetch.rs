@@ -157,7 +157,7 @@ pub fn fetch(
         for block in &outcomes {
             done = done.and(fetch.handled(block));
         }
-        fetch.save().and(done)?;
+        done.and(fetch.save())?;
         Ok(fetch.finish(start, known))
     })
 }

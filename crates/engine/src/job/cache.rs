@@ -54,13 +54,6 @@ pub struct Stops<'a> {
     pub at: &'a mut dyn FnMut(Height) -> Result<(), Error>,
 }
 
-impl<'a> Stops<'a> {
-    /// No stops. `at` is never called.
-    pub const fn none(at: &'a mut dyn FnMut(Height) -> Result<(), Error>) -> Self {
-        Self { heights: &[], at }
-    }
-}
-
 impl Job<'_> {
     /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
     /// `key`. Returns which coins it must have by what the blocks create and spend, apart from the number of
@@ -85,7 +78,7 @@ impl Job<'_> {
         self.work.remove()?;
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let each = &mut |block: &ConnectedBlock| self.record_undo(block);
-        self.connect_each(dir, key, clock, BlockResult::Undo, each, Stops::none(&mut |_| Ok(())))
+        self.connect_each(dir, key, clock, BlockResult::Undo, each, None)
     }
 
     /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what
@@ -101,7 +94,7 @@ impl Job<'_> {
         clock: &mut Clock,
         result: BlockResult<'_>,
         each: &mut EachBlock<'_>,
-        stops: Stops<'_>,
+        stops: Option<Stops<'_>>,
     ) -> Result<(UtxoCounts, MatchStats), Error> {
         self.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
@@ -127,10 +120,12 @@ impl Job<'_> {
             }
             Ok::<_, Error>(())
         };
-        for &height in stops.heights {
-            connect_to(height.0 + 1)?;
-            (stops.at)(height)?;
-            self.sink.event(Event::Started(Stage::Connect));
+        if let Some(Stops { heights, at }) = stops {
+            for &height in heights {
+                connect_to(height.0 + 1)?;
+                at(height)?;
+                self.sink.event(Event::Started(Stage::Connect));
+            }
         }
         connect_to(self.plan.chain.block_count() as u32)?;
         clock.lap(Stage::Connect);

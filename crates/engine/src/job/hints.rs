@@ -14,10 +14,8 @@ use crate::{
     },
     blocks::{chain::Chain, files::Files},
     job::{
-        self, ChainRequest, Job, checkpoint,
-        clock::Clock,
-        memory::MemoryBudget,
-        unspent_outputs::{CoinsByBlock, ForEachBlock},
+        self, ChainRequest, Job, checkpoint, clock::Clock, memory::MemoryBudget,
+        unspent_outputs::CoinsByBlock,
     },
     plan::{chain_request::HintsEnd, planner::Plan},
     stages::{
@@ -26,7 +24,7 @@ use crate::{
         work_dir::WorkDir,
     },
 };
-use ::hints::{HintInfo, HintReader, Numbering, pinned::Pinned};
+use ::hints::{HintInfo, HintReader, pinned::Pinned};
 use coins::aggregate::{Aggregate, AggregateKey};
 use std::{
     collections::HashSet,
@@ -163,18 +161,29 @@ pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Res
     Ok(())
 }
 
+/// Matches the spends of a job's chain, and returns its coins by block.
+///
+/// # Errors
+/// The same errors as [`Job::match_spends`].
+pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlock<'a>, Error> {
+    let matching = Job { method: &Method::of(job.options.undo), ..*job };
+    let matched = matching.match_spends(clock)?;
+    let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
+    matching.for_each_coin(matched, clock, &mut coins)?;
+    job.sink.event(Event::Started(Stage::Finish));
+    Ok(coins)
+}
+
 /// Compares each hint of a file with the unspent outputs of its block.
 ///
 /// # Errors
-/// Errors of `each_block`, and of reading the file.
-pub fn compare(
-    reader: &mut HintReader,
-    chain: &Chain,
-    each_block: &mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>,
-) -> Result<HintCheck, Error> {
-    let mut check = HintCheck { info: reader.info().clone(), wrong_blocks: 0, first: None };
+/// Those of [`coins_by_block`], and of reading the file.
+pub fn compare(reader: &mut HintReader, job: &Job<'_>, clock: &mut Clock) -> Result<HintCheck, Error> {
+    let (info, chain) = (reader.info().clone(), &job.plan.chain);
+    let numbering = info.numbering;
+    let mut check = HintCheck { info, wrong_blocks: 0, first: None };
     let mut hinted = Vec::new();
-    each_block(&mut |height, _, unspent| {
+    coins_by_block(job, clock)?.for_each_block(job, numbering, false, &mut |height, _, unspent| {
         reader.block(height, &mut hinted)?;
         if hinted != unspent {
             check.wrong_blocks += 1;
@@ -203,18 +212,14 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 /// The same errors as [`check_hints`].
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
-    let info = reader.info().clone();
     // The hints count outputs as unspent that blocks above their last one spend.
-    let stop_at_height = Some(info.height);
+    let stop_at_height = Some(reader.info().height);
     let (scan, makes_undo) = (job.scan, job.method.makes_undo());
     let request = ChainRequest { scan, stop_at_height, makes_undo, ..ChainRequest::default() };
     let plan = &job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
     let job = &Job { plan, budget, undo_sink: None, ..*job };
-    let check = with_sorted_positions(job, info.numbering, &mut Clock::start(), |each_block| {
-        compare(&mut reader, &plan.chain, each_block)
-    })?;
-    Ok(check.first)
+    Ok(compare(&mut reader, job, &mut Clock::start())?.first)
 }
 
 /// Returns the plan of a rebuild whose hints have failed: the same chain, with undo data for each of its
@@ -235,25 +240,6 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     Err(Error::damaged(detail)
         .at_block(job.plan.chain.tip_height(), tip.hash)
         .with_remedies([Remedy::WithoutHints]))
-}
-
-/// Matches the spends of a chain, and calls `work` with the positions of its unspent outputs.
-pub fn with_sorted_positions<T>(
-    job: &Job<'_>,
-    numbering: Numbering,
-    clock: &mut Clock,
-    work: impl FnOnce(&mut dyn FnMut(&mut ForEachBlock<'_>) -> Result<(), Error>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let job = &Job { method: &Method::of(job.options.undo), ..*job };
-    let matched = job.match_spends(clock)?;
-    let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
-    job.for_each_coin(matched, clock, &mut coins)?;
-    job.sink.event(Event::Started(Stage::Finish));
-    let mut coins = Some(coins);
-    work(&mut |each| match coins.take() {
-        Some(coins) => coins.for_each_block(job, numbering, false, each),
-        None => Err(Error::panicked()),
-    })
 }
 
 impl HintsReport {

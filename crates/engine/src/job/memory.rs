@@ -37,7 +37,7 @@ const MIN_JOIN_BYTES: u64 = 8 << 20;
 /// Other moments have other budgets, each measured anew:
 /// - another plan, because a block was invalid or hints failed: [`MemoryBudget::after_plan`] again, since
 ///   what the first attempt allocated may not have returned to the system;
-/// - sorting output positions when the survivors are in memory and the workers are not:
+/// - dividing coins by block when the survivors are in memory and the workers are not:
 ///   [`MemoryBudget::after_matching`].
 ///
 /// Sequential validation has no budget: it holds all coins (ADR 5).
