@@ -16,6 +16,8 @@ pub enum ScanPrecondition {
     NoFiles,
     /// Some between the first and the last are missing.
     HasGaps,
+    /// The first is too short for the genesis block, without which a scan ends.
+    LacksGenesis,
     /// They are numbered from 0 on.
     Complete,
 }
@@ -105,8 +107,10 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     {
         return Advice::NameBlocksdir { directory: dir.clone() };
     }
-    if lacks_blocks && files == ScanPrecondition::Complete {
-        return Advice::Repair;
+    match files {
+        ScanPrecondition::Complete if lacks_blocks => return Advice::Repair,
+        ScanPrecondition::LacksGenesis if lacks_blocks => return Advice::BitcoindReindex,
+        _ => {}
     }
     if !index.state.is_sound() {
         return match (files, &index.state, &chainstate.state) {

@@ -59,11 +59,18 @@ impl FileLengths {
     pub fn scan_precondition(&self) -> ScanPrecondition {
         match self.blk.last_key_value() {
             None => ScanPrecondition::NoFiles,
-            Some((&last, _)) if last as usize + 1 == self.blk.len() => ScanPrecondition::Complete,
-            Some(_) => ScanPrecondition::HasGaps,
+            Some((&last, _)) if last as usize + 1 > self.blk.len() => ScanPrecondition::HasGaps,
+            Some(_) if self.blk.get(&0).is_some_and(|&len| len < GENESIS_RECORD_LEN) => {
+                ScanPrecondition::LacksGenesis
+            }
+            Some(_) => ScanPrecondition::Complete,
         }
     }
 }
+
+/// Length of the record of the genesis block, in bytes: 8 of its frame, and the block, which has 285 on each
+/// network.
+const GENESIS_RECORD_LEN: u64 = 8 + 285;
 
 /// Number of block files in which the chainstate's best block is looked for: they have the blocks that
 /// bitcoind stores ahead of it ([`DOWNLOAD_WINDOW`](crate::plan::existing_state::DOWNLOAD_WINDOW)).

@@ -366,6 +366,28 @@ fn the_highest_blocks_are_to_be_downloaded_if_the_index_is_lost_too() {
     }
 }
 
+/// A repair needs a block index, and the scan that makes one needs the genesis block.
+#[test]
+fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
+    let case = sound();
+    let genesis = common::entry(&case, 0);
+    let end = genesis.data_pos.unwrap().0 + chain().main().next().unwrap().bytes.len() as u64;
+    for name in fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap().file_name()) {
+        let is_later = |name: &str| name.starts_with("blk") && name != "blk00000.dat";
+        if name.to_str().is_some_and(is_later) {
+            fs::remove_file(case.blocks(name.to_str().unwrap())).unwrap();
+        }
+    }
+    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end).unwrap();
+    fs::remove_file(case.blocks("index/CURRENT")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair, "the genesis block is there");
+    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end - 1).unwrap();
+    advised(&case, &Advice::BitcoindReindex);
+    let options = RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
+    let error = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+    common::assert_mentions(&error, &["the genesis block"]);
+}
+
 fn made_undo(case: &Case) {
     let options = MakeUndoOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
     make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
