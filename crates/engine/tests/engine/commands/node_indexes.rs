@@ -106,12 +106,16 @@ impl Row {
 
     /// Writes the index, up to its best block.
     fn write(&self, case: &Case) {
+        self.write_to(case, chain().main().nth(self.best as usize).map_or([9; 32], |block| block.hash.0));
+    }
+
+    /// Writes the index with this best block.
+    fn write_to(&self, case: &Case, best: [u8; 32]) {
         let dir = self.dir(case.root()).join(self.database);
         fs::create_dir_all(&dir).unwrap();
         let entries = case.index().entries;
         let covered = entries.iter().filter(|entry| entry.data_pos.is_some() && entry.height.0 <= self.best);
         let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = covered.map(self.row).collect();
-        let best = chain().main().nth(self.best as usize).map_or([9; 32], |block| block.hash.0);
         rows.insert(self.best_key.to_vec(), [&70016_i32.to_le_bytes()[..], &[1], &best].concat());
         let mut table = TableWriter::create(&RealDisk, &dir, 5).unwrap();
         rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
@@ -303,6 +307,26 @@ fn block_files_that_were_exchanged_make_an_index_wrong() {
             assert_mentions(&error, &[row.name, "get other places in the block index"]);
             let options = ReindexOptions { set_aside_indexes: true, ..case.scan() };
             assert_eq!(run(&options).unwrap().height, Height(TIP));
+        }
+    }
+}
+
+/// A scan finds a stale block by its header alone, but bitcoind reads all of it when it rewinds the index.
+#[test]
+fn an_index_whose_best_block_is_stale_needs_that_block_whole() {
+    let stale = chain().blocks.iter().find(|block| chain().main().all(|it| it.hash != block.hash)).unwrap();
+    for is_damaged in [false, true] {
+        let case = Case::new();
+        TXOSPENDERINDEX.write_to(&case, stale.hash.0);
+        let entry = *case.index().entries.iter().find(|entry| entry.hash == stale.hash).unwrap();
+        if is_damaged {
+            flip_bit(&blk(&case, &entry), entry.data_pos.unwrap().0 + 100, 3).unwrap();
+        }
+        let done = run(&case.scan());
+        assert_eq!(done.is_err(), is_damaged, "{done:?}");
+        if let Err(error) = done {
+            assert_mentions(&error, &["bitcoind would stop when it rewinds the index"]);
+            assert_offers(&error, &[Remedy::SetIndexesAside]);
         }
     }
 }

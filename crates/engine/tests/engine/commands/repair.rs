@@ -335,6 +335,19 @@ fn a_scan_takes_the_sound_copy() {
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(60))));
 }
 
+/// The block index is replaced at the end, when the indexes of the node have been set aside already.
+#[test]
+fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
+    let (case, peer) = (at_tip(), honest());
+    flip(&case, 125, 100);
+    let before = tree(case.root());
+    let disk = FaultDisk::healthy().with_mount(&case.root().join("regtest/blocks/index"));
+    let error = repair_on(&disk, &from(&case, &[&peer])).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Environment, "{error}");
+    assert_mentions(&error, &["index", "mount"]);
+    assert!(tree(case.root()) == before && peer.asked().is_empty());
+}
+
 #[test]
 fn nobody_is_believed() {
     let case = at_tip();
