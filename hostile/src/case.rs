@@ -532,7 +532,7 @@ impl Case<'_> {
     fn check_indexes(&mut self, node: &Node) -> Res<()> {
         let now = indexes::ask(node, self.scene.base, self.context.patience)?;
         let denied = now.as_ref().and_then(|now| indexes::denied(self.answers.as_ref(), now));
-        // Nothing says where blocks were that a crash has lost from the block index (docs/safety.md).
+        // Nothing records where blocks were that a crash has lost from the block index (docs/safety.md).
         let has_unknown_moves = self.scene.base.name == "indexed-killed"
             && ["blk-swap", "blk-far-number"].iter().any(|damage| self.log.contains(damage));
         if let Some(what) = denied.filter(|what| !(has_unknown_moves && what.contains("spender"))) {
