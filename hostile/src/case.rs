@@ -296,7 +296,7 @@ impl Case<'_> {
             before: &self.tree,
             after: &after,
             foreign: &self.scene.foreign,
-            files: (&self.files, has(args, "--scan")),
+            files: (&self.files, has(args, "--scan") && !self.runs.dirty_without_scan),
             may_append: match command {
                 Command::Reindex if may_make_undo(args) => MayAppend::Undo,
                 Command::Update => MayAppend::Undo,

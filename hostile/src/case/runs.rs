@@ -8,6 +8,9 @@ pub(super) struct Runs {
     pub(super) have_changed: bool,
     /// Whether a run was killed, so that the next run may have to finish or undo a commit.
     pub(super) dirty: bool,
+    /// Whether a killed run was one without `--scan`. The run that finishes its commit may write over what
+    /// lies behind the files' used sizes, even if it has `--scan` itself.
+    pub(super) dirty_without_scan: bool,
     /// Whether the last step was a `reindex` that succeeded.
     pub(super) done: bool,
     /// Whether that run has read or made undo data for all blocks.
@@ -27,6 +30,7 @@ impl Runs {
     pub(super) fn add(&mut self, args: &[String], code: Option<i32>, rebuilds: bool, killed: bool) {
         let done = rebuilds && code == Some(0);
         self.dirty |= killed;
+        self.dirty_without_scan |= killed && !has(args, "--scan");
         // A run that was killed may have put the lower chainstate in place.
         self.may_be_lower |= (done || killed) && has(args, "--until-damage");
         if rebuilds {
@@ -34,6 +38,7 @@ impl Runs {
             self.done = done;
             self.has_undo = !has(args, "--without-undo");
             self.dirty &= !done;
+            self.dirty_without_scan &= !done;
         }
     }
 }
