@@ -2,8 +2,9 @@
 
 use crate::{core_args::Located, peers};
 use clap::{Args as ClapArgs, ValueEnum};
-use engine::{Error, ErrorKind, Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
+use engine::{Error, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
 /// Connections behind a proxy: with Tor, each is a circuit.
 pub const PEERS_BEHIND_PROXY: usize = 16;

@@ -3,10 +3,7 @@
 
 use crate::core_args::{CoreArgs, Located};
 use clap::Args as ClapArgs;
-use engine::{
-    AtomicFile, Error, ErrorKind, Event, EventSink, Host, KnownPeer, NetworkKind, PeerAddress, PeerEvent,
-    RealDisk, open_regular,
-};
+use engine::{AtomicFile, Error, ErrorKind, Event, EventSink, RealDisk, open_regular};
 use peregrine::{
     exit::Exit,
     output::{self, Done, reply},
@@ -17,6 +14,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
+use sync::{Host, KnownPeer, NetworkKind, PeerAddress, PeerEvent, SyncSink};
 
 /// Name of the file, in the folder of the network.
 const FILE: &str = "peregrine-peers.json";
@@ -107,11 +105,24 @@ pub fn save(located: &Located, known: &[KnownPeer]) {
     }
 }
 
-/// Returns a sink that saves what is known of addresses, and passes all other events on.
-pub fn saving<'a>(located: &'a Located, sink: &'a dyn EventSink) -> impl EventSink + 'a {
-    move |event: Event| match event {
-        Event::Peer(PeerEvent::Known(known)) => save(located, &known),
-        event => sink.event(event),
+/// Saves what is known of addresses at the end of a download, and passes all other events on.
+pub struct Saving<'a> {
+    pub located: &'a Located,
+    pub sink: &'a dyn SyncSink,
+}
+
+impl EventSink for Saving<'_> {
+    fn event(&self, event: Event) {
+        self.sink.event(event);
+    }
+}
+
+impl SyncSink for Saving<'_> {
+    fn peer(&self, event: PeerEvent) {
+        match event {
+            PeerEvent::Known(known) => save(self.located, &known),
+            event => self.sink.peer(event),
+        }
     }
 }
 

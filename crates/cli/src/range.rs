@@ -14,15 +14,13 @@ use crate::{
     run,
 };
 use clap::{Args as ClapArgs, Subcommand};
-use engine::{
-    AssumeValid, ChainOptions, CheckRangeOptions, FinishRangesOptions, Height, MergeDeltasOptions,
-    PlanRangesOptions, RangePlan, RealDisk, ScriptChecks, Watch,
-};
+use engine::{AssumeValid, ChainOptions, Height, RealDisk, ScriptChecks, Watch};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
     remedy::about_height,
 };
+use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// This program, as reports of who has checked what name it.
@@ -220,7 +218,7 @@ fn plan(args: &PlanArgs) -> Done {
     };
     let blocks = plan_file::blocks_path(&args.output)?;
     let plan = run::run(Some(&options.chain), args.progress, stages::PLAN, |sink, interrupt| {
-        engine::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
+        ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
     });
     let plan = plan.map_err(|error| about_height(error, "--stop-at-height"))?;
     let described = PlanJson::new(&plan)?;
@@ -250,7 +248,7 @@ fn check(args: &CheckArgs) -> Done {
         resume: args.resume.options(),
     };
     let delta = run::run(Some(&options.chain), args.progress, stages::MAKE, |sink, interrupt| {
-        engine::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
+        ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
     })?;
     Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::text))
 }
@@ -266,7 +264,7 @@ fn merge(args: &MergeArgs) -> Done {
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
     let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
-        engine::merge_deltas(
+        ranges::merge_deltas(
             &RealDisk,
             &plan,
             &args.inputs,
@@ -294,7 +292,7 @@ fn finish(args: &FinishArgs) -> Done {
     };
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
     let report = run::run(Some(&options.chain), args.progress, stages::REINDEX, |sink, interrupt| {
-        engine::finish_ranges(
+        ranges::finish_ranges(
             &RealDisk,
             &plan,
             &args.inputs,

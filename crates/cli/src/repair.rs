@@ -5,18 +5,19 @@ use crate::{
     core_args::Located,
     paths,
     peer_args::PeerArgs,
-    peers,
+    peers::Saving,
     progress::stages,
     report::{self, notes_text, undo_files_text},
     run,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
-use engine::{DownloadReport, Error, HumanSize, RealDisk, RepairOptions, RepairReport};
+use engine::{Error, HumanSize, RealDisk};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
+use sync::{DownloadReport, RepairOptions, RepairReport};
 
 #[derive(ClapArgs, Debug)]
 pub struct RepairArgs {
@@ -54,7 +55,7 @@ pub fn run(args: &RepairArgs) -> Done {
     let options = args.options(&located)?;
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
-        engine::repair(&RealDisk, &options, &peers::saving(&located, progress), interrupt)
+        sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     Ok(reply(&report, Exit::Done, repair_text))
 }

@@ -6,21 +6,19 @@ use crate::{
     hint_location::HintLocation,
     paths,
     peer_args::{PeerArgs, is_direct},
-    peers,
+    peers::Saving,
     progress::stages,
     report, run,
     units::{counted, duration},
     update::update_text,
 };
 use clap::Args as ClapArgs;
-use engine::{
-    AggregateKind, DownloadReport, Error, ErrorKind, FollowEnd, FollowReport, Height, HintOptions, HumanSize,
-    MIN_PRUNE_BYTES, MarkedBranch, RealDisk, SyncOptions, SyncReport,
-};
+use engine::{AggregateKind, Error, ErrorKind, Height, HintOptions, HumanSize, RealDisk};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
+use sync::{DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, SyncOptions, SyncReport};
 
 #[derive(ClapArgs, Debug)]
 pub struct SyncArgs {
@@ -142,7 +140,7 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, false) => stages::SYNC,
     };
     let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
-        engine::sync(&RealDisk, &options, &peers::saving(&located, progress), interrupt)
+        sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
     Ok(reply(&report, exit, sync_text))
@@ -226,7 +224,7 @@ mod tests {
         peer_args::{PEERS, PEERS_BEHIND_PROXY},
     };
     use clap::Parser as _;
-    use engine::NetworkKind;
+    use sync::NetworkKind;
 
     fn options(more: &str) -> Result<SyncOptions, String> {
         let line = format!("peregrine sync --datadir d --chain regtest {more}");

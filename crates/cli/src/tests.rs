@@ -15,11 +15,13 @@ use crate::{
 };
 use clap::CommandFactory as _;
 use engine::{
-    LoadedSnapshotReport, MadeUndoReport, RangesReport, RecoveryReport, ReindexReport, RepairReport,
-    SnapshotReport, SyncReport, UndoCheck, UpdateReport, UtxoStatsReport, VerifyReport,
+    LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport, SnapshotReport, UndoCheck,
+    UpdateReport, UtxoStatsReport, VerifyReport,
 };
 use peregrine::output::SCHEMA;
+use ranges::RangesReport;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema, schema_for};
+use sync::{RepairReport, SyncReport};
 
 /// `utxo stats` without `--at`, or with it.
 #[derive(JsonSchema)]

@@ -1,8 +1,8 @@
 //! Rebuilds a chainstate that Bitcoin Core opens, from the block files of a Bitcoin Core datadir.
 //!
-//! [`reindex`] runs the whole rebuild; [`sync`] downloads the blocks first; [`utxo_stats`], [`get_coins`],
-//! [`scan_coins`] and [`read_coins`] read a chainstate. The engine never prints: it sends [`Event`]s to the
-//! caller's [`EventSink`] and returns a report or one [`Error`].
+//! [`reindex`] runs the whole rebuild; crate `sync` downloads the blocks first; [`utxo_stats`],
+//! [`get_coins`], [`scan_coins`] and [`read_coins`] read a chainstate. The engine never prints: it sends
+//! [`Event`]s to the caller's [`EventSink`] and returns a report or one [`Error`].
 //!
 //! # Why the result can be trusted
 //!
@@ -38,22 +38,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod api;
-mod blocks;
-mod commands;
-mod download;
-mod job;
-mod plan;
-mod stages;
+pub mod commands;
 
 pub use api::{
     counts::Counts,
+    disk_need::DiskNeed,
     error::{Error, ErrorInfo, ErrorKind},
     event::{CoinProgress, Event, EventSink, Progress, Watch},
-    follow::{ConnectedAtTip, FollowEnd, FollowReport},
+    hex, hex_reversed,
     lower_tip::{Gap, LowerPart, LowerTip},
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
-    note::{DiskNeed, Note, Warning, WrongHint},
+    note::{Note, Warning, WrongHint},
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
         HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions,
@@ -67,10 +62,6 @@ pub use api::{
     size::{HumanMemory, HumanShare, HumanSize},
     spend_ages::SpendAges,
     stage::Stage,
-    sync::{
-        DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions,
-        PeerStatus, SyncOptions, SyncReport,
-    },
     utxo_stats::UtxoStatsReport,
 };
 pub use coins::aggregate::AggregateKind;
@@ -86,18 +77,12 @@ pub use commands::{
         make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
-    range::{
-        CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions,
-        RangeCheck, RangeFile, RangePlan, RangesReport, check_range, finish_ranges, merge_deltas,
-        plan_ranges,
-    },
     read_blocks::{
         BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
     },
     read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
     recover::{RecoveryReport, recover},
     reindex::reindex,
-    repair::{RepairOptions, RepairReport, repair},
     scan_coins::{FoundCoin, ScanReport, scan_coins},
     snapshot::{
         SnapshotReport, SnapshotVerdict, make_snapshot, make_snapshot_of_chainstate, snapshot_info,
@@ -105,7 +90,6 @@ pub use commands::{
     },
     stats::{StatsOptions, utxo_stats},
     stats_at::{UtxoStatsAt, utxo_stats_at},
-    sync::sync,
     undo::{CheckUndoOptions, MadeUndoReport, MakeUndoOptions, UndoCheck, check_undo, make_undo},
     update::{UpdateOptions, update},
     verify::{Comparison, Difference, VerifyReport, verify},
@@ -121,34 +105,14 @@ pub use hints::{
     packed::{PackedFile, Packing},
     pinned::Pinned,
 };
-pub use job::{hints::HintCheck, stored_chainstate::StoredCoin};
-pub use net::{
-    address::{Host, NetworkKind, PeerAddress},
-    pool::Target,
-    seeds::default_port,
-    transport::TransportVersion,
-};
-pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
-pub use stages::{
+pub use pipeline::job::{hints::HintCheck, stored_chainstate::StoredCoin};
+pub use pipeline::stages::{
     stats_change::{BlockAmounts, UnspendableAmounts},
     undo_survey::{FlawedUndo, UndoFileCheck},
 };
+pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
     UtxoElement, Wtxid,
 };
-
-/// Formats a digest as tools print the one of a file: the first byte comes first.
-#[must_use]
-pub fn hex(digest: &[u8; 32]) -> String {
-    let mut reversed = *digest;
-    reversed.reverse();
-    hex_reversed(&reversed)
-}
-
-/// Formats a hash as Bitcoin Core prints it: bytes reversed.
-#[must_use]
-pub fn hex_reversed(hash: &[u8; 32]) -> String {
-    BlockHash(*hash).to_string()
-}

@@ -56,7 +56,7 @@ pub const BIP30: RuleInfo = RuleInfo {
     core: "bad-txns-BIP30",
     class: Consensus,
     tests: Functions(
-        "engine/src/stages/connect/tests.rs",
+        "pipeline/src/stages/connect/tests.rs",
         "a_coinbase_can_be_repeated_once_its_coin_is_spent",
         "a_coinbase_cannot_be_repeated_while_its_coin_is_unspent",
     ),

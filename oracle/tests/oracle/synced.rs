@@ -1,7 +1,7 @@
 //! A datadir that Peregrine has downloaded contains what Core's own would, and Core continues from there.
 
 use disk::{datadir::Datadir, index::read_block_index};
-use engine::{AssumeValid, PeerOptions, RealDisk, ScriptChecks, SyncOptions, sync};
+use engine::{AssumeValid, RealDisk, ScriptChecks};
 use oracle::scenario::{assert_core_continues, feed};
 use std::{
     error::Error,
@@ -9,6 +9,7 @@ use std::{
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
+use sync::{PeerOptions, SyncOptions, sync};
 use testkit::{
     Chain, ChainSpec,
     peer::{Fault, ScriptedPeer, ServedChain},

@@ -3,8 +3,9 @@
 
 use super::state::{Amount, State, Work};
 use crate::units::{clock, count};
-use engine::{DownloadLimit, HumanShare, HumanSize, PeerStatus, Stage, TransportVersion};
+use engine::{HumanShare, HumanSize, Stage};
 use std::time::Instant;
+use sync::{DownloadLimit, PeerStatus, TransportVersion};
 
 /// Number of peers that are shown.
 const SHOWN_PEERS: usize = 8;

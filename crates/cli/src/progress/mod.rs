@@ -16,7 +16,8 @@ pub use lines::ProgressJson;
 use crate::units::count;
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
-use engine::{Event, EventSink, Note, PeerEvent, Stage};
+use engine::{Event, EventSink, Note, Stage};
+use sync::{PeerEvent, SyncSink};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lines::{Code, Level};
@@ -213,11 +214,6 @@ impl EventSink for Progress {
                 let text = format!("best chain: height {}, block {hash}", count(height.0));
                 self.print(Level::Info, &text, None);
             }
-            Event::Peer(peer) => {
-                if let Some(text) = peer_text(&peer) {
-                    self.print(Level::Info, &text, None);
-                }
-            }
             Event::Note(note) => {
                 let text = remedy::note_text(&note);
                 if let (Note::NoPeers { .. }, Shown::None) = (&note, &self.shown) {
@@ -235,17 +231,24 @@ impl EventSink for Progress {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+impl SyncSink for Progress {
+    fn peer(&self, event: PeerEvent) {
+        let text = match event {
+            PeerEvent::Connected { peer, user_agent, transport, height } => {
+                let transport = transport_name(transport);
+                format!("peer {peer}: connected, {transport}, {user_agent}, height {height}")
+            }
+            PeerEvent::Closed { peer, reason } => format!("peer {peer}: {reason}"),
+            PeerEvent::Status { peers, limit } => {
+                lock(&self.state).peers = Some((peers, limit));
+                return;
+            }
+            _ => return,
+        };
+        self.print(Level::Info, &text, None);
+    }
 }
 
-fn peer_text(event: &PeerEvent) -> Option<String> {
-    match event {
-        PeerEvent::Connected { peer, user_agent, transport, height } => {
-            let transport = transport_name(*transport);
-            Some(format!("peer {peer}: connected, {transport}, {user_agent}, height {height}"))
-        }
-        PeerEvent::Closed { peer, reason } => Some(format!("peer {peer}: {reason}")),
-        _ => None,
-    }
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

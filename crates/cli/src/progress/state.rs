@@ -1,11 +1,12 @@
 //! What is known of the work of a run: its stage, how much of it is done, and how fast it goes.
 
 use crate::units::duration;
-use engine::{CoinProgress, DownloadLimit, Event, HumanSize, PeerEvent, PeerStatus, Stage};
+use engine::{CoinProgress, Event, HumanSize, Stage};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
+use sync::{DownloadLimit, PeerStatus};
 
 /// Time over which the rate is measured: it follows the work, but does not jump.
 const RATE_WINDOW: Duration = Duration::from_secs(20);
@@ -130,7 +131,6 @@ impl State {
             Event::Coins(CoinProgress { coins, coins_total }) => {
                 self.count(Work::Coins, *coins, *coins_total, now);
             }
-            Event::Peer(PeerEvent::Status { peers, limit }) => self.peers = Some((peers.clone(), *limit)),
             _ => {}
         }
     }

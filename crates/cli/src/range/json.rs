@@ -4,7 +4,8 @@ use crate::{
     report::{notes_text, pinned_text, scripts_text},
     units::{btc, count, counted},
 };
-use engine::{DeltaReport, Error, HumanSize, RangeCheck, RangePlan, RangesReport, hex, hex_reversed};
+use engine::{Error, HumanSize, hex, hex_reversed};
+use ranges::{DeltaReport, RangeCheck, RangePlan, RangesReport};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -32,7 +33,7 @@ struct FileJson {
 impl FilesJson {
     pub fn new(plan: &RangePlan, range: u32) -> Result<Self, Error> {
         let heights = plan.heights(range)?;
-        let file = |file: engine::RangeFile| {
+        let file = |file: ranges::RangeFile| {
             let name = file.kind.file_name(file.file);
             FileJson { file: name, first_byte: file.from, end_byte: file.to }
         };

@@ -3,9 +3,10 @@
 
 use crate::report::scripts_text;
 use engine::{
-    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RangePlan, RealDisk,
-    Remedy, ScriptsReport, hex,
+    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Remedy,
+    ScriptsReport, hex,
 };
+use ranges::RangePlan;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{

@@ -21,24 +21,20 @@ pub use diagnosis::{
 };
 pub use disk::datadir::Absence;
 
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Watch},
-        machine,
-        options::{ChainOptions, ScriptChecks},
-        remedy::Remedy,
-    },
-    blocks::files::{self, Files},
-    job::{
-        self, ChainRequest,
-        session::{has_unfinished, open_datadir, with_owner},
-        two_chainstates::check_start,
-    },
-    plan::{existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate},
-    stages::work_dir::WORK_DIR,
-};
 use advise::{Circumstances, advise};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Watch},
+    machine,
+    options::{ChainOptions, ScriptChecks},
+    remedy::Remedy,
+};
+use chain::{
+    blocks::files::{self, Files},
+    commit::WORK_DIR,
+    plan::{existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate},
+    session::{has_unfinished, open_datadir, with_owner},
+};
 use deep::BlockPlaces;
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -54,6 +50,7 @@ use disk::{
 };
 use estimate::Estimate;
 use obstacles::{find_obstacle, in_place_of_new_files, obstacle_at};
+use pipeline::job::{self, ChainRequest, two_chainstates::check_start};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -354,7 +351,7 @@ impl Examination<'_> {
         if let Some((second, obstacle)) = second.zip(plan.obstacle.as_ref()) {
             return Err(second.error(obstacle));
         }
-        before.check_loss(&plan, files)?.map_or(Ok(()), |loss| Err(loss.error(files)))
+        before.check_loss(&plan, files)?.map_or(Ok(()), |loss| Err(loss.error(files.datadir.net_dir())))
     }
 
     fn leftovers(&self) -> Leftovers {

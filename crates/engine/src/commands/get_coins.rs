@@ -1,9 +1,7 @@
 //! Looks up coins in a chainstate on disk, as Core's `gettxout` does without the mempool.
 
-use crate::{
-    api::{error::Error, options::ChainstateOptions},
-    job::stored_chainstate::{StoredChainstate, StoredCoin},
-};
+use api::{error::Error, options::ChainstateOptions};
+use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use vfs::Disk;
 use wire::{BlockHash, Height, OutPoint};
 

@@ -1,32 +1,32 @@
 //! Hint files: makes one, checks one against the chain, and converts one to another format.
 
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Watch},
-        options::{ChainOptions, CheckHintsOptions, MakeOptions},
-        remedy::Remedy,
-        stage::Stage,
-    },
-    job::{
-        self, ChainRequest, Job,
-        hint_copy::with_plain_file,
-        hints::{HintCheck, check_belongs_to, coins_by_block, compare},
-        read_only_job::{JobRequest, require_absent, with_read_only_job},
-        session::Session,
-        unspent_outputs::CoinsByBlock,
-    },
-    stages::{method::Method, read::read_block},
-};
 use ::hints::{
     HintFormat, HintInfo, HintReader, HintWriter, Numbering,
     packed::{self, PackedFile},
     pinned::Pinned,
     renumber,
 };
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Watch},
+    options::{ChainOptions, CheckHintsOptions, MakeOptions},
+    remedy::Remedy,
+    stage::Stage,
+};
+use chain::session::Session;
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     snapshot::SnapshotReader,
+};
+use pipeline::{
+    job::{
+        self, ChainRequest, Job,
+        hint_copy::with_plain_file,
+        hints::{HintCheck, check_belongs_to, coins_by_block, compare},
+        read_only_job::{JobRequest, require_absent, with_read_only_job},
+        unspent_outputs::CoinsByBlock,
+    },
+    stages::{method::Method, read::read_block},
 };
 use std::{
     path::{Path, PathBuf},
@@ -86,7 +86,7 @@ pub fn make_hints(
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
     let method = &Method::of(options.chain.undo);
-    let request = options.request(path, method);
+    let request = JobRequest::making(options, path, method);
     with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
         let coins = coins_by_block(job, clock)?;
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);

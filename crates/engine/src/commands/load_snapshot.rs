@@ -13,26 +13,21 @@
 //! Everything else is in memory, and is computed when bitcoind starts. Both databases are put in place
 //! together.
 
+use api::{
+    error::{Error, ErrorKind},
+    event::{CoinMeter, Event, EventSink, Warnings},
+    hex_reversed, machine,
+    note::Warning,
+    options::{ChainOptions, ReindexOptions, UndoPolicy},
+    remedy::Remedy,
+    stage::Stage,
+};
 #[cfg(feature = "serde")]
-use crate::api::{
+use api::{
     json::{HashText, JsonSchema, PathText, Seconds, Serialize},
     note::NoteTexts,
 };
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{CoinMeter, Event, EventSink, Warnings},
-        machine,
-        note::Warning,
-        options::{ChainOptions, ReindexOptions, UndoPolicy},
-        remedy::Remedy,
-        stage::Stage,
-    },
-    hex_reversed,
-    job::{clock::Clock, session::Session},
-    plan::headers::Headers,
-    stages::{commit::Destination, finish::read_back},
-};
+use chain::{commit::Destination, plan::headers::Headers, session::Session};
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, read_best_block},
@@ -40,6 +35,7 @@ use disk::{
     index::{BlockStatus, IndexEntry, rewrite_block_index},
     snapshot::{SnapshotMetadata, SnapshotReader},
 };
+use pipeline::{job::clock::Clock, stages::finish::read_back};
 use rules::params::PinnedUtxoSet;
 use std::{
     path::{Path, PathBuf},

@@ -1,22 +1,18 @@
-//! The operations that the engine offers, each from its options to its report.
+//! The operations that the engine offers, each from its options to its report. Of a rebuild and an update,
+//! the steps are public too: downloads are made of them.
 
-pub mod behind_download;
-pub mod doctor;
-pub mod follow;
-pub mod get_coins;
-pub mod hints;
-pub mod load_snapshot;
-pub mod range;
-pub mod read_blocks;
-pub mod read_coins;
-pub mod recover;
+pub(crate) mod doctor;
+pub(crate) mod get_coins;
+pub(crate) mod hints;
+pub(crate) mod load_snapshot;
+pub(crate) mod read_blocks;
+pub(crate) mod read_coins;
+pub(crate) mod recover;
 pub mod reindex;
-pub mod repair;
-pub mod scan_coins;
-pub mod snapshot;
-pub mod stats;
-pub mod stats_at;
-pub mod sync;
-pub mod undo;
+pub(crate) mod scan_coins;
+pub(crate) mod snapshot;
+pub(crate) mod stats;
+pub(crate) mod stats_at;
+pub(crate) mod undo;
 pub mod update;
-pub mod verify;
+pub(crate) mod verify;

@@ -8,31 +8,31 @@ mod block_stats;
 pub use block_stats::BlockStats;
 
 #[cfg(feature = "serde")]
-use crate::api::json::{JsonSchema, Serialize};
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Progress, Watch},
-        options::ChainOptions,
-        remedy::Remedy,
-        stage::Stage,
-    },
+use api::json::{JsonSchema, Serialize};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Progress, Watch},
+    options::ChainOptions,
+    remedy::Remedy,
+    stage::Stage,
+};
+use chain::{
     blocks::{
         block_hashes::BlockHashes,
         damage::{Damage, UndoDefect},
     },
-    job::{self, session::Session},
     plan::{existing_state::ExistingState, planner::Plan},
-    stages::{
-        check::claims_of,
-        read::BlockReader,
-        threads::{join_all, lock, spawn},
-    },
+    session::Session,
+    threads::{join_all, lock, spawn},
 };
 use disk::{
     block_files::RecordBuffer,
     datadir::FileKind,
     undo::{CHECKSUM_LEN, UndoArena},
+};
+use pipeline::{
+    job,
+    stages::{check::claims_of, read::BlockReader},
 };
 use rules::{ChainParams, SpentCoin};
 use std::{

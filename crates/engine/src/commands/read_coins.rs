@@ -1,23 +1,13 @@
 //! Gives all coins of a chainstate or a snapshot on disk, or those after a block, to the caller, in order,
 //! and hashes them on the way.
 
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{CoinMeter, Event, Watch},
-        note::DiskNeed,
-        options::{AtHeightsOptions, ChainstateOptions, UndoPolicy},
-        stage::Stage,
-        utxo_stats::UtxoStatsReport,
-    },
-    job::{Job, cache::Stops, read_only_job::with_read_only_job, stored_chainstate::StoredChainstate},
-    stages::{
-        coin_sink::{CoinSink, Coins},
-        finish::{read_elements, write_chainstate},
-        method::Method,
-        unspent::ForEachError,
-        window::{BlockResult, ConnectedBlock},
-    },
+use api::{
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{CoinMeter, Event, Watch},
+    options::{AtHeightsOptions, ChainstateOptions, UndoPolicy},
+    stage::Stage,
+    utxo_stats::UtxoStatsReport,
 };
 use disk::{
     chainstate::ChainstateReader,
@@ -26,6 +16,21 @@ use disk::{
     replace::remove_database,
     snapshot::SnapshotReader,
     utxo_stats::{READER_BYTES, StatsPart, UtxoCounts, UtxoHasher, UtxoStats},
+};
+use pipeline::{
+    job::{
+        Job,
+        cache::Stops,
+        read_only_job::{JobRequest, with_read_only_job},
+        stored_chainstate::StoredChainstate,
+    },
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        finish::{read_elements, write_chainstate},
+        method::Method,
+        unspent::ForEachError,
+        window::{BlockResult, ConnectedBlock},
+    },
 };
 use rules::ChainParams;
 use std::{
@@ -86,8 +91,9 @@ pub fn read_coins(
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
             let watch = Watch { sink, interrupt };
             let stats = read_elements(&chainstate.reader, None, true, threads.get(), &mut each_of, watch)?;
-            let block = (chainstate.height, chainstate.reader.best_block());
-            UtxoStatsReport::new(&stats, options.network, block).ok_or_else(|| chainstate.too_large_amounts())
+            let best_block = chainstate.reader.best_block();
+            UtxoStatsReport::new(&stats, options.network, chainstate.height, best_block)
+                .ok_or_else(|| chainstate.too_large_amounts())
         }
         StoredCoins::Snapshot { file, datadir } => {
             let reader = SnapshotReader::open(disk, file)?;
@@ -96,7 +102,7 @@ pub fn read_coins(
             let height = height_of(disk, network, &block, datadir.as_ref())?;
             let meter = CoinMeter::new(sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
-            UtxoStatsReport::new(&stats, network, (height, block)).ok_or_else(|| {
+            UtxoStatsReport::new(&stats, network, height, block).ok_or_else(|| {
                 Error::damaged("the amounts exceed 64 bits; the snapshot is damaged").in_file(file, None)
             })
         }
@@ -142,42 +148,47 @@ pub fn read_coins_after(
     let is_one = stops.len() == 1;
     let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
     let mut given = BTreeMap::new();
-    with_read_only_job(disk, options.request(method)?, Watch { sink, interrupt }, |job, clock| {
-        let dir = &*job.work.chainstate();
-        let mut give = |height: Height| {
-            let hash = job.plan.chain.block(height).hash;
-            match given.insert(height, hash) {
-                None => {
-                    let mut read = |each: &mut EachCoin<'_>| coins_of(job, dir, (height, hash), each);
-                    each_set(height, &mut read)
-                }
-                Some(before) if before == hash => Ok(()),
-                Some(_) => {
-                    let detail = "a block above it is invalid, and the best chain without that block has \
+    with_read_only_job(
+        disk,
+        JobRequest::at_heights(options, method)?,
+        Watch { sink, interrupt },
+        |job, clock| {
+            let dir = &*job.work.chainstate();
+            let mut give = |height: Height| {
+                let hash = job.plan.chain.block(height).hash;
+                match given.insert(height, hash) {
+                    None => {
+                        let mut read = |each: &mut EachCoin<'_>| coins_of(job, dir, (height, hash), each);
+                        each_set(height, &mut read)
+                    }
+                    Some(before) if before == hash => Ok(()),
+                    Some(_) => {
+                        let detail = "a block above it is invalid, and the best chain without that block has \
                                   another block here, whose coins were already given out; start over";
-                    Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
+                        Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
+                    }
                 }
+            };
+            let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
+            if is_one {
+                let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
+                let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
+                let need = need.with_undo(block_bytes, job.options.memory_bytes);
+                // It is only checked, and not kept.
+                job.check_work_need(DiskNeed { undo: 0, ..need })?;
+                let matched = job.match_spends(clock)?;
+                job.sink.event(Event::Started(Stage::Finish));
+                job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
+                return give(job.plan.chain.tip_height());
             }
-        };
-        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
-        if is_one {
-            let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
-            let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
-            let need = need.with_undo(block_bytes, job.options.memory_bytes);
-            // It is only checked, and not kept.
-            job.check_work_need(DiskNeed { undo: 0, ..need })?;
-            let matched = job.match_spends(clock)?;
-            job.sink.event(Event::Started(Stage::Finish));
-            job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
-            return give(job.plan.chain.tip_height());
-        }
-        job.check_work_need(need.with_cache())?;
-        job.work.take()?;
-        let each = &mut |_: &ConnectedBlock| Ok(());
-        let stops = Stops { heights: stops, at: &mut give };
-        job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
-        Ok(())
-    })
+            job.check_work_need(need.with_cache())?;
+            job.work.take()?;
+            let each = &mut |_: &ConnectedBlock| Ok(());
+            let stops = Stops { heights: stops, at: &mut give };
+            job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
+            Ok(())
+        },
+    )
 }
 
 /// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each`.
@@ -191,7 +202,7 @@ fn coins_of(
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
     let watch = Watch { sink: job.sink, interrupt: job.interrupt };
     let stats = read_elements(&reader, None, true, job.threads(), &mut elements(each), watch)?;
-    UtxoStatsReport::new(&stats, job.files.params.network, (Some(height), hash))
+    UtxoStatsReport::new(&stats, job.files.params.network, Some(height), hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
 

@@ -1,11 +1,9 @@
 //! Finishes or undoes a replacement of databases that was interrupted.
 
+use api::error::Error;
 #[cfg(feature = "serde")]
-use crate::api::json::{JsonSchema, OptionalOutcome, PathText, Serialize};
-use crate::{
-    api::error::Error,
-    job::session::{self, check_owner, has_unfinished, with_owner},
-};
+use api::json::{JsonSchema, OptionalOutcome, PathText, Serialize};
+use chain::session::{self, check_owner, has_unfinished, with_owner};
 use disk::{
     datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
@@ -39,8 +37,8 @@ pub struct RecoveryReport {
 /// changed.
 ///
 /// # Errors
-/// What is wrong with the directory; [`crate::ErrorKind::Damaged`] if the journal is damaged;
-/// [`crate::ErrorKind::Environment`] if another process uses the datadir, or if the databases belong to
+/// What is wrong with the directory; [`api::error::ErrorKind::Damaged`] if the journal is damaged;
+/// [`api::error::ErrorKind::Environment`] if another process uses the datadir, or if the databases belong to
 /// another user.
 pub fn recover(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Error> {
     recover_at(disk, location).map_err(|error| with_owner(disk, &location.root, error).in_place_only())

@@ -1,51 +1,53 @@
 //! The rebuild, stage by stage: control flow only.
 
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Warnings, Watch},
-        machine::{self, Sha256Limit},
-        note::{DiskNeed, Note, Warning},
-        options::{Engine, HintOptions, Matching, ReindexOptions, ResumeOptions},
-        remedy::Remedy,
-        report::{BoundBy, HintsReport, ReindexReport, UndoReport},
-        stage::Stage,
-    },
+use ::hints::HintReader;
+use api::{
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Warnings, Watch},
+    machine::{self, Sha256Limit},
+    note::{Note, Warning},
+    options::{Engine, HintOptions, Matching, ReindexOptions, ResumeOptions},
+    remedy::Remedy,
+    report::{BoundBy, ReindexReport, UndoReport},
+    stage::Stage,
+};
+use chain::{
     blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
-    download::given_blocks,
-    job::{
-        self, ChainRequest, Job, MatchStats, MatchedCoins, checkpoint,
-        clock::Clock,
-        damage_survey::find_damage,
-        disk_need,
-        hint_copy::{self, with_plain_hints},
-        hints,
-        memory::MemoryBudget,
-        pacing::Pacing,
-        session::Session,
-        two_chainstates,
-        undo_files::{NewUndo, UndoFiles},
-    },
+    commit::{Destination, directory_bytes},
+    given_blocks,
     plan::{
         existing_state::{Accepted, ExistingState},
         indexes::{self, SetAside},
         planner::{AfterSuspect, Plan},
         second_chainstate::SecondChainstate,
     },
-    stages::{
-        commit::Destination,
-        finish::{self, Finish},
-        make_undo::UndoSink as _,
-        method::Method,
-        work_dir::WorkDir,
-    },
+    session::Session,
 };
-use ::hints::HintReader;
 use digest::sha256::batched_bytes;
 use disk::{
     index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
+};
+use pipeline::{
+    job::{
+        self, ChainRequest, Job, MatchStats, MatchedCoins, checkpoint,
+        clock::Clock,
+        damage_survey::find_damage,
+        hint_copy::{self, with_plain_hints},
+        hints,
+        memory::MemoryBudget,
+        pacing::Pacing,
+        two_chainstates,
+        undo_files::{NewUndo, UndoFiles},
+    },
+    stages::{
+        finish::{self, Finish},
+        make_undo::UndoSink as _,
+        method::Method,
+        work_dir::WorkDir,
+    },
 };
 use std::{
     cell::OnceCell,
@@ -547,7 +549,7 @@ impl Rebuild<'_> {
     fn check_disk_need(&self, planned: &Planned, budget: MemoryBudget, lacking: u64) -> Result<(), Error> {
         let plan = &planned.plan;
         let disk = self.work.disk();
-        let old = disk_need::directory_bytes(disk, &self.target.chainstate_dir());
+        let old = directory_bytes(disk, &self.target.chainstate_dir());
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
         if self.options.makes_undo() {
             let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
@@ -646,7 +648,7 @@ impl Rebuild<'_> {
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
         let sha256_limit = Sha256Limit::measured(batched_bytes() - rebuilt.hashed_before, threads, elapsed);
         Ok(ReindexReport {
-            hints: hints.map(|hints| HintsReport::new(hints, job.method, options.chain.params.network)),
+            hints: hints.map(|hints| hints::hints_report(hints, job.method, options.chain.params.network)),
             network: options.chain.params.network,
             height: plan.chain.tip_height(),
             hash: plan.chain.tip().hash,

@@ -1,11 +1,9 @@
 //! Finds all coins with given scripts in a chainstate on disk, as Core's `scantxoutset` does.
 
-use crate::{
-    api::{error::Error, options::ChainstateOptions},
-    job::stored_chainstate::{StoredChainstate, StoredCoin},
-    stages::threads::join_all,
-};
+use api::{error::Error, options::ChainstateOptions};
+use chain::threads::join_all;
 use disk::{chainstate::ChainstateReader, index::stream_links};
+use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::atomic::{AtomicU16, Ordering},

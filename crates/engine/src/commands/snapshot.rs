@@ -2,17 +2,24 @@
 //! blocks, and proves one against them.
 
 #[cfg(feature = "serde")]
-use crate::api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Watch},
-        machine,
-        options::{ChainOptions, ChainstateOptions, MakeOptions},
-        remedy::Remedy,
-        stage::Stage,
-        utxo_stats::UtxoStatsReport,
-    },
+use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Watch},
+    machine,
+    options::{ChainOptions, ChainstateOptions, MakeOptions},
+    remedy::Remedy,
+    stage::Stage,
+    utxo_stats::UtxoStatsReport,
+};
+use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
+use disk::{
+    datadir::Datadir,
+    index::find_height,
+    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    utxo_stats::{StatsPart, UtxoHasher, stats_of_coins},
+};
+use pipeline::{
     job::{
         self, Job,
         read_only_job::{JobRequest, require_absent, with_read_only_job},
@@ -23,13 +30,6 @@ use crate::{
         method::{HintMatching, Method},
         unspent::ForEachError,
     },
-};
-use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
-use disk::{
-    datadir::Datadir,
-    index::find_height,
-    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
-    utxo_stats::{StatsPart, UtxoHasher, stats_of_coins},
 };
 use rules::ChainParams;
 use std::{
@@ -93,12 +93,17 @@ pub fn make_snapshot(
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
     let method = &Method::of(options.chain.undo);
-    with_read_only_job(disk, options.request(path, method), Watch { sink, interrupt }, |job, clock| {
-        let matched = job.match_spends(clock)?;
-        job.sink.event(Event::Started(Stage::Finish));
-        let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
-        Ok(report)
-    })
+    with_read_only_job(
+        disk,
+        JobRequest::making(options, path, method),
+        Watch { sink, interrupt },
+        |job, clock| {
+            let matched = job.match_spends(clock)?;
+            job.sink.event(Event::Started(Stage::Finish));
+            let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
+            Ok(report)
+        },
+    )
 }
 
 /// Makes a snapshot of the coins of a chainstate on disk, which are read twice: first to count and hash them.
@@ -123,7 +128,7 @@ pub fn make_snapshot_of_chainstate(
             .with_remedies([Remedy::RebuildIndex])
     })?;
     let stats = stats_of_coins(&chainstate.reader, false, options.threads.get())?;
-    let stats = UtxoStatsReport::new(&stats, network, (Some(height), hash));
+    let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;
     let magic = ChainParams::of(network).magic;

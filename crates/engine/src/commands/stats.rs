@@ -1,10 +1,8 @@
 //! Computes what Core's `gettxoutsetinfo` returns, from a chainstate on disk.
 
-use crate::{
-    api::{error::Error, options::ChainstateOptions, utxo_stats::UtxoStatsReport},
-    job::stored_chainstate::StoredChainstate,
-};
+use api::{error::Error, options::ChainstateOptions, utxo_stats::UtxoStatsReport};
 use disk::utxo_stats::stats_of_coins;
+use pipeline::job::stored_chainstate::StoredChainstate;
 use vfs::Disk;
 
 /// Options of [`utxo_stats`].
@@ -19,13 +17,13 @@ pub struct StatsOptions {
 /// Reads the chainstate of a datadir; writes nothing.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Environment`] if another process uses it, [`crate::ErrorKind::Damaged`] if it is
-/// missing or damaged.
+/// [`api::error::ErrorKind::Environment`] if another process uses it, [`api::error::ErrorKind::Damaged`] if
+/// it is missing or damaged.
 pub fn utxo_stats(disk: &dyn Disk, options: &StatsOptions) -> Result<UtxoStatsReport, Error> {
     let chainstate = StoredChainstate::open(disk, &options.chainstate)?;
     let threads = options.chainstate.threads.get();
     let stats = stats_of_coins(&chainstate.reader, options.muhash, threads)?;
-    let block = (chainstate.height, chainstate.reader.best_block());
-    UtxoStatsReport::new(&stats, options.chainstate.network, block)
+    let best_block = chainstate.reader.best_block();
+    UtxoStatsReport::new(&stats, options.chainstate.network, chainstate.height, best_block)
         .ok_or_else(|| chainstate.too_large_amounts())
 }

@@ -2,23 +2,27 @@
 //! blocks. All of them are connected to a temporary chainstate, so the statistics are those of valid blocks.
 
 #[cfg(feature = "serde")]
-use crate::api::json::{HashText, JsonSchema, Serialize};
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{EventSink, Watch},
-        note::DiskNeed,
-        options::{AtHeightsOptions, UndoPolicy},
+use api::json::{HashText, JsonSchema, Serialize};
+use api::{
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{EventSink, Watch},
+    options::{AtHeightsOptions, UndoPolicy},
+};
+use digest::muhash::MuHash3072;
+use disk::utxo_stats::UtxoCounts;
+use pipeline::{
+    job::{
+        Job,
+        clock::Clock,
+        read_only_job::{JobRequest, with_read_only_job},
     },
-    job::{Job, clock::Clock, read_only_job::with_read_only_job},
     stages::{
         method::Method,
         stats_change::{BlockAmounts, StatsChange},
         window::{BlockResult, ConnectedBlock},
     },
 };
-use digest::muhash::MuHash3072;
-use disk::utxo_stats::UtxoCounts;
 use std::{collections::BTreeSet, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
@@ -63,11 +67,16 @@ pub fn utxo_stats_at(
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     let heights = &options.heights;
     let method = &Method::of(UndoPolicy::Make);
-    with_read_only_job(disk, options.request(method)?, Watch { sink, interrupt }, |job, clock| {
-        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
-        job.check_work_need(need)?;
-        stats_of_blocks(job, heights, clock)
-    })
+    with_read_only_job(
+        disk,
+        JobRequest::at_heights(options, method)?,
+        Watch { sink, interrupt },
+        |job, clock| {
+            let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
+            job.check_work_need(need)?;
+            stats_of_blocks(job, heights, clock)
+        },
+    )
 }
 
 fn stats_of_blocks(

@@ -1,33 +1,36 @@
 //! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it
 //! is.
 
+use api::{
+    error::Error,
+    event::{Event, EventSink, Warnings, Watch},
+    note::Warning,
+    options::{ChainOptions, ReindexOptions, ScriptChecks, UndoPolicy},
+    report::UndoReport,
+    stage::Stage,
+};
 #[cfg(feature = "serde")]
-use crate::api::{
+use api::{
     json::{JsonSchema, PathTexts, Seconds, Serialize},
     note::Notes,
 };
-use crate::{
-    api::{
-        error::Error,
-        event::{Event, EventSink, Warnings, Watch},
-        note::Warning,
-        options::{ChainOptions, ReindexOptions, ScriptChecks, UndoPolicy},
-        report::UndoReport,
-        stage::Stage,
-    },
+use chain::{
+    commit::Destination,
+    plan::existing_state::{Accepted, ExistingState},
+    session::Session,
+};
+use disk::index::{IndexEntry, rewrite_block_index};
+use pipeline::{
     job::{
         self, Job,
         clock::Clock,
         memory::MemoryBudget,
         missing_undo::FewBlocks,
-        session::Session,
         two_chainstates::check_start,
         undo_files::{NewUndo, UndoFiles},
     },
-    plan::existing_state::{Accepted, ExistingState},
     stages::{
         coin_sink::{CoinSink, Coins},
-        commit::Destination,
         make_undo::UndoSink as _,
         method::Method,
         read::BlockReader,
@@ -36,7 +39,6 @@ use crate::{
         work_dir::{WorkDir, temp_dir},
     },
 };
-use disk::index::{IndexEntry, rewrite_block_index};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},

@@ -2,34 +2,36 @@
 //! disconnects blocks if another stored branch has more work. A rebuild does the same for any chainstate; an
 //! update takes as long as its blocks (ADR 16).
 
-use crate::{
-    api::{
-        counts::Counts,
-        error::{Error, ErrorKind},
-        event::{Event, EventSink, Warnings, Watch},
-        options::{ChainOptions, ReindexOptions, ScriptChecks},
-        remedy::Remedy,
-        report::UpdateReport,
-        stage::Stage,
-    },
+use api::{
+    counts::Counts,
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Warnings, Watch},
+    options::{ChainOptions, ReindexOptions, ScriptChecks},
+    remedy::Remedy,
+    report::UpdateReport,
+    stage::Stage,
+};
+use chain::{
     blocks::files::Files,
+    plan::{best_block::BestBlock, existing_state::ExistingState, planner::Plan},
+    session::Session,
+};
+use disk::{chainstate::ChainstateReader, datadir::Datadir};
+use pipeline::{
     job::{
         self, ChainRequest,
         clock::Clock,
         in_order::{CacheMemory, InOrder, Step},
         memory::MemoryBudget,
-        session::Session,
         tip::Tip,
         two_chainstates,
     },
-    plan::{best_block::BestBlock, existing_state::ExistingState, planner::Plan},
     stages::{
         read::BlockReader,
         scripts::Scripts,
         window::{BlockResult, Window},
     },
 };
-use disk::{chainstate::ChainstateReader, datadir::Datadir};
 use std::{
     mem,
     ops::Range,
@@ -210,7 +212,7 @@ pub fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
             .with_remedies([Remedy::StopAtHeight(best.known.height), Remedy::RebuildChainstate]));
     }
     if let Some(loss) = loss {
-        return Err(loss.error(files));
+        return Err(loss.error(files.datadir.net_dir()));
     }
     plan.best_block.ok_or_else(Error::inconsistent_data)
 }

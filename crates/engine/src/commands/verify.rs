@@ -1,37 +1,36 @@
 //! Answers "Are my blocks valid?": performs all checks of a rebuild without writing a chainstate, and
 //! compares the existing chainstate coin by coin.
 
+use api::{
+    counts::Counts,
+    error::Error,
+    event::{Event, EventSink, Warnings},
+    note::Warning,
+    options::VerifyOptions,
+    remedy::Remedy,
+    report::ScriptsReport,
+    stage::Stage,
+};
 #[cfg(feature = "serde")]
-use crate::api::{
+use api::{
     json::{JsonSchema, Seconds, Serialize, texts, written},
     note::Notes,
     report::ScriptsFields,
 };
-use crate::{
-    api::{
-        counts::Counts,
-        error::Error,
-        event::{Event, EventSink, Warnings},
-        note::Warning,
-        options::VerifyOptions,
-        remedy::Remedy,
-        report::ScriptsReport,
-        stage::Stage,
-    },
-    blocks::files::Files,
-    job::{self, ChainRequest, Job, MatchStats, clock::Clock, memory::MemoryBudget, session::Session},
-    plan::planner::Plan,
+use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
+use disk::{
+    chainstate::{ChainstateReader, CoinCursor},
+    datadir::Datadir,
+    index::find_height,
+};
+use pipeline::{
+    job::{self, ChainRequest, Job, MatchStats, clock::Clock, memory::MemoryBudget},
     stages::{
         coin_sink::{CoinSink, Coins},
         method::Method,
         unspent::ForEachError,
         work_dir::{WorkDir, temp_dir},
     },
-};
-use disk::{
-    chainstate::{ChainstateReader, CoinCursor},
-    datadir::Datadir,
-    index::find_height,
 };
 use std::{
     cmp::Ordering,

@@ -8,10 +8,15 @@ use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("cli", &["tables", "engine", "export", "script"]),
+    ("cli", &["tables", "sync", "ranges", "engine", "export", "script"]),
     ("python", &["tables", "engine", "export", "script"]),
     ("tables", &["engine", "export"]),
-    ("engine", &["rules", "coins", "disk", "hints", "net", "vfs", "wire", "digest"]),
+    ("sync", &["engine", "pipeline", "chain", "api", "rules", "disk", "net", "vfs", "wire"]),
+    ("ranges", &["pipeline", "chain", "api", "rules", "coins", "disk", "vfs", "wire"]),
+    ("engine", &["pipeline", "chain", "api", "rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
+    ("pipeline", &["chain", "api", "rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
+    ("chain", &["api", "rules", "coins", "disk", "vfs", "wire", "digest"]),
+    ("api", &["rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
     ("export", &["vfs", "wire"]),
     ("script", &["wire"]),
     ("net", &["wire", "digest"]),
@@ -26,8 +31,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sha256d", &[]),
     ("testkit", &["rules", "coins", "disk", "hints", "leveldb", "net", "vfs", "wire", "digest"]),
     (
+        "acceptance",
+        &[
+            "testkit", "sync", "ranges", "engine", "rules", "disk", "hints", "leveldb", "vfs", "wire",
+            "digest",
+        ],
+    ),
+    (
         "oracle",
-        &["testkit", "engine", "script", "rules", "coins", "disk", "leveldb", "vfs", "wire", "digest"],
+        &[
+            "testkit", "sync", "engine", "script", "rules", "coins", "disk", "leveldb", "vfs", "wire",
+            "digest",
+        ],
     ),
     ("bench", &["testkit", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"]),
     (
@@ -38,12 +53,13 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that are not part of the product. They are listed last, although they depend on others.
-const DEV_ONLY: &[&str] = &["testkit", "oracle", "bench", "peregrine-bench", "hostile"];
+const DEV_ONLY: &[&str] = &["testkit", "acceptance", "oracle", "bench", "peregrine-bench", "hostile"];
 
 /// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
 /// unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate do, where its types are
 /// those of `testkit`.
-const TESTED_WITH_TESTKIT: &[&str] = &["cli", "engine", "export", "script", "net", "disk", "hints"];
+const TESTED_WITH_TESTKIT: &[&str] =
+    &["cli", "pipeline", "chain", "export", "script", "net", "disk", "hints"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];

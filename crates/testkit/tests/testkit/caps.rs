@@ -18,17 +18,17 @@ const LISTS: [&str; 5] = ["Options", "Args", "Report", "ChainParams", "BlockStat
 
 /// What exceeded a cap when the caps were introduced. Remove an entry when the item fits.
 const KNOWN: &[&str] = &[
-    "crates/engine/src/commands/behind_download.rs: fn fetch_and_rebuild is too long",
+    "crates/chain/src/plan/planner.rs: struct Plan is too wide",
     "crates/engine/src/commands/doctor.rs: fn run is too long",
     "crates/engine/src/commands/doctor/advise.rs: fn of_content is too long",
     "crates/engine/src/commands/doctor/diagnosis.rs: struct DatadirState is too wide",
-    "crates/engine/src/commands/range/finish.rs: fn finish_ranges is too long",
     "crates/engine/src/commands/reindex.rs: fn build is too long",
-    "crates/engine/src/commands/repair.rs: fn repair_in_place is too long",
-    "crates/engine/src/commands/sync.rs: fn run is too long",
-    "crates/engine/src/job/damage_survey.rs: fn find_damage is too long",
-    "crates/engine/src/job/worker_pool.rs: fn check_until is too long",
-    "crates/engine/src/plan/planner.rs: struct Plan is too wide",
+    "crates/pipeline/src/job/damage_survey.rs: fn find_damage is too long",
+    "crates/pipeline/src/job/worker_pool.rs: fn check_until is too long",
+    "crates/ranges/src/finish.rs: fn finish_ranges is too long",
+    "crates/sync/src/behind_download.rs: fn fetch_and_rebuild is too long",
+    "crates/sync/src/repair.rs: fn repair_in_place is too long",
+    "crates/sync/src/rounds.rs: fn run is too long",
 ];
 
 /// What exceeds the caps in one file.
@@ -95,7 +95,10 @@ fn functions_and_structs_are_small() {
     let mut all = Vec::new();
     for (path, text) in workspace::sources() {
         let file = path.display().to_string();
-        if file.contains("/tests") || file.starts_with("bench/benches") {
+        if file.contains("/tests")
+            || file.starts_with("crates/acceptance")
+            || file.starts_with("bench/benches")
+        {
             continue;
         }
         let mut excesses = Excesses { file: &file, found: Vec::new() };

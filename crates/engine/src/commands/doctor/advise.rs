@@ -1,10 +1,8 @@
 //! Chooses the one thing to do next.
 
 use super::diagnosis::{Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
-use crate::{
-    api::{error::Error, remedy::Remedy},
-    plan::existing_state::DOWNLOAD_WINDOW,
-};
+use api::{error::Error, remedy::Remedy};
+use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use std::{io, path::PathBuf};
 use vfs::FileError;
 use wire::Height;

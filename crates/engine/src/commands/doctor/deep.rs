@@ -4,14 +4,15 @@ use super::{
     DoctorOptions,
     diagnosis::{ChainstateState, DeepState},
 };
-use crate::{
-    api::{
-        error::{Error, ErrorKind},
-        event::{Event, Watch},
-        options::{ChainOptions, ScriptChecks},
-        stage::Stage,
-    },
-    blocks::files::Files,
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Watch},
+    options::{ChainOptions, ScriptChecks},
+    stage::Stage,
+};
+use chain::blocks::files::Files;
+use disk::chainstate::ChainstateReader;
+use pipeline::{
     job::{
         self, ChainRequest,
         damage_survey::{BlockSurvey, MAX_NAMED_BLOCKS},
@@ -22,7 +23,6 @@ use crate::{
         undo_survey::{BlockWalk, UndoFileCheck, by_file},
     },
 };
-use disk::chainstate::ChainstateReader;
 use wire::Height;
 
 /// How the places of blocks are known.

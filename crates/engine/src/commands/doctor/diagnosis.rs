@@ -3,12 +3,10 @@
 #[cfg(feature = "serde")]
 use super::fields;
 #[cfg(feature = "serde")]
-use crate::api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
-use crate::{
-    api::{error::Error, note::DiskNeed, remedy::Remedy},
-    stages::undo_survey::UndoFileCheck,
-};
+use api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
+use api::{disk_need::DiskNeed, error::Error, remedy::Remedy};
 use disk::datadir::Absence;
+use pipeline::stages::undo_survey::UndoFileCheck;
 #[cfg(feature = "serde")]
 use schemars::JsonSchema;
 #[cfg(feature = "serde")]
@@ -586,7 +584,7 @@ written! {
     };
     Coins: Result<(u64, [u8; 32]), Error> => fields::Coins, |coins| fields::Coins {
         coins: coins.as_ref().ok().map(|(count, _)| *count),
-        hash_serialized_3: coins.as_ref().ok().map(|(_, hash)| crate::hex_reversed(hash)),
+        hash_serialized_3: coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
         coins_error: coins.as_ref().err().cloned(),
     };
     KeyText: [u8; 8] => String, |key| key.iter().map(|byte| format!("{byte:02x}")).collect();

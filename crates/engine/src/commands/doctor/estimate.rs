@@ -4,11 +4,10 @@ use super::{
     diagnosis::{IndexState, RebuildNeed, RebuildTime, ScriptWork},
     survey::FileLengths,
 };
-use crate::{
-    api::{machine, note::DiskNeed, options::ChainOptions},
-    job::{disk_need::directory_bytes, memory::MemoryBudget},
-};
+use api::{disk_need::DiskNeed, machine, options::ChainOptions};
+use chain::commit::directory_bytes;
 use disk::datadir::Datadir;
+use pipeline::job::memory::MemoryBudget;
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},

@@ -1,7 +1,7 @@
 //! What is printed of an examination where a field is not a value by itself.
 
 use super::diagnosis::DatadirState;
-use crate::api::{error::Error, json::WithText};
+use api::{error::Error, json::WithText};
 use schemars::JsonSchema;
 use serde::Serialize;
 use wire::{BlockHash, Height, Network};

@@ -2,7 +2,9 @@
 //! where a directory must be, a directory where a file must be, a link to what does not exist.
 
 use super::diagnosis::Advice;
-use crate::{api::error::Error, job::session::foreign_building, stages::work_dir::WORK_DIR};
+use api::error::Error;
+use chain::commit::WORK_DIR;
+use chain::session::foreign_building;
 use disk::{
     datadir::{Datadir, FileKind},
     made_undo::foreign_made_undo,

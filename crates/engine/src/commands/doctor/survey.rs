@@ -4,8 +4,8 @@ use super::{
     advise::ScanPrecondition,
     diagnosis::{ChainstatePosition, FilesState, ScriptWork},
 };
-use crate::{
-    api::error::Error,
+use api::error::Error;
+use chain::{
     blocks::files::Files,
     plan::{best_block::BestBlock, tree::Tree},
 };
@@ -73,7 +73,7 @@ impl FileLengths {
 const GENESIS_RECORD_LEN: u64 = 8 + 285;
 
 /// Number of block files in which the chainstate's best block is looked for: they have the blocks that
-/// bitcoind stores ahead of it ([`DOWNLOAD_WINDOW`](crate::plan::existing_state::DOWNLOAD_WINDOW)).
+/// bitcoind stores ahead of it ([`DOWNLOAD_WINDOW`](chain::plan::existing_state::DOWNLOAD_WINDOW)).
 const LAST_FILES: usize = 24;
 
 /// Whether a block is in one of the last block files, as far as they can be read.

@@ -3,7 +3,7 @@
 use super::diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
 };
-use crate::api::size::HumanSize;
+use api::size::HumanSize;
 use std::fmt;
 use wire::Height;
 

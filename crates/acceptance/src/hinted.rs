@@ -1,0 +1,204 @@
+//! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
+//! with hints, and interrupted rebuilds.
+
+use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
+use engine::{
+    AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
+};
+use hints::{HintFormat, HintWriter, Numbering, renumber};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+use testkit::{
+    Chain,
+    block::{has_work, mine},
+    fault::FaultDisk,
+};
+use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
+
+/// All kinds of aggregates.
+pub const AGGREGATES: [AggregateKind; 3] =
+    [AggregateKind::Sha256, AggregateKind::SipHash128, AggregateKind::MuHash3072];
+
+/// Number of headers that bury the blocks below them deep enough to be assumed valid.
+pub const BURIAL: usize = 2017;
+
+/// For each block, by height: the indices of its unspent outputs, all outputs counted.
+pub type Hints = Vec<Vec<u32>>;
+
+/// A block's hash, outputs and spends.
+pub struct Block {
+    pub hash: BlockHash,
+    /// Outpoints, each with whether it is spendable.
+    pub outputs: Vec<(OutPoint, bool)>,
+    pub spends: Vec<OutPoint>,
+}
+
+/// Outputs and spends of a chain's blocks by height, from which true hints are computed.
+pub struct Truth(pub Vec<Block>);
+
+impl Truth {
+    /// The blocks of a generated chain.
+    pub fn of(chain: &Chain) -> Self {
+        let mut arena = BlockArena::default();
+        let block = |block: &testkit::GeneratedBlock| {
+            let mut found = Block { hash: block.hash, outputs: Vec::new(), spends: Vec::new() };
+            for (index, tx) in arena.parse(&block.bytes).unwrap().txs().enumerate() {
+                let digest::sha256::Message(parts) = tx.txid_message();
+                let txid = Txid(digest::sha256::sha256d(&parts.concat()));
+                if index > 0 {
+                    found.spends.extend(tx.inputs().map(|input| input.prevout()));
+                }
+                let output = |(output, vout): (wire::OutputView<'_>, u32)| {
+                    (OutPoint { txid, vout }, !is_unspendable(output.script_pubkey()))
+                };
+                found.outputs.extend(tx.outputs().zip(0..).map(output));
+            }
+            found
+        };
+        Self(chain.main().map(block).collect())
+    }
+
+    /// Returns the hash of the block at a height.
+    pub fn hash(&self, height: u32) -> BlockHash {
+        self.0[height as usize].hash
+    }
+
+    /// Returns the true hints for a height.
+    pub fn hints(&self, height: u32) -> Hints {
+        let blocks = &self.0[..=height as usize];
+        let spent: HashSet<OutPoint> = blocks.iter().flat_map(|block| &block.spends).copied().collect();
+        let of = |(at, block): (usize, &Block)| {
+            let unspent = |(_, (outpoint, spendable)): &(u32, &(OutPoint, bool))| {
+                at > 0 && *spendable && !spent.contains(outpoint)
+            };
+            (0..).zip(&block.outputs).filter(unspent).map(|(index, _)| index).collect()
+        };
+        blocks.iter().enumerate().map(of).collect()
+    }
+
+    /// Writes hints for the height of their last block.
+    pub fn write(&self, path: &Path, format: HintFormat, hints: &Hints) {
+        let height = hints.len() as u32 - 1;
+        self.write_as(path, format, hints, Some(Network::Regtest), Some(self.hash(height)));
+    }
+
+    /// The same, with another network or block in the file.
+    pub fn write_as(
+        &self,
+        path: &Path,
+        format: HintFormat,
+        hints: &Hints,
+        network: Option<Network>,
+        hash: Option<BlockHash>,
+    ) {
+        let disk = FaultDisk::healthy();
+        let height = Height(hints.len() as u32 - 1);
+        let mut writer = HintWriter::create(&disk, path, format, network, height, hash).unwrap();
+        for (block, hints) in self.0.iter().zip(hints).skip(1) {
+            let (mut hints, spendable) = (hints.clone(), || block.outputs.iter().map(|output| output.1));
+            renumber(&mut hints, Numbering::AllOutputs, format.numbering(), spendable()).unwrap();
+            let all = format.numbering() == Numbering::AllOutputs;
+            let outputs = spendable().filter(|&is| all || is).count() as u32;
+            writer.push_block(Some(outputs), &hints).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+/// The same options with a hint file.
+pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
+    let hints = HintOptions {
+        file: file.to_owned(),
+        remote: None,
+        format: None,
+        aggregate,
+        without_undo: false,
+        on_failure_join: false,
+    };
+    ReindexOptions { hints: Some(hints), ..options.clone() }
+}
+
+/// The same options without undo data, with this assumed-valid block. The hints are used up to their last
+/// block, however few blocks are above it.
+pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
+    let mut options = options.clone();
+    options.chain.assume_valid = AssumeValid::Block(valid);
+    options.chain.hooks.undo_blocks = 0;
+    options.hints.as_mut().unwrap().without_undo = true;
+    options
+}
+
+/// The same options with `--on-hint-failure join`.
+pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
+    let mut options = options.clone();
+    options.hints.as_mut().unwrap().on_failure_join = true;
+    options
+}
+
+/// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to
+/// be assumed valid.
+pub fn bury(index_dir: &Path) {
+    let mut index: BlockIndex = read_block_index(&vfs::RealDisk, index_dir).unwrap();
+    let tip = index.entries.iter().max_by_key(|entry| (entry.status.has_undo(), entry.height));
+    let mut last = *tip.unwrap();
+    for _ in 0..BURIAL {
+        let mut header =
+            Header { prev: last.hash, time: BlockTime(last.header.time.0 + 600), nonce: 0, ..last.header };
+        let hash = mine(&mut header, has_work);
+        last = IndexEntry {
+            hash,
+            header,
+            height: Height(last.height.0 + 1),
+            status: BlockStatus(BlockStatus::VALID_TREE),
+            tx_count: 0,
+            file: None,
+            data_pos: None,
+            undo_pos: None,
+        };
+        index.entries.push(last);
+    }
+    index.entries.sort_unstable_by_key(|entry| entry.hash);
+    std::fs::remove_dir_all(index_dir).unwrap();
+    write_block_index(&FaultDisk::healthy(), index_dir, &index).unwrap();
+}
+
+/// The same options with checkpoints as often as possible.
+pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
+    crate::changed(options.clone(), |it| it.resume.checkpoint_interval = Duration::ZERO)
+}
+
+/// Rebuilds, and returns all notes and warnings too.
+pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
+    let notes = std::sync::Mutex::new(Vec::new());
+    let sink = |event| {
+        let text = match event {
+            engine::Event::Note(note) => note.to_string(),
+            engine::Event::Warning(warning) => warning.to_string(),
+            _ => return,
+        };
+        notes.lock().unwrap().push(text);
+    };
+    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
+    (done, notes.into_inner().unwrap())
+}
+
+/// A disk that sets the flag when the n-th file is created on it, from 1.
+pub fn interrupting_at_file(at: u64) -> (FaultDisk, Arc<AtomicBool>) {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    (FaultDisk::signal_at_file(at - 1, &interrupt), interrupt)
+}
+
+/// Rebuilds until the n-th file is created.
+pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
+    let (disk, interrupt) = interrupting_at_file(at);
+    engine::reindex(&disk, options, &|_| {}, &interrupt)
+}
+
+/// Returns a path in a directory that is not a datadir.
+pub fn file_in(dir: &tempfile::TempDir, name: &str) -> PathBuf {
+    dir.path().join(name)
+}

@@ -1,0 +1,369 @@
+//! Shared by the tests of this crate: small chains as datadirs with an old chainstate, and runs that are
+//! checked for changed files.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::new_without_default,
+    missing_docs,
+    reason = "helpers of tests are tests"
+)]
+
+pub mod faults;
+pub mod hinted;
+pub mod lies;
+pub mod ranges;
+pub mod sync;
+pub mod undo;
+pub mod update;
+
+use disk::index::IndexEntry;
+use engine::{
+    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Height, Location, MakeOptions, Network,
+    ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
+    VerifyOptions,
+};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+    time::Duration,
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::snapshot,
+    datadir::Layout,
+    fault::FaultDisk,
+    model::{Model, ModelStats},
+};
+
+/// Numbers of threads for which results must be the same.
+pub const THREADS: [usize; 3] = [1, 2, 8];
+
+/// The datadirs that Core has written, with their networks.
+pub const CORE_DATADIRS: [(&str, Network); 5] = [
+    ("main", Network::Main),
+    ("testnet3", Network::Test),
+    ("signet", Network::Signet),
+    ("regtest", Network::Regtest),
+    ("regtest-siblings", Network::Regtest),
+];
+
+/// A new directory: in memory where possible, since these tests create many small files.
+pub fn scratch() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
+/// Options for a generated chain.
+pub fn options(root: &Path) -> ReindexOptions {
+    ReindexOptions::new(root, Network::Regtest, ScriptChecks::LeftOut)
+}
+
+/// The same options after this change.
+pub fn changed(mut options: ReindexOptions, change: impl FnOnce(&mut ReindexOptions)) -> ReindexOptions {
+    change(&mut options);
+    options
+}
+
+/// Options for making a file from the same blocks.
+pub fn for_making(options: &ReindexOptions) -> MakeOptions {
+    let ReindexOptions { chain, resume, stop_at_height, scan, .. } = options.clone();
+    MakeOptions { chain, resume, stop_at_height, scan }
+}
+
+/// Options for verifying the same blocks.
+pub fn for_verifying(options: &ReindexOptions, against_chainstate: bool) -> VerifyOptions {
+    let (chain, scan) = (options.chain.clone(), options.scan);
+    VerifyOptions { chain, scan, stop_at_height: None, against_chainstate }
+}
+
+/// Options for comparing hints with the same blocks.
+pub fn for_checking_hints(options: &ReindexOptions) -> CheckHintsOptions {
+    CheckHintsOptions { chain: options.chain.clone(), scan: options.scan }
+}
+
+/// The same options with this number of threads.
+pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
+    changed(options.clone(), |it| it.chain.threads = NonZeroUsize::new(threads).unwrap())
+}
+
+/// The same options, but undo data that is missing or damaged is an error.
+pub fn trusting(options: &ReindexOptions) -> ReindexOptions {
+    changed(options.clone(), |it| it.chain.undo = UndoPolicy::Trust)
+}
+
+/// Rebuilds on a disk whose syncs cost nothing.
+pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
+    run_on(&FaultDisk::healthy(), options)
+}
+
+/// Rebuilds on this disk.
+pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexReport, Error> {
+    engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// The same options, but the join is spilled after each block, and checkpoints are frequent.
+pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
+    changed(options.clone(), |it| {
+        it.chain.hooks.join_bytes = Some(1);
+        it.resume.checkpoint_interval = Duration::ZERO;
+    })
+}
+
+/// Rebuilds, and is interrupted at the operation with this number, counting those that change something.
+/// Returns the number of operations too.
+pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Error>, u64) {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let disk = FaultDisk::signal_at(at, &interrupt);
+    let done = engine::reindex(&disk, options, &|_| {}, &interrupt);
+    (done, disk.count())
+}
+
+/// Files of Peregrine below `dir` other than results.
+pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![dir.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if name.contains("peregrine") || name.contains("exchange") || name.contains("manifest") {
+                found.push(path);
+            } else if path.is_dir() {
+                pending.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The tables and other files of a chainstate, by name.
+pub fn files(chainstate: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let name = |path: PathBuf| path.file_name().unwrap().into();
+    tree(chainstate).into_iter().map(|(path, bytes)| (name(path), bytes)).collect()
+}
+
+/// The text of an error as the user sees it, without the paths of this run.
+pub fn error_text(error: &Error, root: &Path) -> String {
+    format!("{:?} {}", error.kind, error.to_string().replace(&*root.to_string_lossy(), ""))
+}
+
+/// Statistics of the chainstate below `root`, after what a run has left is recovered.
+pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
+    engine::recover(&FaultDisk::healthy(), &Location::new(root, network))?;
+    let threads = NonZeroUsize::new(2).unwrap();
+    let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
+    let options = StatsOptions { chainstate, muhash: true };
+    engine::utxo_stats(&FaultDisk::healthy(), &options)
+}
+
+/// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
+pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![dir.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            // The work directory of an interrupted run is beside the datadir's own files.
+            if path.ends_with("peregrine-work") {
+                continue;
+            }
+            if path.is_dir() {
+                pending.push(path.clone());
+                found.insert(path, None);
+            } else if !path.ends_with(".lock") && !path.ends_with("LOCK") {
+                // A dangling link has no bytes.
+                let bytes = if path.is_symlink() { Vec::new() } else { std::fs::read(&path).unwrap() };
+                found.insert(path, Some(bytes));
+            }
+        }
+    }
+    found
+}
+
+/// Asserts that no file has changed. The panic message contains the names that differ, not all bytes.
+pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path, what: &str) {
+    let after = tree(dir);
+    let names = before.keys().chain(after.keys());
+    let differ: Vec<_> = names.filter(|name| before.get(*name) != after.get(*name)).collect();
+    assert!(differ.is_empty(), "{what}: touched {differ:?}");
+}
+
+/// Asserts that a rebuild fails with this kind of error and changes nothing.
+pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
+    let before = tree(&options.chain.datadir);
+    let error = run(options).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    error
+}
+
+/// Asserts that an error text contains all these words.
+pub fn assert_mentions(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+}
+
+/// Asserts that an error offers these remedies.
+pub fn assert_offers(error: &Error, remedies: &[Remedy]) {
+    for remedy in remedies {
+        assert!(error.remedies.contains(remedy), "no {remedy:?} in {:?}: {error}", error.remedies);
+    }
+}
+
+/// The layout of the tests' datadirs: several files, out of order, obfuscated, not preallocated.
+pub fn layout() -> Layout {
+    Layout { file_size: 32 << 10, preallocate: false, ..Layout::new(7) }
+}
+
+/// A chain of several hundred kilobytes.
+pub fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) }))
+}
+
+/// The model's statistics at each height, starting with the genesis block.
+pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
+    let mut model = Model::default();
+    let apply = |block: &testkit::GeneratedBlock| {
+        model.apply(&block.bytes, block.height);
+        model.stats()
+    };
+    chain.main().map(apply).collect()
+}
+
+/// The files of a datadir, by name below its root: made once, copied for each test.
+pub struct Template(Vec<(PathBuf, Vec<u8>)>);
+
+impl Template {
+    /// A datadir of a chain, with a chainstate that is three blocks behind.
+    pub fn of(chain: &Chain) -> Self {
+        Self::laid_out(chain, &layout())
+    }
+
+    /// The same with another layout.
+    pub fn laid_out(chain: &Chain, layout: &Layout) -> Self {
+        let dir = scratch();
+        chain.write_datadir(dir.path(), layout).unwrap();
+        let behind = engine::Height(chain.tip().height - 3);
+        run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
+        let relative =
+            |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(dir.path()).unwrap().to_owned(), bytes);
+        Self(snapshot(dir.path()).unwrap().into_iter().map(relative).collect())
+    }
+
+    /// Copies the files to a new directory.
+    pub fn case(&self) -> Case {
+        let dir = scratch();
+        for (name, bytes) in &self.0 {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        Case { dir }
+    }
+}
+
+/// A datadir with a chainstate that is three blocks behind.
+pub struct Case {
+    dir: TempDir,
+}
+
+impl Case {
+    /// A datadir of [`chain`].
+    pub fn new() -> Self {
+        static TEMPLATE: OnceLock<Template> = OnceLock::new();
+        TEMPLATE.get_or_init(|| Template::of(chain())).case()
+    }
+
+    /// The datadir.
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file below `regtest/blocks`.
+    pub fn blocks(&self, name: &str) -> PathBuf {
+        self.root().join("regtest/blocks").join(name)
+    }
+
+    /// Default options for it.
+    pub fn options(&self) -> ReindexOptions {
+        options(self.root())
+    }
+
+    /// The same options with a scan.
+    pub fn scan(&self) -> ReindexOptions {
+        ReindexOptions { scan: true, ..self.options() }
+    }
+
+    /// Its block index.
+    pub fn index(&self) -> disk::index::BlockIndex {
+        disk::index::read_block_index(&vfs::RealDisk, &self.blocks("index")).unwrap()
+    }
+
+    /// Rewrites the block index.
+    pub fn edit_index(&self, edit: impl FnOnce(&mut disk::index::BlockIndex)) {
+        let mut index = self.index();
+        edit(&mut index);
+        std::fs::remove_dir_all(self.blocks("index")).unwrap();
+        disk::index::write_block_index(&FaultDisk::healthy(), &self.blocks("index"), &index).unwrap();
+    }
+}
+
+/// The index entry of the block at `height` of the main chain.
+pub fn entry(case: &Case, height: u32) -> IndexEntry {
+    let hash = chain().main().nth(height as usize).unwrap().hash;
+    *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
+}
+
+/// The `blk` file of an entry.
+pub fn blk(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("blk{:05}.dat", entry.file.unwrap().0))
+}
+
+/// The `rev` file of an entry.
+pub fn rev(case: &Case, entry: &IndexEntry) -> PathBuf {
+    case.blocks(&format!("rev{:05}.dat", entry.file.unwrap().0))
+}
+
+/// Asserts that an error names a file, a byte and a block, and what helps.
+pub fn assert_names(error: &Error, file: &Path, height: u32) {
+    assert_eq!(error.file.as_deref(), Some(file), "{error}");
+    assert_eq!(error.height, Some(Height(height)), "{error}");
+    assert!(error.offset.is_some(), "{error}");
+    let is_block = file.file_name().unwrap().to_string_lossy().starts_with("blk");
+    let helps = if is_block {
+        "rebuild the chainstate up to the block below"
+    } else {
+        "make the undo data that is missing or damaged"
+    };
+    assert_mentions(error, &[helps, &format!("height {height}")]);
+}
+
+/// Height of a block with witnesses and spends, in the middle of the chain, and neither first nor last in its
+/// file.
+pub const BUSY: u32 = 125;
+
+/// Asserts that the table in a page of the documentation is this one; with `UPDATE_DOCS`, puts it there.
+#[track_caller]
+pub fn assert_table_of(page: &str, table: &str) {
+    assert_named_table(page, "table", table);
+}
+
+/// The same for one of several tables.
+#[track_caller]
+pub fn assert_named_table(page: &str, name: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = (&format!("<!-- {name} -->\n"), &format!("<!-- end of {name} -->\n"));
+    let (head, rest) = text.split_once(begin).unwrap();
+    let (old, tail) = rest.split_once(end).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
+    } else {
+        assert_eq!(old, table, "{page} is out of date; run this test with UPDATE_DOCS=1");
+    }
+}

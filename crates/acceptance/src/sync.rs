@@ -1,0 +1,239 @@
+//! Downloads from scripted peers, and what they must leave.
+
+use super::{Case, chain, leftovers, options, stats, stats_by_height, undo};
+use disk::{
+    datadir::Datadir,
+    index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
+    xor::read_block_obfuscation,
+};
+use engine::{
+    BlockHash, CheckUndoOptions, Disk, Error, Event, EventSink, Height, Network, ScriptChecks, Warning,
+    check_undo, verify,
+};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    thread,
+    time::{Duration, Instant},
+};
+use sync::{PeerEvent, PeerOptions, SyncOptions, SyncReport, SyncSink, sync};
+use testkit::{
+    Chain, ChainSpec, GeneratedBlock,
+    fault::FaultDisk,
+    peer::{Fault, ScriptedPeer, ServedChain},
+};
+use vfs::RealDisk;
+use wire::Header;
+
+/// Time that no step of a test takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The tests' chain as peers have it.
+pub fn served() -> Arc<ServedChain> {
+    static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
+    Arc::clone(SERVED.get_or_init(|| Arc::new(ServedChain::of(chain().main()))))
+}
+
+/// A chain of these blocks.
+pub fn serving<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Arc<ServedChain> {
+    Arc::new(ServedChain::of(blocks))
+}
+
+/// An honest peer with the tests' chain.
+pub fn honest() -> ScriptedPeer {
+    ScriptedPeer::start(&served(), Fault::None)
+}
+
+/// A small chain with some spends, without stale blocks.
+pub fn tiny() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    let spec = ChainSpec { blocks: Some(112), stale: false, ..ChainSpec::new(21, 40_000) };
+    CHAIN.get_or_init(|| Chain::generate(&spec))
+}
+
+/// An honest peer with it.
+pub fn tiny_peer() -> ScriptedPeer {
+    static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
+    ScriptedPeer::start(SERVED.get_or_init(|| serving(tiny().main())), Fault::None)
+}
+
+/// Options for a download from these peers.
+pub fn from(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
+    let connect = peers.iter().map(|peer| peer.target()).collect();
+    let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
+    SyncOptions { peers, ..SyncOptions::new(root, Network::Regtest, ScriptChecks::LeftOut) }
+}
+
+/// What a download reported while it ran.
+#[derive(Default)]
+pub struct Seen {
+    closed: Mutex<Vec<(String, String)>>,
+    connected: Mutex<Vec<String>>,
+}
+
+impl EventSink for Seen {
+    fn event(&self, _: Event) {}
+}
+
+impl SyncSink for Seen {
+    fn peer(&self, event: PeerEvent) {
+        match event {
+            PeerEvent::Closed { peer, reason } => self.closed.lock().unwrap().push((peer, reason)),
+            PeerEvent::Connected { peer, .. } => self.connected.lock().unwrap().push(peer),
+            _ => {}
+        }
+    }
+}
+
+impl Seen {
+    /// Why connections to a peer were closed.
+    pub fn reasons(&self, peer: &ScriptedPeer) -> Vec<String> {
+        let (closed, name) = (self.closed.lock().unwrap(), peer.address().to_string());
+        closed.iter().filter(|(closed, _)| *closed == name).map(|(_, reason)| reason.clone()).collect()
+    }
+}
+
+/// Downloads with a disk and an interrupt.
+pub fn run_on(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    interrupt: &AtomicBool,
+) -> (Result<SyncReport, Error>, Seen) {
+    let seen = Seen::default();
+    let done = sync(disk, options, &seen, interrupt);
+    (done, seen)
+}
+
+/// Downloads on a disk whose syncs cost nothing.
+pub fn run(options: &SyncOptions) -> (SyncReport, Seen) {
+    let (done, seen) = run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false));
+    (done.unwrap_or_else(|error| panic!("{error}: {:?}", seen.closed.lock().unwrap())), seen)
+}
+
+/// Downloads in another thread, while `meanwhile` determines what peers do.
+pub fn run_while(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, Seen) {
+    let seen = Seen::default();
+    let report = thread::scope(|scope| {
+        let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+        let sink = &seen;
+        let running = scope.spawn(move || sync(&disk, options, sink, &never));
+        meanwhile(&seen);
+        running.join().unwrap()
+    });
+    (report.unwrap_or_else(|error| panic!("{error}")), seen)
+}
+
+/// Waits until something is so.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "not in time: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The index of a datadir of generated blocks.
+pub fn index(root: &Path) -> BlockIndex {
+    read_block_index(&RealDisk, &Datadir::at(root, Network::Regtest).index_dir()).unwrap()
+}
+
+/// Asserts that each entry of the index with data points to its block, that the bytes in use contain it, and
+/// that no entry says what bitcoind would not accept. Returns the hashes of these blocks.
+pub fn assert_index_is_true(root: &Path, what: &str) -> BTreeSet<BlockHash> {
+    let (datadir, index) = (Datadir::at(root, Network::Regtest), index(root));
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let mut found = BTreeSet::new();
+    let known: BTreeSet<BlockHash> = index.entries.iter().map(|entry| entry.hash).collect();
+    for entry in &index.entries {
+        assert!(entry.height.0 == 0 || known.contains(&entry.header.prev), "{what}: {entry:?} has no parent");
+        let is_pruned = index.pruned && entry.tx_count > 0 && !entry.status.has_data();
+        assert_eq!(entry.status.has_data() || is_pruned, entry.tx_count > 0, "{what}: {entry:?}");
+        if !entry.status.has_data() {
+            assert!(!entry.status.has_undo(), "{what}: {entry:?}");
+            continue;
+        }
+        let (file, pos) = (entry.file.unwrap(), entry.data_pos.unwrap().0 as usize);
+        let used = index.files[file.0 as usize].size as usize;
+        let mut bytes = std::fs::read(datadir.blk_path(file)).unwrap();
+        obfuscation.apply(&mut bytes, 0);
+        let len = u32::from_le_bytes(bytes[pos - 4..pos].try_into().unwrap()) as usize;
+        assert!(pos + len <= used.min(bytes.len()), "{what}: {entry:?} is beyond the bytes in use");
+        let header = Header::read(&mut wire::Reader::new(&bytes[pos..])).unwrap();
+        assert_eq!(header.hash(), entry.hash, "{what}: {entry:?} points to another block");
+        let mut arena = wire::BlockArena::default();
+        let view = arena.parse(&bytes[pos..pos + len]).unwrap();
+        assert_eq!(view.tx_count() as u32, entry.tx_count, "{what}: {entry:?}");
+        let has_witnesses = entry.status.0 & BlockStatus::OPT_WITNESS != 0;
+        assert!(has_witnesses || entry.status.is_failed(), "{what}: {entry:?}");
+        found.insert(entry.hash);
+    }
+    found
+}
+
+/// Asserts that a datadir has all blocks of a chain, their undo data as Core writes it, and the chainstate.
+pub fn assert_synced(root: &Path, chain: &Chain, what: &str) {
+    assert_synced_to(chain.tip().height, root, chain, what);
+}
+
+/// Asserts the same up to a height.
+pub fn assert_synced_to(height: u32, root: &Path, chain: &Chain, what: &str) {
+    let stored = assert_index_is_true(root, what);
+    let mut blocks = chain.main().take(height as usize + 1);
+    assert!(blocks.all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
+    let mut expected = undo::Expected::of(chain);
+    expected.blocks.truncate(height as usize);
+    undo::assert_complete(root, Network::Regtest, &expected, what);
+    let found = stats(root, Network::Regtest).unwrap();
+    let at = |block: &&GeneratedBlock| block.height == height;
+    assert_eq!(found.best_block, chain.main().find(at).unwrap().hash, "{what}");
+    let coins = stats_by_height(chain)[height as usize].hash_serialized_3;
+    assert_eq!(found.hash_serialized_3, coins, "{what}");
+}
+
+/// Asserts the same, and that the commands which check a datadir find nothing.
+pub fn assert_sound(root: &Path, chain: &Chain, what: &str) {
+    assert_synced(root, chain, what);
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let options = super::for_verifying(&options(root), true);
+    let verified = verify(&disk, &options, &|_| {}, &never).unwrap();
+    assert_eq!((verified.hash, verified.notes.len()), (chain.tip().hash, 0), "{what}: {:?}", verified.notes);
+    let compared = verified.against_chainstate.unwrap();
+    assert_eq!(compared.differences, 0, "{what}: {:?}", compared.first);
+    let options = CheckUndoOptions { chain: options.chain, scan: false };
+    let checked = check_undo(&disk, &options, &|_| {}, &never).unwrap();
+    assert!(checked.files.iter().all(|file| file.missing + file.damaged == 0), "{what}: {checked:?}");
+    assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
+}
+
+/// The invalid blocks of which a report warns.
+pub fn invalid_blocks(report: &SyncReport) -> Vec<(BlockHash, String)> {
+    let invalid = report.notes.iter().filter_map(|note| match note {
+        Warning::InvalidBlock { hash, error } => Some((*hash, error.to_string())),
+        _ => None,
+    });
+    invalid.collect()
+}
+
+/// A datadir of the tests' chain without chainstate that lacks the blocks for which `is_missing` returns
+/// true: the index has their headers only.
+pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
+    let case = Case::new();
+    let _ = std::fs::remove_dir_all(case.root().join("regtest/chainstate"));
+    case.edit_index(|index| {
+        index.entries.retain(|entry| chain().main().any(|block| block.hash == entry.hash));
+        for entry in index.entries.iter_mut().filter(|entry| is_missing(entry.height.0)) {
+            entry.status = BlockStatus(BlockStatus::VALID_TREE);
+            (entry.tx_count, entry.file, entry.data_pos, entry.undo_pos) = (0, None, None, None);
+        }
+    });
+    case
+}
+
+/// What `invalidateblock` leaves: the header of the next block, marked as invalid.
+pub fn mark_next(root: &Path, block: &GeneratedBlock) {
+    let dir = Datadir::at(root, Network::Regtest).index_dir();
+    let mut entry = IndexEntry::of_header(block.hash, block.header, Height(block.height));
+    entry.status.0 |= BlockStatus::FAILED_VALID;
+    IndexRows::open(&RealDisk, &dir).unwrap().update(&[entry], &[]).unwrap();
+}

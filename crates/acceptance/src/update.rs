@@ -1,0 +1,88 @@
+//! Datadirs whose chainstate is behind the stored blocks, and updates of them.
+
+use super::{changed, options, run, scratch};
+use disk::{
+    block_files::{AppendOptions, BlockFiles},
+    datadir::Datadir,
+    index::{BlockStatus, IndexEntry, read_block_index, write_block_index},
+    xor::read_block_obfuscation,
+};
+use engine::{Error, Height, Network, ScriptChecks, UpdateOptions, UpdateReport};
+use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+use tempfile::TempDir;
+use testkit::{
+    GeneratedBlock,
+    datadir::{DatadirWriter, Layout},
+    fault::FaultDisk,
+};
+use vfs::RealDisk;
+use wire::FileNo;
+
+/// How an update is run.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Number of threads.
+    pub threads: usize,
+    /// Memory for changed coins, in bytes; `None` for the default.
+    pub bytes: Option<usize>,
+}
+
+/// A commit after each block, on one thread.
+pub const EACH_BLOCK: How = How { threads: 1, bytes: Some(1) };
+/// One commit.
+pub const AT_ONCE: How = How { threads: 4, bytes: None };
+
+/// Options of an update up to a height.
+pub fn update_options(root: &Path, how: How, stop_at: Option<u32>) -> UpdateOptions {
+    let mut options = UpdateOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
+    options.chain.threads = NonZeroUsize::new(how.threads).unwrap();
+    options.chain.hooks.join_bytes = how.bytes;
+    UpdateOptions { stop_at_height: stop_at.map(Height), ..options }
+}
+
+/// Updates, on a disk whose syncs cost nothing.
+pub fn update(options: &UpdateOptions) -> Result<UpdateReport, Error> {
+    engine::update(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// A datadir of these blocks in this order, with a chainstate at `height`; blocks above it were never
+/// connected.
+pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32, layout: &Layout) -> TempDir {
+    let dir = scratch();
+    let mut writer = DatadirWriter::create(dir.path(), layout.clone()).unwrap();
+    for block in blocks {
+        let undo = block.undo.clone().filter(|_| block.height <= height);
+        writer.push(GeneratedBlock { undo, ..block.clone() }).unwrap();
+    }
+    writer.finish().unwrap();
+    run(&changed(options(dir.path()), |it| it.stop_at_height = Some(Height(height)))).unwrap();
+    dir
+}
+
+/// Appends blocks to the files of a datadir, as a node stores them when it receives them.
+pub fn store<'b>(root: &Path, blocks: impl Iterator<Item = &'b GeneratedBlock>) {
+    let datadir = Datadir::at(root, Network::Regtest);
+    let mut index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let disk = FaultDisk::healthy();
+    let append = AppendOptions { max_file_len: 32 << 10, preallocate: false };
+    let mut files = BlockFiles::new(&disk, &datadir, obfuscation).append_after(index.files, append);
+    for block in blocks {
+        let height = Height(block.height);
+        let (file, pos) = files.append_block(height, block.header.time, &block.bytes).unwrap();
+        let of_header = IndexEntry::of_header(block.hash, block.header, height);
+        let (status, tx_count) = (BlockStatus::stored(true), block.txs);
+        index.entries.push(IndexEntry {
+            status,
+            tx_count,
+            file: Some(file),
+            data_pos: Some(pos),
+            ..of_header
+        });
+    }
+    files.flush().unwrap();
+    index.entries.sort_by_key(|entry| entry.hash);
+    (index.files, index.last_file) = (files.infos().to_vec(), FileNo(files.infos().len() as u32 - 1));
+    std::fs::remove_dir_all(datadir.index_dir()).unwrap();
+    write_block_index(&disk, &datadir.index_dir(), &index).unwrap();
+}

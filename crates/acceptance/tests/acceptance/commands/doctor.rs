@@ -1,0 +1,700 @@
+//! A diagnosis names each kind of damage, changes nothing, and advises what then helps.
+
+use acceptance::{Case, chain, run, scratch};
+use disk::index::{BlockStatus, write_block_index};
+use engine::{
+    Absence, Advice, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis,
+    DoctorOptions, Error, ErrorKind, Height, Location, LockState, MakeUndoOptions, Network, RealDisk,
+    Recovery, RecoveryReport, Remedy, ScriptChecks, StatsOptions, diagnose, make_undo, recover, utxo_stats,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+use sync::{RepairOptions, SyncOptions, repair, sync};
+use testkit::{
+    corrupt::{flip_bit, truncate},
+    data::{known_answers, unpack_core_datadir},
+    fault::{FaultDisk, InjectedFault, Operations},
+    peer::{Fault, ScriptedPeer},
+};
+
+/// A kind of damage and what causes it.
+type Damage<T> = (&'static str, fn(&T));
+
+/// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
+fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {
+    let (mut found, mut pending) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(path) = pending.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let bytes = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        if meta.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.insert(path, (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode(), bytes));
+    }
+    found
+}
+
+fn location(case: &Case) -> Location {
+    Location::new(case.root(), Network::Regtest)
+}
+
+fn examine(root: &Path, network: Network, deep: bool) -> Result<Diagnosis, Error> {
+    let options = DoctorOptions { deep, ..DoctorOptions::new(root, network) };
+    diagnose(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Examines a datadir, and checks that nothing in it changes.
+fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
+    let before = everything(root);
+    let found = examine(root, Network::Regtest, deep).unwrap();
+    assert!(everything(root) == before, "the datadir has changed");
+    found
+}
+
+/// Examines a datadir in both ways, and checks that both give this advice.
+fn advised(case: &Case, advice: &Advice) -> DatadirState {
+    let deep = diagnosed(case.root(), true);
+    assert_eq!(&deep.advice, advice, "{deep:?}");
+    let found = diagnosed(case.root(), false);
+    assert_eq!(&found.advice, advice, "{found:?}");
+    *found.found.unwrap()
+}
+
+/// A datadir whose chainstate is at the last block.
+fn sound() -> Case {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    case
+}
+
+fn is_sound(case: &Case) -> bool {
+    diagnosed(case.root(), true).is_sound()
+}
+
+fn tip() -> Height {
+    Height(chain().tip().height)
+}
+
+#[test]
+fn a_sound_datadir_needs_only_bitcoind() {
+    let case = sound();
+    let state = advised(&case, &Advice::StartBitcoind);
+    assert_eq!(state.dir, case.root().join("regtest"));
+    assert!(state.lock == LockState::Free && state.version.is_none() && state.refusal.is_none());
+    assert_eq!((state.index.stored_height, state.index.header_height), (tip(), tip()));
+    assert_eq!(state.index.headers as usize, case.index().entries.len());
+    assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
+    assert_eq!((state.blocks.lacking(), state.undo.lacking()), (0, 0));
+    assert_eq!(state.blocks.files as usize, case.index().files.len());
+    let lengths = fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap());
+    let blk = lengths.filter(|entry| entry.file_name().to_string_lossy().starts_with("blk"));
+    assert_eq!(state.blocks.bytes, blk.map(|entry| entry.metadata().unwrap().len()).sum::<u64>());
+    assert_eq!(state.chainstate.best_block, Some(chain().tip().hash));
+    assert_eq!(state.chainstate.height, Some(tip()));
+    assert_eq!(state.chainstate.position, Some(ChainstatePosition::AtTip));
+    assert!(state.rebuild.free.is_some() && state.rebuild.need.chainstate > 0);
+    assert!(state.rebuild.bytes_per_second.is_some() && state.rebuild.duration.is_some());
+    assert!(!state.has_snapshot && state.indexes.is_empty() && !state.leftovers.has_journal);
+    let deep = diagnosed(case.root(), true);
+    assert!(deep.is_sound());
+    let deep = deep.found.unwrap().deep.unwrap();
+    assert_eq!((deep.blocks, deep.damaged), (tip().0 + 1, 0));
+    let (coins, hash) = deep.coins.unwrap();
+    let stats = acceptance::stats(case.root(), Network::Regtest).unwrap();
+    assert_eq!((coins, hash), (stats.txouts, stats.hash_serialized_3));
+}
+
+#[test]
+fn a_chainstate_a_few_blocks_behind_is_bitcoinds_to_complete() {
+    let case = Case::new();
+    let state = advised(&case, &Advice::StartBitcoind);
+    assert_eq!(state.chainstate.position, Some(ChainstatePosition::Behind(3)));
+    assert!(state.is_sound());
+}
+
+#[test]
+fn what_is_no_datadir_is_named() {
+    let (case, empty) = (Case::new(), scratch());
+    let absence = |root: &Path, network| {
+        let found = examine(root, network, false).unwrap();
+        (found.found.unwrap_err(), found.advice)
+    };
+    let missing = empty.path().join("no/such");
+    assert_eq!(absence(&missing, Network::Main), (Absence::NoDirectory, Advice::NameDatadir));
+    assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::Sync));
+    let file = empty.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::NameDatadir));
+    fs::write(empty.path().join("bitcoin.conf"), "").unwrap();
+    assert_eq!(absence(empty.path(), Network::Main), (Absence::NoBlocks, Advice::Sync));
+    assert_eq!(absence(&file, Network::Main), (Absence::NoDirectory, Advice::NameDatadir));
+    let other =
+        (Absence::OtherNetworks(vec![Network::Regtest]), Advice::ChooseNetwork { network: Network::Regtest });
+    assert_eq!(absence(case.root(), Network::Signet), other);
+    let own = examine(&case.root().join("regtest"), Network::Regtest, false).unwrap();
+    assert_eq!(own.found.unwrap().dir, case.root().join("regtest"));
+    // The main network's directory with another network's blocks.
+    let moved = scratch();
+    testkit::corrupt::copy_dir(&case.root().join("regtest"), moved.path()).unwrap();
+    let found = examine(moved.path(), Network::Main, false).unwrap();
+    assert_eq!(found.advice, Advice::ChooseNetwork { network: Network::Regtest });
+}
+
+#[test]
+fn a_damaged_chainstate_is_rebuilt_as_advised() {
+    let damage: [Damage<Path>; 5] = [
+        ("CURRENT", |dir| fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap()),
+        ("a short table", |dir| {
+            let table = table_of(dir);
+            truncate(&table, fs::metadata(&table).unwrap().len() - 1).unwrap();
+        }),
+        ("a missing table", |dir| fs::remove_file(table_of(dir)).unwrap()),
+        ("no CURRENT", |dir| fs::remove_file(dir.join("CURRENT")).unwrap()),
+        ("absent", |dir| fs::remove_dir_all(dir).unwrap()),
+    ];
+    for (what, damage) in damage {
+        let case = sound();
+        damage(&case.root().join("regtest/chainstate"));
+        let state = advised(&case, &Advice::Reindex);
+        match &state.chainstate.state {
+            DatabaseState::Absent => assert_eq!(what, "absent"),
+            DatabaseState::Broken(error) => assert!(what != "absent", "{error}"),
+            state => panic!("{what}: {state:?}"),
+        }
+        assert!(state.index.state.is_sound() && !state.is_sound(), "{what}");
+        run(&case.options()).unwrap();
+        assert!(is_sound(&case), "{what}");
+    }
+}
+
+/// The largest table of a database.
+fn table_of(dir: &Path) -> PathBuf {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let tables = names.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
+    tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+#[test]
+fn only_reading_all_coins_finds_damage_within_a_table() {
+    let case = sound();
+    let table = table_of(&case.root().join("regtest/chainstate"));
+    flip_bit(&table, fs::metadata(&table).unwrap().len() / 2, 3).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
+    let deep = diagnosed(case.root(), true);
+    assert_eq!(deep.advice, Advice::Reindex);
+    let deep = deep.found.unwrap().deep.unwrap();
+    assert!(deep.coins.is_err() && deep.damaged == 0);
+}
+
+#[test]
+fn a_damaged_block_index_is_rebuilt_as_advised() {
+    let damage: [Damage<Case>; 5] = [
+        ("broken", |case| fs::write(case.blocks("index/CURRENT"), "MANIFEST-999999\n").unwrap()),
+        ("absent", |case| fs::remove_dir_all(case.blocks("index")).unwrap()),
+        ("interrupted", |case| case.edit_index(|index| index.reindexing = true)),
+        ("old", |case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120))),
+        ("small sizes", |case| {
+            case.edit_index(|index| index.files.iter_mut().for_each(|info| info.size /= 2))
+        }),
+    ];
+    for (what, damage) in damage {
+        let case = sound();
+        damage(&case);
+        let state = advised(&case, &Advice::ReindexByScan);
+        assert!(!state.is_sound(), "{what}");
+        assert_eq!(state.index.state.is_sound(), ["old", "small sizes"].contains(&what), "{what}");
+        assert_eq!(matches!(state.index.state, DatabaseState::Absent), what == "absent");
+        assert_eq!(state.blocks.beyond_use > 0, what == "small sizes");
+        let not_in_index = state.chainstate.position == Some(ChainstatePosition::NotInIndex);
+        assert_eq!(not_in_index, what == "old");
+        run(&case.scan()).unwrap();
+        assert!(is_sound(&case), "{what}");
+    }
+}
+
+#[test]
+fn undo_data_that_is_missing_is_made_as_advised() {
+    let damage: [Damage<Case>; 3] = [
+        ("missing", |case| fs::remove_file(case.blocks("rev00001.dat")).unwrap()),
+        ("short", |case| truncate(&case.blocks("rev00001.dat"), 300).unwrap()),
+        ("unrecorded", |case| {
+            case.edit_index(|index| {
+                for entry in index.entries.iter_mut().filter(|entry| [30, 40].contains(&entry.height.0)) {
+                    entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
+                    entry.undo_pos = None;
+                    let on_disk = entry.status.has_data();
+                    entry.file = entry.file.filter(|_| on_disk);
+                }
+            });
+        }),
+    ];
+    for (what, damage) in damage {
+        let case = sound();
+        damage(&case);
+        let state = advised(&case, &Advice::MakeUndo);
+        let undo = &state.undo;
+        assert_eq!(
+            (undo.missing.len(), undo.short.len()),
+            match what {
+                "missing" => (1, 0),
+                "short" => (0, 1),
+                _ => (0, 0),
+            }
+        );
+        assert_eq!(
+            (undo.lost > 0, undo.unrecorded),
+            if what == "unrecorded" { (false, 2) } else { (true, 0) }
+        );
+        let (height, hash) = undo.first.unwrap();
+        assert_eq!(chain().main().nth(height.0 as usize).unwrap().hash, hash);
+        assert!(what != "unrecorded" || height == Height(30));
+        made_undo(&case);
+        assert!(is_sound(&case), "{what}");
+    }
+}
+
+#[test]
+fn only_reading_all_undo_data_finds_damage_within_it() {
+    let case = sound();
+    let entry = acceptance::entry(&case, acceptance::BUSY);
+    flip_bit(&acceptance::rev(&case, &entry), entry.undo_pos.unwrap().0 + 2, 1).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
+    let deep = diagnosed(case.root(), true);
+    assert_eq!(deep.advice, Advice::MakeUndo);
+    let undo = deep.found.unwrap().deep.unwrap().undo;
+    assert_eq!((undo.len(), undo[0].damaged, undo[0].first[0].height), (1, 1, Height(acceptance::BUSY)));
+}
+
+#[test]
+fn a_damaged_block_is_named_and_to_be_downloaded() {
+    let case = sound();
+    let entry = acceptance::entry(&case, acceptance::BUSY);
+    // In a transaction: the header's hash stays the same.
+    flip_bit(&acceptance::blk(&case, &entry), entry.data_pos.unwrap().0 + 200, 1).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
+    let deep = diagnosed(case.root(), true);
+    assert_eq!(deep.advice, Advice::Repair);
+    let deep = deep.found.unwrap().deep.unwrap();
+    assert_eq!((deep.damaged, deep.first.len()), (1, 1));
+    assert_eq!(
+        (deep.first[0].kind, deep.first[0].height),
+        (ErrorKind::Damaged, Some(Height(acceptance::BUSY)))
+    );
+}
+
+#[test]
+fn block_files_that_are_missing_or_short_are_downloaded_as_advised() {
+    let last = sound().index().files.len() - 1;
+    let name = |number: usize| format!("blk{number:05}.dat");
+    for (number, len) in [(1, None), (1, Some(20_000)), (last, Some(9_000)), (last, None)] {
+        let (case, what) = (sound(), format!("{number} {len:?}"));
+        let path = case.blocks(&name(number));
+        match len {
+            None => fs::remove_file(&path).unwrap(),
+            Some(len) => truncate(&path, len).unwrap(),
+        }
+        let state = advised(&case, &Advice::Repair);
+        let blocks = &state.blocks;
+        assert_eq!((blocks.missing.len(), blocks.short.len()), if len.is_none() { (1, 0) } else { (0, 1) });
+        assert!(blocks.lost > 0 && blocks.unrecorded == 0, "{what}");
+        let peer = ScriptedPeer::start(&acceptance::sync::served(), Fault::None);
+        let peers = acceptance::sync::from(case.root(), &[&peer]).peers;
+        let options = RepairOptions {
+            peers,
+            ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
+        };
+        let mut steps = Vec::new();
+        loop {
+            let advice = diagnosed(case.root(), true).advice;
+            match &advice {
+                Advice::Repair => {
+                    repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+                }
+                Advice::ReindexByScan => drop(run(&case.scan()).unwrap()),
+                Advice::MakeUndo => made_undo(&case),
+                _ => break assert_eq!(advice, Advice::StartBitcoind, "{what}: {steps:?}"),
+            }
+            assert!(!steps.contains(&advice), "{what}: {steps:?}, and again {advice:?}");
+            steps.push(advice);
+        }
+        assert!(is_sound(&case) && steps == [Advice::Repair], "{what}: {steps:?}");
+    }
+}
+
+/// A rebuild by a scan would be refused.
+#[test]
+fn the_highest_blocks_are_to_be_downloaded_if_the_index_is_lost_too() {
+    let file_of_tip = |case: &Case| acceptance::entry(case, tip().0).file.unwrap().0;
+    let last = |case: &Case| case.index().files.len() as u32 - 1;
+    let broken = |case: &Case| fs::remove_file(case.blocks("index/CURRENT")).unwrap();
+    let old = |case: &Case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 60));
+    type Lost = fn(&Case) -> u32;
+    for (what, damage, first, is_shown) in [
+        ("broken", broken as fn(&Case), file_of_tip as Lost, true),
+        ("old", old, file_of_tip, true),
+        // Only reading shows that blocks below the last one are lost.
+        ("broken, others", broken, last, false),
+    ] {
+        let case = sound();
+        let lost = first(&case);
+        for number in lost..=last(&case) {
+            for name in ["blk", "rev"] {
+                fs::remove_file(case.blocks(&format!("{name}{number:05}.dat"))).unwrap();
+            }
+        }
+        damage(&case);
+        let deep = diagnosed(case.root(), true);
+        assert_eq!(deep.advice, Advice::Repair, "{what}");
+        if is_shown {
+            let state = advised(&case, &Advice::Repair);
+            assert_eq!(state.chainstate.position, Some(ChainstatePosition::NotStored), "{what}");
+        }
+        let error = run(&case.scan()).unwrap_err();
+        acceptance::assert_offers(&error, &[Remedy::Repair, Remedy::EndBelowDamage]);
+        let peer = ScriptedPeer::start(&acceptance::sync::served(), Fault::None);
+        let peers = acceptance::sync::from(case.root(), &[&peer]).peers;
+        let options = RepairOptions {
+            peers,
+            ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
+        };
+        repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        assert!(is_sound(&case), "{what}");
+    }
+}
+
+/// A repair needs a block index, and the scan that makes one needs the genesis block.
+#[test]
+fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
+    let case = sound();
+    let genesis = acceptance::entry(&case, 0);
+    let end = genesis.data_pos.unwrap().0 + chain().main().next().unwrap().bytes.len() as u64;
+    for number in 1..case.index().files.len() {
+        fs::remove_file(case.blocks(&format!("blk{number:05}.dat"))).unwrap();
+    }
+    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end).unwrap();
+    fs::remove_file(case.blocks("index/CURRENT")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair, "the genesis block is there");
+    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end - 1).unwrap();
+    advised(&case, &Advice::BitcoindReindex);
+    let options = RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
+    let error = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+    acceptance::assert_mentions(&error, &["the genesis block"]);
+}
+
+fn made_undo(case: &Case) {
+    let options = MakeUndoOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
+    make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+}
+
+#[test]
+fn a_pruned_datadir_is_sound_but_cannot_be_rebuilt() {
+    let case = sound();
+    let prune = |index: &mut disk::index::BlockIndex| {
+        index.pruned = true;
+        for entry in index.entries.iter_mut().filter(|entry| entry.file == Some(wire::FileNo(0))) {
+            entry.status = BlockStatus(entry.status.0 & !(BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO));
+            (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+        }
+        index.files[0] = disk::index::FileInfo::default();
+    };
+    case.edit_index(prune);
+    fs::remove_file(case.blocks("blk00000.dat")).unwrap();
+    fs::remove_file(case.blocks("rev00000.dat")).unwrap();
+    let found = diagnosed(case.root(), false);
+    assert_eq!(found.advice, Advice::StartBitcoind, "{found:?}");
+    assert!(found.is_sound());
+    let state = found.found.unwrap();
+    // There is nothing to rebuild from.
+    assert!(state.index.is_pruned && state.rebuild.duration.is_none() && state.rebuild.need.chainstate == 0);
+    assert!(is_sound(&case));
+    let last = case.blocks(&format!("rev{:05}.dat", case.index().files.len() - 1));
+    let kept = fs::read(&last).unwrap();
+    fs::remove_file(&last).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartWithoutUndo);
+    fs::write(&last, kept).unwrap();
+    fs::remove_file(case.root().join("regtest/chainstate/CURRENT")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
+}
+
+#[test]
+fn lost_block_files_without_an_index_are_bitcoinds_to_download() {
+    let case = sound();
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    fs::remove_file(case.blocks("blk00001.dat")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
+    for number in 0..100 {
+        let _ = fs::remove_file(case.blocks(&format!("blk{number:05}.dat")));
+    }
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::NameBlocksdir { directory: None });
+    // That there are none elsewhere is in the log.
+    write_log(&case, "");
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::Sync);
+}
+
+/// Writes the log of a start of bitcoind.
+fn write_log(case: &Case, arguments: &str) {
+    let log = format!("2026 Bitcoin Core version v30.0.0 (release build)\n{arguments}\n");
+    fs::write(case.root().join("regtest/debug.log"), log).unwrap();
+}
+
+/// `bitcoind -reindex` without that option would begin a chain without blocks.
+#[test]
+fn block_files_in_another_directory_are_not_called_lost() {
+    let (case, other) = (sound(), scratch());
+    fs::create_dir_all(other.path().join("regtest/blocks")).unwrap();
+    for entry in fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap()) {
+        if entry.file_type().unwrap().is_file() {
+            let to = other.path().join("regtest/blocks").join(entry.file_name());
+            fs::copy(entry.path(), to).unwrap();
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    advised(&case, &Advice::NameBlocksdir { directory: None });
+    write_log(&case, &format!("2026 Command-line arg: blocksdir=\"{}\"", other.path().display()));
+    advised(&case, &Advice::NameBlocksdir { directory: Some(other.path().to_owned()) });
+    let mut options = DoctorOptions::new(case.root(), Network::Regtest);
+    options.chain.blocksdir = Some(other.path().to_owned());
+    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
+    // A caller that says that they are in the datadir is believed.
+    options.chain.blocksdir = Some(case.root().to_owned());
+    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(found.advice, Advice::BitcoindReindex);
+}
+
+#[test]
+fn what_is_in_the_way_is_to_be_moved_or_restored() {
+    let net = |case: &Case| case.root().join("regtest");
+    for (name, is_dir) in [
+        ("chainstate", true),
+        ("blocks", true),
+        ("blocks/index", true),
+        ("blocks/blk00001.dat", false),
+        ("blocks/rev00001.dat", false),
+        ("blocks/xor.dat", false),
+    ] {
+        let case = sound();
+        let path = net(&case).join(name);
+        let away = case.root().join("away");
+        fs::rename(&path, &away).unwrap();
+        std::os::unix::fs::symlink(case.root().join("unmounted"), &path).unwrap();
+        let found = diagnosed(case.root(), false);
+        assert!(!found.is_sound() && found.advice == Advice::RestoreLink { path: path.clone() }, "{found:?}");
+        fs::remove_file(&path).unwrap();
+        match is_dir {
+            true => fs::write(&path, "a file").unwrap(),
+            false => fs::create_dir(&path).unwrap(),
+        }
+        let found = diagnosed(case.root(), false);
+        assert!(!found.is_sound() && found.advice == Advice::MoveAway { path: path.clone() }, "{found:?}");
+        fs::rename(&path, path.with_extension("old")).unwrap();
+        let advice = match name {
+            "chainstate" => Advice::Reindex,
+            "blocks" => Advice::BitcoindReindex,
+            "blocks/index" => Advice::ReindexByScan,
+            "blocks/blk00001.dat" => Advice::Repair,
+            "blocks/rev00001.dat" => Advice::MakeUndo,
+            _ => continue,
+        };
+        assert_eq!(diagnosed(case.root(), false).advice, advice, "{name}");
+    }
+}
+
+/// Once, `undo make` was advised, which was refused for this reason, for ever.
+#[test]
+fn what_is_in_the_place_of_new_files_is_to_be_moved() {
+    for name in ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine"] {
+        let case = sound();
+        let place = case.root().join("regtest").join(name);
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("notes.txt"), "a user's").unwrap();
+        assert!(is_sound(&case), "it matters only if something must be written");
+        fs::remove_file(case.blocks("rev00001.dat")).unwrap();
+        advised(&case, &Advice::MoveAway { path: place.clone() });
+        fs::rename(&place, case.root().join("away")).unwrap();
+        advised(&case, &Advice::MakeUndo);
+    }
+    let case = sound();
+    let work = case.root().join("regtest/peregrine-work");
+    fs::write(&work, "a file").unwrap();
+    fs::remove_file(case.blocks("rev00001.dat")).unwrap();
+    advised(&case, &Advice::MoveAway { path: work });
+}
+
+#[test]
+fn a_lost_key_of_the_block_files_is_restored() {
+    let case = sound();
+    let key = fs::read(case.blocks("xor.dat")).unwrap();
+    fs::remove_file(case.blocks("xor.dat")).unwrap();
+    let state = advised(&case, &Advice::RestoreKey { key: key.clone().try_into().unwrap() });
+    assert!(state.key.is_some() && state.index.state.is_sound());
+    fs::write(case.blocks("xor.dat"), key).unwrap();
+    assert!(is_sound(&case));
+}
+
+#[test]
+fn what_an_interrupted_run_has_left_is_named() {
+    let case = Case::new();
+    let (done, _) = acceptance::run_until(&acceptance::bounded(&case.options()), 40);
+    done.unwrap_err();
+    let state = *diagnosed(case.root(), false).found.unwrap();
+    let (done, total) = state.leftovers.checkpoint.unwrap();
+    assert!(done <= total && total == tip().0 + 1, "{done} of {total}");
+    assert!(!state.leftovers.has_journal);
+    // Cut in each step of a replacement.
+    let (mut journals, mut refusals) = (0, 0);
+    for at in (0..).step_by(3) {
+        let case = Case::new();
+        let disk =
+            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, std::io::ErrorKind::Other);
+        let done = engine::reindex(&disk, &case.options(), &|_| {}, &AtomicBool::new(false));
+        if done.is_ok() && !disk.has_failed() {
+            break;
+        }
+        let found = diagnosed(case.root(), false);
+        if found.found.as_ref().unwrap().leftovers.has_journal {
+            journals += 1;
+            assert_eq!(found.advice, Advice::FinishReplacement);
+            let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
+            let options = StatsOptions { chainstate, muhash: false };
+            let before = acceptance::tree(case.root());
+            if let Err(error) = utxo_stats(&FaultDisk::healthy(), &options) {
+                refusals += 1;
+                assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::Recover][..]));
+                let file = error.file.as_ref().unwrap();
+                assert!(file.ends_with("peregrine-commit"), "{error}");
+            }
+            assert!(
+                acceptance::tree(case.root()) == before,
+                "{at}: a command that only reads has changed something"
+            );
+            let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
+            assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
+            utxo_stats(&FaultDisk::healthy(), &options).unwrap();
+            assert!(is_sound(&case), "{at}");
+        }
+    }
+    assert!(journals > refusals && refusals > 0, "no run was cut in each phase: {journals}, {refusals}");
+}
+
+#[test]
+fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
+    let case = sound();
+    let before = acceptance::tree(case.root());
+    let nothing = RecoveryReport {
+        network: Network::Regtest,
+        dir: case.root().join("regtest"),
+        recovery: None,
+        has_removed: false,
+    };
+    let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, std::io::ErrorKind::Other);
+    assert_eq!(recover(&disk, &location(&case)).unwrap(), nothing);
+    let building = case.root().join("regtest/chainstate.peregrine");
+    fs::create_dir(&building).unwrap();
+    fs::write(building.join("peregrine.mark"), "PGRN-NEW").unwrap();
+    let other = FaultDisk::healthy().with_user(fs::metadata(case.root()).unwrap().uid() + 4711);
+    assert_eq!(recover(&other, &location(&case)).unwrap_err().kind, ErrorKind::Environment);
+    let removed = RecoveryReport { has_removed: true, ..nothing };
+    assert_eq!(recover(&FaultDisk::healthy(), &location(&case)).unwrap(), removed);
+    assert!(acceptance::tree(case.root()) == before);
+    let nowhere = Location::new(&case.root().join("none"), Network::Regtest);
+    assert_eq!(recover(&FaultDisk::healthy(), &nowhere).unwrap_err().kind, ErrorKind::Damaged);
+}
+
+#[test]
+fn what_belongs_to_other_users_is_named() {
+    let case = sound();
+    let uid = fs::metadata(case.root()).unwrap().uid();
+    let disk = FaultDisk::healthy().with_user(uid + 4711);
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let found = diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let owner = found.found.unwrap().owner;
+    assert_eq!((owner.uid, owner.user, owner.foreign.len()), (uid, uid + 4711, 0));
+    if std::os::unix::fs::chown(case.root().join("regtest/chainstate"), Some(4711), None).is_err() {
+        println!("skipped: only root can give files to another user");
+        return;
+    }
+    let foreign = vec![case.root().join("regtest/chainstate")];
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
+}
+
+#[test]
+fn what_may_not_be_read_is_not_called_damaged() {
+    let case = sound();
+    let path = case.root().join("regtest/chainstate/CURRENT");
+    let uid = fs::metadata(case.root()).unwrap().uid();
+    let disk = FaultDisk::healthy().with_user(uid + 4711).with_denied(&path);
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let found = diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(found.advice, Advice::RunAs { user: uid });
+    let state = found.found.unwrap();
+    assert!(matches!(&state.chainstate.state, DatabaseState::Unreadable(error)
+        if error.remedies.contains(&Remedy::GrantPermission)));
+}
+
+#[test]
+fn other_contents_are_reported() {
+    let case = sound();
+    let net = case.root().join("regtest");
+    fs::create_dir_all(net.join("indexes/txindex")).unwrap();
+    fs::create_dir_all(net.join("chainstate_snapshot")).unwrap();
+    fs::write(net.join("debug.log"), "2026 Bitcoin Core version v30.0.0\n2026 ...\n").unwrap();
+    let state = *diagnosed(case.root(), false).found.unwrap();
+    assert_eq!(state.indexes, ["txindex"]);
+    // Without `base_blockhash`, bitcoind ignores the directory.
+    assert!(!state.has_snapshot && state.snapshot_error.is_none());
+    assert_eq!(state.version.as_deref(), Some("Bitcoin Core version v30.0.0"));
+    fs::write(net.join("chainstate_snapshot/base_blockhash"), [7; 32]).unwrap();
+    let found = diagnosed(case.root(), false);
+    assert!(!found.is_sound() && found.advice == Advice::MoveSnapshotAway, "{found:?}");
+    assert!(found.found.unwrap().has_snapshot);
+}
+
+/// A datadir that contains only the genesis block, or not even that.
+#[test]
+fn a_new_datadir_is_sound() {
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&acceptance::sync::served(), Fault::None));
+    let options = SyncOptions {
+        stop_at_height: Some(Height(0)),
+        blocks_only: true,
+        ..acceptance::sync::from(dir.path(), &[&peer])
+    };
+    sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = diagnosed(dir.path(), false);
+    assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
+    let index = dir.path().join("regtest/blocks/index");
+    fs::remove_dir_all(&index).unwrap();
+    write_block_index(&RealDisk, &index, &disk::index::BlockIndex::default()).unwrap();
+    assert_eq!(diagnosed(dir.path(), false).advice, Advice::ReindexByScan);
+}
+
+fn core_datadir_is_sound(name: &str, network: Network) {
+    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
+    let before = everything(dir.path());
+    let found = examine(dir.path(), network, true).unwrap();
+    assert!(everything(dir.path()) == before, "{name} has changed");
+    assert!(found.is_sound(), "{name}: {found:?}");
+    assert_eq!(found.advice, Advice::StartBitcoind);
+    let state = found.found.unwrap();
+    let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
+    assert_eq!(state.chainstate.height.map(|height| u64::from(height.0)), tip["height"].as_u64());
+    let (coins, hash) = state.deep.unwrap().coins.unwrap();
+    assert_eq!(Some(coins), tip["txouts"].as_u64(), "{name}");
+    assert_eq!(engine::hex_reversed(&hash), tip["hash_serialized_3"], "{name}");
+}
+
+#[test]
+fn datadirs_of_bitcoin_core_are_sound() {
+    core_datadir_is_sound("main", Network::Main);
+    core_datadir_is_sound("testnet3", Network::Test);
+    core_datadir_is_sound("signet", Network::Signet);
+    core_datadir_is_sound("regtest", Network::Regtest);
+    core_datadir_is_sound("regtest-siblings", Network::Regtest);
+}

@@ -1,0 +1,215 @@
+//! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
+//! `oracle` shows the result to a bitcoind.
+
+use acceptance::{Case, assert_mentions, assert_same_tree, chain, for_making, leftovers, run, scratch, tree};
+use disk::{
+    chainstate::ChainstateReader,
+    index::{BlockStatus, IndexEntry},
+    snapshot::{SnapshotReader, SnapshotWriter},
+};
+use engine::{
+    ChainOptions, ChainParams, Disk, Error, ErrorKind, Height, LoadedSnapshotReport, Network, load_snapshot,
+};
+use rules::params::PinnedUtxoSet;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{OnceLock, atomic::AtomicBool},
+};
+use tempfile::TempDir;
+use testkit::fault::{FaultDisk, InjectedFault, Operations};
+
+/// Regtest with a pinned UTXO set after the last block of the chain.
+fn params() -> &'static ChainParams {
+    static PARAMS: OnceLock<ChainParams> = OnceLock::new();
+    PARAMS.get_or_init(|| {
+        let (tip, hash_serialized_3) = (chain().tip(), chain().model.stats().hash_serialized_3);
+        let set = PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 };
+        ChainParams { assume_utxo: vec![set].leak(), ..ChainParams::of(Network::Regtest).clone() }
+    })
+}
+
+fn options(case: &Case) -> ChainOptions {
+    ChainOptions { params: params(), ..case.options().chain }
+}
+
+/// A snapshot of the last block.
+fn snapshot() -> &'static Path {
+    static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, file) = FILE.get_or_init(|| {
+        let (dir, case) = (scratch(), Case::new());
+        let file = dir.path().join("utxo.dat");
+        let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
+        let options = for_making(&case.options());
+        engine::make_snapshot(&disk, &options, &file, &|_| {}, &interrupt).unwrap();
+        (dir, file)
+    });
+    file
+}
+
+fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotReport, Error> {
+    load_snapshot(disk, file, &options(case), &|_| {}, &AtomicBool::new(false))
+}
+
+/// A datadir that has the headers of all blocks, and only the genesis block.
+fn headers_only() -> Case {
+    let case = Case::new();
+    case.edit_index(|index| {
+        for entry in &mut index.entries {
+            if entry.height.0 > 0 {
+                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            }
+        }
+    });
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    case
+}
+
+fn snapshot_dir(case: &Case) -> PathBuf {
+    case.root().join("regtest/chainstate_snapshot")
+}
+
+/// Checks that the snapshot is loaded and nothing else has changed.
+fn assert_loaded(case: &Case, before: &disk::index::BlockIndex) {
+    let disk = FaultDisk::healthy();
+    let tip = chain().tip();
+    let reader = ChainstateReader::open(&disk, &snapshot_dir(case)).unwrap();
+    assert_eq!(reader.best_block(), tip.hash);
+    let stats = disk::utxo_stats::stats_of_coins(&reader, false, 2).unwrap();
+    assert_eq!(stats.hash_serialized_3.0, chain().model.stats().hash_serialized_3);
+    assert_eq!(fs::read(snapshot_dir(case).join("base_blockhash")).unwrap(), tip.hash.0);
+    let is_main = |entry: &IndexEntry| chain().main().any(|block| block.hash == entry.hash);
+    let mut expected = before.clone();
+    for entry in expected.entries.iter_mut().filter(|entry| entry.height.0 > 0 && is_main(entry)) {
+        entry.status.0 |= BlockStatus::OPT_WITNESS;
+    }
+    assert!(case.index() == expected, "the index has other marks");
+    assert!(leftovers(case.root()).is_empty(), "{:?}", leftovers(case.root()));
+}
+
+#[test]
+fn a_datadir_with_headers_only_gets_the_chainstate_and_the_marks_of_a_snapshot() {
+    let case = headers_only();
+    let before = case.index();
+    let report = load(&FaultDisk::healthy(), &case, snapshot()).unwrap();
+    assert_loaded(&case, &before);
+    let tip = chain().tip();
+    assert_eq!((report.height.0, report.hash), (tip.height, tip.hash));
+    assert_eq!(report.coins, chain().model.stats().txouts);
+    assert_eq!(report.chainstate, snapshot_dir(&case));
+    let twice = load(&FaultDisk::healthy(), &case, snapshot()).unwrap_err();
+    assert_mentions(&twice, &["has a chainstate of a snapshot already"]);
+}
+
+#[test]
+fn the_chainstate_below_the_snapshot_stays_as_it_is() {
+    let case = Case::new();
+    let (before, chainstate) = (case.index(), case.root().join("regtest/chainstate"));
+    let old = tree(&chainstate);
+    load(&FaultDisk::healthy(), &case, snapshot()).unwrap();
+    assert_loaded(&case, &before);
+    assert_same_tree(&old, &chainstate, "chainstate");
+}
+
+/// Copies the snapshot without its first coin.
+fn with_a_coin_less(to: &Path) {
+    let disk = FaultDisk::healthy();
+    let mut reader = SnapshotReader::open(&disk, snapshot()).unwrap();
+    let (metadata, _) = (*reader.metadata(), reader.advance().unwrap());
+    let count = metadata.coins - 1;
+    let mut writer = SnapshotWriter::create(&disk, to, metadata.magic, metadata.base_block, count).unwrap();
+    while let Some((outpoint, coin)) = reader.advance().unwrap() {
+        writer.add(&outpoint, &coin).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn what_core_would_not_load_is_refused_and_changes_nothing() {
+    let scratch = scratch();
+    let lacking = scratch.path().join("lacking.dat");
+    with_a_coin_less(&lacking);
+    let tip = chain().tip();
+    let at_tip = |entry: &&mut IndexEntry| entry.hash == tip.hash;
+    let edited = |edit: &dyn Fn(&mut Vec<IndexEntry>)| {
+        let case = headers_only();
+        case.edit_index(|index| edit(&mut index.entries));
+        case
+    };
+    let rebuilt = Case::new();
+    run(&rebuilt.options()).unwrap();
+    let cases: [(Case, &Path, ErrorKind, &str); 6] = [
+        (headers_only(), &lacking, ErrorKind::Damaged, "but Bitcoin Core's source has"),
+        (rebuilt, snapshot(), ErrorKind::Usage, "is at height 140 already"),
+        (
+            edited(&|entries| entries.retain(|entry| entry.hash != tip.hash)),
+            snapshot(),
+            ErrorKind::Usage,
+            "has no header of the snapshot's block",
+        ),
+        (
+            edited(&|entries| {
+                entries.iter_mut().find(at_tip).unwrap().status.0 |= BlockStatus::FAILED_VALID;
+            }),
+            snapshot(),
+            ErrorKind::Usage,
+            "as invalid",
+        ),
+        (
+            // Two more headers on the block before.
+            edited(&|entries| {
+                let tip = *entries.iter_mut().find(at_tip).unwrap();
+                let mut last = tip;
+                for height in 0..2 {
+                    let mut header = last.header;
+                    header.nonce += 7;
+                    if height > 0 {
+                        header.prev = last.hash;
+                    }
+                    last = IndexEntry::of_header(header.hash(), header, Height(tip.height.0 + height));
+                    entries.push(last);
+                }
+            }),
+            snapshot(),
+            ErrorKind::Usage,
+            "another chain of headers",
+        ),
+        (headers_only(), Path::new("nowhere.dat"), ErrorKind::Damaged, "nowhere.dat"),
+    ];
+    for (case, file, kind, why) in cases {
+        let before = tree(case.root());
+        let error = load(&FaultDisk::healthy(), &case, file).map(|report| report.coins).unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert_mentions(&error, &[why]);
+        assert_same_tree(&before, case.root(), why);
+    }
+    // Without a pinned hash of this block.
+    let case = headers_only();
+    let plain = case.options().chain;
+    let error = load_snapshot(&FaultDisk::healthy(), snapshot(), &plain, &|_| {}, &AtomicBool::new(false));
+    assert_mentions(&error.unwrap_err(), &["for the heights 110, 200, 299"]);
+}
+
+#[test]
+fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_left() {
+    for kind in [InjectedFault::Once, InjectedFault::Sticky] {
+        for at in 0.. {
+            let case = headers_only();
+            let before = case.index();
+            let disk = FaultDisk::fail_at(at, kind, Operations::Changes, io::ErrorKind::Other);
+            let done = load(&disk, &case, snapshot());
+            if disk.has_failed() {
+                let again = load(&FaultDisk::healthy(), &case, snapshot());
+                // The first command, or the repair of what it has left, may have put the result in place.
+                let is_loaded =
+                    again.as_ref().err().is_some_and(|error| error.to_string().contains("already"));
+                assert!(is_loaded || done.is_err() && again.is_ok(), "{at}: {done:?}, {again:?}");
+            }
+            assert_loaded(&case, &before);
+            if !disk.has_failed() {
+                assert!(done.is_ok() && at > 20, "{at} operations");
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! No command makes an index of the node silently wrong: runs every cell of the table of indexes in
+//! `docs/safety.md`, and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
+//!
+//! The indexes have rows in the forms of Core's releases, one for each block. That bitcoind's own indexes
+//! stay right too is tested beside one (`cli/tests/cli/node_indexes.rs`).
+
+use acceptance::{
+    BUSY, Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, blk, chain, entry, rev,
+    run, scratch,
+    sync::{from, honest},
+    tree,
+};
+use disk::{
+    index::IndexEntry,
+    node_indexes::{INDEXES_DIR, NodeIndex},
+};
+use engine::{
+    Error, ErrorKind, Height, MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks, UpdateOptions,
+    Warning, make_undo, reindex, update,
+};
+use leveldb::{Database, TableWriter, write_database};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    slice,
+    sync::{Mutex, atomic::AtomicBool},
+};
+use sync::{RepairOptions, SyncOptions, repair, sync};
+use testkit::{corrupt::flip_bit, fault::FaultDisk};
+use vfs::RealDisk;
+use wire::{ByteOffset, read::write_var_int};
+
+const TIP: u32 = 140;
+
+/// A row of the table: an index, and its best block.
+struct Row {
+    what: &'static str,
+    name: &'static str,
+    database: &'static str,
+    /// The key and the value of the row for a block.
+    row: fn(&IndexEntry) -> (Vec<u8>, Vec<u8>),
+    best_key: &'static [u8],
+    best: u32,
+}
+
+const OLD_TXINDEX: Row = Row {
+    what: "`txindex` of releases up to 31",
+    name: "txindex",
+    database: "",
+    row: |entry| ([&b"t"[..], &entry.hash.0].concat(), place(entry)),
+    best_key: b"B",
+    best: TIP,
+};
+
+const TXOSPENDERINDEX: Row = Row {
+    what: "`txospenderindex`",
+    name: "txospenderindex",
+    database: "db",
+    row: |entry| ([&b"s"[..], &entry.hash.0[..8], &place(entry)].concat(), Vec::new()),
+    ..OLD_TXINDEX
+};
+
+const ROWS: [Row; 8] = [
+    OLD_TXINDEX,
+    Row { what: "the same, up to a block below the damage", best: 100, ..OLD_TXINDEX },
+    Row { what: "the same, of a branch that the block index does not have", best: u32::MAX, ..OLD_TXINDEX },
+    Row {
+        what: "`txindex` of release 32",
+        row: |entry| ([&b"h"[..], &entry.hash.0].concat(), entry.height.0.to_le_bytes().to_vec()),
+        best_key: b"\x0dbest_block_v2",
+        ..OLD_TXINDEX
+    },
+    TXOSPENDERINDEX,
+    Row { what: "the same, up to a block below the damage", best: 100, ..TXOSPENDERINDEX },
+    Row {
+        what: "`blockfilterindex`",
+        name: "blockfilter",
+        database: "basic/db",
+        row: |entry| ([&b"s"[..], &entry.hash.0].concat(), entry.hash.0.to_vec()),
+        ..OLD_TXINDEX
+    },
+    Row {
+        what: "`coinstatsindex`",
+        name: "coinstatsindex",
+        database: "db",
+        row: |entry| ([&b"s"[..], &entry.hash.0].concat(), entry.hash.0.to_vec()),
+        ..OLD_TXINDEX
+    },
+];
+
+/// A block's place in the block files, as `CDiskTxPos` has it.
+fn place(entry: &IndexEntry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_var_int(&mut bytes, entry.file.unwrap().0.into());
+    write_var_int(&mut bytes, entry.data_pos.unwrap().0);
+    write_var_int(&mut bytes, 1);
+    bytes
+}
+
+impl Row {
+    fn dir(&self, root: &Path) -> PathBuf {
+        root.join("regtest").join(INDEXES_DIR).join(self.name)
+    }
+
+    /// Writes the index, up to its best block.
+    fn write(&self, case: &Case) {
+        self.write_to(case, chain().main().nth(self.best as usize).map_or([9; 32], |block| block.hash.0));
+    }
+
+    /// Writes the index with this best block.
+    fn write_to(&self, case: &Case, best: [u8; 32]) {
+        let dir = self.dir(case.root()).join(self.database);
+        fs::create_dir_all(&dir).unwrap();
+        let entries = case.index().entries;
+        let covered = entries.iter().filter(|entry| entry.data_pos.is_some() && entry.height.0 <= self.best);
+        let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = covered.map(self.row).collect();
+        rows.insert(self.best_key.to_vec(), [&70016_i32.to_le_bytes()[..], &[1], &best].concat());
+        let mut table = TableWriter::create(&RealDisk, &dir, 5).unwrap();
+        rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
+        write_database(&RealDisk, &dir, &[table.finish().unwrap()]).unwrap();
+    }
+
+    /// Asserts that each row of a block of the block index that has this block's place has its bytes there.
+    fn assert_true(&self, case: &Case, what: &str) {
+        let database = Database::open(&RealDisk, &self.dir(case.root()).join(self.database)).unwrap();
+        let covered = |entry: &&IndexEntry| entry.data_pos.is_some() && entry.height.0 <= self.best;
+        for entry in case.index().entries.iter().filter(covered) {
+            let (key, value) = (self.row)(entry);
+            assert_eq!(database.get(&key).unwrap(), Some(value), "{what}: height {}", entry.height);
+        }
+    }
+}
+
+/// The commands, as columns of the table.
+const COMMANDS: [&str; 11] = [
+    "reindex",
+    "reindex --scan",
+    "reindex --stop-at-height --accept-lower-tip",
+    "reindex --until-damage",
+    "reindex --block",
+    "undo make",
+    "update",
+    "repair` of nothing, `sync` of new blocks",
+    "repair` of a block",
+    "repair` of a file",
+    "sync` where blocks are gone",
+];
+
+/// Brings a datadir into the state that a command mends.
+fn damage(command: &str, case: &Case) {
+    let hit = entry(case, BUSY);
+    match command {
+        "reindex --until-damage" | "reindex --block" | "repair` of a block" => {
+            flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+        }
+        "undo make" => fs::remove_file(rev(case, &hit)).unwrap(),
+        "repair` of a file" => fs::remove_file(blk(case, &hit)).unwrap(),
+        "sync` where blocks are gone" => {
+            fs::remove_dir_all(case.blocks("")).unwrap();
+            fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+        }
+        _ => {}
+    }
+}
+
+/// Runs a command. Returns where indexes were set aside.
+fn execute(command: &str, case: &Case, set_aside_indexes: bool) -> Result<Vec<PathBuf>, Error> {
+    let (disk, never, dir) = (FaultDisk::healthy(), AtomicBool::new(false), scratch());
+    let kept = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let engine::Event::Warning(Warning::IndexSetAside { kept: path, .. }) = event {
+            kept.lock().unwrap().push(path);
+        }
+    };
+    let options = ReindexOptions { set_aside_indexes, ..case.options() };
+    let peer = honest();
+    let download = SyncOptions { set_aside_indexes, ..from(case.root(), &[&peer]) };
+    let repairing = RepairOptions {
+        set_aside_indexes,
+        peers: download.peers.clone(),
+        ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
+    };
+    let rebuild = |options: &ReindexOptions| reindex(&disk, options, &sink, &never).map(drop);
+    match command {
+        "undo make" => {
+            let chain = options.chain.clone();
+            make_undo(&disk, &MakeUndoOptions { chain, keep_old: false }, &sink, &never).map(drop)
+        }
+        "update" => update(
+            &disk,
+            &UpdateOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut),
+            &sink,
+            &never,
+        )
+        .map(drop),
+        "reindex --block" => {
+            let path = dir.path().join("block");
+            fs::write(&path, &chain().main().nth(BUSY as usize).unwrap().bytes).unwrap();
+            rebuild(&ReindexOptions { blocks: vec![path], ..options })
+        }
+        "repair` of nothing, `sync` of new blocks" => {
+            repair(&disk, &repairing, &sink, &never)?;
+            sync(&disk, &download, &sink, &never).map(drop)
+        }
+        "repair` of a block" | "repair` of a file" => repair(&disk, &repairing, &sink, &never).map(drop),
+        "sync` where blocks are gone" => sync(&disk, &download, &sink, &never).map(drop),
+        "reindex --stop-at-height --accept-lower-tip" => {
+            let stop_at_height = Some(Height(100));
+            rebuild(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..options })
+        }
+        _ => {
+            let (scan, until_damage) = (command.contains("--scan"), command.contains("--until-damage"));
+            rebuild(&ReindexOptions { scan, until_damage, ..options })
+        }
+    }?;
+    Ok(kept.into_inner().unwrap())
+}
+
+/// A datadir at its tip with an index, in the state that a command mends.
+fn case_of(row: &Row, command: &str) -> Case {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    row.write(&case);
+    damage(command, &case);
+    case
+}
+
+fn cell(row: &Row, command: &str) -> &'static str {
+    let (case, what) = (case_of(row, command), format!("{} and {command}", row.what));
+    let before = tree(case.root());
+    let index = tree(&row.dir(case.root()));
+    let error = match execute(command, &case, false) {
+        Ok(kept) => {
+            assert_eq!(kept, Vec::<PathBuf>::new(), "{what}");
+            assert_same_tree(&index, &row.dir(case.root()), &what);
+            row.assert_true(&case, &what);
+            // The option changes nothing where nothing is wrong.
+            let other = case_of(row, command);
+            assert_eq!(execute(command, &other, true).unwrap(), Vec::<PathBuf>::new(), "{what}");
+            return "stays right";
+        }
+        Err(error) => error,
+    };
+    assert_eq!(error.kind, ErrorKind::Usage, "{what}: {error}");
+    assert_mentions(&error, &[&format!("{}: its ", row.name), "nothing was changed"]);
+    assert_offers(&error, &[Remedy::SetIndexesAside]);
+    if !command.contains("gone") {
+        assert_same_tree(&before, case.root(), &what);
+    }
+    let kept = execute(command, &case, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let aside = row.dir(case.root()).with_extension("old");
+    assert_eq!(kept, slice::from_ref(&aside), "{what}");
+    assert_eq!(fs::read_dir(row.dir(case.root())).unwrap().count(), 0, "{what}");
+    assert_eq!(tree(&aside).len(), index.len(), "{what}");
+    assert_eq!(NodeIndex::find(&RealDisk, &case.root().join("regtest")).unwrap().len(), 1, "{what}");
+    "refuses (2)"
+}
+
+#[test]
+fn each_command_does_to_indexes_what_the_table_says() {
+    let mut table = format!("| in `indexes/` | {} |\n", COMMANDS.map(|it| format!("`{it}`")).join(" | "));
+    table = table.replace("new blocks`", "new blocks").replace("a block`", "a block");
+    table = table.replace("a file`", "a file").replace("are gone`", "are gone");
+    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
+    for row in ROWS {
+        let cells = COMMANDS.map(|command| cell(&row, command));
+        table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
+    }
+    assert_named_table("docs/safety.md", "table of indexes", &table);
+}
+
+/// A block index made by a scan has no header of a block that is not stored. bitcoind would not start with
+/// an index that ends there.
+#[test]
+fn a_rebuild_is_refused_if_the_block_index_lacks_the_best_block_of_an_index() {
+    for row in ROWS.iter().filter(|row| row.best == TIP) {
+        let case = Case::new();
+        let stale = Row { best: u32::MAX, ..*row };
+        stale.write(&case);
+        let error = acceptance::refused(&case.scan(), ErrorKind::Usage);
+        assert_mentions(&error, &[row.name, "is not in the block index"]);
+        // Nor does it start if the old block index lacks the block already.
+        let error = run(&case.options()).unwrap_err();
+        assert_mentions(&error, &[row.name, "is not in the block index"]);
+        let options = ReindexOptions { set_aside_indexes: true, ..case.scan() };
+        assert!(run(&options).unwrap().notes.iter().any(|it| matches!(it, Warning::IndexSetAside { .. })));
+    }
+}
+
+/// A scan finds the blocks again, but rows of the index have the places that they had before.
+#[test]
+fn block_files_that_were_exchanged_make_an_index_wrong() {
+    for row in ROWS.iter().filter(|row| row.best == TIP) {
+        let case = Case::new();
+        row.write(&case);
+        let [one, other] = [0, 1].map(|number| case.blocks(&format!("blk{number:05}.dat")));
+        fs::rename(&one, case.blocks("kept")).unwrap();
+        fs::rename(&other, &one).unwrap();
+        fs::rename(case.blocks("kept"), &other).unwrap();
+        let has_places = (row.row)(&case.index().entries[1])
+            != (row.row)(&IndexEntry { data_pos: Some(ByteOffset(7)), ..case.index().entries[1] });
+        let done = run(&case.scan());
+        assert_eq!(done.is_err(), has_places, "{}: {done:?}", row.what);
+        if let Err(error) = done {
+            assert_mentions(&error, &[row.name, "get other places in the block index"]);
+            let options = ReindexOptions { set_aside_indexes: true, ..case.scan() };
+            assert_eq!(run(&options).unwrap().height, Height(TIP));
+        }
+    }
+}
+
+/// A scan finds a stale block by its header alone, but bitcoind reads all of it when it rewinds the index.
+#[test]
+fn an_index_whose_best_block_is_stale_needs_that_block_whole() {
+    let stale = chain().blocks.iter().find(|block| chain().main().all(|it| it.hash != block.hash)).unwrap();
+    for is_damaged in [false, true] {
+        let case = Case::new();
+        TXOSPENDERINDEX.write_to(&case, stale.hash.0);
+        let entry = *case.index().entries.iter().find(|entry| entry.hash == stale.hash).unwrap();
+        if is_damaged {
+            flip_bit(&blk(&case, &entry), entry.data_pos.unwrap().0 + 100, 3).unwrap();
+        }
+        let done = run(&case.scan());
+        assert_eq!(done.is_err(), is_damaged, "{done:?}");
+        if let Err(error) = done {
+            assert_mentions(&error, &["bitcoind would stop when it rewinds the index"]);
+            assert_offers(&error, &[Remedy::SetIndexesAside]);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_does_not_open_counts_as_wrong_where_blocks_move() {
+    let case = case_of(&OLD_TXINDEX, "repair` of a block");
+    let current = OLD_TXINDEX.dir(case.root()).join("CURRENT");
+    fs::write(&current, "nothing").unwrap();
+    let error = execute("repair` of a block", &case, false).unwrap_err();
+    assert_mentions(&error, &["txindex: it does not open"]);
+    assert_eq!(execute("repair` of a block", &case, true).unwrap().len(), 1);
+}

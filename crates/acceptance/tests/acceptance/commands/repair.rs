@@ -1,0 +1,446 @@
+//! A repair downloads the blocks that are damaged or missing, no others, and rebuilds only what needs it.
+
+use acceptance::{
+    Case, assert_mentions, blk, chain, entry, rev, run,
+    sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until},
+    tree,
+};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions, ScriptChecks, Warning};
+use std::{
+    fs, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use sync::{PeerOptions, RepairOptions, RepairReport, repair};
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::{copy_dir, flip_bit, truncate},
+    fault::{FaultDisk, InjectedFault, Operations},
+    peer::{Fault, ScriptedPeer},
+    sibling::{rebase, sibling},
+};
+use wire::FileNo;
+
+/// A datadir whose chainstate is at the tip.
+fn at_tip() -> Case {
+    let case = Case::new();
+    assert_eq!(run(&case.options()).unwrap().height, Height(140));
+    case
+}
+
+fn from(case: &Case, peers: &[&ScriptedPeer]) -> RepairOptions {
+    let connect = peers.iter().map(|peer| peer.target()).collect();
+    let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
+    RepairOptions { peers, ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut) }
+}
+
+fn repair_on(disk: &FaultDisk, options: &RepairOptions) -> Result<RepairReport, Error> {
+    repair(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Repairs from an honest peer.
+fn repaired(case: &Case) -> RepairReport {
+    let peer = honest();
+    repair_on(&FaultDisk::healthy(), &from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Flips a bit of the block at `height`.
+fn flip(case: &Case, height: u32, at: u64) {
+    let hit = entry(case, height);
+    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + at, 3).unwrap();
+}
+
+fn chainstate(case: &Case) -> impl PartialEq + use<> {
+    tree(&case.root().join("regtest/chainstate"))
+}
+
+#[test]
+fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
+    for heights in [vec![140], vec![125], vec![1], vec![30, 31, 90, 139]] {
+        for at in [40, 100] {
+            let (case, what) = (at_tip(), format!("{heights:?} at {at}"));
+            heights.iter().for_each(|&height| flip(&case, height, at));
+            let (before, coins) = (case.index(), chainstate(&case));
+            let report = repaired(&case);
+            assert_eq!((report.damaged as usize, report.missing), (heights.len(), 0), "{what}");
+            assert_eq!((report.lost, report.lost_files), (0, 0), "{what}");
+            assert_eq!(report.first.len(), heights.len().min(5), "{what}");
+            assert_eq!(report.download.unwrap().blocks as usize, heights.len(), "{what}");
+            assert!(
+                report.rebuild.is_none() && chainstate(&case) == coins,
+                "{what}: the chainstate was sound"
+            );
+            assert_eq!(report.undo.unwrap().undo.blocks as usize, heights.len(), "{what}");
+            assert_eq!(report.height, Height(140), "{what}");
+            assert_sound(case.root(), chain(), &what);
+            // Only the entries of these blocks are different.
+            let after = case.index();
+            let differ = before.entries.iter().zip(&after.entries).filter(|(before, after)| before != after);
+            let mut changed: Vec<u32> = differ.map(|(before, _)| before.height.0).collect();
+            changed.sort_unstable();
+            assert_eq!(changed, heights, "{what}");
+            assert!(
+                after
+                    .entries
+                    .iter()
+                    .skip(1)
+                    .all(|entry| entry.status.was_connected() || entry.undo_pos.is_none())
+            );
+            // There is nothing more to do.
+            let again = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+            assert!(again.download.is_none() && again.undo.is_none() && again.rebuild.is_none(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
+    let case = at_tip();
+    [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+    let before = case.index();
+    // Nobody has the second block.
+    let peer = ScriptedPeer::start(&serving(chain().main().take(80)), Fault::None);
+    let interrupt = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (options, interrupt) = (from(&case, &[&peer]), &interrupt);
+        let running = scope.spawn(move || repair(&FaultDisk::healthy(), &options, &|_| {}, interrupt));
+        wait_until("the block is stored", || {
+            let last = before.files.len() - 1;
+            let len = |number: usize| {
+                fs::metadata(case.blocks(&format!("blk{number:05}.dat"))).map_or(0, |file| file.len())
+            };
+            len(last) + len(last + 1) > u64::from(before.files[last].size)
+        });
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    });
+    let place = |index: &disk::index::BlockIndex, height: u32| {
+        let hash = chain().main().nth(height as usize).unwrap().hash;
+        *index.entries.iter().find(|entry| entry.hash == hash).unwrap()
+    };
+    let after = case.index();
+    assert_eq!(place(&before, 100), place(&after, 100));
+    assert!(place(&before, 60).data_pos != place(&after, 60).data_pos);
+    assert!(place(&after, 60).status.was_connected(), "bitcoind would not accept those above it");
+    let report = repaired(&case);
+    assert_eq!((report.damaged, report.download.unwrap().blocks), (1, 1));
+    assert_sound(case.root(), chain(), "after an interrupt");
+}
+
+#[test]
+fn missing_and_cut_files_are_filled_again() {
+    for (number, is_missing) in [(0, true), (1, true), (2, false), (3, true), (4, true), (4, false)] {
+        let (case, what) = (at_tip(), format!("blk{number:05}.dat, missing {is_missing}"));
+        let path = case.blocks(&format!("blk{number:05}.dat"));
+        if !path.exists() {
+            continue;
+        }
+        let len = fs::metadata(&path).unwrap().len();
+        if is_missing {
+            fs::remove_file(&path).unwrap()
+        } else {
+            truncate(&path, len / 3).unwrap()
+        }
+        let report = repaired(&case);
+        assert!(report.damaged > 0 && report.rebuild.is_none(), "{what}");
+        assert_eq!((report.lost > 0, report.lost_files), (is_missing, is_missing.into()), "{what}");
+        assert_sound(case.root(), chain(), &what);
+        assert!(
+            index(case.root()).entries.iter().all(|entry| !is_missing || entry.file != Some(FileNo(number)))
+        );
+    }
+}
+
+/// Without the index, nobody knows how many blocks were in the last files; the chainstate was above them.
+#[test]
+fn the_highest_blocks_are_downloaded_also_without_a_block_index_that_has_them() {
+    type Damage = fn(&Case);
+    let damage: [(&str, Damage); 3] = [
+        ("broken", |case| fs::remove_file(case.blocks("index/CURRENT")).unwrap()),
+        ("absent", |case| fs::remove_dir_all(case.blocks("index")).unwrap()),
+        ("old", |case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 60))),
+    ];
+    let last = at_tip().index().files.len() - 1;
+    for (what, damage) in damage {
+        for missing in [0, 1, 2] {
+            let (case, what) = (at_tip(), format!("{what}, without {missing} files"));
+            let (coins, stored) = (chainstate(&case), case.index());
+            let is_lost = |file: FileNo| file.0 as usize > last - missing;
+            let is_of_chain = |entry: &&IndexEntry| chain().main().any(|block| block.hash == entry.hash);
+            let lost = stored.entries.iter().filter(|entry| entry.file.is_some_and(is_lost));
+            let lowest = lost.filter(is_of_chain).map(|entry| entry.height.0).min();
+            // Those above it are not linked to the others any more.
+            let lost = lowest.map_or(0, |lowest| 141 - lowest as usize);
+            for number in last + 1 - missing..=last {
+                fs::remove_file(case.blocks(&format!("blk{number:05}.dat"))).unwrap();
+                let _ = fs::remove_file(case.blocks(&format!("rev{number:05}.dat")));
+            }
+            damage(&case);
+            let report = repaired(&case);
+            assert_eq!(report.download.map_or(0, |download| download.blocks as usize), lost, "{what}");
+            assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
+            assert_eq!(report.height, Height(140), "{what}");
+            assert_sound(case.root(), chain(), &what);
+        }
+    }
+}
+
+/// `reindex` and `reindex --scan` refuse it, and name `repair`.
+#[test]
+fn a_chainstate_of_another_chain_is_set_aside() {
+    let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
+    for has_index in [true, false] {
+        let (case, foreign) = (at_tip(), acceptance::scratch());
+        other.write_datadir(foreign.path(), &acceptance::layout()).unwrap();
+        run(&acceptance::options(foreign.path())).unwrap();
+        let place = case.root().join("regtest/chainstate");
+        fs::remove_dir_all(&place).unwrap();
+        copy_dir(&foreign.path().join("regtest/chainstate"), &place).unwrap();
+        if !has_index {
+            fs::remove_file(case.blocks("index/CURRENT")).unwrap();
+        }
+        let contents = |dir: &Path| tree(dir).into_values().collect::<Vec<_>>();
+        let before = contents(&place);
+        let report = repaired(&case);
+        let kept = report.notes.iter().find_map(|note| match note {
+            Warning::ChainstateSetAside { kept, .. } => Some(kept.clone()),
+            _ => None,
+        });
+        assert!(contents(&kept.unwrap()) == before, "it is kept");
+        assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
+        fs::remove_dir_all(place.with_extension("old")).unwrap();
+        assert_sound(case.root(), chain(), "a chainstate of another chain");
+    }
+}
+
+/// The first five lines were all about the same file.
+#[test]
+fn a_damaged_block_beside_a_missing_file_is_counted_and_named_by_itself() {
+    let case = at_tip();
+    flip(&case, 139, 100);
+    let file = entry(&case, 60).file.unwrap();
+    assert_ne!(entry(&case, 139).file, Some(file));
+    let entries = case.index().entries.into_iter();
+    let lost = entries.filter(|entry| entry.file == Some(file)).count() as u32;
+    fs::remove_file(blk(&case, &entry(&case, 60))).unwrap();
+    let report = repaired(&case);
+    assert_eq!((report.damaged, report.lost, report.lost_files), (lost + 1, lost, 1));
+    assert!(lost > 5 && report.first.len() == 2 && report.others == 0, "{:?}", report.first);
+    assert!(report.first[0].is_missing && report.first[1].height == Some(Height(139)));
+    assert_sound(case.root(), chain(), "a damaged block and a missing file");
+}
+
+#[test]
+fn blocks_that_the_index_does_not_place_are_downloaded() {
+    let case = at_tip();
+    flip(&case, 100, 90);
+    let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    assert_eq!(lower.height, Height(99));
+    let report = repaired(&case);
+    assert_eq!((report.damaged, report.missing, report.download.unwrap().blocks), (0, 1, 1));
+    // bitcoind connects what is above the chainstate when it starts; here, a rebuild does.
+    assert_index_is_true(case.root(), "a missing block");
+    assert_eq!(run(&case.options()).unwrap().height, Height(140));
+    assert_sound(case.root(), chain(), "a missing block");
+}
+
+/// The old index, which may come back, can refer to what a scan does not recognize.
+#[test]
+fn without_an_index_no_byte_of_undo_files_is_overwritten() {
+    let case = at_tip();
+    let file = rev(&case, &entry(&case, 120));
+    let foreign = vec![0xa5; 3000];
+    fs::write(&file, &foreign).unwrap();
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    let report = repaired(&case);
+    assert!(report.undo.is_some() || report.rebuild.is_some());
+    let bytes = fs::read(&file).unwrap();
+    assert!(bytes.len() > foreign.len() && bytes.starts_with(&foreign));
+    assert_sound(case.root(), chain(), "foreign undo data");
+}
+
+#[test]
+fn damaged_undo_data_and_a_damaged_chainstate_need_no_peers() {
+    let case = at_tip();
+    let hit = entry(&case, 120);
+    flip_bit(&rev(&case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
+    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+    assert_eq!((report.damaged, report.damaged_undo, report.undo.unwrap().undo.blocks), (0, 1, 1));
+    assert_sound(case.root(), chain(), "undo data");
+    for name in ["CURRENT", "000003.ldb"] {
+        let path = case.root().join("regtest/chainstate").join(name);
+        let path = if path.exists() { path } else { table(&case) };
+        flip_bit(&path, fs::metadata(&path).unwrap().len() / 2, 1).unwrap();
+        let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+        assert_eq!(report.rebuild.unwrap().height, Height(140), "{name}");
+        assert_sound(case.root(), chain(), name);
+    }
+}
+
+/// A table of the chainstate.
+fn table(case: &Case) -> std::path::PathBuf {
+    let files = tree(&case.root().join("regtest/chainstate")).into_keys();
+    files.into_iter().find(|path| path.extension() == Some("ldb".as_ref())).unwrap()
+}
+
+#[test]
+fn everything_can_be_damaged_at_once() {
+    let case = at_tip();
+    [20, 110].into_iter().for_each(|height| flip(&case, height, 200));
+    let hit = entry(&case, 70);
+    flip_bit(&rev(&case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
+    fs::remove_file(case.blocks("blk00003.dat")).unwrap();
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    let report = repaired(&case);
+    assert!(report.damaged > 2 && report.damaged_undo > 0 && report.rebuild.is_some());
+    assert_sound(case.root(), chain(), "everything");
+}
+
+/// A stale block cannot be downloaded: it leaves the index.
+#[test]
+fn a_damaged_stale_block_is_forgotten() {
+    let case = at_tip();
+    let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
+    let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
+    flip_bit(&blk(&case, &find()), find().data_pos.unwrap().0 + 100, 1).unwrap();
+    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+    assert!(report.damaged == 1 && report.download.is_none());
+    assert_eq!(find().status, BlockStatus(BlockStatus::VALID_TREE));
+    assert_sound(case.root(), chain(), "a stale block");
+}
+
+/// The damaged copy is still in its file, before the other one.
+#[test]
+fn a_scan_takes_the_sound_copy() {
+    let case = at_tip();
+    [60, 139].into_iter().for_each(|height| flip(&case, height, 100));
+    repaired(&case);
+    let report = run(&case.scan()).unwrap();
+    assert_eq!((report.height, report.notes.len()), (Height(140), 0), "{:?}", report.notes);
+    assert_sound(case.root(), chain(), "a scan after a repair");
+    // If all are damaged, the block is.
+    let copy = entry(&case, 60);
+    flip_bit(&blk(&case, &copy), copy.data_pos.unwrap().0 + 100, 3).unwrap();
+    let error = run(&case.scan()).map(|report| report.height).unwrap_err();
+    assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(60))));
+}
+
+/// The block index is replaced at the end, when the indexes of the node have been set aside already.
+#[test]
+fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
+    let (case, peer) = (at_tip(), honest());
+    flip(&case, 125, 100);
+    let before = tree(case.root());
+    let disk = FaultDisk::healthy().with_mount(&case.root().join("regtest/blocks/index"));
+    let error = repair_on(&disk, &from(&case, &[&peer])).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Environment, "{error}");
+    assert_mentions(&error, &["index", "mount"]);
+    assert!(tree(case.root()) == before && peer.asked().is_empty());
+}
+
+#[test]
+fn nobody_is_believed() {
+    let case = at_tip();
+    [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+    let liar = ScriptedPeer::start(&acceptance::sync::served(), Fault::Mutates);
+    let peer = honest();
+    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[&liar, &peer])).unwrap();
+    assert_eq!(report.download.unwrap().blocks, 2);
+    assert_sound(case.root(), chain(), "a peer that lies");
+}
+
+/// The peer's chain leaves the one of the datadir below what is damaged, and has more work, or less.
+#[test]
+fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
+    for (fork, tip) in [(1, 139), (59, 140), (1, 100)] {
+        let (case, what) = (at_tip(), format!("fork at {fork}, tip {tip}"));
+        [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+        let mut other: Vec<_> = chain().main().take(tip + 1).cloned().collect();
+        other.extend((tip == 140).then(|| other[140].clone()));
+        other[fork + 1..].iter_mut().for_each(|block| *block = sibling(block, 3, |_| {}));
+        let onto = other[fork].hash;
+        rebase(other[fork + 1..].iter_mut(), onto);
+        let before = tree(case.root());
+        let peer = ScriptedPeer::start(&serving(&other), Fault::None);
+        let start = Instant::now();
+        let error = repair_on(&FaultDisk::healthy(), &from(&case, &[&peer])).map(drop).unwrap_err();
+        assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
+        assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}: {:?}", start.elapsed());
+        assert!(tree(case.root()) == before, "{what}: something was changed");
+    }
+}
+
+#[test]
+fn after_a_crash_at_any_moment_the_same_command_completes() {
+    let attempt = |disk: &FaultDisk, case: &Case| {
+        let peer = honest();
+        repair_on(disk, &from(case, &[&peer])).map(drop)
+    };
+    let total = {
+        let (case, disk) = (at_tip(), FaultDisk::healthy());
+        flip(&case, 100, 100);
+        attempt(&disk, &case).unwrap();
+        disk.count()
+    };
+    for at in (0..total).step_by(total as usize / 15) {
+        let case = at_tip();
+        flip(&case, 100, 100);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other);
+        let done = attempt(&disk, &case);
+        disk.lose_unsynced().unwrap();
+        assert_eq!(index(case.root()).entries.len(), chain().blocks.len(), "operation {at}");
+        if done.is_ok() {
+            continue;
+        }
+        attempt(&FaultDisk::healthy(), &case).unwrap();
+        assert_sound(case.root(), chain(), &format!("operation {at}"));
+    }
+}
+
+#[test]
+fn a_pruned_node_is_refused() {
+    let case = at_tip();
+    case.edit_index(|index| index.pruned = true);
+    let error = repair_on(&FaultDisk::healthy(), &from(&case, &[])).map(drop).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    assert_mentions(&error, &["was pruned"]);
+}
+
+/// Below the snapshot, blocks are missing because bitcoind has not come to them yet.
+#[test]
+fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
+    let case = at_tip();
+    flip(&case, 100, 90);
+    run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    let second = case.root().join("regtest/chainstate_snapshot");
+    fs::create_dir(&second).unwrap();
+    fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
+    let error = repair_on(&FaultDisk::healthy(), &from(&case, &[])).map(drop).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert_mentions(&error, &["the chainstate of a snapshot", "move the directory away"]);
+}
+
+#[test]
+fn progress_names_the_stages() {
+    let case = at_tip();
+    flip(&case, 100, 100);
+    let stages = std::sync::Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Started(stage) = event {
+            stages.lock().unwrap().push(stage.name());
+        }
+    };
+    let peer = honest();
+    repair(&FaultDisk::healthy(), &from(&case, &[&peer]), &sink, &AtomicBool::new(false)).unwrap();
+    assert_eq!(
+        stages.into_inner().unwrap(),
+        ["plan", "check", "headers", "download", "prove", "plan", "check", "commit"]
+    );
+}

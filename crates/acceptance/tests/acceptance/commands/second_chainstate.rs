@@ -1,0 +1,409 @@
+//! Nodes that were started from a snapshot: what each command does in each state of the two chainstates. Runs
+//! every cell of the table in `docs/safety.md`, and compares the table with the results. `UPDATE_DOCS=1`
+//! rewrites it.
+//!
+//! That bitcoind starts on the results is tested beside one (`cli/tests/cli/snapshot_nodes.rs`).
+
+use acceptance::{
+    Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, chain, changed, run, scratch,
+    stats_by_height,
+    sync::{from, honest},
+    tree,
+};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::ChainstateWriter,
+    index::{BlockStatus, IndexEntry},
+};
+use engine::{
+    Advice, ChainOptions, ChainParams, Diagnosis, DoctorOptions, Engine, Error, ErrorKind, Height,
+    MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks, UpdateOptions, diagnose, load_snapshot,
+    make_snapshot, make_undo, reindex, update,
+};
+use rules::params::PinnedUtxoSet;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{OnceLock, atomic::AtomicBool},
+};
+use sync::{RepairOptions, SyncOptions, repair, sync};
+use tempfile::TempDir;
+use testkit::{GeneratedBlock, fault::FaultDisk};
+use wire::BlockHash;
+
+const TIP: u32 = 140;
+/// Height of the snapshot's block.
+const BASE: u32 = 120;
+
+fn hash(height: u32) -> BlockHash {
+    chain().main().nth(height as usize).unwrap().hash
+}
+
+/// A stored block that leaves the chain below the snapshot's block.
+fn stale() -> &'static GeneratedBlock {
+    let is_sibling = |block: &&GeneratedBlock| {
+        block.stale && block.height < BASE && block.header.prev == hash(block.height - 1)
+    };
+    chain().blocks.iter().rfind(is_sibling).unwrap()
+}
+
+/// Regtest with the hashes of two snapshots: of the chain, and of the stale block.
+fn params() -> &'static ChainParams {
+    static PARAMS: OnceLock<ChainParams> = OnceLock::new();
+    PARAMS.get_or_init(|| {
+        let hash_serialized_3 = stats_by_height(chain())[BASE as usize].hash_serialized_3;
+        let on_chain = PinnedUtxoSet { height: Height(BASE), block_hash: hash(BASE), hash_serialized_3 };
+        let block = stale();
+        let other = PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain };
+        let assume_utxo = vec![on_chain, other].leak();
+        ChainParams { assume_utxo, ..ChainParams::of(Network::Regtest).clone() }
+    })
+}
+
+fn options(case: &Case) -> ReindexOptions {
+    changed(case.options(), |it| it.chain.params = params())
+}
+
+/// A snapshot of the block.
+fn snapshot() -> &'static Path {
+    static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, file) = FILE.get_or_init(|| {
+        let (dir, case) = (scratch(), Case::new());
+        let file = dir.path().join("utxo.dat");
+        let options = ReindexOptions { stop_at_height: Some(Height(BASE)), ..case.options() };
+        let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+        make_snapshot(&disk, &acceptance::for_making(&options), &file, &|_| {}, &never).unwrap();
+        (dir, file)
+    });
+    file
+}
+
+fn second_dir(case: &Case) -> PathBuf {
+    case.root().join("regtest/chainstate_snapshot")
+}
+
+/// Writes a chainstate without coins.
+fn write_chainstate(dir: &Path, best: BlockHash) {
+    let _ = fs::remove_dir_all(dir);
+    fs::create_dir(dir).unwrap();
+    let disk = FaultDisk::healthy();
+    let writer = ChainstateWriter::create(&disk, dir, Obfuscation::from_key([5; 8]), 1).unwrap();
+    let none = writer.range(0).finish().unwrap();
+    writer.finish(best, [none]).unwrap();
+}
+
+/// Makes a second chainstate.
+fn second(case: &Case, base: BlockHash, best: BlockHash) {
+    write_chainstate(&second_dir(case), best);
+    fs::write(second_dir(case).join("base_blockhash"), base.0).unwrap();
+}
+
+/// Rebuilds the chainstate up to a height.
+fn chainstate_at(case: &Case, height: u32) {
+    let stop_at_height = Some(Height(height));
+    run(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..case.options() }).unwrap();
+}
+
+/// Leaves only the headers of blocks between two heights, with the marks of a loaded snapshot.
+fn without_blocks(case: &Case, from: u32, to: u32) {
+    case.edit_index(|index| {
+        for entry in index.entries.iter_mut().filter(|entry| (from..=to).contains(&entry.height.0)) {
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            entry.status.0 |= BlockStatus::OPT_WITNESS;
+        }
+    });
+}
+
+/// A row of the table.
+type Row = (&'static str, fn(&Case));
+
+const ROWS: [Row; 12] = [
+    ("just loaded", |case| {
+        chainstate_at(case, 40);
+        without_blocks(case, 61, TIP);
+        second(case, hash(BASE), hash(BASE));
+    }),
+    ("blocks below its block are being validated, not all are stored", |case| {
+        chainstate_at(case, 60);
+        without_blocks(case, 61, BASE);
+        second(case, hash(BASE), hash(TIP));
+    }),
+    ("the same, all are stored", |case| {
+        chainstate_at(case, 60);
+        case.edit_index(|_| {});
+        run(&case.options()).unwrap();
+        chainstate_at(case, 60);
+        second(case, hash(BASE), hash(TIP));
+    }),
+    ("validated, not merged", |case| {
+        run(&case.options()).unwrap();
+        chainstate_at(case, BASE);
+        second(case, hash(BASE), hash(TIP));
+    }),
+    ("merged (`base_blockhash` in `chainstate`)", |case| {
+        fs::write(case.root().join("regtest/chainstate/base_blockhash"), hash(BASE).0).unwrap();
+    }),
+    ("found invalid (`chainstate_snapshot_INVALID`)", |case| {
+        chainstate_at(case, BASE);
+        second(case, hash(BASE), hash(TIP));
+        fs::rename(second_dir(case), case.root().join("regtest/chainstate_snapshot_INVALID")).unwrap();
+    }),
+    ("its block is not on the chain with the most work", |case| {
+        run(&case.options()).unwrap();
+        chainstate_at(case, stale().height - 1);
+        second(case, stale().hash, hash(TIP));
+    }),
+    ("the chainstate is above its block", |case| {
+        run(&case.options()).unwrap();
+        second(case, hash(BASE), hash(TIP));
+    }),
+    ("no `base_blockhash`", |case| fs::create_dir(second_dir(case)).unwrap()),
+    ("`base_blockhash` is too short", |case| {
+        second(case, hash(BASE), hash(TIP));
+        fs::write(second_dir(case).join("base_blockhash"), [7; 31]).unwrap();
+    }),
+    ("Core's source has no hash of its coins", |case| {
+        chainstate_at(case, 60);
+        second(case, hash(90), hash(90));
+    }),
+    ("it does not open", |case| {
+        chainstate_at(case, 60);
+        second(case, hash(BASE), hash(BASE));
+        fs::write(second_dir(case).join("CURRENT"), "MANIFEST-999999\n").unwrap();
+    }),
+];
+
+const COMMANDS: [&str; 12] = [
+    "doctor",
+    "reindex",
+    "reindex --until-damage",
+    "reindex --engine cache",
+    "reindex --scan",
+    "reindex --stop-at-height 120",
+    "reindex --block",
+    "update",
+    "undo make",
+    "repair",
+    "sync",
+    "snapshot load",
+];
+
+fn doctor(case: &Case) -> Diagnosis {
+    let chain = options(case).chain;
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    diagnose(&disk, &DoctorOptions { chain, deep: false }, &|_| {}, &never).unwrap()
+}
+
+fn execute(command: &str, case: &Case) -> Result<(), Error> {
+    let (disk, never, dir) = (FaultDisk::healthy(), AtomicBool::new(false), scratch());
+    let (sink, options) = (|_| {}, options(case));
+    let chain_options: ChainOptions = options.chain.clone();
+    let peer = honest();
+    let sync_options = SyncOptions { chain: chain_options.clone(), ..from(case.root(), &[&peer]) };
+    let peers = sync_options.peers.clone();
+    let rebuild = |options: &ReindexOptions| reindex(&disk, options, &sink, &never).map(drop);
+    match command {
+        "update" => {
+            let options = UpdateOptions { chain: chain_options, stop_at_height: None };
+            update(&disk, &options, &sink, &never).map(drop)
+        }
+        "undo make" => {
+            let options = MakeUndoOptions { chain: chain_options, keep_old: false };
+            make_undo(&disk, &options, &sink, &never).map(drop)
+        }
+        "repair" => {
+            let options = RepairOptions {
+                chain: chain_options,
+                peers,
+                ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
+            };
+            repair(&disk, &options, &sink, &never).map(drop)
+        }
+        "sync" => sync(&disk, &sync_options, &sink, &never).map(drop),
+        "snapshot load" => load_snapshot(&disk, snapshot(), &chain_options, &sink, &never).map(drop),
+        "reindex --block" => {
+            let path = dir.path().join("block");
+            fs::write(&path, &chain().main().nth(30).unwrap().bytes).unwrap();
+            rebuild(&ReindexOptions { blocks: vec![path], ..options })
+        }
+        "reindex --until-damage" => rebuild(&ReindexOptions { until_damage: true, ..options }),
+        "reindex --engine cache" => rebuild(&ReindexOptions { engine: Engine::Cache, ..options }),
+        "reindex --scan" => rebuild(&ReindexOptions { scan: true, ..options }),
+        "reindex --stop-at-height 120" => {
+            rebuild(&ReindexOptions { stop_at_height: Some(Height(BASE)), ..options })
+        }
+        _ => rebuild(&options),
+    }
+}
+
+fn cell((what, prepare): &Row, command: &str) -> String {
+    let (case, what) = (Case::new(), format!("{what}, {command}"));
+    prepare(&case);
+    let before = tree(case.root());
+    let second = second_dir(&case).exists().then(|| tree(&second_dir(&case)));
+    if command == "doctor" {
+        let found = doctor(&case);
+        assert_same_tree(&before, case.root(), &what);
+        return match found.advice {
+            Advice::StartBitcoind => "start `bitcoind`".to_owned(),
+            Advice::Reindex => "`reindex`".to_owned(),
+            Advice::MoveSnapshotAway => "set it aside".to_owned(),
+            other => panic!("{what}: {other:?}"),
+        };
+    }
+    let done = execute(command, &case);
+    if let Some(second) = &second {
+        assert_same_tree(second, &second_dir(&case), &what);
+    }
+    let after = tree(case.root());
+    match done {
+        Ok(()) => {
+            let state = doctor(&case).found.unwrap();
+            assert!(state.snapshot_error.is_none(), "{what}: {:?}", state.snapshot_error);
+            let has_changed = |part: &str| {
+                let part = case.root().join("regtest").join(part);
+                let of = |tree: &std::collections::BTreeMap<PathBuf, Option<Vec<u8>>>| {
+                    let files = tree.iter().filter(|(path, _)| path.starts_with(&part));
+                    files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
+                };
+                of(&before) != of(&after)
+            };
+            let changes = [("new chainstate", "chainstate"), ("index", "blocks/index")];
+            let changes = changes.into_iter().filter(|(_, part)| has_changed(part));
+            match changes.map(|(text, _)| text).collect::<Vec<_>>()[..] {
+                [] => "reads".to_owned(),
+                ["index"] => "new index".to_owned(),
+                _ if command == "update" => "connects blocks".to_owned(),
+                ref all => all.join(" and "),
+            }
+        }
+        Err(error) => {
+            assert_same_tree(&before, case.root(), &format!("{what}: {error}"));
+            let kind = match error.kind {
+                ErrorKind::Usage => 2,
+                ErrorKind::Damaged => 4,
+                kind => panic!("{what}: {kind:?} {error}"),
+            };
+            format!("refuses ({kind})")
+        }
+    }
+}
+
+#[test]
+fn each_command_does_to_two_chainstates_what_the_table_says() {
+    let mut table =
+        format!("| the second chainstate | {} |\n", COMMANDS.map(|it| format!("`{it}`")).join(" | "));
+    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
+    for row in ROWS {
+        let cells = COMMANDS.map(|command| cell(&row, command));
+        table += &format!("| {} | {} |\n", row.0, cells.join(" | "));
+    }
+    assert_named_table("docs/safety.md", "table of snapshots", &table);
+}
+
+/// The chain with the most work does not contain the snapshot's block: bitcoind ended at its next start after
+/// such a rebuild.
+#[test]
+fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_ways_on() {
+    let case = Case::new();
+    let height = stale().height;
+    chainstate_at(&case, height - 1);
+    second(&case, stale().hash, hash(TIP));
+    for options in [
+        options(&case),
+        ReindexOptions { until_damage: true, ..options(&case) },
+        ReindexOptions { engine: Engine::Cache, ..options(&case) },
+        ReindexOptions { scan: true, ..options(&case) },
+        ReindexOptions { stop_at_height: Some(Height(height)), ..options(&case) },
+    ] {
+        let error = acceptance::refused(&options, ErrorKind::Usage);
+        assert_mentions(&error, &[&format!("above height {}", height - 1), "-reindex-chainstate"]);
+        assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
+    }
+    let below = ReindexOptions { stop_at_height: Some(Height(height - 1)), ..options(&case) };
+    run(&below).unwrap();
+    fs::rename(second_dir(&case), case.root().join("regtest/chainstate_snapshot.old")).unwrap();
+    assert_eq!(run(&options(&case)).unwrap().height, Height(TIP));
+}
+
+#[test]
+fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    chainstate_at(&case, 60);
+    second(&case, hash(BASE), hash(TIP));
+    let error = acceptance::refused(&options(&case), ErrorKind::Usage);
+    assert_offers(&error, &[Remedy::StopAtHeight(Height(BASE))]);
+    let report = run(&ReindexOptions { stop_at_height: Some(Height(BASE)), ..options(&case) }).unwrap();
+    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
+    assert!(notes.iter().any(|note| note.contains("continues with both chainstates")), "{notes:?}");
+}
+
+/// Blocks of the second chainstate keep their places: otherwise bitcoind would ask for a download of all.
+#[test]
+fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_block() {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    chainstate_at(&case, 60);
+    second(&case, hash(BASE), hash(TIP));
+    let hit = acceptance::entry(&case, 125);
+    testkit::corrupt::flip_bit(&acceptance::blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+    let until = ReindexOptions { stop_at_height: Some(Height(BASE)), until_damage: true, ..options(&case) };
+    let error = acceptance::refused(&until, ErrorKind::Usage);
+    assert_mentions(&error, &["its block at height 125 is damaged or missing"]);
+    let error = execute("repair", &case).unwrap_err();
+    assert_mentions(&error, &["has two chainstates"]);
+    assert_offers(&error, &[Remedy::MoveSnapshotAway]);
+    assert_eq!(doctor(&case).advice, Advice::StartBitcoind);
+}
+
+/// The loading of a snapshot marks the headers of all blocks below it, without which bitcoind asks for a
+/// `-reindex`.
+#[test]
+fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
+    let case = Case::new();
+    chainstate_at(&case, 60);
+    case.edit_index(|index| {
+        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > 60) {
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+        }
+    });
+    second(&case, hash(BASE), hash(BASE));
+    let error = acceptance::refused(&options(&case), ErrorKind::Usage);
+    assert_mentions(&error, &["the block index is older", "height 120"]);
+    assert_offers(&error, &[Remedy::MoveSnapshotAway]);
+}
+
+/// No advice is a command that then refuses.
+#[test]
+fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
+    let case = Case::new();
+    run(&case.options()).unwrap();
+    write_chainstate(&case.root().join("regtest/chainstate"), BlockHash([9; 32]));
+    assert_eq!(doctor(&case).advice, Advice::Repair);
+    second(&case, hash(BASE), hash(TIP));
+    assert_offers(&execute("repair", &case).unwrap_err(), &[Remedy::MoveSnapshotAway]);
+    assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
+}
+
+/// bitcoind requires the chainstate to be below the snapshot's block, not only to have less work.
+#[test]
+fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
+    let case = Case::new();
+    write_chainstate(&case.root().join("regtest/chainstate"), stale().hash);
+    let before = tree(case.root());
+    let error = execute("snapshot load", &case).unwrap_err();
+    assert_mentions(&error, &["is not below the snapshot's block"]);
+    assert_same_tree(&before, case.root(), "snapshot load");
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    execute("snapshot load", &case).unwrap();
+    assert!(doctor(&case).found.unwrap().snapshot_error.is_none());
+}
+
+#[test]
+fn an_output_that_has_a_second_chainstate_is_refused() {
+    let (case, output) = (Case::new(), scratch());
+    fs::create_dir_all(output.path().join("regtest/chainstate_snapshot")).unwrap();
+    let options = ReindexOptions { output: Some(output.path().to_owned()), ..options(&case) };
+    assert_offers(&run(&options).unwrap_err(), &[Remedy::EmptyOutput]);
+}

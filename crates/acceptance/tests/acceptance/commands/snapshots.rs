@@ -1,0 +1,300 @@
+//! Snapshots made from blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
+//! proof of a snapshot against the blocks detects each wrong coin.
+
+use acceptance::hinted;
+
+use acceptance::{
+    Case, assert_mentions, assert_same_tree, chain, changed, for_making, refused, run, scratch, tree,
+    with_threads,
+};
+use digest::sha256::sha256;
+use disk::snapshot::{SnapshotReader, SnapshotWriter};
+use engine::{
+    AggregateKind, ChainParams, ChainstateOptions, Error, ErrorKind, Height, Network, ReindexOptions,
+    ScriptChecks, SnapshotReport, SnapshotVerdict, hex_reversed, make_snapshot_of_chainstate,
+};
+use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
+use rules::params::PinnedUtxoSet;
+use std::{path::Path, sync::atomic::AtomicBool};
+use tempfile::TempDir;
+use testkit::{
+    data::{known_answers, unpack_core_datadir},
+    fault::FaultDisk,
+    rng::Rng,
+};
+use wire::{Coin, OutPoint, Sats, coin::compress_output};
+
+/// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.
+const MAIN: &[(u32, &str)] = &[
+    (100, "0bb890ca492889584245930a3b6af417745ec2ee8eb9240d9b3df29047dab101"),
+    (170, "d817cec6ea19774571e55d03294d0cbb81be8357a097993edf25801e908310e2"),
+    (1000, "84352726c5b7cf3bf035549c5ea5b634aac72f43bdd3f6b8ec77d38488ea9ac5"),
+    (2016, "7986adb46b49826684a15e6168183962b6f57195948438aa3f106dab5fc02f10"),
+    (5000, "ff404020fc52313014f503daa3f6657b2f31c5322aa8535ce4c5b5d721072abe"),
+    (10000, "c0cec00fa49caff9dcedf2edd75155a04bc40a35aa0edfffc1f298ab25e4d9e9"),
+    (14131, "b0d9741ca98b155a740148739a297cc1c4acc9ee7ec04e953705f66fa4548ede"),
+];
+const TESTNET3: &[(u32, &str)] = &[
+    (100, "95aaf36603d8a606db01aacb1f9c7ad97a6fe163e752a3d5b8403df3f5a88cf4"),
+    (500, "5458dcff64f134b3ba38dddbfeb9ee1e894671cd61c4c2a38fe1fabd7e5f6fe8"),
+    (1000, "6f3eff94b3fd49d6aafe4f6645a50610c4f69ea0ce0f066a1d19472f50c85ed2"),
+    (2000, "914bd9635a92db2238e7a45599bf5c308a251100e1a51b62d8901205a4f8e40b"),
+    (3000, "08cecba1f666296dc6d03e2ca79a7e07462a36d50f4c8149a006623041cbbad7"),
+    (4000, "b5b82564a8deebc81e663943b38910a359c4ef051bdb9f0bfb1590e981be2a15"),
+];
+const SIGNET: &[(u32, &str)] = &[
+    (1, "c0025603464a9fc39dfc99ceecdf6aa0e9ee12f7460c927f11f332ad6e70c298"),
+    (50, "612864c8446e4ba5fba3e7f69e5a82bed2cdd15136a68b02542540957d7a03c2"),
+    (120, "1c513b39c6abd882b6fe79163091a3958f48d82337d3bc26a9c89ad9a5173fe8"),
+];
+const REGTEST: &[(u32, &str)] = &[
+    (110, "e948d7faeadff1d11aca92c8e8dc7b69c4d304d6dcaff4aac699e9f139c7c001"),
+    (250, "7c171b31ecdc3df890f1894f2168ff2386f74a16110e0faa73973e5ea6f5f957"),
+    (260, "98a283e6bb24deb0ba2eb663332024266b759bc8d3578ca9bad64d1c03cd0f12"),
+];
+
+fn make(options: &ReindexOptions, path: &Path) -> Result<SnapshotReport, Error> {
+    engine::make_snapshot(&FaultDisk::healthy(), &for_making(options), path, &|_| {}, &AtomicBool::new(false))
+}
+
+fn verify(
+    path: &Path,
+    datadir: Option<&ReindexOptions>,
+    kind: AggregateKind,
+) -> Result<SnapshotVerdict, Error> {
+    engine::verify_snapshot(
+        &FaultDisk::healthy(),
+        path,
+        datadir.map(|options| &options.chain),
+        kind,
+        &|_| {},
+        &AtomicBool::new(false),
+    )
+}
+
+/// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
+fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
+    for stops in 1..200 {
+        let (disk, interrupt) = interrupting_at_file(3 + 5 * stops);
+        match engine::make_snapshot(&disk, &for_making(options), path, &|_| {}, &interrupt) {
+            Ok(report) => return (report, stops),
+            Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
+        }
+        assert!(!path.exists(), "an incomplete snapshot has its final name");
+    }
+    panic!("no end");
+}
+
+fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
+    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
+    let (before, files) = (tree(dir.path()), TempDir::new().unwrap());
+    let base = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+    for (number, &(height, expected)) in heights.iter().enumerate() {
+        let what = format!("{name} {height}");
+        let path = file_in(&files, &height.to_string());
+        let tip = number + 1 == heights.len();
+        let options = changed(
+            ReindexOptions { stop_at_height: Some(Height(height)), ..with_threads(&base, 1 + number % 2) },
+            |it| it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1),
+        );
+        let report = if tip {
+            make_in_pieces(&with_frequent_checkpoints(&options), &path).0
+        } else {
+            make(&options, &path).unwrap()
+        };
+        let bytes = std::fs::read(&path).unwrap();
+        let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hash, expected, "{what}");
+        assert_eq!((report.height, report.bytes), (Height(height), bytes.len() as u64), "{what}");
+        if let Some(line) = known.iter().find(|line| line["height"] == height) {
+            assert_eq!(hex_reversed(&report.hash_serialized_3), line["hash_serialized_3"], "{what}");
+            assert_eq!(report.coins, line["txouts"].as_u64().unwrap(), "{what}");
+        }
+        for kind in if tip { &AGGREGATES[..] } else { &AGGREGATES[number % 3..][..1] } {
+            let verdict = verify(&path, Some(&with_threads(&base, 2)), *kind).unwrap();
+            assert_eq!(verdict.proven, Some(true), "{what} {kind}");
+            // Core pins hashes of other blocks only.
+            assert_eq!(verdict.pinned, None, "{what}");
+            assert_eq!(verdict.hash_serialized_3, report.hash_serialized_3, "{what}");
+        }
+        assert_eq!(make(&options, &path).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
+    }
+    let (path, stored) = (file_in(&files, "stored"), ChainstateOptions::new(dir.path(), network));
+    let make = |interrupt| {
+        make_snapshot_of_chainstate(&FaultDisk::healthy(), &stored, &path, &AtomicBool::new(interrupt))
+    };
+    assert_eq!(make(true).unwrap_err().kind, ErrorKind::Interrupted);
+    let (report, (height, _)) = (make(false).unwrap(), *heights.last().unwrap());
+    let tip = file_in(&files, &height.to_string());
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(tip).unwrap(), "{name}");
+    assert_eq!(report.height, Height(height));
+    assert_eq!(make(false).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
+    assert_same_tree(&before, dir.path(), name);
+    assert!(!files.path().join("peregrine-work").exists());
+}
+
+#[test]
+fn snapshots_of_main_equal_cores() {
+    as_core("main", Network::Main, MAIN);
+}
+
+#[test]
+fn snapshots_of_testnet3_equal_cores() {
+    as_core("testnet3", Network::Test, TESTNET3);
+}
+
+#[test]
+fn snapshots_of_signet_equal_cores() {
+    as_core("signet", Network::Signet, SIGNET);
+}
+
+#[test]
+fn snapshots_of_regtest_equal_cores() {
+    as_core("regtest", Network::Regtest, REGTEST);
+}
+
+type Owned = (OutPoint, u32, Vec<u8>);
+
+fn read(path: &Path) -> Vec<Owned> {
+    let mut reader = SnapshotReader::open(&FaultDisk::healthy(), path).unwrap();
+    let mut coins = Vec::new();
+    while let Some((outpoint, coin)) = reader.advance().unwrap() {
+        coins.push((outpoint, coin.code, coin.out.to_vec()));
+    }
+    coins
+}
+
+/// Changes a coin: removes it, changes outpoint, code, amount or script, or adds another one.
+fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
+    let at = rng.below(coins.len() as u64) as usize;
+    let edit = |coin: &mut Owned, amount_of: &dyn Fn(i64) -> i64, push: Option<u8>| {
+        let (amount, compressed) = Coin { code: coin.1, out: &coin.2 }.output().unwrap();
+        let (amount, mut script) = (amount.0, Vec::new());
+        compressed.decompress(&mut script).unwrap();
+        script.extend(push);
+        coin.2.clear();
+        compress_output(&mut coin.2, Sats(amount_of(amount)), &script);
+    };
+    match kind {
+        0 => drop(coins.remove(at)),
+        1 => {
+            let mut more = coins[at].clone();
+            more.0.txid.0[31] ^= 1 + rng.below(255) as u8;
+            coins.push(more);
+        }
+        2 => coins[at].1 ^= 1,
+        3 => coins[at].1 += 2 * (1 + rng.below(100) as u32),
+        4 => edit(&mut coins[at], &|amount| amount + 1, None),
+        5 => edit(&mut coins[at], &|amount| amount, Some(0x51)),
+        6 => coins[at].0.txid.0[rng.below(32) as usize] ^= 1 << rng.below(8),
+        _ => {
+            // Exchanges two coins; all outpoints stay.
+            let other = (at + 1 + rng.below(coins.len() as u64 - 1) as usize) % coins.len();
+            let (a, b) = (coins[at].clone(), coins[other].clone());
+            (coins[at].1, coins[at].2) = (b.1, b.2);
+            (coins[other].1, coins[other].2) = (a.1, a.2);
+        }
+    }
+    coins.sort_by(|a, b| wire::coin::chainstate_key_order(&a.0, &b.0));
+}
+
+#[test]
+fn a_removed_added_or_changed_coin_is_found() {
+    let (case, files) = (Case::new(), TempDir::new().unwrap());
+    let (path, falsified) = (file_in(&files, "true"), file_in(&files, "lying"));
+    let report = make(&case.options(), &path).unwrap();
+    let model = acceptance::chain().model.stats();
+    assert_eq!((report.coins, report.hash_serialized_3), (model.txouts, model.hash_serialized_3));
+    let coins = read(&path);
+    assert_eq!(coins.len() as u64, model.txouts);
+    let datadir = with_threads(&case.options(), 2);
+    for kind in AGGREGATES {
+        assert_eq!(verify(&path, Some(&datadir), kind).unwrap().proven, Some(true));
+    }
+    for seed in 0..100 {
+        let (mut changed, mut rng) = (coins.clone(), Rng::new(seed, "snapshot"));
+        change(&mut changed, &mut rng, seed % 8);
+        if changed == coins {
+            continue;
+        }
+        let disk = FaultDisk::healthy();
+        let (network, count) = (Network::Regtest, changed.len() as u64);
+        let mut writer =
+            SnapshotWriter::create(&disk, &falsified, network.magic(), report.hash, count).unwrap();
+        for (outpoint, code, out) in &changed {
+            writer.add(outpoint, &Coin { code: *code, out }).unwrap();
+        }
+        writer.finish().unwrap();
+        let verdict = verify(&falsified, Some(&datadir), AGGREGATES[seed as usize % 3]).unwrap();
+        assert_eq!(verdict.proven, Some(false), "{seed}");
+        assert_ne!(verdict.hash_serialized_3, report.hash_serialized_3, "{seed}");
+        std::fs::remove_file(&falsified).unwrap();
+    }
+}
+
+/// Without blocks there is a hash and no proof; blocks of another chain are refused.
+#[test]
+fn nothing_is_reported_as_proven_without_the_right_blocks() {
+    let (case, files) = (Case::new(), TempDir::new().unwrap());
+    let path = file_in(&files, "utxo.dat");
+    let report = make(&case.options(), &path).unwrap();
+    let alone = verify(&path, None, AGGREGATES[0]).unwrap();
+    assert_eq!((alone.proven, alone.pinned), (None, None));
+    assert_eq!(alone.hash_serialized_3, report.hash_serialized_3);
+    let other = testkit::Chain::generate(&testkit::ChainSpec {
+        blocks: Some(20),
+        ..testkit::ChainSpec::new(8, 9_000)
+    });
+    let dir = TempDir::new().unwrap();
+    other.write_datadir(dir.path(), &acceptance::layout()).unwrap();
+    let error = verify(&path, Some(&acceptance::options(dir.path())), AGGREGATES[0]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    assert_mentions(&error, &["base block", "is not in the datadir"]);
+    let signet = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
+    let error = verify(&path, Some(&signet), AGGREGATES[0]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    assert_mentions(&error, &["the snapshot is for the network regtest"]);
+    // A snapshot of a stale block.
+    if let Some(stale) = acceptance::chain().blocks.iter().find(|block| block.stale) {
+        let disk = FaultDisk::healthy();
+        let path = file_in(&files, "stale");
+        SnapshotWriter::create(&disk, &path, Network::Regtest.magic(), stale.hash, 0)
+            .unwrap()
+            .finish()
+            .unwrap();
+        let error = verify(&path, Some(&case.options()), AGGREGATES[0]).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage);
+        assert_mentions(&error, &["not in the most-work chain"]);
+    }
+}
+
+/// Options for a chain of whose last block Core's source had this hash of the UTXO set.
+fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
+    let params = ChainParams::of(Network::Regtest).clone();
+    let tip = chain().tip();
+    let assume_utxo =
+        vec![PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 }].leak();
+    changed(case.options(), |it| it.chain.params = Box::leak(Box::new(ChainParams { assume_utxo, ..params })))
+}
+
+#[test]
+fn a_result_with_another_hash_than_the_pinned_one_is_not_put_in_place() {
+    let elsewhere = scratch();
+    let file = elsewhere.path().join("utxo.dat");
+    let make = |options: &ReindexOptions| {
+        let interrupt = AtomicBool::new(false);
+        engine::make_snapshot(&FaultDisk::healthy(), &for_making(options), &file, &|_| {}, &interrupt)
+    };
+    let (case, hash) = (Case::new(), chain().model.stats().hash_serialized_3);
+    let wrong = pinned(&case, [1; 32]);
+    let error = refused(&wrong, ErrorKind::Internal);
+    assert_eq!(error.block_hash, Some(chain().tip().hash));
+    assert_mentions(&error, &[&chain().model.stats().hash_hex(), "Bitcoin Core's source has another one"]);
+    assert_eq!(make(&wrong).unwrap_err().kind, ErrorKind::Internal);
+    assert!(!file.exists(), "no snapshot is left");
+
+    assert!(!run(&case.options()).unwrap().is_pinned && !make(&case.options()).unwrap().is_pinned);
+    std::fs::remove_file(&file).unwrap();
+    let right = pinned(&case, hash);
+    assert!(run(&right).unwrap().is_pinned && make(&right).unwrap().is_pinned);
+}

@@ -1,0 +1,302 @@
+//! The statistics of the UTXO set at each height are those of the model's coins, hashed from scratch,
+//! whatever the number of threads and however often the coins cache is written; nothing is left behind.
+
+use acceptance::{
+    Case, assert_same_tree, chain, changed, faults::tiny_case, layout, leftovers, options, stats_by_height,
+    tree, undo::UndoDamage, with_threads,
+};
+use bitcoin::consensus::deserialize;
+use digest::muhash::MuHash3072;
+use engine::{
+    AtHeightsOptions, BlockAmounts, BuriedDeployment, ChainParams, Disk, EachSet, Error, ErrorKind, Height,
+    Network, ReindexOptions, Sats, UnspendableAmounts, UtxoStatsAt, Watch, read_coins_after, utxo_stats_at,
+};
+use std::{
+    io,
+    ops::RangeInclusive,
+    sync::{Arc, atomic::AtomicBool},
+};
+use testkit::{
+    Chain,
+    block::{HeaderPlan, assemble},
+    fault::{FaultDisk, InjectedFault, Operations},
+    make::MadeTx,
+    model::{Model, outpoint},
+    mutation::{base_chain, mutations},
+};
+use wire::{Header, script::is_unspendable};
+
+/// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
+const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (8, None)];
+
+/// What is expected at a height.
+type Expected = (u32, u64, u64, i64, [u8; 32], i64, BlockAmounts);
+
+fn fields(stats: &UtxoStatsAt) -> Expected {
+    let &UtxoStatsAt { height, txouts, bogosize, total_amount, muhash, block_info, .. } = stats;
+    (height.0, txouts, bogosize, total_amount.0, muhash, stats.total_unspendable_amount.0, block_info)
+}
+
+/// Computes the statistics at each height from `from` on from the model's coins. The coinbase of the block at
+/// the height `overwritten` creates none.
+fn expected(chain: &Chain, from: u32, overwritten: Option<u32>) -> Vec<Expected> {
+    let (mut model, mut total_unspendable) = (Model::default(), 0);
+    let at_block = |block: &testkit::GeneratedBlock| {
+        let decoded: bitcoin::Block = deserialize(&block.bytes).unwrap();
+        let (mut spent, mut created, mut by_coinbase, mut scripts) = (0, 0, 0, 0);
+        let is_ignored = |index| index == 0 && [Some(0), overwritten].contains(&Some(block.height));
+        let mut own: Model = model.clone();
+        own.apply(&block.bytes, block.height);
+        for (index, tx) in decoded.txdata.iter().enumerate().filter(|(index, _)| !is_ignored(*index)) {
+            for output in &tx.output {
+                let amount = output.value.to_sat() as i64;
+                match (is_unspendable(output.script_pubkey.as_bytes()), index) {
+                    (true, _) => scripts += amount,
+                    (false, 0) => by_coinbase += amount,
+                    (false, _) => created += amount,
+                }
+            }
+            for input in tx.input.iter().filter(|_| index > 0) {
+                let found = outpoint(&input.previous_output);
+                let earlier = model.coins.get(&found).map(|coin| coin.amount);
+                spent += earlier.unwrap_or_else(|| amount_in(&decoded, &input.previous_output));
+            }
+        }
+        model = own;
+        if is_ignored(0) && block.height > 0 {
+            let txid = decoded.txdata[0].compute_txid();
+            model.coins.retain(|outpoint, _| outpoint.txid.0 != *AsRef::<[u8; 32]>::as_ref(&txid));
+        }
+        let subsidy = 5_000_000_000 >> (block.height / 150);
+        let (genesis_block, bip30) = match block.height {
+            0 => (subsidy, 0),
+            _ => (0, if is_ignored(0) { subsidy } else { 0 }),
+        };
+        let unclaimed = subsidy + spent - created - by_coinbase - scripts - genesis_block - bip30;
+        total_unspendable += genesis_block + bip30 + scripts + unclaimed;
+        let (mut muhash, mut bogosize, mut amount) = (MuHash3072::new(), 0, 0);
+        for (outpoint, coin) in model.coins.iter().filter(|_| block.height >= from) {
+            let mut element = outpoint.txid.0.to_vec();
+            element.extend([outpoint.vout, coin.code].iter().flat_map(|number| number.to_le_bytes()));
+            element.extend(coin.amount.to_le_bytes());
+            wire::read::write_compact_size(&mut element, coin.script.len() as u64);
+            element.extend(&coin.script);
+            muhash.insert(&element);
+            bogosize += 50 + coin.script.len() as u64;
+            amount += coin.amount;
+        }
+        let unspendable = UnspendableAmounts {
+            genesis_block: Sats(genesis_block),
+            bip30: Sats(bip30),
+            scripts: Sats(scripts),
+            unclaimed_rewards: Sats(unclaimed),
+        };
+        let info = BlockAmounts {
+            prevout_spent: Sats(spent),
+            coinbase: Sats(by_coinbase),
+            new_outputs_ex_coinbase: Sats(created),
+            unspendable,
+        };
+        let txouts = model.coins.len() as u64;
+        (block.height, txouts, bogosize, amount, muhash.finalize(), total_unspendable, info)
+    };
+    chain.main().map(at_block).skip(from as usize).collect()
+}
+
+/// The amount of an output of a block that spends it itself.
+fn amount_in(block: &bitcoin::Block, spent: &bitcoin::OutPoint) -> i64 {
+    let tx = block.txdata.iter().find(|tx| tx.compute_txid() == spent.txid).unwrap();
+    tx.output[spent.vout as usize].value.to_sat() as i64
+}
+
+fn request(options: &ReindexOptions, heights: RangeInclusive<u32>) -> AtHeightsOptions {
+    let heights = heights.map(Height).collect();
+    AtHeightsOptions { chain: options.chain.clone(), scan: options.scan, heights }
+}
+
+fn run_on(disk: &dyn Disk, options: &AtHeightsOptions) -> Result<Vec<UtxoStatsAt>, Error> {
+    utxo_stats_at(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+fn in_way(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)) -> ReindexOptions {
+    changed(with_threads(options, threads), |it| it.chain.hooks.join_bytes = bytes)
+}
+
+#[test]
+fn each_height_has_the_statistics_of_the_models_coins() {
+    let (expected, tip) = (expected(chain(), 0, None), chain().tip().height);
+    for (way, damage) in
+        WAYS.into_iter().zip([UndoDamage::AllGone, UndoDamage::NoPositions, UndoDamage::AllGone])
+    {
+        let case = Case::new();
+        damage.apply(case.root(), Network::Regtest);
+        let before = tree(case.root());
+        let options = changed(in_way(&case.options(), way), |it| it.scan = way.0 == 2);
+        let stats = run_on(&FaultDisk::healthy(), &request(&options, 0..=tip)).unwrap();
+        assert!(stats.iter().map(fields).eq(expected.iter().copied()), "{way:?}");
+        assert!(stats.iter().map(|stats| stats.hash).eq(chain().main().map(|block| block.hash)), "{way:?}");
+        let some =
+            AtHeightsOptions { heights: [3, tip - 2, 3, 0].map(Height).into(), ..request(&options, 0..=0) };
+        let some = run_on(&FaultDisk::healthy(), &some).unwrap();
+        let wanted = [0, 3, tip as usize - 2].map(|height| expected[height]);
+        assert_eq!(some.iter().map(fields).collect::<Vec<_>>(), wanted);
+        assert_same_tree(&before, case.root(), "the datadir is only read");
+    }
+}
+
+#[test]
+fn valid_chains_of_all_forms_have_the_models_statistics() {
+    let base = base_chain(8);
+    let valid = mutations().filter(|mutation| mutation.core.is_none());
+    for (number, mutation) in valid.enumerate() {
+        let mutated = mutation.apply(&base);
+        let dir = acceptance::scratch();
+        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        let heights = mutated.block.height - 1..=mutated.block.height;
+        let expected = expected(&mutated.chain, *heights.start(), None);
+        let options = request(&in_way(&options(dir.path()), WAYS[number % 3]), heights);
+        let stats = run_on(&FaultDisk::healthy(), &options).unwrap();
+        assert!(stats.iter().map(fields).eq(expected), "{}", mutation.name);
+    }
+}
+
+/// Core's index never counts a coin that a repeated coinbase overwrites.
+#[test]
+fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
+    const ORIGINAL: u32 = 3;
+    const TIP: u32 = 50;
+    let mut chain = chain().clone();
+    chain.blocks.retain(|block| !block.stale && block.height <= TIP);
+    let block = |height: u32| &chain.blocks[height as usize];
+    let made: bitcoin::Block = deserialize(&block(ORIGINAL).bytes).unwrap();
+    let Header { version, time, .. } = block(TIP).header;
+    let plan = HeaderPlan { height: TIP + 1, prev: block(TIP).hash, version, time: time.0 + 1 };
+    let repeat = assemble(plan, &MadeTx::new(&made.txdata[0], Vec::new()), &[], false);
+    let exceptions = [(Height(TIP + 1), repeat.hash)];
+    let overwritten = [(Height(ORIGINAL), block(ORIGINAL).hash)];
+    let params = Box::leak(Box::new(ChainParams {
+        bip30_exceptions: Box::leak(Box::new(exceptions)),
+        overwritten_coinbases: Box::leak(Box::new(overwritten)),
+        ..*ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))])
+    }));
+    let (mut burning, after) = (made.txdata[0].clone(), repeat.hash);
+    burning.output[0].value = bitcoin::Amount::from_sat(3_000);
+    burning.output.push(bitcoin::TxOut {
+        value: bitcoin::Amount::from_sat(1_000),
+        script_pubkey: bitcoin::ScriptBuf::new_op_return([1; 4]),
+    });
+    let plan = HeaderPlan { height: TIP + 2, prev: after, version, time: time.0 + 2 };
+    chain.blocks.extend([repeat, assemble(plan, &MadeTx::new(&burning, Vec::new()), &[], false)]);
+    let dir = acceptance::scratch();
+    chain.write_datadir(dir.path(), &layout()).unwrap();
+    let expected = expected(&chain, 0, Some(ORIGINAL));
+    let [.., (.., last)] = expected[..] else { unreachable!() };
+    assert!(last.unspendable.scripts.0 == 1_000 && last.unspendable.unclaimed_rewards.0 > 0, "{last:?}");
+    assert_eq!(expected[ORIGINAL as usize].6.unspendable.bip30.0, 5_000_000_000);
+    for way in WAYS {
+        let options = changed(in_way(&options(dir.path()), way), |it| it.chain.params = params);
+        let stats = run_on(&FaultDisk::healthy(), &request(&options, 0..=TIP + 2)).unwrap();
+        assert_eq!(stats.iter().map(fields).collect::<Vec<_>>(), expected, "{way:?}");
+    }
+}
+
+#[test]
+fn a_height_that_no_block_has_is_an_error() {
+    let (case, tip) = (Case::new(), chain().tip().height);
+    let above = request(&case.options(), tip + 1..=tip + 1);
+    let error = run_on(&FaultDisk::healthy(), &above).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert!(error.to_string().contains(&(tip + 1).to_string()), "{error}");
+    let none = AtHeightsOptions { heights: [].into(), ..above };
+    assert_eq!(run_on(&FaultDisk::healthy(), &none).unwrap_err().kind, ErrorKind::Usage);
+}
+
+#[test]
+fn faults_and_interrupts_leave_nothing() {
+    let (case, work) = (tiny_case(), acceptance::scratch());
+    let options = changed(in_way(&case.options(), (2, Some(3000))), |it| {
+        it.chain.work_dir = Some(work.path().to_owned());
+    });
+    let options = request(&options, 110..=111);
+    let before = tree(case.root());
+    let expected: Vec<_> = run_on(&FaultDisk::healthy(), &options).unwrap().iter().map(fields).collect();
+    let is_empty = || std::fs::read_dir(work.path()).unwrap().next().is_none();
+    assert!(is_empty());
+    let (mut failures, mut left_behind, mut interrupts) = (0, 0, 0);
+    for at in (0..).step_by(5) {
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let done = run_on(&disk, &options);
+        if !disk.has_failed() {
+            assert!(done.unwrap().iter().map(fields).eq(expected), "operation {at}");
+            break;
+        }
+        if let Err(error) = done {
+            failures += 1;
+            assert_eq!(error.kind, ErrorKind::Environment, "operation {at}: {error}");
+        }
+        // Only the removal itself can have failed then.
+        for left in std::fs::read_dir(work.path()).unwrap() {
+            std::fs::remove_dir_all(left.unwrap().path()).unwrap();
+            left_behind += 1;
+        }
+    }
+    for at in (1..).step_by(20) {
+        let interrupt = Arc::new(AtomicBool::new(false));
+        match utxo_stats_at(&FaultDisk::signal_at(at, &interrupt), &options, &|_| {}, &interrupt) {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "operation {at}: {error}"),
+        }
+        interrupts += 1;
+        assert!(is_empty(), "operation {at}");
+    }
+    assert!(left_behind * 5 < failures, "{left_behind} of {failures} failed runs left files");
+    assert!(failures > 10 && interrupts > 5, "{failures} operations failed a run, {interrupts} interrupts");
+    assert_same_tree(&before, case.root(), "the datadir is only read");
+    assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0]);
+}
+
+/// The coins after each of some blocks, hashed on the way, in one pass; nothing is left behind.
+#[test]
+fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
+    let (model, tip) = (stats_by_height(chain()), chain().tip().height);
+    let wanted = [0, 1, 57, 100, tip - 1, tip];
+    for way in WAYS {
+        let (case, work) = (Case::new(), acceptance::scratch());
+        let before = tree(case.root());
+        let options = changed(in_way(&case.options(), way), |it| {
+            it.chain.work_dir = Some(work.path().to_owned());
+        });
+        let heights = wanted.map(Height).into();
+        let options = AtHeightsOptions { chain: options.chain, scan: false, heights };
+        let mut found = Vec::new();
+        let mut read = |fails_at: Option<Height>| {
+            found.clear();
+            let each_set: &mut EachSet<'_> = &mut |height, read| {
+                let mut coins = 0;
+                let report = read(&mut |_| {
+                    coins += 1;
+                    Ok(())
+                })?;
+                assert_eq!((report.height, report.txouts), (Some(height), coins));
+                found.push((height.0, report.hash_serialized_3));
+                match fails_at == Some(height) {
+                    true => Err(Error::new(ErrorKind::Environment, "full")),
+                    false => Ok(()),
+                }
+            };
+            let disk = FaultDisk::healthy();
+            read_coins_after(
+                &disk,
+                &options,
+                each_set,
+                Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
+            )
+        };
+        assert_eq!(read(Some(Height(57))).unwrap_err().detail, "full");
+        read(None).unwrap();
+        let expected = wanted.map(|height| (height, model[height as usize].hash_serialized_3));
+        assert_eq!(found, expected, "{way:?}");
+        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "{way:?}");
+        assert_same_tree(&before, case.root(), "the datadir is only read");
+    }
+}

@@ -1,0 +1,269 @@
+//! Updates: a chainstate that is behind gets the coins that a rebuild gives it, with the same undo data,
+//! whatever the number of threads and the size of commits; and what an update refuses.
+
+use acceptance::{
+    CORE_DATADIRS, Case, assert_mentions, assert_offers, assert_same_tree, chain, layout, options, refused,
+    run, stats, stats_by_height, tree,
+    undo::{Expected, UndoFiles, assert_complete, rev_bytes},
+    update::{AT_ONCE, EACH_BLOCK, How, behind, update, update_options},
+};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{Error, ErrorKind, Height, Network, Remedy, ScriptChecks, UpdateOptions, hex_reversed};
+use std::{fs, path::Path, sync::atomic::AtomicBool};
+use testkit::{
+    data::{known_answers, unpack_core_datadir},
+    fault::FaultDisk,
+    rng::Rng,
+    sibling::{greedy_sibling, rebase},
+};
+
+fn assert_at(root: &Path, height: u32, what: &str) {
+    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let expected = &stats_by_height(chain())[height as usize];
+    assert_eq!(found.height, Some(Height(height)), "{what}");
+    assert_eq!(found.txouts, expected.txouts, "{what}");
+    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
+}
+
+#[test]
+fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
+    let tip = chain().tip().height;
+    let full = acceptance::scratch();
+    chain().write_datadir(full.path(), &layout()).unwrap();
+    for height in [0, 1, 99, 124, tip - 1] {
+        for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(60_000) }] {
+            let what = format!("from {height}, {how:?}");
+            let dir = behind(chain().blocks.iter(), height, &layout());
+            let report = update(&update_options(dir.path(), how, None))
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!((report.height_before, report.height), (Height(height), Height(tip)), "{what}");
+            assert_eq!((report.hash, report.disconnected), (chain().tip().hash, 0), "{what}");
+            assert_eq!((report.counts.blocks, report.undo_written), ((tip - height).into(), tip - height));
+            let is_each = how.bytes == Some(1);
+            assert_eq!(report.commits == tip - height, is_each || tip - height == 1, "{what}");
+            assert_at(dir.path(), tip, &what);
+            assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), &what);
+            // Undo data is in the files in which Core has it, at the same positions, in the same bytes.
+            if height > 0 {
+                let [made, cores] =
+                    [dir.path(), full.path()].map(|root| rev_bytes(&root.join("regtest/blocks")));
+                assert_eq!(made.len(), cores.len(), "{what}");
+            }
+            // Nothing is left to do.
+            let before = tree(dir.path());
+            let report = update(&update_options(dir.path(), how, None)).unwrap();
+            assert_eq!((report.commits, report.counts.blocks, report.height), (0, 0, Height(tip)), "{what}");
+            assert_same_tree(&before, dir.path(), &what);
+        }
+    }
+}
+
+#[test]
+fn steps_of_random_size_pass_through_the_coins_of_each_height() {
+    for seed in 0..6 {
+        let (mut rng, tip) = (Rng::new(seed, "updates"), chain().tip().height);
+        let mut height = rng.below(100) as u32;
+        let dir = behind(chain().blocks.iter(), height, &layout());
+        while height < tip {
+            height = tip.min(height + 1 + rng.below(40) as u32);
+            let bytes = [None, Some(1), Some(5000)][rng.below(3) as usize];
+            let how = How { threads: 1 + rng.below(4) as usize, bytes };
+            let what = format!("seed {seed}, to {height}, {how:?}");
+            let report = update(&update_options(dir.path(), how, Some(height)))
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(report.height, Height(height), "{what}");
+            assert_at(dir.path(), height, &what);
+        }
+        assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), &format!("seed {seed}"));
+        // A rebuild in place finds all undo data, and the same coins.
+        let report = run(&acceptance::trusting(&options(dir.path()))).unwrap();
+        assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3, "seed {seed}");
+    }
+}
+
+/// The datadirs that Core has written, rebuilt at a lower height, without undo data above it: the update
+/// writes what Core has written, byte for byte.
+#[test]
+fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
+    for (name, network) in CORE_DATADIRS {
+        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
+        let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
+        let tip_height = tip["height"].as_u64().unwrap() as u32;
+        let from = tip_height - tip_height.min(1000) * 2 / 3;
+        let mut files = UndoFiles::read(dir.path(), network);
+        let before = files.rev.clone();
+        let entry = files.index.entries.iter().find(|entry| entry.hash.to_string() == tip["hash"]).unwrap();
+        let expected = Expected::of_datadir(dir.path(), network, entry.hash, [0; 32]);
+        // The records of lower blocks stay in use; those of higher blocks are gone.
+        files.edit_index(|index| {
+            let mut used = vec![0; index.files.len()];
+            for entry in &mut index.entries {
+                let Some(file) = entry.file.filter(|_| entry.height.0 > 0) else { continue };
+                if entry.height.0 > from {
+                    entry.undo_pos = None;
+                    let status = entry.status.0 & !BlockStatus::HAVE_UNDO & !7;
+                    entry.status = BlockStatus(status | BlockStatus::VALID_TRANSACTIONS);
+                } else if let Some(pos) = entry.undo_pos {
+                    let at = pos.0 as usize - 4;
+                    let len: [u8; 4] = before[&file.0][at..at + 4].try_into().unwrap();
+                    let end = pos.0 as u32 + u32::from_le_bytes(len) + 32;
+                    used[file.0 as usize] = end.max(used[file.0 as usize]);
+                }
+            }
+            for (info, used) in index.files.iter_mut().zip(used) {
+                info.undo_size = used;
+            }
+        });
+        let mut rebuild = engine::ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+        rebuild.stop_at_height = Some(Height(from));
+        rebuild.accept_lower_tip = true;
+        run(&rebuild).unwrap();
+        let what = format!("{name} from {from}");
+        let update_options = UpdateOptions {
+            stop_at_height: Some(Height(tip_height)),
+            ..UpdateOptions::new(dir.path(), network, ScriptChecks::LeftOut)
+        };
+        let report = update(&update_options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(report.hash.to_string(), tip["hash"], "{what}");
+        assert_eq!(report.undo_written, tip_height - from, "{what}");
+        let stats = stats(dir.path(), network).unwrap();
+        assert_eq!(hex_reversed(&stats.hash_serialized_3), tip["hash_serialized_3"], "{what}");
+        assert_eq!(stats.muhash.as_ref().map(hex_reversed).unwrap(), tip["muhash"], "{what}");
+        assert_complete(dir.path(), network, &expected, &what);
+    }
+}
+
+fn refuses(options: &UpdateOptions, kind: ErrorKind) -> Error {
+    let before = tree(&options.chain.datadir);
+    let error = update(options).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    error
+}
+
+#[test]
+fn an_update_refuses_what_it_cannot_continue() {
+    let case = Case::new();
+    let options = update_options(case.root(), AT_ONCE, None);
+    let tip = chain().tip().height;
+
+    let error = refuses(&update_options(case.root(), AT_ONCE, Some(tip - 5)), ErrorKind::Usage);
+    assert_mentions(&error, &[&format!("the chainstate is at height {}", tip - 3), "does not go back"]);
+    let error = refuses(&update_options(case.root(), AT_ONCE, Some(tip + 1)), ErrorKind::Usage);
+    assert_offers(&error, &[Remedy::StopAtHeight(Height(tip))]);
+
+    let second = case.root().join("regtest/chainstate_snapshot");
+    fs::create_dir(&second).unwrap();
+    fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
+    let error = refuses(&options, ErrorKind::Usage);
+    assert_mentions(&error, &["has two chainstates"]);
+    assert_offers(&error, &[Remedy::MoveSnapshotAway]);
+    fs::remove_dir_all(second).unwrap();
+
+    let chainstate = case.root().join("regtest/chainstate");
+    let current = fs::read(chainstate.join("CURRENT")).unwrap();
+    fs::write(chainstate.join("CURRENT"), "MANIFEST-999999\n").unwrap();
+    assert_offers(&refuses(&options, ErrorKind::Damaged), &[Remedy::RebuildChainstate]);
+    fs::remove_file(chainstate.join("CURRENT")).unwrap();
+    let error = refuses(&options, ErrorKind::Damaged);
+    assert_mentions(&error, &["there is no chainstate"]);
+    assert_offers(&error, &[Remedy::RebuildChainstate]);
+    fs::write(chainstate.join("CURRENT"), current).unwrap();
+
+    case.edit_index(|index| index.entries.retain(|entry| entry.height.0 < tip - 5));
+    let error = refuses(&options, ErrorKind::Damaged);
+    assert_mentions(&error, &["the block index does not contain the chainstate's best block"]);
+    assert_offers(&error, &[Remedy::ReindexByScan]);
+}
+
+/// The files of deleted blocks are not needed if the chainstate is above them.
+#[test]
+fn a_pruned_node_is_updated() {
+    let tip = chain().tip().height;
+    for (from, is_possible) in [(tip - 3, true), (90, false)] {
+        let dir = behind(chain().main(), from, &layout());
+        let mut files = UndoFiles::read(dir.path(), Network::Regtest);
+        let is_last = |entry: &&IndexEntry| entry.height.0 > tip - 4;
+        let kept = files.index.entries.iter().filter(is_last).filter_map(|entry| entry.file).min();
+        let mut removed = Vec::new();
+        files.edit_index(|index| {
+            for entry in index.entries.iter_mut().filter(|entry| entry.file < kept) {
+                removed.extend(entry.file);
+                entry.status = entry.status.without_data();
+                (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+            }
+            index.pruned = true;
+        });
+        removed.sort();
+        removed.dedup();
+        assert!(!removed.is_empty());
+        for file in removed {
+            fs::remove_file(files.paths.blk_path(file)).unwrap();
+            let _ = fs::remove_file(files.paths.rev_path(file));
+        }
+        let options = update_options(dir.path(), AT_ONCE, None);
+        if is_possible {
+            update(&options).unwrap();
+            assert_at(dir.path(), tip, "pruned");
+        } else {
+            // Without the blocks in between, the chainstate is at the end of what is stored.
+            assert_eq!(update(&options).unwrap().height, Height(from));
+        }
+    }
+}
+
+#[test]
+fn an_invalid_block_ends_the_update_at_the_last_commit() {
+    let tip = chain().tip().height;
+    let mut blocks: Vec<_> = chain().main().cloned().collect();
+    let at = tip as usize - 2;
+    blocks[at] = greedy_sibling(&blocks[at], 1);
+    let onto = blocks[at].hash;
+    rebase(blocks[at + 1..].iter_mut(), onto);
+    for (how, committed) in [(AT_ONCE, tip - 10), (EACH_BLOCK, tip - 3)] {
+        let dir = behind(blocks.iter(), tip - 10, &layout());
+        let error = update(&update_options(dir.path(), how, None)).map(|report| report.height).unwrap_err();
+        assert_eq!((error.kind, error.height), (ErrorKind::Consensus, Some(Height(tip - 2))), "{error}");
+        assert_eq!(error.core.as_deref(), Some("bad-cb-amount"));
+        // If the chainstate is there already, there is nothing to offer.
+        let offered = [Remedy::StopAtHeight(Height(tip - 3))];
+        assert_eq!(error.remedies, if committed < tip - 3 { &offered[..] } else { &[] }, "{error}");
+        assert_at(dir.path(), committed, "after the invalid block");
+        // What the error offers.
+        update(&update_options(dir.path(), how, Some(tip - 3))).unwrap();
+        assert_at(dir.path(), tip - 3, "below the invalid block");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_the_last_commit() {
+    let tip = chain().tip().height;
+    let dir = behind(chain().blocks.iter(), 60, &layout());
+    let before = tree(&dir.path().join("regtest/chainstate"));
+    let options = update_options(dir.path(), EACH_BLOCK, None);
+    let stopped = AtomicBool::new(true);
+    let error = engine::update(&FaultDisk::healthy(), &options, &|_| {}, &stopped).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Interrupted);
+    assert_same_tree(&before, &dir.path().join("regtest/chainstate"), "interrupted at once");
+
+    let signal = std::sync::Arc::new(AtomicBool::new(false));
+    let disk = FaultDisk::signal_at(300, &signal);
+    let error = engine::update(&disk, &options, &|_| {}, &signal).unwrap_err();
+    assert_mentions(&error, &["the last commit"]);
+    let height = stats(dir.path(), Network::Regtest).unwrap().height.unwrap();
+    assert!(height > Height(60) && height < Height(tip), "{height}");
+    assert_at(dir.path(), height.0, "interrupted");
+    update(&options).unwrap();
+    assert_at(dir.path(), tip, "continued");
+}
+
+/// The next rebuild resumes nothing, and the update before it has left no files that it does not know.
+#[test]
+fn a_rebuild_after_an_update_refuses_a_lower_tip() {
+    let dir = behind(chain().blocks.iter(), 100, &layout());
+    update(&update_options(dir.path(), EACH_BLOCK, None)).unwrap();
+    refused(
+        &acceptance::changed(options(dir.path()), |it| it.stop_at_height = Some(Height(100))),
+        ErrorKind::Damaged,
+    );
+}

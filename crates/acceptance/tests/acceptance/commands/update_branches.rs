@@ -1,0 +1,155 @@
+//! Updates to another stored branch that has more work: blocks are disconnected with their undo data, down to
+//! the genesis block, and back again.
+
+use acceptance::{
+    assert_mentions, assert_offers, assert_same_tree, chain, layout, run, stats, stats_by_height, tree,
+    undo::UndoFiles,
+    update::{AT_ONCE, EACH_BLOCK, How, behind, store, update, update_options},
+};
+use engine::{BlockHash, CheckUndoOptions, ErrorKind, Height, Network, Remedy, check_undo};
+use std::{
+    path::Path,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+use testkit::{
+    Chain, ChainSpec, GeneratedBlock,
+    fault::FaultDisk,
+    model::{Model, ModelStats},
+    rng::Rng,
+    sibling::{rebase, sibling},
+};
+
+/// Another chain from the same genesis block.
+fn other() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(150), ..ChainSpec::new(11, 200_000) }))
+}
+
+/// The model's coins after a chain of blocks that begins with the genesis block.
+fn stats_of<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>) -> ModelStats {
+    let mut model = Model::default();
+    blocks.for_each(|block| model.apply(&block.bytes, block.height));
+    model.stats()
+}
+
+fn assert_at(root: &Path, hash: BlockHash, expected: &ModelStats, what: &str) {
+    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(found.best_block, hash, "{what}");
+    assert_eq!(found.txouts, expected.txouts, "{what}");
+    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
+}
+
+/// All undo data up to the best block is sound.
+fn assert_sound(root: &Path, what: &str) {
+    let options = CheckUndoOptions::new(root, Network::Regtest);
+    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert!(check.is_sound(), "{what}: {:?}", check.files);
+}
+
+/// A branch that begins after `fork` with a sibling, and contains the rest of the chain's transactions.
+fn branch(fork: u32) -> Vec<GeneratedBlock> {
+    let mut blocks: Vec<_> = chain().main().filter(|block| block.height > fork).cloned().collect();
+    blocks[0] = sibling(&blocks[0], 7, |_| {});
+    let onto = blocks[0].hash;
+    rebase(blocks[1..].iter_mut(), onto);
+    blocks.iter_mut().for_each(|block| block.undo = None);
+    blocks
+}
+
+#[test]
+fn a_heavier_branch_replaces_the_connected_one() {
+    let tip = chain().tip().height;
+    for (fork, connected) in [(tip - 2, tip - 1), (tip - 12, tip - 1), (100, tip - 4)] {
+        let branch = branch(fork);
+        for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(3000) }] {
+            let what = format!("fork at {fork} below {connected}, {how:?}");
+            let dir = behind(chain().main().filter(|block| block.height <= connected), connected, &layout());
+            // As much work is not enough.
+            let equal = (connected - fork) as usize;
+            store(dir.path(), branch[..equal].iter());
+            let before = tree(dir.path());
+            let report = update(&update_options(dir.path(), how, None)).unwrap();
+            assert_eq!((report.height, report.disconnected, report.commits), (Height(connected), 0, 0));
+            assert_same_tree(&before, dir.path(), &what);
+
+            store(dir.path(), branch[equal..].iter());
+            let report = update(&update_options(dir.path(), how, None)).unwrap();
+            assert_eq!(report.disconnected, connected - fork, "{what}");
+            assert_eq!(report.counts.blocks, branch.len() as u64, "{what}");
+            let blocks = chain().main().filter(|block| block.height <= fork).chain(&branch);
+            assert_at(dir.path(), branch.last().unwrap().hash, &stats_of(blocks), &what);
+            assert_sound(dir.path(), &what);
+        }
+    }
+}
+
+/// Two chains that share only the genesis block: nothing of the first may remain.
+#[test]
+fn all_blocks_can_be_disconnected() {
+    for how in [AT_ONCE, EACH_BLOCK] {
+        let dir = behind(chain().main(), chain().tip().height, &layout());
+        store(dir.path(), other().main().skip(1));
+        let report = update(&update_options(dir.path(), how, None)).unwrap();
+        assert_eq!((report.disconnected, report.hash), (chain().tip().height, other().tip().hash));
+        assert_at(dir.path(), other().tip().hash, &other().model.stats(), &format!("{how:?}"));
+        assert_sound(dir.path(), &format!("{how:?}"));
+    }
+}
+
+/// Two chains grow by turns, by random numbers of blocks; the coins are always those of the longer one, and
+/// of two of the same length those of the one that was connected before.
+#[test]
+fn random_walks_between_two_chains_equal_the_model() {
+    let chains = [chain(), other()];
+    let expected = chains.map(stats_by_height);
+    for seed in 0..3 {
+        let mut rng = Rng::new(seed, "branches");
+        let mut stored = [1 + rng.below(30) as usize, 0];
+        let first = chain().main().take(stored[0] + 1);
+        let dir = behind(first, stored[0] as u32, &layout());
+        let mut best = 0;
+        let mut disconnected = 0;
+        while stored[0] < 139 || stored[1] < 149 {
+            for (number, stored) in stored.iter_mut().enumerate() {
+                let until = (*stored + rng.below(25) as usize).min(chains[number].tip().height as usize);
+                store(dir.path(), chains[number].main().skip(*stored + 1).take(until - *stored));
+                *stored = until;
+            }
+            if stored[1 - best] > stored[best] {
+                best = 1 - best;
+            }
+            let bytes = [None, Some(1), Some(4000)][rng.below(3) as usize];
+            let how = How { threads: 1 + rng.below(3) as usize, bytes };
+            let what = format!("seed {seed}, {stored:?}, {how:?}");
+            let report = update(&update_options(dir.path(), how, None))
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            disconnected += report.disconnected;
+            let tip = chains[best].main().nth(stored[best]).unwrap();
+            assert_at(dir.path(), tip.hash, &expected[best][stored[best]], &what);
+        }
+        assert!(disconnected > 50, "seed {seed}: {disconnected}");
+        assert_sound(dir.path(), &format!("seed {seed}"));
+        let report = run(&acceptance::trusting(&acceptance::options(dir.path()))).unwrap();
+        assert_eq!(report.hash, other().tip().hash, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_block_without_undo_data_cannot_be_disconnected() {
+    let tip = chain().tip().height;
+    let branch = branch(tip - 12);
+    let dir = behind(chain().main().filter(|block| block.height < tip), tip - 1, &layout());
+    store(dir.path(), branch.iter());
+    let mut files = UndoFiles::read(dir.path(), Network::Regtest);
+    let hash = chain().main().nth(tip as usize - 5).unwrap().hash;
+    files.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
+        (entry.status.0, entry.undo_pos) = (entry.status.0 & !16, None);
+    });
+    let before = tree(dir.path());
+    let error = update(&update_options(dir.path(), AT_ONCE, None)).map(|report| report.height).unwrap_err();
+    assert_eq!((error.kind, error.block_hash), (ErrorKind::Damaged, Some(hash)), "{error}");
+    assert_mentions(&error, &["cannot be disconnected", "undo data is not on disk"]);
+    assert_offers(&error, &[Remedy::RebuildChainstate]);
+    assert_same_tree(&before, dir.path(), "refused");
+}

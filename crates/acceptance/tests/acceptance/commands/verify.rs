@@ -1,0 +1,132 @@
+//! `verify` performs the checks of a rebuild, changes nothing, and names each coin in which a chainstate
+//! differs.
+
+use acceptance::{Case, assert_same_tree, chain, for_verifying, stats_by_height, tree};
+use digest::obfuscation::Obfuscation;
+use disk::chainstate::{ChainstateReader, ChainstateWriter};
+use engine::{Difference, Error, ErrorKind, Height, Remedy, VerifyOptions, VerifyReport};
+use std::{path::PathBuf, sync::atomic::AtomicBool};
+use testkit::{corrupt::flip_bit, fault::FaultDisk};
+use vfs::RealDisk;
+use wire::{Coin, OutPoint, Sats, Txid, coin::chainstate_key_order};
+
+fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
+    let before = tree(case.root());
+    let disk = FaultDisk::healthy();
+    let options = case.options();
+    let report =
+        engine::verify(&disk, &for_verifying(&options, against_chainstate), &|_| {}, &AtomicBool::new(false));
+    assert_same_tree(&before, case.root(), "verify");
+    report
+}
+
+fn chainstate(case: &Case) -> PathBuf {
+    case.root().join("regtest/chainstate")
+}
+
+/// All coins of a chainstate in key order.
+fn coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
+    let reader = ChainstateReader::open(&RealDisk, &chainstate(case)).unwrap();
+    let mut cursor = reader.coins().unwrap();
+    let mut coins = Vec::new();
+    while let Some((outpoint, coin)) = cursor.advance().unwrap() {
+        coins.push((outpoint, coin.code, coin.out.to_vec()));
+    }
+    coins
+}
+
+/// Rewrites the chainstate with these coins.
+fn rewrite(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
+    let dir = chainstate(case);
+    let best = ChainstateReader::open(&RealDisk, &dir).unwrap().best_block();
+    std::fs::remove_dir_all(&dir).unwrap();
+    coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
+    let disk = FaultDisk::healthy();
+    let writer = ChainstateWriter::create(&disk, &dir, Obfuscation::from_key([7; 8]), 1).unwrap();
+    let mut range = writer.range(0);
+    for (outpoint, code, out) in &coins {
+        range.add(outpoint, &Coin { code: *code, out }).unwrap();
+    }
+    let tables = range.finish().unwrap();
+    writer.finish(best, [tables]).unwrap();
+}
+
+#[test]
+fn a_correct_chainstate_has_no_differences_at_its_own_height() {
+    let case = Case::new();
+    let report = verify(&case, true).unwrap();
+    let height = chain().tip().height - 3;
+    assert_eq!(report.height, Height(height), "up to the chainstate's best block");
+    assert_eq!(report.txouts, stats_by_height(chain())[height as usize].txouts);
+    assert_eq!(report.against_chainstate.unwrap().differences, 0);
+    let report = verify(&case, false).unwrap();
+    assert_eq!(report.height, Height(chain().tip().height), "to the tip, without a comparison");
+    assert!(report.against_chainstate.is_none() && report.scripts.is_none());
+}
+
+#[test]
+fn the_last_block_to_check_can_be_chosen() {
+    let case = Case::new();
+    let options = for_verifying(&case.options(), false);
+    let verify_to = |height: u32| {
+        let options = VerifyOptions { stop_at_height: Some(Height(height)), ..options.clone() };
+        engine::verify(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+    };
+    let (tip, stats) = (chain().tip().height, stats_by_height(chain()));
+    for height in [0, 1, tip - 1, tip] {
+        let report = verify_to(height).unwrap();
+        assert_eq!((report.height, report.txouts), (Height(height), stats[height as usize].txouts));
+    }
+    let error = verify_to(tip + 1).unwrap_err();
+    assert_eq!(
+        (error.kind, &error.remedies[..]),
+        (ErrorKind::Usage, &[Remedy::StopAtHeight(Height(tip))][..])
+    );
+}
+
+#[test]
+fn names_each_wrong_coin() {
+    let case = Case::new();
+    let mut coins = coins(&case);
+    let middle = coins.len() / 2;
+    let (lost, _, _) = coins.remove(middle);
+    let (changed, code, out) = &mut coins[middle + 2];
+    let coin = Coin { code: *code, out };
+    let (amount, script) = coin.output().unwrap();
+    let mut bytes = Vec::new();
+    script.decompress(&mut bytes).unwrap();
+    let mut other = Vec::new();
+    wire::coin::compress_output(&mut other, Sats(amount.0 ^ 1), &bytes);
+    *out = other;
+    let mut expected = vec![Difference::Missing(lost), Difference::Differs(*changed)];
+    for byte in [0, 0xff] {
+        let extra = OutPoint { txid: Txid([byte; 32]), vout: 1 };
+        coins.push((extra, 2, vec![0, 6]));
+        expected.push(Difference::Extra(extra));
+    }
+    rewrite(&case, coins);
+    let found = verify(&case, true).unwrap().against_chainstate.unwrap();
+    assert_eq!(found.differences, 4);
+    assert_eq!(found.first.first(), Some(&expected[2]), "in key order");
+    for difference in &expected {
+        assert!(found.first.contains(difference), "{difference}");
+    }
+}
+
+#[test]
+fn reports_a_damaged_block_as_a_rebuild_does() {
+    let case = Case::new();
+    flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();
+    let error = verify(&case, false).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert!(error.file.is_some() && error.offset.is_some() && error.height.is_some(), "{error}");
+}
+
+#[test]
+fn a_chainstate_whose_best_block_is_unknown_is_damaged() {
+    let case = Case::new();
+    case.edit_index(|index| index.entries.retain(|entry| entry.height.0 + 5 < chain().tip().height));
+    let error = verify(&case, true).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    acceptance::assert_mentions(&error, &["not in the block index", "rebuild"]);
+}

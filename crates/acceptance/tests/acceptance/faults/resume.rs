@@ -1,0 +1,448 @@
+//! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
+//! names the file, and `--restart` discards the checkpoint.
+
+use acceptance::{
+    Case, assert_mentions, bounded, chain, changed, for_making, layout, leftovers, options, run, run_until,
+    scratch, stats, stats_by_height, with_threads,
+};
+use disk::checkpoint::{Checkpoint, sorted_run_path};
+use engine::{
+    AggregateKind, AssumeValid, BuriedDeployment, ChainParams, Error, ErrorKind, Event, Height, HintFormat,
+    HintOptions, Network, ReindexOptions, Remedy, Stage,
+};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, atomic::AtomicBool},
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::{copy_dir, flip_bit, truncate},
+    datadir::Layout,
+    fault::FaultDisk,
+};
+use vfs::RealDisk;
+
+/// The work directory of a rebuild in place.
+fn work(root: &Path) -> PathBuf {
+    root.join("regtest/peregrine-work")
+}
+
+fn checkpoint(root: &Path) -> Checkpoint {
+    Checkpoint::read(&RealDisk, &work(root)).unwrap().unwrap()
+}
+
+/// Runs until about three quarters are done; must leave a checkpoint.
+fn interrupt(options: &ReindexOptions) {
+    let error = run_until(options, 420).0.map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+    assert_mentions(&error, &["run the same job again to resume"]);
+}
+
+/// A datadir with an interrupted rebuild, and the options of that rebuild.
+fn interrupted() -> (Case, ReindexOptions) {
+    let case = Case::new();
+    let options = bounded(&case.options());
+    interrupt(&options);
+    (case, options)
+}
+
+/// Resumes to the end; returns the number of blocks that were done before.
+fn resumes(options: &ReindexOptions) -> u32 {
+    let report = run(options).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    assert_eq!(leftovers(&options.chain.datadir), [] as [&Path; 0]);
+    report.resumed
+}
+
+/// Asserts that the rebuild fails, changes nothing, and that the error offers to start over.
+fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
+    let before = acceptance::tree(&options.chain.datadir);
+    let error = run(options).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    acceptance::assert_offers(&error, &[Remedy::StartOver]);
+    acceptance::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    error
+}
+
+#[test]
+fn an_interrupted_run_is_resumed_with_a_note() {
+    let (case, options) = interrupted();
+    let done = checkpoint(case.root()).state.counts[0];
+    assert!(done > 50 && done < 140, "{done}");
+    let notes = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Note(note) = event {
+            notes.lock().unwrap().push(note.to_string());
+        }
+    };
+    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    assert_eq!(u64::from(report.resumed), done);
+    assert_eq!(report.counts, {
+        let case = Case::new();
+        run(&case.options()).unwrap().counts
+    });
+    let expected = format!("resuming an interrupted run: {done} of 141 blocks are done");
+    let notes = notes.into_inner().unwrap();
+    assert!(notes.iter().any(|note| note.starts_with(&expected)), "{notes:?}");
+    assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
+}
+
+/// Options that do not decide how effects are matched may differ: threads, memory, where blocks are found.
+#[test]
+fn a_job_can_be_resumed_with_other_threads_memory_and_scan() {
+    for change in [
+        |options: &mut ReindexOptions| *options = with_threads(options, 2),
+        |options: &mut ReindexOptions| options.chain.hooks.join_bytes = None,
+        |options: &mut ReindexOptions| options.scan = true,
+        |options: &mut ReindexOptions| options.chain.hooks.range_bytes = 1000,
+    ] {
+        let (_case, mut options) = interrupted();
+        change(&mut options);
+        assert!(resumes(&options) > 50);
+    }
+}
+
+#[test]
+fn restart_discards_a_checkpoint_in_any_state() {
+    let (case, options) = interrupted();
+    std::fs::write(work(case.root()).join("manifest"), "anything").unwrap();
+    refused(&options, ErrorKind::Damaged);
+    let restart = changed(options, |it| it.resume.restart = true);
+    assert_eq!(resumes(&restart), 0);
+    // Without a checkpoint it has no effect.
+    assert_eq!(resumes(&restart), 0);
+}
+
+/// With hints, the key of the aggregate is read from the checkpoint before anything is resumed.
+#[test]
+fn restart_discards_a_checkpoint_with_hints_too() {
+    let case = Case::new();
+    let dir = scratch();
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let file = dir.path().join("hints");
+    engine::make_hints(&disk, &for_making(&case.options()), &file, HintFormat::Peregrine, &|_| {}, &never)
+        .unwrap();
+    let aggregate = AggregateKind::Sha256;
+    let hints = HintOptions {
+        file,
+        remote: None,
+        format: None,
+        aggregate,
+        without_undo: false,
+        on_failure_join: false,
+    };
+    let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
+    interrupt(&options);
+    assert!(resumes(&options) > 50);
+    let case = Case::new();
+    let options = changed(options, |it| it.chain.datadir = case.root().to_owned());
+    interrupt(&options);
+    assert_mentions(&refused(&case.options(), ErrorKind::Usage), &["other options"]);
+    flip_bit(&work(case.root()).join("manifest"), 40, 0).unwrap();
+    refused(&options, ErrorKind::Damaged);
+    assert_eq!(resumes(&changed(options, |it| it.resume.restart = true)), 0);
+}
+
+#[test]
+fn a_checkpoint_of_another_chain_is_refused() {
+    let shared = acceptance::scratch();
+    let work_dir = Some(shared.path().to_owned());
+    let case = Case::new();
+    interrupt(&changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone()));
+    let other = Chain::generate(&ChainSpec { seed: 4, ..chain().spec.clone() });
+    let dir = acceptance::scratch();
+    other.write_datadir(dir.path(), &layout()).unwrap();
+    let theirs = changed(options(dir.path()), |it| it.chain.work_dir = work_dir.clone());
+    let error = refused(&theirs, ErrorKind::Usage);
+    assert_mentions(&error, &["another chain"]);
+    assert_eq!(error.file, Some(shared.path().join("peregrine-work")));
+    // This error comes first, even if options differ too.
+    let assume_valid = AssumeValid::Block(other.main().nth(100).unwrap().hash);
+    assert_mentions(
+        &refused(&changed(theirs.clone(), |it| it.chain.assume_valid = assume_valid), ErrorKind::Usage),
+        &["another chain"],
+    );
+    // The job of the first chain can still be resumed.
+    assert!(resumes(&changed(case.options(), |it| it.chain.work_dir = work_dir)) > 50);
+    assert_eq!(run(&theirs).unwrap().resumed, 0);
+}
+
+#[test]
+fn a_checkpoint_of_other_options_is_refused() {
+    let (_case, options) = interrupted();
+    let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
+    let error =
+        refused(&changed(options.clone(), |it| it.chain.assume_valid = assume_valid), ErrorKind::Usage);
+    assert_mentions(&error, &["other options", "script checks"]);
+    // What a completed block was checked for depends on the heights from which rules apply.
+    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
+    let error = refused(&changed(options.clone(), |it| it.chain.params = params), ErrorKind::Usage);
+    assert_mentions(&error, &["other options"]);
+    assert!(resumes(&options) > 50);
+}
+
+#[test]
+fn a_checkpoint_from_above_the_last_block_is_refused() {
+    let (_case, options) = interrupted();
+    let stop_at_height = Some(Height(20));
+    let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
+    assert_mentions(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
+    assert_eq!(run(&changed(low, |it| it.resume.restart = true)).unwrap().resumed, 0);
+    assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
+}
+
+#[test]
+fn a_checkpoint_whose_blocks_have_moved_is_refused() {
+    let (case, options) = interrupted();
+    std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    let elsewhere = Layout { seed: 8, ..layout() };
+    chain().write_datadir(case.root(), &elsewhere).unwrap();
+    let error = refused(&options, ErrorKind::Usage);
+    assert_mentions(&error, &["the blocks have moved within their files"]);
+    // One block at another position is enough.
+    std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    chain().write_datadir(case.root(), &layout()).unwrap();
+    let completed = checkpoint(case.root()).state.completed;
+    let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
+    let hash = chain().main().nth(height).unwrap().hash;
+    case.edit_index(|index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
+        entry.data_pos.as_mut().unwrap().0 += 1;
+    });
+    refused(&options, ErrorKind::Usage);
+}
+
+/// Completed blocks are not read again: a file that was damaged meanwhile once went unnoticed.
+#[test]
+fn completed_blocks_are_read_again_if_their_file_has_changed() {
+    let (case, options) = interrupted();
+    let completed = checkpoint(case.root()).state.completed;
+    let height = (1..141).find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
+    let hash = chain().main().nth(height).unwrap().hash;
+    let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
+    let file = entry.file.unwrap().0;
+    let (blk, rev) = (case.blocks(&format!("blk{file:05}.dat")), case.blocks(&format!("rev{file:05}.dat")));
+    for (path, pos) in [(&blk, entry.data_pos.unwrap().0), (&rev, entry.undo_pos.unwrap().0)] {
+        // The block's header, its last bytes, and its undo data.
+        for at in [pos + 40, pos + if *path == blk { 150 } else { 2 }] {
+            flip_bit(path, at, 3).unwrap();
+            let before = acceptance::tree(&options.chain.datadir);
+            let error = run(&options).map(|report| report.height).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+            assert_eq!(error.file.as_ref(), Some(path));
+            assert_mentions(&error, &["has changed since an interrupted run read it", "restore the file"]);
+            acceptance::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+            flip_bit(path, at, 3).unwrap();
+        }
+    }
+    // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are
+    // unchanged.
+    testkit::corrupt::pad(&blk, 100_000).unwrap();
+    let notes = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Note(note) = event {
+            notes.lock().unwrap().push(note.to_string());
+        }
+    };
+    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    assert!(report.resumed > 50);
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    let notes = notes.into_inner().unwrap();
+    assert!(notes.iter().any(|note| note.contains("1 block files have changed")), "{notes:?}");
+}
+
+/// Blocks that arrive while a job is interrupted are processed when it resumes.
+#[test]
+fn a_job_resumes_with_more_blocks() {
+    // Undo data in block order, so that existing records stay in place.
+    let layout = Layout { shuffle: 1, ..layout() };
+    let by_height = stats_by_height(chain());
+    let mut short = chain().clone();
+    let cut = short.blocks.iter().position(|block| block.height == 130).unwrap();
+    short.blocks.truncate(cut);
+    let below = short.tip().height;
+    for threads in [1, 2] {
+        let dir = acceptance::scratch();
+        short.write_datadir(dir.path(), &layout).unwrap();
+        let options = with_threads(&bounded(&options(dir.path())), threads);
+        interrupt(&options);
+        let done = checkpoint(dir.path()).state.counts[0];
+        std::fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
+        chain().write_datadir(dir.path(), &layout).unwrap();
+        // First up to the same height as before, then with all blocks.
+        let stop_at_height = Some(Height(below));
+        let report = run(&ReindexOptions { stop_at_height, output: None, ..options.clone() }).unwrap();
+        assert_eq!(u64::from(report.resumed), done);
+        assert_eq!(report.hash_serialized_3, by_height[below as usize].hash_serialized_3);
+        let stopped = ReindexOptions { stop_at_height, ..options.clone() };
+        interrupt(&stopped);
+        assert!(resumes(&options) > 50);
+    }
+}
+
+/// The work directory of an interrupted job, and options that resume it, to be damaged repeatedly.
+struct InterruptedJob {
+    case: Case,
+    original: TempDir,
+    options: ReindexOptions,
+}
+
+impl InterruptedJob {
+    fn new() -> Self {
+        let (case, options) = interrupted();
+        let original = acceptance::scratch();
+        copy_dir(&work(case.root()), original.path()).unwrap();
+        Self { case, original, options }
+    }
+
+    /// Resumes from the original work directory, in which `damage` has changed the file at this path.
+    fn with(&self, name: &Path, damage: impl FnOnce(&Path)) -> Result<u32, Error> {
+        let work = work(self.case.root());
+        if work.exists() {
+            std::fs::remove_dir_all(&work).unwrap();
+        }
+        copy_dir(self.original.path(), &work).unwrap();
+        damage(&work.join(name));
+        run(&self.options).map(|report| report.resumed)
+    }
+
+    /// Asserts that the damage is found, and that the error names the file.
+    fn assert_found(&self, name: &Path, damage: impl FnOnce(&Path), words: &[&str]) {
+        let old = stats(self.case.root(), Network::Regtest).unwrap();
+        let error = self.with(name, damage).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        acceptance::assert_offers(&error, &[Remedy::StartOver]);
+        assert_mentions(&error, words);
+        assert!(error.to_string().contains(&*name.to_string_lossy()), "{}: {error}", name.display());
+        let found = stats(self.case.root(), Network::Regtest).unwrap();
+        assert_eq!(found.hash_serialized_3, old.hash_serialized_3, "{error}");
+    }
+}
+
+/// The manifest, a sorted run of the lowest level, and one of the highest.
+fn kinds(interrupted_job: &InterruptedJob) -> Vec<PathBuf> {
+    let mut runs = checkpoint(interrupted_job.case.root()).runs;
+    runs.sort_by_key(|run| (run.level, std::cmp::Reverse(run.bytes)));
+    let (low, high) = (runs.first().unwrap(), runs.last().unwrap());
+    assert!(high.level > low.level);
+    let of = |number| sorted_run_path(Path::new(""), number);
+    vec!["manifest".into(), of(low.number), of(high.number)]
+}
+
+#[test]
+fn flipped_bits_in_the_work_directory_are_found_and_named() {
+    let interrupted_job = InterruptedJob::new();
+    let mut count = 0;
+    for (name, stride) in kinds(&interrupted_job).iter().zip([97, 97 * 9, 97 * 41]) {
+        let bits = std::fs::metadata(interrupted_job.original.path().join(name)).unwrap().len() * 8;
+        for bit in (0..bits).step_by(stride) {
+            interrupted_job.assert_found(
+                name,
+                |path| flip_bit(path, bit / 8, (bit % 8) as u32).unwrap(),
+                &[],
+            );
+            count += 1;
+        }
+    }
+    eprintln!("{count} bits");
+    assert!(count > 200, "{count}");
+}
+
+#[test]
+fn truncated_missing_and_foreign_files_are_found_and_named() {
+    let interrupted_job = InterruptedJob::new();
+    for name in kinds(&interrupted_job) {
+        let len = std::fs::metadata(interrupted_job.original.path().join(&name)).unwrap().len();
+        for part in [0, 1, 5, 9, 15] {
+            interrupted_job.assert_found(&name, |path| truncate(path, len * part / 16).unwrap(), &[]);
+        }
+        interrupted_job.assert_found(&name, |path| truncate(path, len - 1).unwrap(), &[]);
+        interrupted_job.assert_found(&name, |path| testkit::corrupt::pad(path, 1).unwrap(), &[]);
+        let version = |path: &Path| testkit::corrupt::overwrite(path, 8, &[9]).unwrap();
+        interrupted_job.assert_found(&name, version, &["another version of peregrine"]);
+        if name != Path::new("manifest") {
+            interrupted_job.assert_found(&name, |path| std::fs::remove_file(path).unwrap(), &["is missing"]);
+            let other = kinds(&interrupted_job).into_iter().rev().find(|other| *other != name).unwrap();
+            let mixed = |path: &Path| {
+                std::fs::copy(interrupted_job.original.path().join(&other), path).unwrap();
+            };
+            interrupted_job.assert_found(&name, mixed, &[]);
+        }
+    }
+    // Without a manifest there is no checkpoint; the files that it named do not matter.
+    assert_eq!(
+        interrupted_job.with(Path::new("manifest"), |path| std::fs::remove_file(path).unwrap()).unwrap(),
+        0
+    );
+    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
+    // Other leftovers of a killed process do not matter either.
+    let stray = sorted_run_path(Path::new(""), 7_000_000);
+    let left_besides = |path: &Path| {
+        std::fs::write(path, "PGRN-RUN, half of one").unwrap();
+        std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
+    };
+    assert!(interrupted_job.with(&stray, left_besides).unwrap() > 50);
+    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
+}
+
+const ROOT: &str = "PEREGRINE_TEST_RESUME_ROOT";
+const OUTPUT: &str = "PEREGRINE_TEST_RESUME_OUTPUT";
+const WORK: &str = "PEREGRINE_TEST_RESUME_WORK";
+
+/// Record locks bind processes, so the other run is another process of this test.
+fn another_process(root: &Path, output: Option<&Path>, work: Option<&Path>) -> String {
+    let name = "faults::resume::a_second_run_is_refused_while_one_works";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(ROOT, root);
+    for (name, path) in [(OUTPUT, output), (WORK, work)] {
+        path.map(|path| command.env(name, path));
+    }
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_second_run_is_refused_while_one_works() {
+    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    if let Some(root) = var(ROOT) {
+        let options = changed(ReindexOptions { output: var(OUTPUT), ..options(&root) }, |it| {
+            it.chain.work_dir = var(WORK)
+        });
+        match run(&bounded(&options)) {
+            Ok(report) => println!("done: {}", report.resumed),
+            Err(error) => println!("{:?}: {error}", error.kind),
+        }
+        return;
+    }
+    let case = Case::new();
+    let [one, two, work, elsewhere] = [(); 4].map(|()| acceptance::scratch());
+    // While the first run, which has its output elsewhere, writes it: one with the same work directory, one
+    // with another; and one in place, since the first one only reads the datadir.
+    let outputs = Mutex::new(Vec::new());
+    let sink = |event| {
+        if let Event::Started(Stage::Finish) = event {
+            let with = |work: &TempDir| another_process(case.root(), Some(two.path()), Some(work.path()));
+            *outputs.lock().unwrap() =
+                vec![with(&work), with(&elsewhere), another_process(case.root(), None, None)];
+        }
+    };
+    let options =
+        changed(ReindexOptions { output: Some(one.path().to_owned()), ..bounded(&case.options()) }, |it| {
+            it.chain.work_dir = Some(work.path().to_owned())
+        });
+    engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let outputs = outputs.into_inner().unwrap();
+    assert!(
+        outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),
+        "{outputs:?}"
+    );
+    assert!(outputs[0].contains("use another work directory"), "{outputs:?}");
+    assert!(outputs[1].contains("done: 0"), "{outputs:?}");
+    assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
+    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+    // The refused run succeeds later.
+    std::fs::remove_dir_all(two.path().join("regtest")).unwrap();
+    assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
+    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+}

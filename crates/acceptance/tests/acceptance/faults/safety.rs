@@ -1,0 +1,279 @@
+//! What each command does with what can be in a datadir: runs every cell of the table in `docs/safety.md`,
+//! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
+
+use acceptance::{Case, assert_table_of, chain, for_making, for_verifying, run, tree};
+use disk::index::BlockStatus;
+use engine::{
+    ChainstateOptions, DoctorOptions, Error, ErrorKind, Height, HintFormat, Location, Network,
+    ReindexOptions, StatsOptions, UpdateOptions, UtxoStatsReport,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+use testkit::{corrupt::interrupt_replacement, fault::FaultDisk};
+
+const COMMANDS: [&str; 12] = [
+    "doctor",
+    "recover",
+    "reindex",
+    "reindex --undo trust",
+    "reindex --scan",
+    "reindex --keep-old",
+    "reindex --output",
+    "update",
+    "verify",
+    "hints make",
+    "snapshot make",
+    "utxo stats",
+];
+
+/// Rows whose files belong to Peregrine: commands that write remove them, or put them in place.
+const LEFTOVERS: &str = "databases that an interrupted run was building";
+
+const INTERRUPTED: &str = "databases of which an interrupted run has replaced some";
+
+/// A row of the table: something that a datadir can contain.
+struct Row {
+    what: &'static str,
+    /// Creates it; the second argument is a directory outside the datadir.
+    prepare: fn(&Case, &Path),
+    /// How the process or the machine differs from the default.
+    disk: fn(&Case, FaultDisk) -> FaultDisk,
+}
+
+fn row(what: &'static str, prepare: fn(&Case, &Path)) -> Row {
+    Row { what, prepare, disk: |_, disk| disk }
+}
+
+fn net(case: &Case) -> PathBuf {
+    case.root().join("regtest")
+}
+
+fn remove_undo(case: &Case) {
+    for path in tree(&case.blocks("")).into_keys() {
+        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn write(path: PathBuf, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
+    let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
+    engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false })
+}
+
+fn rows() -> Vec<Row> {
+    vec![
+        row("a chainstate a few blocks behind the block files", |_, _| {}),
+        row("a chainstate at the tip", |case, _| {
+            run(&case.options()).unwrap();
+        }),
+        row("no chainstate", |case, _| fs::remove_dir_all(net(case).join("chainstate")).unwrap()),
+        row("a chainstate that does not open", |case, _| {
+            write(net(case).join("chainstate/CURRENT"), "MANIFEST-999999\n");
+        }),
+        row("an empty chainstate directory", |case, _| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            fs::create_dir(net(case).join("chainstate")).unwrap();
+        }),
+        row("a chainstate, but no undo files", |case, _| remove_undo(case)),
+        row("a chainstate whose best block is not in the block index", |case, _| {
+            case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120));
+        }),
+        row("a file where the chainstate should be", |case, _| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            write(net(case).join("chainstate"), "mine");
+        }),
+        row("foreign files in the chainstate directory", |case, _| {
+            write(net(case).join("chainstate/notes.txt"), "mine");
+        }),
+        row("`chainstate` is a symbolic link", |case, elsewhere| {
+            let (link, target) = (net(case).join("chainstate"), elsewhere.join("ssd"));
+            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            fs::remove_dir_all(&link).unwrap();
+            symlink(target, link).unwrap();
+        }),
+        row("`chainstate` is a dangling symbolic link", |case, elsewhere| {
+            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
+            symlink(elsewhere.join("gone"), net(case).join("chainstate")).unwrap();
+        }),
+        row("`blocks` is a symbolic link", |case, elsewhere| {
+            let (link, target) = (net(case).join("blocks"), elsewhere.join("hdd"));
+            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            fs::remove_dir_all(&link).unwrap();
+            symlink(target, link).unwrap();
+        }),
+        Row {
+            disk: |case, disk| disk.with_mount(&net(case).join("chainstate")),
+            ..row("a file system mounted at `chainstate`", |_, _| {})
+        },
+        Row {
+            disk: |case, disk| {
+                use std::os::unix::fs::MetadataExt as _;
+                disk.with_user(fs::metadata(net(case).join("chainstate")).unwrap().uid() + 4711)
+            },
+            ..row("a chainstate that belongs to another user", |_, _| {})
+        },
+        row("a block index that does not open", |case, _| {
+            write(case.blocks("index/CURRENT"), "MANIFEST-999999\n");
+        }),
+        row("no block index", |case, _| fs::remove_dir_all(case.blocks("index")).unwrap()),
+        row("a block index of an interrupted `bitcoind -reindex`", |case, _| {
+            case.edit_index(|index| index.reindexing = true);
+        }),
+        row("a block index that marks the last block as invalid", |case, _| {
+            case.edit_index(|index| {
+                let tip =
+                    index.entries.iter_mut().find(|entry| entry.height.0 == chain().tip().height).unwrap();
+                tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
+            });
+        }),
+        row(LEFTOVERS, |case, _| {
+            for folder in [net(case).join("chainstate.peregrine"), case.blocks("index.peregrine")] {
+                write(folder.join("000007.ldb"), "half a table");
+                write(folder.join("peregrine.mark"), "PGRN-NEW");
+            }
+        }),
+        row(INTERRUPTED, |case, _| interrupt_replacement(&net(case)).unwrap()),
+        row("a foreign directory with the name of a database under construction", |case, _| {
+            write(net(case).join("chainstate.peregrine/notes.txt"), "mine");
+        }),
+        row("foreign files in a directory `peregrine-work`", |case, _| {
+            write(net(case).join("peregrine-work/notes.txt"), "mine");
+        }),
+        row("a file named `peregrine-work`", |case, _| write(net(case).join("peregrine-work"), "mine")),
+        row("a directory `chainstate.old`", |case, _| {
+            write(net(case).join("chainstate.old/CURRENT"), "mine")
+        }),
+        row("a foreign file with the name of the journal", |case, _| {
+            write(net(case).join("peregrine-commit"), "mine, a diary");
+        }),
+    ]
+}
+
+/// The files that must never change: block and undo files, and all that are not Peregrine's.
+fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = tree(case.root());
+    all.extend(tree(elsewhere));
+    let bytes = all.into_iter().filter_map(|(path, bytes)| Some((path, bytes?)));
+    let is_foreign = |path: &Path, bytes: &[u8]| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".dat") || bytes.starts_with(b"mine")
+    };
+    // By name: links can lead to a file by several paths, and foreign files move with their directory.
+    bytes
+        .filter(|(path, bytes)| is_foreign(path, bytes))
+        .map(|(path, bytes)| (path.file_name().unwrap().to_string_lossy().into_owned(), bytes))
+        .collect()
+}
+
+fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Result<Option<Height>, Error> {
+    let (interrupt, options) = (AtomicBool::new(false), case.options());
+    let reindex = |options: ReindexOptions| {
+        engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
+    };
+    match command {
+        "doctor" => {
+            let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+            engine::diagnose(disk, &options, &|_| {}, &interrupt).map(|_| None)
+        }
+        "recover" => engine::recover(disk, &Location::new(case.root(), Network::Regtest)).map(|_| None),
+        "reindex" => reindex(options),
+        "reindex --undo trust" => reindex(acceptance::trusting(&options)),
+        "reindex --scan" => reindex(case.scan()),
+        "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
+        "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
+        "update" => {
+            let options = UpdateOptions { chain: options.chain, stop_at_height: None };
+            engine::update(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
+        }
+        "verify" => engine::verify(disk, &for_verifying(&options, false), &|_| {}, &interrupt).map(|_| None),
+        "hints make" => {
+            let (file, format) = (elsewhere.join("hints"), HintFormat::Peregrine);
+            engine::make_hints(disk, &for_making(&options), &file, format, &|_| {}, &interrupt).map(|_| None)
+        }
+        "snapshot make" => {
+            let file = elsewhere.join("snapshot");
+            engine::make_snapshot(disk, &for_making(&options), &file, &|_| {}, &interrupt).map(|_| None)
+        }
+        _ => stats(case, disk).map(|_| None),
+    }
+}
+
+/// Runs one cell of the table, and returns its text.
+fn cell(row: &Row, command: &str) -> String {
+    let what = format!("{}, {command}", row.what);
+    let (case, elsewhere) = (Case::new(), acceptance::scratch());
+    (row.prepare)(&case, elsewhere.path());
+    let height = |case: &Case| stats(case, &FaultDisk::healthy()).ok().and_then(|stats| stats.height);
+    let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(net(case).join(name)).ok());
+    let (before, others) = (tree(case.root()), untouchable(&case, elsewhere.path()));
+    let (old_height, old_links) = (height(&case), links(&case));
+    let disk = (row.disk)(&case, FaultDisk::healthy());
+    let done = execute(command, &case, &disk, elsewhere.path());
+    let is_same = tree(case.root()) == before;
+    let mut now = untouchable(&case, elsewhere.path());
+    // Undo files that were missing are made.
+    now.retain(|name, _| others.contains_key(name) || !name.starts_with("rev"));
+    assert!(now == others, "{what}: foreign files have changed");
+    assert_eq!(links(&case), old_links, "{what}: links have changed");
+    assert!(height(&case) >= old_height, "{what}: the chainstate is lower");
+    match done {
+        Ok(Some(new)) if !command.contains("--output") => {
+            assert_eq!(height(&case), Some(new), "{what}");
+            let rev_files = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
+                tree.keys().filter(|path| path.to_string_lossy().contains("/rev")).count()
+            };
+            let is_made = rev_files(&tree(case.root())) > rev_files(&before);
+            let new_index = command.contains("--scan") || is_made;
+            let what = match command {
+                "update" if is_same => "reads",
+                "update" => "connects blocks",
+                _ if new_index => "new chainstate and index",
+                _ => "new chainstate",
+            };
+            if is_made { format!("{what}, undo files") } else { what.to_owned() }
+        }
+        Ok(_) => {
+            let recovers = command == "recover" && [LEFTOVERS, INTERRUPTED].contains(&row.what);
+            assert_eq!(is_same, !recovers, "{what}: what only reads changes nothing");
+            match row.what {
+                _ if is_same => "reads",
+                LEFTOVERS => "removes them",
+                _ => "replaces all",
+            }
+            .to_owned()
+        }
+        Err(error) => {
+            let kind = match error.kind {
+                ErrorKind::Usage => 2,
+                ErrorKind::Damaged => 4,
+                ErrorKind::Environment => 5,
+                kind => panic!("{what}: {kind:?} {error}"),
+            };
+            assert!(is_same, "{what}: failed, but changed something: {error}");
+            format!("refuses ({kind})")
+        }
+    }
+}
+
+#[test]
+fn each_command_does_what_the_table_says() {
+    let mut table =
+        format!("| in the datadir | {} |\n", COMMANDS.map(|command| format!("`{command}`")).join(" | "));
+    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
+    for row in rows() {
+        let cells = COMMANDS.map(|command| cell(&row, command));
+        table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
+    }
+    assert_table_of("docs/safety.md", &table);
+}

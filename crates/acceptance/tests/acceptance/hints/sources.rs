@@ -1,0 +1,273 @@
+//! Hints that are packed, or on another machine: the result is that of the plain file; what was downloaded
+//! stays for the next run as long as that can use it, and nothing stays otherwise.
+
+use acceptance::hinted;
+
+use acceptance::{Case, assert_mentions, bounded, chain, changed, leftovers, refused, run, scratch};
+use engine::{ErrorKind, Packing, Pinned, ReindexOptions, RemoteBody, RemoteFile, Watch};
+use flate2::{Compression, write::GzEncoder};
+use hinted::{AGGREGATES, Truth, file_in, with_hints};
+use hints::HintFormat;
+use std::{
+    io::{self, Read, Write as _},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use testkit::fault::{FaultDisk, InjectedFault, Operations};
+
+/// What a server sends.
+#[derive(Clone, Debug)]
+enum Answer {
+    Bytes(Vec<u8>),
+    /// A length, and then other bytes.
+    Length(u64, Vec<u8>),
+    Refusal,
+    /// These bytes, and then nothing for as long as the test runs.
+    Stall(Vec<u8>),
+    /// These bytes, and then an error of the connection.
+    Broken(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct Server {
+    answer: Mutex<Answer>,
+    opened: AtomicUsize,
+}
+
+impl Server {
+    fn new(answer: Answer) -> Arc<Self> {
+        Arc::new(Self { answer: Mutex::new(answer), opened: AtomicUsize::new(0) })
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+}
+
+const URL: &str = "https://hints.example/file";
+
+impl RemoteFile for Server {
+    fn name(&self) -> &str {
+        URL
+    }
+
+    fn open(&self) -> io::Result<RemoteBody> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        let body = |len, bytes: Box<dyn Read + Send>| Ok(RemoteBody { len, bytes });
+        match self.answer.lock().unwrap().clone() {
+            Answer::Bytes(bytes) => body(Some(bytes.len() as u64), Box::new(io::Cursor::new(bytes))),
+            Answer::Length(len, bytes) => body(Some(len), Box::new(io::Cursor::new(bytes))),
+            Answer::Refusal => Err(io::Error::other("the server answered with status 404")),
+            Answer::Stall(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Stalled))),
+            Answer::Broken(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Broken))),
+        }
+    }
+}
+
+struct Stalled;
+
+impl Read for Stalled {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        thread::sleep(Duration::from_secs(600));
+        Ok(0)
+    }
+}
+
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::ConnectionReset.into())
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// A datadir, and true hints for a height in a format.
+fn hints(format: HintFormat, height: u32) -> (Case, TempDir, Vec<u8>) {
+    let (case, files, truth) = (Case::new(), scratch(), Truth::of(chain()));
+    let path = file_in(&files, "hints");
+    truth.write(&path, format, &truth.hints(height));
+    let bytes = std::fs::read(&path).unwrap();
+    (case, files, bytes)
+}
+
+fn remote(options: &ReindexOptions, server: &Arc<Server>) -> ReindexOptions {
+    let mut options = with_hints(options, Path::new(""), AGGREGATES[0]);
+    let server: Arc<dyn RemoteFile> = server.clone();
+    options.hints.as_mut().unwrap().remote = Some(server);
+    options
+}
+
+/// Runs to the end with hints; nothing is left.
+fn succeeds(options: &ReindexOptions) -> engine::ReindexReport {
+    let report = run(options).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    assert!(report.hints.is_some());
+    assert_eq!(leftovers(&options.chain.datadir), [] as [&Path; 0]);
+    report
+}
+
+#[test]
+fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
+    for format in [HintFormat::Peregrine, HintFormat::Btcd, HintFormat::TheStack] {
+        let (case, files, plain) = hints(format, 120);
+        let (packed, file) = (gzip(&plain), file_in(&files, "packed"));
+        std::fs::write(&file, &packed).unwrap();
+        let expected = succeeds(&with_hints(&case.options(), &file_in(&files, "hints"), AGGREGATES[0]));
+        let digest = Some(digest::sha256::sha256(&plain));
+        assert_eq!(expected.hints.as_ref().map(|hints| hints.sha256), digest, "{format}");
+        for options in [
+            with_hints(&case.options(), &file, AGGREGATES[0]),
+            remote(&case.options(), &Server::new(Answer::Bytes(plain.clone()))),
+            remote(&case.options(), &Server::new(Answer::Bytes(packed.clone()))),
+        ] {
+            assert_eq!(succeeds(&options).hints, expected.hints, "{format}");
+        }
+        let info = engine::hints_info(&FaultDisk::healthy(), &file, None).unwrap();
+        assert_eq!((info.hints.format, Some(info.sha256)), (format, digest));
+        assert_eq!(info.pinned, Pinned::NoneForNetwork);
+        let as_it_is = info.packed.map(|packed| (packed.packing, packed.bytes, packed.sha256));
+        let len = packed.len() as u64;
+        assert_eq!(as_it_is, Some((Some(Packing::Gzip), len, digest::sha256::sha256(&packed))));
+        let converted = file_in(&files, "converted");
+        let (to, to_format) = (&converted, HintFormat::Peregrine);
+        let chain = case.options().chain;
+        let (sink, never) = (|_| {}, AtomicBool::new(false));
+        let watch = Watch { sink: &sink, interrupt: &never };
+        engine::convert_hints(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch).unwrap();
+        let options = acceptance::for_checking_hints(&case.options());
+        for file in [&file, &converted] {
+            let check = engine::check_hints(&vfs::RealDisk, &options, file, None, &sink, &never).unwrap();
+            assert_eq!(check.wrong_blocks, 0, "{format}");
+        }
+        assert_eq!(leftovers(files.path()), [] as [&Path; 0]);
+    }
+}
+
+/// Returns the copies of hints that a run has left.
+fn copies(case: &Case) -> usize {
+    let dir = case.root().join("regtest/peregrine-hints");
+    let names = std::fs::read_dir(dir).map_or(Vec::new(), |dir| dir.collect());
+    names.iter().filter(|entry| entry.as_ref().unwrap().file_name() != "peregrine.lock").count()
+}
+
+#[test]
+fn a_run_that_resumes_uses_the_hints_that_it_has_downloaded() {
+    let (case, _files, bytes) = hints(HintFormat::Peregrine, 120);
+    let server = Server::new(Answer::Bytes(gzip(&bytes)));
+    let options = bounded(&remote(&case.options(), &server));
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let disk = FaultDisk::signal_at(420, &interrupt);
+    let error = engine::reindex(&disk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err();
+    assert_eq!((error.kind, copies(&case), server.opened()), (ErrorKind::Interrupted, 1, 1), "{error}");
+    // Another file is there by now.
+    *server.answer.lock().unwrap() = Answer::Refusal;
+    let report = succeeds(&options);
+    assert!(report.resumed > 0 && server.opened() == 1);
+    // The next run has to ask again.
+    assert_mentions(&refused(&options, ErrorKind::Environment), &[URL, "cannot download the hints", "404"]);
+}
+
+#[test]
+fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
+    let (case, _files, bytes) = hints(HintFormat::Bip456, 120);
+    let mut lower = bytes.clone();
+    // The hints of this block are those of another chain.
+    lower[5..9].copy_from_slice(&121_u32.to_le_bytes());
+    lower.push(0);
+    let server = Server::new(Answer::Bytes(lower));
+    let options = remote(&case.options(), &server);
+    for opened in 1..3 {
+        let error = refused(&options, ErrorKind::Hints);
+        assert_eq!(error.file.as_deref(), Some(Path::new(URL)), "{error}");
+        assert_eq!((server.opened(), copies(&case)), (opened, 0));
+    }
+    *server.answer.lock().unwrap() = Answer::Bytes(b"<html>not hints</html>".to_vec());
+    let error = refused(&options, ErrorKind::Damaged);
+    assert_eq!((error.file.as_deref(), copies(&case)), (Some(Path::new(URL)), 0), "{error}");
+    *server.answer.lock().unwrap() = Answer::Bytes(bytes);
+    // A disk that is not ready leaves the copy; `restart` gives it up.
+    let options = bounded(&options);
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let disk = FaultDisk::signal_at(420, &interrupt);
+    engine::reindex(&disk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err();
+    assert_eq!((copies(&case), server.opened()), (1, 4));
+    succeeds(&changed(options, |it| it.resume.restart = true));
+    assert_eq!(server.opened(), 5);
+}
+
+#[test]
+fn downloads_that_fail_leave_nothing() {
+    let (case, files, bytes) = hints(HintFormat::Peregrine, 120);
+    let before = acceptance::tree(case.root());
+    let half = bytes[..bytes.len() / 2].to_vec();
+    let packed = gzip(&bytes);
+    for (answer, kind, words) in [
+        (Answer::Refusal, ErrorKind::Environment, "status 404"),
+        (
+            Answer::Length(bytes.len() as u64, half.clone()),
+            ErrorKind::Environment,
+            "the connection ended after",
+        ),
+        (Answer::Length(3 << 30, bytes.clone()), ErrorKind::Environment, "longer than hints can be"),
+        (Answer::Broken(half.clone()), ErrorKind::Environment, "connection reset"),
+        (Answer::Broken(packed[..packed.len() / 2].to_vec()), ErrorKind::Environment, "connection reset"),
+        (Answer::Bytes(packed[..packed.len() / 2].to_vec()), ErrorKind::Damaged, "gzip:"),
+        (Answer::Bytes(half), ErrorKind::Damaged, "at byte"),
+        (Answer::Bytes(Vec::new()), ErrorKind::Damaged, "the file is empty"),
+    ] {
+        let server = Server::new(answer.clone());
+        let error = refused(&remote(&case.options(), &server), kind);
+        assert_mentions(&error, &[URL, words]);
+        acceptance::assert_same_tree(&before, case.root(), &format!("{answer:?}"));
+    }
+    let file = file_in(&files, "packed");
+    std::fs::write(&file, &packed[..packed.len() / 2]).unwrap();
+    let error = refused(&with_hints(&case.options(), &file, AGGREGATES[0]), ErrorKind::Damaged);
+    assert_mentions(&error, &["packed", "gzip:"]);
+    acceptance::assert_same_tree(&before, case.root(), "a truncated file");
+}
+
+#[test]
+fn an_interrupt_does_not_wait_for_the_network() {
+    let (case, _files, bytes) = hints(HintFormat::Peregrine, 120);
+    let options = remote(&case.options(), &Server::new(Answer::Stall(bytes)));
+    let (interrupt, started) = (AtomicBool::new(false), Instant::now());
+    let error = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            interrupt.store(true, Ordering::Relaxed);
+        });
+        engine::reindex(&vfs::RealDisk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err()
+    });
+    assert_eq!((error.kind, copies(&case)), (ErrorKind::Interrupted, 0));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+/// Each operation that changes something fails once, until the download is complete and the run reads it.
+#[test]
+fn a_failing_disk_leaves_the_datadir_as_it_was() {
+    let (case, _files, bytes) = hints(HintFormat::Peregrine, 120);
+    let (packed, before) = (gzip(&bytes), acceptance::tree(case.root()));
+    for at in 0..12 {
+        let options = remote(&case.options(), &Server::new(Answer::Bytes(packed.clone())));
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let done = engine::reindex(&disk, &options, &|_| {}, &AtomicBool::new(false));
+        assert_eq!(done.map(|_| ()).unwrap_err().kind, ErrorKind::Environment, "operation {at}");
+        assert!(copies(&case) <= 1);
+        // What has been downloaded may stay; the next run takes it or asks again.
+        let _ = std::fs::remove_dir_all(case.root().join("regtest/peregrine-hints"));
+        acceptance::assert_same_tree(&before, case.root(), &format!("operation {at}"));
+    }
+}

@@ -1,0 +1,152 @@
+//! bitcoind starts with the branch of the chainstate, also if another one that is stored has more work: it
+//! reads the undo data of that branch, and only then connects the other one.
+
+use acceptance::{
+    assert_mentions, assert_offers, assert_same_tree, chain, layout,
+    sync::serving,
+    tree,
+    update::{AT_ONCE, behind, store, update, update_options},
+};
+use disk::index::{BlockStatus, read_block_index, write_block_index};
+use engine::{
+    Advice, ChainstatePosition, CheckUndoOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Height,
+    MadeUndoReport, MakeUndoOptions, Network, Remedy, ScriptChecks, check_undo, diagnose, make_undo,
+};
+use std::{fs, path::Path, sync::atomic::AtomicBool};
+use sync::{PeerOptions, RepairOptions, repair};
+use tempfile::TempDir;
+use testkit::{
+    GeneratedBlock,
+    fault::FaultDisk,
+    peer::{Fault, ScriptedPeer},
+    sibling::{rebase, sibling},
+};
+use vfs::RealDisk;
+
+/// Height of the chainstate.
+const BEST: u32 = 135;
+/// Height above which its branch leaves the chain with the most work, which ends at 140.
+const FORK: u32 = 110;
+
+/// A datadir whose chainstate is on a branch, and the blocks of the chain with more work.
+fn forked() -> (TempDir, Vec<GeneratedBlock>) {
+    let dir = behind(chain().main().filter(|block| block.height <= BEST), BEST, &layout());
+    let mut blocks: Vec<_> = chain().main().filter(|block| block.height > FORK).cloned().collect();
+    blocks[0] = sibling(&blocks[0], 7, |_| {});
+    let onto = blocks[0].hash;
+    rebase(blocks[1..].iter_mut(), onto);
+    blocks.iter_mut().for_each(|block| block.undo = None);
+    store(dir.path(), blocks.iter());
+    (dir, blocks)
+}
+
+fn remove_undo(root: &Path) {
+    for path in tree(&root.join("regtest/blocks")).into_keys() {
+        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn doctor(root: &Path) -> Diagnosis {
+    let options = DoctorOptions { deep: true, ..DoctorOptions::new(root, Network::Regtest) };
+    diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+}
+
+fn make(root: &Path) -> Result<MadeUndoReport, Error> {
+    let options = MakeUndoOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
+    make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))
+}
+
+fn assert_has_undo(root: &Path, what: &str) {
+    let options = CheckUndoOptions::new(root, Network::Regtest);
+    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
+    assert!(check.is_sound(), "{what}: {:?}", check.files);
+    assert!(doctor(root).is_sound(), "{what}");
+    // As bitcoind does when it starts.
+    let updated = update(&update_options(root, AT_ONCE, None)).unwrap();
+    assert_eq!((updated.disconnected, updated.height), (BEST - FORK, Height(140)), "{what}");
+}
+
+#[test]
+fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
+    let (dir, _) = forked();
+    let position = ChainstatePosition::OnBranch { fork: Height(FORK), stored: Height(140) };
+    assert_eq!(doctor(dir.path()).found.unwrap().chainstate.position, Some(position));
+    remove_undo(dir.path());
+    let found = doctor(dir.path());
+    assert_eq!(found.advice, Advice::MakeUndo);
+    let state = found.found.unwrap();
+    assert_eq!(state.undo.lacking(), BEST);
+    let missing: u32 = state.deep.unwrap().undo.iter().map(|file| file.missing).sum();
+    assert_eq!(missing, BEST);
+    let options = CheckUndoOptions::new(dir.path(), Network::Regtest);
+    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert!(!check.is_sound());
+    assert_eq!(make(dir.path()).unwrap().height, Height(BEST));
+    assert_has_undo(dir.path(), "undo make");
+}
+
+#[test]
+fn a_repair_makes_the_undo_data_of_the_chainstates_branch() {
+    let (dir, other) = forked();
+    remove_undo(dir.path());
+    let blocks: Vec<_> = chain().main().filter(|block| block.height <= FORK).chain(&other).collect();
+    let peer = ScriptedPeer::start(&serving(blocks), Fault::None);
+    let peers = PeerOptions { connect: vec![peer.target()], use_dns_seeds: false, ..PeerOptions::default() };
+    let options =
+        RepairOptions { peers, ..RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut) };
+    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(report.undo.unwrap().height, Height(BEST));
+    assert_has_undo(dir.path(), "repair");
+}
+
+/// A rebuild makes the undo data that an update needs: no download is necessary.
+#[test]
+fn an_update_without_undo_data_advises_a_rebuild() {
+    let (dir, _) = forked();
+    remove_undo(dir.path());
+    let error = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
+    assert_offers(&error, &[Remedy::RebuildChainstate]);
+    assert!(!error.to_string().contains("bitcoind -reindex"), "{error}");
+}
+
+/// A command does not name options that only a rebuild has.
+#[test]
+fn above_a_block_that_is_marked_invalid_the_advice_is_a_rebuild() {
+    let dir = behind(chain().main(), BEST, &layout());
+    let index_dir = dir.path().join("regtest/blocks/index");
+    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
+    let hash = chain().main().nth(120).unwrap().hash;
+    let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
+    entry.status.0 |= BlockStatus::FAILED_VALID;
+    fs::remove_dir_all(&index_dir).unwrap();
+    write_block_index(&RealDisk, &index_dir, &index).unwrap();
+    let before = tree(dir.path());
+    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
+    let made = make(dir.path()).map(drop).unwrap_err();
+    assert_mentions(&made, &["marks as invalid", "120"]);
+    for error in [updated, made] {
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_eq!(error.remedies, [Remedy::ReindexToLowerTip], "{error}");
+    }
+    assert_same_tree(&before, dir.path(), "nothing was changed");
+}
+
+/// The same for a block index that is older than the chainstate.
+#[test]
+fn without_the_chainstates_block_the_advice_is_a_scan() {
+    let dir = behind(chain().main(), BEST, &layout());
+    let index_dir = dir.path().join("regtest/blocks/index");
+    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
+    index.entries.retain(|entry| entry.height.0 <= 120);
+    fs::remove_dir_all(&index_dir).unwrap();
+    write_block_index(&RealDisk, &index_dir, &index).unwrap();
+    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
+    let made = make(dir.path()).map(drop).unwrap_err();
+    for error in [updated, made] {
+        assert_offers(&error, &[Remedy::ReindexByScan]);
+        assert!(!error.remedies.contains(&Remedy::RebuildIndex), "{error}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Single flipped bits in blocks, undo data, the block index and the key of the block files: each is reported
+//! with location and remedy, and the datadir is unchanged.
+
+use acceptance::{
+    BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree, trusting,
+    with_threads,
+};
+use engine::{ErrorKind, Height, Network, ReindexOptions, Remedy, ScriptChecks};
+use std::path::Path;
+use testkit::corrupt::flip_bit;
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_block_is_found() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    let (path, pos) = (blk(&case, &hit), hit.data_pos.unwrap().0);
+    let bytes = &chain().main().nth(BUSY as usize).unwrap().bytes;
+    assert!(bytes.len() > 1_000, "a block with several transactions");
+    // Frame (magic, length), the fields of the header, then transactions and witnesses to the last byte.
+    let head = (0..96).map(|at| at as u64);
+    let body = (96..bytes.len() as u64 + 8).step_by(bytes.len() / 40);
+    let end = bytes.len() as u64 + 7;
+    for (number, at) in head.step_by(5).chain(body).chain([end]).enumerate() {
+        let offset = pos - 8 + at;
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+        let options = with_threads(&case.options(), THREADS[number % 3]);
+        // A record may be longer than its block.
+        let len = bytes.len() as u64;
+        let claimed = if (4..8).contains(&at) { len ^ (1 << ((at - 4) * 8 + number as u64 % 8)) } else { 0 };
+        if claimed > len && pos + claimed <= std::fs::metadata(&path).unwrap().len() {
+            run(&options).unwrap();
+            flip_bit(&path, offset, number as u32 % 8).unwrap();
+            continue;
+        }
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be found");
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
+        assert_names(&error, &path, BUSY);
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+    }
+    run(&case.options()).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_undo_data_is_found() {
+    let case = Case::new();
+    let hit = entry(&case, BUSY);
+    let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
+    let len = chain().main().nth(BUSY as usize).unwrap().undo.as_ref().unwrap().len() as u64;
+    assert!(len > 100, "a block that spends something");
+    // Frame, undo data, checksum.
+    let all = (0..8).chain((8..8 + len).step_by(len as usize / 30)).chain((8 + len..40 + len).step_by(3));
+    for (number, at) in all.enumerate() {
+        let offset = pos - 8 + at;
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+        let options = with_threads(&trusting(&case.options()), THREADS[number % 3]);
+        let error = run(&options).map(|report| report.height).expect_err("a flipped bit must be found");
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {at}: {error}");
+        assert_names(&error, &path, BUSY);
+        if number % 8 == 0 {
+            let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
+            assert_eq!(error.height, Some(Height(BUSY)), "{error}");
+            assert_mentions(&error, &["undo data of the block is not on disk"]);
+        }
+        flip_bit(&path, offset, number as u32 % 8).unwrap();
+    }
+    run(&case.options()).unwrap();
+}
+
+/// A flip without effect (in a name that is not used) changes nothing; any other is damage.
+fn flip_all_over(case: &Case, dir: &Path, remedy: &[&str]) {
+    let expected = chain().model.stats().hash_serialized_3;
+    for (path, bytes) in tree(dir) {
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { continue };
+        let mut seen = 0;
+        for number in 0..24 {
+            let at = bytes.len() as u64 * number / 24;
+            flip_bit(&path, at, number as u32 % 8).unwrap();
+            let output = acceptance::scratch();
+            let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+            match run(&options) {
+                Ok(report) => assert_eq!(report.hash_serialized_3, expected, "{} byte {at}", path.display()),
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+                    assert!(remedy.iter().any(|word| error.to_string().contains(word)), "{error}");
+                    seen += 1;
+                }
+            }
+            flip_bit(&path, at, number as u32 % 8).unwrap();
+        }
+        assert!(seen > 0, "no flip in {} was found", path.display());
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_index_table_is_found() {
+    let case = Case::new();
+    flip_all_over(
+        &case,
+        &case.blocks("index"),
+        &["make the undo data", "scanning the block files", "restore"],
+    );
+    // Without the index it succeeds.
+    let table = tree(&case.blocks("index")).into_keys().find(|path| path.extension() == Some("ldb".as_ref()));
+    flip_bit(&table.unwrap(), 50, 1).unwrap();
+    run(&case.scan()).unwrap();
+}
+
+/// A node that was just stopped has its last index entries in the log, not yet in a table.
+#[test]
+fn a_flipped_bit_in_the_index_log_is_found() {
+    let Some(dir) = testkit::data::unpack_core_datadir("signet") else { return };
+    let index = dir.path().join("signet/blocks/index");
+    let log = tree(&index)
+        .into_iter()
+        .find(|(path, bytes)| {
+            path.extension() == Some("log".as_ref()) && bytes.as_ref().is_some_and(|bytes| bytes.len() > 200)
+        })
+        .map(|(path, bytes)| (path, bytes.unwrap().len() as u64));
+    let Some((path, len)) = log else {
+        println!("skipped: the index of this datadir has an empty log");
+        return;
+    };
+    let base = ReindexOptions::new(dir.path(), Network::Signet, ScriptChecks::LeftOut);
+    let expected = run(&ReindexOptions { output: Some(dir.path().join("whole")), ..base.clone() }).unwrap();
+    let mut seen = 0;
+    for number in 0..24 {
+        let at = len * number / 24;
+        flip_bit(&path, at, number as u32 % 8).unwrap();
+        let output = acceptance::scratch();
+        match run(&ReindexOptions { output: Some(output.path().to_owned()), ..base.clone() }) {
+            Ok(report) => assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "byte {at}"),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+                acceptance::assert_offers(&error, &[Remedy::RebuildIndex]);
+                seen += 1;
+            }
+        }
+        flip_bit(&path, at, number as u32 % 8).unwrap();
+    }
+    assert!(seen > 0);
+}
+
+/// Half of the bits flipped in a header of regtest leave it without proof of work; Core stores no such block.
+#[test]
+fn a_header_without_proof_of_work_is_damage() {
+    let case = Case::new();
+    let place = entry(&case, BUSY);
+    let (path, nonce) = (blk(&case, &place), place.data_pos.unwrap().0 + 76);
+    let mut found = 0;
+    for bit in 0..8 {
+        flip_bit(&path, nonce, bit).unwrap();
+        let error = refused(&case.scan(), ErrorKind::Damaged);
+        if error.core.as_deref() == Some("high-hash") {
+            found += 1;
+            assert_mentions(
+                &error,
+                &["proof-of-work", "was altered", &path.file_name().unwrap().to_string_lossy()],
+            );
+        }
+        flip_bit(&path, nonce, bit).unwrap();
+    }
+    assert!(found > 0, "no bit out of 8 breaks the proof of work");
+}
+
+#[test]
+fn a_wrong_key_in_xor_dat_is_found() {
+    let case = Case::new();
+    let path = case.blocks("xor.dat");
+    let key = std::fs::read(&path).unwrap();
+    for at in [0, 3, 7] {
+        flip_bit(&path, at, at as u32 % 8).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        assert_mentions(&error, &["xor.dat"]);
+        let error = refused(&case.scan(), ErrorKind::Damaged);
+        assert_mentions(&error, &["xor.dat"]);
+        std::fs::write(&path, &key).unwrap();
+    }
+    for wrong in [&key[..7], &[]] {
+        std::fs::write(&path, wrong).unwrap();
+        let error = refused(&case.options(), ErrorKind::Damaged);
+        assert_eq!(error.file.as_ref(), Some(&path));
+        assert_mentions(&error, &["8", "restore it"]);
+    }
+    std::fs::remove_file(&path).unwrap();
+    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    for options in [case.options(), case.scan()] {
+        let error = refused(&options, ErrorKind::Damaged);
+        assert_mentions(&error, &["xor.dat", "the file is missing", &digits, "printf '"]);
+        assert!(!error.remedies.contains(&Remedy::RebuildIndex), "a scan cannot help: {error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Blocks that the user passes take the place of damaged and missing ones. Only their own header vouches for
+//! them.
+
+use acceptance::{
+    Case, assert_mentions, blk, bounded, chain, entry, refused, run, scratch,
+    sync::{assert_sound, index},
+};
+use engine::{ErrorKind, Height, Note, ReindexOptions, reindex};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::AtomicBool},
+};
+use testkit::{
+    GeneratedBlock,
+    corrupt::flip_bit,
+    fault::{FaultDisk, InjectedFault, Operations},
+};
+use wire::FileNo;
+
+fn block(height: u32) -> &'static GeneratedBlock {
+    chain().main().nth(height as usize).unwrap()
+}
+
+/// Flips a bit of the block at `height`.
+fn flip(case: &Case, height: u32) {
+    let hit = entry(case, height);
+    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+}
+
+/// Writes files with the blocks at these heights: as bytes, and as hex digits.
+fn write(dir: &Path, heights: impl IntoIterator<Item = u32>) -> Vec<PathBuf> {
+    let write = |height: u32| {
+        let (path, bytes) = (dir.join(format!("{height}.blk")), &block(height).bytes);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = if height.is_multiple_of(2) { bytes.clone() } else { format!("{hex}\n").into_bytes() };
+        fs::write(&path, text).unwrap();
+        path
+    };
+    heights.into_iter().map(write).collect()
+}
+
+fn with_blocks(options: &ReindexOptions, blocks: Vec<PathBuf>) -> ReindexOptions {
+    ReindexOptions { blocks, ..options.clone() }
+}
+
+#[test]
+fn a_passed_block_takes_the_place_of_a_damaged_one() {
+    for heights in [vec![125], vec![60, 61, 125], vec![140], vec![137]] {
+        let (case, dir, what) = (Case::new(), scratch(), format!("{heights:?}"));
+        heights.iter().for_each(|&height| flip(&case, height));
+        let before = case.index();
+        let damaged: Vec<_> =
+            heights.iter().map(|&height| fs::read(blk(&case, &entry(&case, height))).unwrap()).collect();
+        let places: Vec<_> = heights.iter().map(|&height| entry(&case, height)).collect();
+        let blocks = write(dir.path(), heights.iter().copied());
+        let notes = Mutex::new(Vec::new());
+        let sink = |event| {
+            if let engine::Event::Note(Note::StoredGivenBlocks { blocks }) = event {
+                notes.lock().unwrap().push(blocks);
+            }
+        };
+        let options = with_blocks(&case.options(), blocks);
+        let report = reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+        assert_eq!(report.height, Height(140), "{what}");
+        assert_eq!(notes.into_inner().unwrap(), [heights.len() as u32], "{what}");
+        assert_sound(case.root(), chain(), &what);
+        let last = FileNo(before.files.len() as u32 - 1);
+        for ((place, bytes), &height) in places.iter().zip(&damaged).zip(&heights) {
+            let now = entry(&case, height);
+            assert!(
+                now.file >= Some(last) && (now.file, now.data_pos) != (place.file, place.data_pos),
+                "{what}"
+            );
+            // What is damaged stays where it was.
+            let used = before.files[place.file.unwrap().0 as usize].size as usize;
+            assert!(fs::read(blk(&case, place)).unwrap()[..used] == bytes[..used], "{what}");
+        }
+        let again = run(&case.options()).unwrap();
+        assert_eq!((again.height, again.notes.len()), (Height(140), 0), "{what}: {:?}", again.notes);
+    }
+}
+
+#[test]
+fn all_blocks_of_a_missing_file_can_be_passed() {
+    let (case, dir) = (Case::new(), scratch());
+    let in_file = |file: u32| {
+        (0..=140).filter(|&height| entry(&case, height).file == Some(FileNo(file))).collect::<Vec<_>>()
+    };
+    let (file, heights): (u32, Vec<u32>) =
+        (1..5).map(|file| (file, in_file(file))).max_by_key(|(_, heights)| heights.len()).unwrap();
+    fs::remove_file(case.blocks(&format!("blk{file:05}.dat"))).unwrap();
+    let blocks = write(dir.path(), heights.iter().copied());
+    assert!(blocks.len() > 3);
+    // One is not enough, and changes nothing that bitcoind would miss.
+    let error =
+        run(&with_blocks(&case.options(), blocks[..1].to_vec())).map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(entry(&case, heights[1]).file, Some(FileNo(file)), "it keeps its entry until it is stored");
+    run(&with_blocks(&case.options(), blocks[1..].to_vec())).unwrap();
+    assert_sound(case.root(), chain(), "a missing file");
+}
+
+#[test]
+fn a_block_can_be_passed_after_the_chain_was_ended_below_it() {
+    let (case, dir) = (Case::new(), scratch());
+    flip(&case, 100);
+    let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    assert_eq!(lower.height, Height(99));
+    let report = run(&with_blocks(&case.options(), write(dir.path(), [100]))).unwrap();
+    assert_eq!((report.height, report.lost_blocks), (Height(140), 0));
+    assert_sound(case.root(), chain(), "after the chain was ended below");
+}
+
+#[test]
+fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
+    let (case, dir) = (Case::new(), scratch());
+    flip(&case, 100);
+    let good = write(dir.path(), [100]).remove(0);
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let whole = &block(100).bytes;
+    let mut flipped = whole.clone();
+    flipped[120] ^= 1;
+    let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
+    let other_header = [&[9; 4], &whole[4..]].concat();
+    let cases = [
+        (file("sound", &block(99).bytes), "is stored, and not damaged; the block index places all blocks"),
+        (file("flipped", &flipped), "not the transactions and witnesses to which the header commits"),
+        (file("empty", &[]), "not a block as bytes or as hex digits"),
+        (file("text", b"no block"), "not a block as bytes or as hex digits"),
+        (file("odd", b"00112"), "not a block as bytes or as hex digits"),
+        (file("cut", &whole[..whole.len() - 1]), "not a block as bytes or as hex digits"),
+        (file("longer", &[&whole[..], &[0]].concat()), "not a block as bytes or as hex digits"),
+        (file("stale", &stale.bytes), "which is not in the chain of the block index"),
+        (file("unknown", &other_header), "which is not in the chain of the block index"),
+        (file("huge", &vec![0; 8_100_001]), "more than a block can have"),
+    ];
+    for (path, text) in cases {
+        let error =
+            refused(&with_blocks(&case.options(), vec![good.clone(), path.clone()]), ErrorKind::Usage);
+        assert_mentions(&error, &[text]);
+        assert_eq!(error.file, Some(path), "{error}");
+    }
+    let absent = with_blocks(&case.options(), vec![dir.path().join("absent")]);
+    assert_mentions(&refused(&absent, ErrorKind::Damaged), &["absent", "cannot open"]);
+    for options in [ReindexOptions { scan: true, ..absent.clone() }, absent] {
+        let output = Some(scratch().path().to_owned()).filter(|_| !options.scan);
+        refused(&ReindexOptions { output, ..options.clone() }, ErrorKind::Usage);
+    }
+}
+
+#[test]
+fn missing_blocks_are_named_if_another_one_is_passed() {
+    let (case, dir) = (Case::new(), scratch());
+    flip(&case, 100);
+    run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    let error = refused(&with_blocks(&case.options(), write(dir.path(), [7])), ErrorKind::Usage);
+    assert_mentions(&error, &[&format!("the lowest missing blocks are {} (height 100)", block(100).hash)]);
+}
+
+/// Between the appended block and the new index, there is nothing that a crash can break.
+#[test]
+fn after_a_crash_at_any_moment_the_same_command_completes() {
+    let attempt = |disk: &FaultDisk, case: &Case, dir: &Path| {
+        let options = with_blocks(&case.options(), write(dir, [100]));
+        reindex(disk, &options, &|_| {}, &AtomicBool::new(false)).map(|report| report.height)
+    };
+    let total = {
+        let (case, dir, disk) = (Case::new(), scratch(), FaultDisk::healthy());
+        flip(&case, 100);
+        attempt(&disk, &case, dir.path()).unwrap();
+        disk.count()
+    };
+    for at in (0..total).step_by(total as usize / 25) {
+        let (case, dir) = (Case::new(), scratch());
+        flip(&case, 100);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other);
+        let done = attempt(&disk, &case, dir.path());
+        disk.lose_unsynced().unwrap();
+        index(case.root());
+        if done.is_err() {
+            // If the block was stored, it is not wanted any more.
+            let _ = attempt(&FaultDisk::healthy(), &case, dir.path());
+        }
+        // Removes what could not be removed.
+        run(&case.options()).unwrap();
+        assert_sound(case.root(), chain(), &format!("operation {at}"));
+    }
+}
+
+/// The run that names the damaged block saves what it has done.
+#[test]
+fn the_run_that_gets_the_block_resumes_from_the_one_that_lacked_it() {
+    let (case, dir) = (Case::new(), scratch());
+    flip(&case, 139);
+    run(&bounded(&case.options())).map(|report| report.height).unwrap_err();
+    let report = run(&with_blocks(&bounded(&case.options()), write(dir.path(), [139]))).unwrap();
+    assert_eq!(report.height, Height(140));
+    assert!(report.resumed > 0, "{} blocks resumed", report.resumed);
+    assert_sound(case.root(), chain(), "resumed");
+}

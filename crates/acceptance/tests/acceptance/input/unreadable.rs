@@ -1,0 +1,41 @@
+//! Old databases that are not damaged but cannot be read, and files of a database that are directories.
+
+use acceptance::{Case, assert_mentions, assert_offers, assert_same_tree, refused, run, tree};
+use engine::{ErrorKind, Remedy};
+use std::{fs, sync::atomic::AtomicBool};
+use testkit::fault::FaultDisk;
+
+/// The old database may have more blocks than the new one, so that it must not be replaced unread.
+#[test]
+fn an_old_database_that_this_user_may_not_read_is_not_replaced() {
+    for (name, scan) in
+        [("chainstate/CURRENT", false), ("chainstate/CURRENT", true), ("blocks/index/CURRENT", true)]
+    {
+        let case = Case::new();
+        let options = if scan { case.scan() } else { case.options() };
+        let before = tree(case.root());
+        let path = case.root().join("regtest").join(name);
+        let disk = FaultDisk::healthy().with_denied(&path);
+        let never = AtomicBool::new(false);
+        let error = engine::reindex(&disk, &options, &|_| {}, &never).unwrap_err();
+        assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Environment, Some(&*path)), "{error}");
+        assert_offers(&error, &[Remedy::GrantPermission]);
+        assert_same_tree(&before, case.root(), name);
+    }
+}
+
+/// LevelDB opens each log that is not obsolete, and fails if it is a directory.
+#[test]
+fn a_directory_with_the_name_of_a_log_is_damage_and_does_not_get_into_the_new_index() {
+    let case = Case::new();
+    let log = case.blocks("index/000006.log");
+    fs::create_dir(&log).unwrap();
+    fs::write(log.join("mine"), "kept").unwrap();
+    let error = refused(&case.options(), ErrorKind::Damaged);
+    assert_mentions(&error, &["index/000006.log", "it is a directory"]);
+    assert_offers(&error, &[Remedy::RebuildIndex]);
+    let report = run(&case.scan()).unwrap();
+    assert!(!log.exists());
+    assert_eq!(report.kept, [case.blocks("index.old")], "what is kept is reported");
+    assert_eq!(fs::read_to_string(case.blocks("index.old/000006.log/mine")).unwrap(), "kept");
+}

@@ -1,0 +1,357 @@
+//! A rebuild that ends below the damage: the chainstate is that of the last sound block, and the block index
+//! lacks only what is damaged.
+
+use acceptance::{
+    Case, assert_mentions, assert_offers, blk, chain, entry, refused, rev, run, run_until, scratch, stats,
+    stats_by_height, sync, with_threads,
+};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{
+    ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy, Warning, reindex,
+};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::atomic::AtomicBool};
+use testkit::{
+    corrupt::{flip_bit, truncate},
+    fault::FaultDisk,
+};
+
+/// The same options, but the rebuild ends below the damage.
+fn until_damage(options: &ReindexOptions) -> ReindexOptions {
+    ReindexOptions { until_damage: true, ..options.clone() }
+}
+
+/// Flips a bit of the block at `height`: `at` bytes after its beginning.
+fn flip_block(case: &Case, height: u32, at: u64) {
+    let hit = entry(case, height);
+    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + at, 3).unwrap();
+}
+
+/// Flips a bit in the undo data of the block at `height`.
+fn flip_undo(case: &Case, height: u32) {
+    let hit = entry(case, height);
+    flip_bit(&rev(case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
+}
+
+/// The contents of the block files.
+fn block_files(case: &Case) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(case.blocks("")).unwrap().map(|file| file.unwrap().path());
+    let blk = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("blk"));
+    blk.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Rebuilds until the damage, which must leave block files as they are.
+fn end_below(case: &Case, options: &ReindexOptions) -> ReindexReport {
+    let before = block_files(case);
+    let report = run(&until_damage(options)).unwrap_or_else(|error| panic!("{error}"));
+    assert!(before == block_files(case), "block files have changed");
+    report
+}
+
+/// Asserts that the chainstate is the one at `height`, and that the index has all blocks of the chain but
+/// `damaged`, in an order of validity that bitcoind accepts.
+fn assert_lacks(case: &Case, damaged: &[u32], height: u32, what: &str) {
+    let coins = stats(case.root(), Network::Regtest).unwrap();
+    assert_eq!(
+        coins.hash_serialized_3,
+        stats_by_height(chain())[height as usize].hash_serialized_3,
+        "{what}"
+    );
+    sync::assert_index_is_true(case.root(), what);
+    let by_hash: BTreeMap<_, IndexEntry> =
+        case.index().entries.into_iter().map(|entry| (entry.hash, entry)).collect();
+    for block in chain().main().skip(1) {
+        let entry = by_hash[&block.hash];
+        let is_damaged = damaged.contains(&block.height);
+        assert_eq!(entry.status.has_data(), !is_damaged, "{what}: height {}", block.height);
+        assert_eq!(entry.status.was_connected(), block.height <= height, "{what}: height {}", block.height);
+        if is_damaged {
+            assert_eq!(
+                entry,
+                IndexEntry::of_header(block.hash, block.header, Height(block.height)),
+                "{what}"
+            );
+        }
+    }
+}
+
+/// Asserts that a download needs only the `damaged` blocks, after which all is sound.
+fn assert_completed(case: &Case, damaged: &[u32], what: &str) {
+    let peer = sync::honest();
+    let (report, _) = sync::run(&sync::from(case.root(), &[&peer]));
+    assert_eq!(report.download.blocks as usize, damaged.len(), "{what}");
+    // Blocks close to the tip are left to bitcoind.
+    let rebuilt = report.rebuild.is_some();
+    assert!(rebuilt || run(&case.options()).unwrap().height == Height(140), "{what}");
+    sync::assert_sound(case.root(), chain(), what);
+}
+
+fn damage_note(report: &ReindexReport) -> Option<(u32, u32)> {
+    report.notes.iter().find_map(|note| match note {
+        Warning::Damage { blocks, undo, .. } => Some((*blocks, *undo)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_damaged_block_costs_only_the_blocks_above_it() {
+    let len = |height: u32| chain().main().nth(height as usize).unwrap().bytes.len() as u64;
+    // Frame, header, transactions, the last byte; at the tip, below it, and far below.
+    for (number, height) in [140, 137, 100, 60, 1].into_iter().enumerate() {
+        for (at, scan) in
+            [(40, false), (85, false), (len(height) - 1, false), (85, true), (len(height) - 1, true)]
+        {
+            let what = &format!("height {height}, byte {at}, scan {scan}");
+            let case = Case::new();
+            flip_block(&case, height, at);
+            let options = ReindexOptions { scan, ..case.options() };
+            let plain = refused(&options, ErrorKind::Damaged);
+            assert_eq!(plain.height, Some(Height(height)), "{what}: {plain}");
+            assert_mentions(&plain, &["rebuild the chainstate up to the block below"]);
+            let report = end_below(&case, &with_threads(&options, acceptance::THREADS[number % 3]));
+            assert_eq!((report.height, report.damaged_blocks), (Height(height - 1), 1), "{what}");
+            assert_eq!(damage_note(&report), Some((1, 0)), "{what}");
+            let lost =
+                if scan { 140u32.saturating_sub(height - 1) } else { 137u32.saturating_sub(height - 1) };
+            assert_eq!(report.lost_blocks.min(lost), report.lost_blocks, "{what}");
+            assert_eq!(report.lost_blocks > 0, height <= 137 || scan, "{what}");
+            assert_lacks(&case, &[height], height - 1, what);
+            if at == 85 {
+                assert_completed(&case, &[height], what);
+            }
+        }
+    }
+}
+
+/// As bitcoind, the rebuild goes on with another branch that has more work than what is left of the chain.
+#[test]
+fn a_stale_branch_can_be_the_best_until_the_block_has_come() {
+    let case = Case::new();
+    flip_block(&case, 125, 90);
+    let report = end_below(&case, &case.options());
+    assert_eq!((report.height, report.lost_blocks), (Height(127), 13));
+    assert_completed(&case, &[125], "a stale branch");
+}
+
+#[test]
+fn the_report_states_what_was_lost_and_why() {
+    let case = Case::new();
+    flip_block(&case, 100, 90);
+    let report = end_below(&case, &case.options());
+    assert_eq!((report.lost_blocks, report.unconnected), (38, 0));
+    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
+    assert!(notes[0].starts_with("1 block is damaged or missing"), "{notes:?}");
+    assert!(notes[0].contains("height 100") && notes[0].contains("does not match its header"), "{notes:?}");
+    let lower =
+        "but the new one would end at height 99, because the block at height 100 is damaged or missing";
+    assert!(notes[1].contains(lower), "{notes:?}");
+    // A rebuild without the option has nothing to complain about now.
+    let again = run(&case.options()).unwrap();
+    assert_eq!((again.height, again.lost_blocks, again.notes.len()), (Height(99), 0, 0), "{:?}", again.notes);
+}
+
+#[test]
+fn all_damage_is_found_in_one_run() {
+    let damaged = [30, 31, 90, 139];
+    for scan in [false, true] {
+        let case = Case::new();
+        damaged.iter().for_each(|&height| flip_block(&case, height, 100));
+        let report = end_below(&case, &ReindexOptions { scan, ..case.options() });
+        assert_eq!((report.height, report.damaged_blocks), (Height(29), 4));
+        assert_lacks(&case, &damaged, 29, "four blocks");
+        assert_completed(&case, &damaged, "four blocks");
+    }
+}
+
+#[test]
+fn blocks_in_a_file_that_is_missing_or_cut_are_damaged() {
+    for (number, is_missing) in [(1, true), (1, false), (4, true), (4, false), (9, false)] {
+        let what = &format!("blk{number:05}.dat, missing {is_missing}");
+        let case = Case::new();
+        let path = case.blocks(&format!("blk{number:05}.dat"));
+        if !path.exists() {
+            continue;
+        }
+        let len = fs::metadata(&path).unwrap().len();
+        let cut = if is_missing { 0 } else { len / 2 };
+        let in_file: Vec<IndexEntry> =
+            case.index().entries.into_iter().filter(|entry| entry.file.unwrap().0 == number).collect();
+        if is_missing {
+            fs::remove_file(&path).unwrap()
+        } else {
+            truncate(&path, cut).unwrap()
+        }
+        let block =
+            |entry: &IndexEntry| chain().blocks.iter().find(|block| block.hash == entry.hash).unwrap();
+        let is_lost = |entry: &&IndexEntry| entry.data_pos.unwrap().0 + block(entry).bytes.len() as u64 > cut;
+        let lost: Vec<&IndexEntry> = in_file.iter().filter(is_lost).collect();
+        let of_chain = lost.iter().filter(|entry| !block(entry).stale);
+        let damaged: Vec<u32> = of_chain.map(|entry| entry.height.0).collect();
+        let lowest = *damaged.iter().min().unwrap();
+        let report = end_below(&case, &case.options());
+        assert_eq!((report.height.0, report.damaged_blocks as usize), (lowest - 1, lost.len()), "{what}");
+        assert_lacks(&case, &damaged, lowest - 1, what);
+        assert_completed(&case, &damaged, what);
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_damaged() {
+    let case = Case::new();
+    let hit = entry(&case, 100);
+    let bad = || FaultDisk::healthy().with_unreadable(&blk(&case, &hit), hit.data_pos.unwrap().0 + 150);
+    let rebuild = |options| reindex(&bad(), &options, &|_| {}, &AtomicBool::new(false));
+    let plain = rebuild(case.options()).map(|report| report.height).unwrap_err();
+    assert_eq!(plain.kind, ErrorKind::Environment, "{plain}");
+    assert_offers(&plain, &[Remedy::Repair, Remedy::EndBelowDamage]);
+    let report = rebuild(until_damage(&case.options())).unwrap();
+    assert_eq!((report.height, report.damaged_blocks), (Height(99), 1));
+    assert_lacks(&case, &[100], 99, "a bad sector");
+}
+
+/// bitcoind, which connects the blocks above, could not write their undo data.
+#[test]
+fn a_directory_in_the_place_of_undo_data_is_refused() {
+    let case = Case::new();
+    let file = rev(&case, &entry(&case, 100));
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let mut options = until_damage(&case.options());
+    options.chain.undo = UndoPolicy::Trust;
+    let error = refused(&options, ErrorKind::Damaged);
+    assert_mentions(&error, &["a directory is in the place of a file", "rev00000.dat"]);
+    assert_offers(&error, &[Remedy::MoveAway]);
+}
+
+/// A scan does not find a block whose header is altered, so nothing shows what comes after it.
+#[test]
+fn a_scan_ends_below_an_altered_header() {
+    let case = Case::new();
+    flip_block(&case, 100, 40);
+    let report = end_below(&case, &case.scan());
+    assert_eq!(report.height, Height(99));
+    let coins = stats(case.root(), Network::Regtest).unwrap();
+    assert_eq!(coins.hash_serialized_3, stats_by_height(chain())[99].hash_serialized_3);
+    sync::assert_index_is_true(case.root(), "after the scan");
+}
+
+#[test]
+fn damaged_undo_data_ends_the_chain_only_if_it_is_needed() {
+    for (policy, height) in [(UndoPolicy::Auto, 140), (UndoPolicy::Make, 140), (UndoPolicy::Trust, 119)] {
+        let what = &format!("{policy:?}");
+        let case = Case::new();
+        flip_undo(&case, 120);
+        let mut options = case.options();
+        options.chain.undo = policy;
+        let report = end_below(&case, &options);
+        assert_eq!((report.height.0, report.damaged_blocks), (height, 0), "{what}");
+        assert_eq!(damage_note(&report), Some((0, 1)), "{what}");
+        let found = entry(&case, 120);
+        assert_eq!(
+            (found.status.has_data(), found.status.has_undo()),
+            (true, policy != UndoPolicy::Trust),
+            "{what}"
+        );
+        if policy == UndoPolicy::Trust {
+            assert_eq!(report.lost_blocks, 137 - 119);
+            // What bitcoind does when it connects the blocks.
+            assert_eq!(run(&case.options()).unwrap().height, Height(140));
+        }
+        sync::assert_sound(case.root(), chain(), what);
+    }
+}
+
+#[test]
+fn blocks_and_undo_data_can_be_damaged_together() {
+    let case = Case::new();
+    flip_block(&case, 110, 99);
+    [70, 110, 130].into_iter().for_each(|height| flip_undo(&case, height));
+    let report = end_below(&case, &case.options());
+    assert_eq!((report.height, damage_note(&report)), (Height(109), Some((1, 3))));
+    assert_lacks(&case, &[110], 109, "both");
+    assert!(!entry(&case, 130).status.has_undo(), "bitcoind would take it for sound");
+    assert_completed(&case, &[110], "both");
+}
+
+#[test]
+fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
+    let case = Case::new();
+    flip_block(&case, 100, 90);
+    let before = acceptance::tree(case.root());
+    let output = scratch();
+    let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+    assert_eq!(end_below(&case, &options).height, Height(99));
+    acceptance::assert_same_tree(&before, case.root(), "an output elsewhere");
+    let coins = stats(output.path(), Network::Regtest).unwrap();
+    assert_eq!(coins.hash_serialized_3, stats_by_height(chain())[99].hash_serialized_3);
+    let hash = chain().main().nth(100).unwrap().hash;
+    let found = sync::index(output.path()).entries.into_iter().find(|entry| entry.hash == hash);
+    assert_eq!(found.unwrap().status, BlockStatus(BlockStatus::VALID_TREE));
+}
+
+#[test]
+fn without_damage_nothing_is_different() {
+    for options in [Case::new().options(), Case::new().scan()] {
+        let case = Case::new();
+        let options = ReindexOptions { chain: case.options().chain, ..options };
+        let report = end_below(&case, &options);
+        assert_eq!((report.height, report.damaged_blocks, report.lost_blocks), (Height(140), 0, 0));
+        assert_eq!(report.notes.len(), 0, "{:?}", report.notes);
+        sync::assert_sound(case.root(), chain(), "no damage");
+    }
+}
+
+#[test]
+fn only_loss_by_damage_is_accepted() {
+    let case = Case::new();
+    flip_block(&case, 100, 90);
+    let low = ReindexOptions { stop_at_height: Some(Height(50)), ..case.options() };
+    assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
+    // A mark of invalidateblock is no damage.
+    let case = Case::new();
+    case.edit_index(|index| {
+        let marked = chain().main().nth(90).unwrap().hash;
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == marked).unwrap();
+        entry.status.0 |= BlockStatus::FAILED_VALID;
+    });
+    let error = refused(&until_damage(&case.options()), ErrorKind::Damaged);
+    assert_mentions(&error, &["the block at height 90 is marked invalid"]);
+}
+
+#[test]
+fn a_pruned_node_is_refused() {
+    let case = Case::new();
+    case.edit_index(|index| index.pruned = true);
+    assert_mentions(&refused(&until_damage(&case.options()), ErrorKind::Usage), &["was pruned"]);
+}
+
+#[test]
+fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
+    let total = {
+        let case = Case::new();
+        flip_block(&case, 100, 90);
+        run_until(&acceptance::bounded(&until_damage(&case.options())), u64::MAX).1
+    };
+    assert!(total > 20, "{total} operations");
+    for at in (0..total).step_by(total as usize / 12) {
+        let case = Case::new();
+        flip_block(&case, 100, 90);
+        let index = case.index();
+        let options = acceptance::bounded(&until_damage(&case.options()));
+        let (done, _) = run_until(&options, at);
+        if done.is_err() {
+            assert!(case.index() == index, "operation {at}");
+        }
+        assert_eq!(run(&options).unwrap().height, Height(99), "operation {at}");
+        assert_lacks(&case, &[100], 99, "after an interrupt");
+    }
+}
+
+/// The run that found the damage has saved a checkpoint of the chain with the damaged block.
+#[test]
+fn the_checkpoint_of_the_run_that_failed_is_no_obstacle() {
+    let case = Case::new();
+    flip_block(&case, 139, 90);
+    run(&acceptance::bounded(&case.options())).map(|report| report.height).unwrap_err();
+    assert_eq!(end_below(&case, &acceptance::bounded(&case.options())).height, Height(138));
+    assert_lacks(&case, &[139], 138, "after a failure");
+}

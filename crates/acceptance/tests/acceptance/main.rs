@@ -1,0 +1,90 @@
+//! Tests of the engine, of downloads and of ranges from outside: one program, since each program would
+//! contain all of them once more. `cargo test -p acceptance sync::` runs a group, `sync::prune::` those of a
+//! file.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+/// What a rebuild reads: blocks, undo data and the block index, sound and damaged.
+mod input {
+    mod bad_input;
+    mod chainstate_branch;
+    mod damage_table;
+    mod flipped_bits;
+    mod given_blocks;
+    mod plan_memory;
+    mod read_blocks;
+    mod real_datadirs;
+    mod same_answer;
+    mod scripts;
+    mod siblings;
+    mod unreadable;
+    mod until_damage;
+    mod verdicts;
+}
+
+/// Interrupts, crashes, failing disks and little memory.
+mod faults {
+    mod bounded;
+    mod cache_engine;
+    mod every_operation;
+    mod lower_tip;
+    mod resume;
+    mod safety;
+}
+
+/// Rebuilds with hints.
+mod hints {
+    mod files;
+    mod lies;
+    mod routed;
+    mod sources;
+    mod swiftsync;
+    mod without_undo;
+    mod wrong;
+}
+
+/// Downloads from peers.
+mod sync {
+    mod behind;
+    mod branches;
+    mod download;
+    mod files;
+    mod follow;
+    mod invalid;
+    mod peers;
+    mod prune;
+    mod resume;
+}
+
+/// Undo data that is missing or damaged.
+mod undo {
+    mod commands;
+    mod faults;
+    mod missing;
+    mod rebuild;
+    mod resume;
+    mod tips;
+}
+
+/// Ranges of a chain that are checked apart.
+mod ranges {
+    mod lies;
+    mod merge;
+}
+
+/// The other commands.
+mod commands {
+    mod coins_on_disk;
+    mod doctor;
+    mod load_snapshot;
+    mod no_datadir;
+    mod node_indexes;
+    mod repair;
+    mod second_chainstate;
+    mod snapshots;
+    mod stats_at;
+    mod update;
+    mod update_branches;
+    mod update_faults;
+    mod verify;
+}

@@ -1,0 +1,383 @@
+//! Ranges of a chain, checked separately and merged in any order and grouping: the chainstate of a rebuild,
+//! or an error that names what is wrong.
+
+use acceptance::{
+    assert_mentions, assert_offers, assert_same_tree, chain, changed, layout, options,
+    ranges::{Ranges, TEMPLATE, cut, delta_files, quiet, two_threads},
+    run, stats, tree,
+};
+use disk::delta::Delta;
+use engine::{ChainOptions, Error, ErrorKind, FileKind, Height, Network, Remedy, ScriptChecks, Watch};
+use ranges::{MergeDeltasOptions, PlanRangesOptions, check_range, merge_deltas, plan_ranges};
+use std::{
+    fs, io,
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use testkit::{
+    data::{known_answers, unpack_core_datadir},
+    fault::{FaultDisk, InjectedFault, Operations},
+    mutation::{CheckLevel, base_chain, mutations},
+    rng::Rng,
+};
+
+#[test]
+fn any_number_of_ranges_and_shards_has_the_coins_of_a_rebuild() {
+    let model = chain().model.stats();
+    for (ranges, shards) in [(1, None), (3, Some(1)), (16, None), (64, Some(256)), (141, Some(7))] {
+        let (case, cut) = cut(ranges, shards);
+        let before = tree(case.root());
+        let (report, output) = cut.run().unwrap();
+        assert_same_tree(&before, case.root(), "ranges");
+        let what = format!("{ranges} ranges, {shards:?} shards");
+        assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
+        assert_eq!(
+            (report.txouts, report.total_amount.0 as u64),
+            (model.txouts, model.total_amount),
+            "{what}"
+        );
+        assert_eq!((report.height.0, report.hash), (chain().tip().height, chain().tip().hash), "{what}");
+        let found = stats(output.path(), Network::Regtest).unwrap();
+        assert_eq!(found.hash_serialized_3, model.hash_serialized_3, "{what}");
+        assert_eq!(found.muhash, Some(report.muhash), "{what}");
+        // Who has checked what.
+        assert_eq!(report.ranges.len(), ranges as usize);
+        let heights: u32 = report.ranges.iter().map(|range| range.to - range.from + 1).sum();
+        assert_eq!(heights, chain().tip().height + 1);
+        assert_eq!(report.ranges[0].checker, "machine-0");
+        let rebuilt = acceptance::scratch();
+        let of_rebuild = run(&changed(case.options(), |it| it.output = Some(rebuilt.path().into()))).unwrap();
+        assert_eq!(report.counts, of_rebuild.counts, "{what}");
+    }
+}
+
+#[test]
+fn a_delta_depends_on_nothing_but_the_plan() {
+    let (case, cut) = cut(3, Some(5));
+    for range in 0..3 {
+        let mut first = None;
+        for (threads, join_bytes) in [(1, None), (2, Some(1)), (8, None), (3, Some(20_000))] {
+            let mut options = cut.check_options(range);
+            options.chain.threads = NonZeroUsize::new(threads).unwrap();
+            options.chain.hooks.join_bytes = join_bytes;
+            let name = format!("r{range}-{threads}");
+            let report = cut.check_as(&options, &name).unwrap();
+            let found = (report.content, delta_files(&cut.path(&name)));
+            assert_eq!(found.1.len(), 5);
+            assert_eq!(
+                *first.get_or_insert_with(|| found.clone()),
+                found,
+                "{threads} threads, {join_bytes:?}"
+            );
+            assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+        }
+    }
+    drop(case);
+}
+
+/// The laws of a commutative monoid, on files: any order and any grouping have the same result.
+#[test]
+fn any_grouping_and_order_of_merges_has_the_same_result() {
+    let (_case, cut) = cut(16, Some(3));
+    let deltas = cut.check_all().unwrap();
+    let expected = delta_files(&cut.merge_all(&deltas).unwrap());
+    let mut rng = Rng::new(5, "merges");
+    for round in 0..20 {
+        let mut left = deltas.clone();
+        let mut number = 0;
+        while left.len() > 1 {
+            let mut group = Vec::new();
+            for _ in 0..(2 + rng.below(4)).min(left.len() as u64) {
+                group.push(left.swap_remove(rng.below(left.len() as u64) as usize));
+            }
+            number += 1;
+            left.push(cut.merge(&group, (None, !left.is_empty()), &format!("m{round}-{number}")).unwrap());
+        }
+        assert_eq!(delta_files(&left[0]), expected, "round {round}");
+    }
+    // Shard by shard, and these in any order.
+    let shards: Vec<_> = [2, 0, 1]
+        .map(|shard| cut.merge(&deltas, (Some(shard), false), &format!("s{shard}")).unwrap())
+        .to_vec();
+    let output = acceptance::scratch();
+    let report = cut.finish(&shards, None, output.path()).unwrap();
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    // Only deltas that are merged further have the hashes of coinbases, which are 8 bytes for each block.
+    let coinbases = |name: &str| Delta::read(&FaultDisk::healthy(), &cut.path(name)).unwrap().coinbases.len();
+    assert_eq!((coinbases("s0"), coinbases("s1")), (0, 0));
+    let blocks: usize = (0..16).map(|range| coinbases(&format!("r{range}"))).sum();
+    assert_eq!(blocks as u32, chain().tip().height);
+    // A merge that is there already is not made again, and something else is not replaced.
+    cut.merge(&deltas, (Some(1), false), "s1").unwrap();
+    let error = cut.merge(&deltas, (Some(2), false), "s1").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+}
+
+/// A thousand plans of small chains.
+#[test]
+fn random_plans_of_small_chains_have_the_coins_of_the_model() {
+    let mut rng = Rng::new(77, "plans");
+    for seed in 0..25 {
+        let blocks = 2 + rng.below(40) as u32;
+        let spec = testkit::ChainSpec {
+            blocks: Some(blocks),
+            signed: false,
+            ..testkit::ChainSpec::new(seed, 20_000)
+        };
+        let (chain, dir) = (testkit::Chain::generate(&spec), acceptance::scratch());
+        chain.write_datadir(dir.path(), &layout()).unwrap();
+        let model = chain.model.stats();
+        for _ in 0..40 {
+            let (ranges, shards) = (1 + rng.below(blocks.min(8).into()) as u32, 1 + rng.below(3) as u32);
+            let cut = Ranges::plan(options(dir.path()).chain, ranges, Some(shards)).unwrap();
+            let (report, _output) = cut.run().unwrap();
+            let what = format!("seed {seed}, {blocks} blocks, {ranges} ranges, {shards} shards");
+            assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
+        }
+    }
+}
+
+#[test]
+fn cores_datadirs_have_cores_hashes() {
+    for (name, network) in acceptance::CORE_DATADIRS {
+        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
+        for line in &known {
+            let height = Height(line["height"].as_u64().unwrap() as u32);
+            let chain = two_threads(ChainOptions::new(dir.path(), network, ScriptChecks::LeftOut));
+            let path = acceptance::scratch();
+            let request = PlanRangesOptions {
+                chain: chain.clone(),
+                scan: false,
+                stop_at_height: Some(height),
+                ranges: 5.min(height.0 + 1),
+                shards: None,
+            };
+            let file = path.path().join("plan.blocks");
+            let plan = plan_ranges(&FaultDisk::healthy(), &request, &file, quiet()).unwrap();
+            let cut = Ranges { chain, plan, dir: path };
+            let (report, _output) = cut.run().unwrap_or_else(|error| panic!("{name} at {height}: {error}"));
+            let hash = engine::hex_reversed(&report.hash_serialized_3);
+            assert_eq!(hash, line["hash_serialized_3"], "{name} at {height}");
+            assert_eq!(engine::hex_reversed(&report.muhash), line["muhash"], "{name} at {height}");
+        }
+    }
+}
+
+/// Each row of the table of rules: with ranges, the block is refused too, and where the range itself shows
+/// the violation, with Core's words.
+#[test]
+fn each_mutation_gets_the_verdict_of_a_rebuild() {
+    let base = base_chain(5);
+    let (mut named, mut unproven) = (0, 0);
+    for mutation in mutations() {
+        if mutation.level == CheckLevel::Script && mutation.core.is_some() {
+            continue;
+        }
+        let mutated = mutation.apply(&base);
+        let dir = acceptance::scratch();
+        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        let done = Ranges::plan(two_threads(options(dir.path()).chain), 4, None).and_then(|cut| cut.run());
+        let of_rebuild = {
+            let output = acceptance::scratch();
+            run(&changed(options(dir.path()), |it| it.output = Some(output.path().to_owned())))
+        };
+        match (done, of_rebuild) {
+            (Ok((report, _)), Ok(rebuilt)) => {
+                assert_eq!(report.hash_serialized_3, rebuilt.hash_serialized_3, "{}", mutation.name);
+                assert_eq!(report.hash, rebuilt.hash, "{}", mutation.name);
+            }
+            (Err(error), Err(verdict)) => {
+                if error.kind == ErrorKind::Consensus {
+                    let place =
+                        |error: &Error| (error.core.clone(), error.rule, error.height, error.block_hash);
+                    assert_eq!(place(&error), place(&verdict), "{}", mutation.name);
+                    named += 1;
+                } else if verdict.kind == ErrorKind::Consensus {
+                    // The coins of an earlier block decide, which no range has.
+                    let of_coins = ["bad-txns-inputs-missingorspent", "bad-txns-BIP30"];
+                    assert!(of_coins.contains(&mutation.core.unwrap()), "{}: {error}", mutation.name);
+                    assert_eq!(error.kind, ErrorKind::Damaged, "{}: {error}", mutation.name);
+                    unproven += 1;
+                } else {
+                    assert_eq!((error.kind, &error.core), (verdict.kind, &verdict.core), "{}", mutation.name);
+                }
+            }
+            (done, rebuilt) => {
+                let (done, rebuilt) =
+                    (done.map(|(report, _)| report.hash), rebuilt.map(|report| report.hash));
+                panic!("{}: {done:?}, but a rebuild: {rebuilt:?}", mutation.name);
+            }
+        }
+    }
+    assert!(named >= 35 && unproven >= 1, "{named} named, {unproven} unproven");
+}
+
+#[test]
+fn duplicates_gaps_and_other_plans_are_refused_by_name() {
+    let (_case, cut) = cut(6, Some(2));
+    let deltas = cut.check_all().unwrap();
+    let refused = |inputs: &[PathBuf], words: &[&str]| {
+        let error = cut.merge_all(inputs).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        assert_mentions(&error, words);
+        assert!(!cut.path("merged").exists());
+    };
+    refused(&deltas[..2], &["ranges 2 to 5"]);
+    refused(&[&deltas[..1], &deltas[2..5]].concat(), &["ranges 1, 5"]);
+    refused(&[&deltas[..], &deltas[3..4]].concat(), &["range 3", "r3"]);
+    refused(&[], &["ranges 0 to 5"]);
+    let some = cut.merge(&deltas[1..4], (None, true), "some").unwrap();
+    refused(&[vec![some.clone()], deltas[2..].to_vec()].concat(), &["range 2", "some"]);
+    let shard = cut.merge(&deltas, (Some(1), false), "s1").unwrap();
+    let other = Ranges::plan(cut.chain.clone(), 6, Some(2)).unwrap();
+    let foreign = other.check(0).unwrap();
+    refused(&[vec![foreign], deltas[1..].to_vec()].concat(), &["another plan", "r0"]);
+
+    let finish = |inputs: &[PathBuf], words: &[&str]| {
+        let output = acceptance::scratch();
+        let error = cut.finish(inputs, None, output.path()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        assert_mentions(&error, words);
+        assert_eq!(tree(output.path()).len(), 0, "nothing is left");
+    };
+    finish(&[], &["no delta"]);
+    finish(std::slice::from_ref(&shard), &["shards are missing: 0"]);
+    finish(&[shard.clone(), shard], &["shard 1"]);
+    finish(&deltas[..1], &["ranges: 1 to 5", "merge first"]);
+    finish(&[some], &["ranges: 0, 4 to 5"]);
+    for (range, error) in [(6, cut.check(6)), (u32::MAX, cut.check(u32::MAX))] {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        assert_mentions(&error, &[&range.to_string(), "0 to 5"]);
+    }
+    let error = cut.merge(&deltas, (Some(2), false), "s2").unwrap_err();
+    assert_mentions(&error, &["no shard 2", "0 to 1"]);
+}
+
+#[test]
+fn a_machine_needs_only_the_bytes_that_the_plan_names() {
+    let (case, cut) = cut(5, None);
+    for range in 0..5 {
+        let part = acceptance::scratch();
+        fs::create_dir_all(part.path().join("regtest/blocks")).unwrap();
+        fs::copy(case.blocks("xor.dat"), part.path().join("regtest/blocks/xor.dat")).unwrap();
+        let files = cut.plan.files(range).unwrap();
+        assert!(files.iter().any(|file| file.kind == FileKind::Rev));
+        for file in files {
+            let kind = if file.kind == FileKind::Blk { "blk" } else { "rev" };
+            let name = format!("{kind}{:05}.dat", file.file.0);
+            let whole = fs::read(case.blocks(&name)).unwrap();
+            let (from, to) = (file.from as usize, file.to.map_or(whole.len(), |to| to as usize));
+            // Other bytes of the file are holes.
+            let mut bytes = vec![0; to];
+            bytes[from..].copy_from_slice(&whole[from..to]);
+            fs::write(part.path().join("regtest/blocks").join(name), bytes).unwrap();
+        }
+        let mut options = cut.check_options(range);
+        options.chain.datadir = part.path().to_owned();
+        let report = cut.check_as(&options, &format!("part{range}")).unwrap();
+        let whole = cut.check_as(&cut.check_options(range), &format!("r{range}")).unwrap();
+        assert_eq!(report.content, whole.content, "range {range}");
+    }
+}
+
+#[test]
+fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
+    let (_case, cut) = cut(2, Some(3));
+    let mut options = cut.check_options(1);
+    options.resume.checkpoint_interval = std::time::Duration::ZERO;
+    options.chain.hooks.join_bytes = Some(1);
+    let count = {
+        let disk = FaultDisk::signal_at(u64::MAX, &Default::default());
+        check_range(&disk, &cut.plan, &options, &cut.path("whole"), quiet()).unwrap();
+        disk.count()
+    };
+    let expected = delta_files(&cut.path("whole"));
+    let mut resumed = 0;
+    for at in (1..count).step_by((count / 12).max(1) as usize) {
+        let interrupt = std::sync::Arc::new(AtomicBool::new(false));
+        let disk = FaultDisk::signal_at(at, &interrupt);
+        let name = format!("stopped{at}");
+        let done = check_range(
+            &disk,
+            &cut.plan,
+            &options,
+            &cut.path(&name),
+            Watch { interrupt: &interrupt, ..quiet() },
+        );
+        if let Err(error) = done {
+            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+            assert!(!cut.path(&name).exists());
+            resumed += u32::from(error.remedies.iter().any(|it| matches!(it, Remedy::Resume { .. })));
+        }
+        cut.check_as(&options, &name).unwrap();
+        assert_eq!(delta_files(&cut.path(&name)), expected, "stopped at {at}");
+    }
+    assert!(resumed > 3, "{resumed}");
+    assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+    assert!(cut.check_as(&options, "whole").unwrap().was_there);
+    let error = cut.check_as(&cut.check_options(0), "whole").unwrap_err();
+    assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
+}
+
+#[test]
+fn faults_of_the_disk_leave_nothing_half_written() {
+    let (_case, cut) = cut(2, Some(2));
+    let deltas = cut.check_all().unwrap();
+    let merge = |disk: &FaultDisk, name: &str| {
+        let options =
+            MergeDeltasOptions { shard: None, partial: false, threads: NonZeroUsize::new(1).unwrap() };
+        merge_deltas(disk, &cut.plan, &deltas, &options, &cut.path(name), quiet())
+    };
+    let expected = delta_files(&cut.merge_all(&deltas).unwrap());
+    let mut failed = 0;
+    for at in 0..40 {
+        let fault = InjectedFault::Sticky;
+        let disk = FaultDisk::fail_at(at, fault, Operations::All, io::ErrorKind::Other);
+        let name = format!("m{at}");
+        if let Err(error) = merge(&disk, &name) {
+            assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{error}");
+            failed += 1;
+        }
+        merge(&FaultDisk::healthy(), &name).unwrap();
+        assert_eq!(delta_files(&cut.path(&name)), expected, "fault at {at}");
+    }
+    assert!(failed > 8, "{failed}");
+    let interrupted = AtomicBool::new(true);
+    let error = check_range(
+        &FaultDisk::healthy(),
+        &cut.plan,
+        &cut.check_options(0),
+        &cut.path("never"),
+        Watch { interrupt: &interrupted, ..quiet() },
+    );
+    assert_eq!(error.unwrap_err().kind, ErrorKind::Interrupted);
+    assert!(interrupted.load(Ordering::Relaxed) && !cut.path("never").exists());
+}
+
+#[test]
+fn impossible_requests_are_refused() {
+    let case = TEMPLATE.case();
+    let plan =
+        |ranges, shards| Ranges::plan(case.options().chain, ranges, shards).map(|cut| cut.plan.ranges());
+    for (ranges, shards) in [(0, None), (1, Some(0)), (1, Some(257)), (142, None), (1 << 20, None)] {
+        let error = plan(ranges, shards).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    }
+    assert_eq!(plan(141, Some(256)).unwrap(), 141);
+    let (_case, cut) = cut(2, None);
+    let mut options = cut.check_options(0);
+    options.chain.params = engine::ChainParams::of(Network::Signet);
+    let error = cut.check_as(&options, "signet").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
+    // The output must not have a chainstate.
+    let merged = cut.merge_all(&cut.check_all().unwrap()).unwrap();
+    let output = acceptance::scratch();
+    cut.finish(std::slice::from_ref(&merged), None, output.path()).unwrap();
+    let before = tree(output.path());
+    let error = cut.finish(&[merged], None, output.path()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert_same_tree(&before, output.path(), "a second finish");
+}

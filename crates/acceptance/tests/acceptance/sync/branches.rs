@@ -1,0 +1,238 @@
+//! Peers that have other branches than the best one: the branch with the most work wins, and one with an
+//! invalid block does not.
+
+use acceptance::{
+    chain, scratch,
+    sync::{
+        assert_index_is_true, assert_sound, assert_synced, assert_synced_to, from, honest, index,
+        invalid_blocks, run, run_while, serving, wait_until,
+    },
+};
+use bitcoin::{Amount, Transaction, consensus, hashes::Hash as _, script::Builder};
+use engine::Height;
+use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
+use sync::SyncOptions;
+use testkit::{
+    Chain, ChainSpec, GeneratedBlock,
+    block::{BITS, coinbase, has_work, mine},
+    peer::{Fault, ScriptedPeer, ServedChain},
+    sibling::{rebase, sibling},
+};
+use wire::{BlockTime, Header};
+
+/// The blocks of the tests' chain up to a height.
+fn main_to(height: usize) -> Vec<GeneratedBlock> {
+    chain().main().take(height + 1).cloned().collect()
+}
+
+/// The same, for siblings of all blocks above `fork`.
+fn branch(fork: usize, height: usize) -> Vec<GeneratedBlock> {
+    let mut blocks = main_to(height);
+    let onto = blocks[fork].hash;
+    blocks[fork + 1..].iter_mut().for_each(|block| *block = sibling(block, 7, |_| {}));
+    rebase(blocks[fork + 1..].iter_mut(), onto);
+    blocks
+}
+
+fn tip() -> usize {
+    chain().tip().height as usize
+}
+
+/// A peer that appears has a longer branch. It does not have the blocks of the other one, and saying so must
+/// neither cost it the connection nor the blocks that it has at these heights.
+#[test]
+fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_twice() {
+    let dir = scratch();
+    let (other, longer) = (ScriptedPeer::start(&serving(&branch(60, tip() - 2)), Fault::None), honest());
+    longer.set_offline(true);
+    other.hold_at(30);
+    let (report, seen) = run_while(&from(dir.path(), &[&other, &longer]), |_| {
+        wait_until("30 blocks", || other.asked().len() > 30);
+        longer.set_offline(false);
+        // A peer that sends nothing for ten seconds would be closed.
+        let mut blocks = 30;
+        wait_until("the other peer", || {
+            blocks += usize::from(blocks < 120);
+            other.hold_at(blocks);
+            thread::sleep(Duration::from_millis(120));
+            longer.accepted() > 0
+        });
+        other.hold_at(usize::MAX);
+    });
+    assert_sound(dir.path(), chain(), "a longer branch");
+    assert!(longer.accepted() == 1, "{:?}", seen.reasons(&longer));
+    let asked: Vec<_> = [other.asked(), longer.asked()].concat();
+    for block in main_to(60).iter().skip(1) {
+        let count = asked.iter().filter(|hash| **hash == block.hash).count();
+        assert!(count <= 1 || report.download.duplicate_bytes > 0, "height {}: {count} times", block.height);
+    }
+    assert!(report.download.duplicate_bytes < 100_000, "{:?}", report.download);
+}
+
+#[test]
+fn peers_on_stale_branches_do_not_matter() {
+    let dir = scratch();
+    let stale = [branch(60, 100), branch(130, tip() - 1), branch(tip() - 1, tip() - 1)];
+    let mut peers: Vec<ScriptedPeer> =
+        stale.iter().map(|blocks| ScriptedPeer::start(&serving(blocks), Fault::None)).collect();
+    peers.push(honest());
+    let (report, _) = run(&from(dir.path(), &peers.iter().collect::<Vec<_>>()));
+    assert_sound(dir.path(), chain(), "stale branches");
+    assert_eq!(report.header_height, Height(tip() as u32));
+}
+
+/// The finished datadir of a branch is taken to a longer one.
+#[test]
+fn a_finished_datadir_moves_to_a_longer_branch() {
+    let dir = scratch();
+    let peer = ScriptedPeer::start(&serving(&branch(100, tip() - 1)), Fault::None);
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!(report.height, Height(tip() as u32 - 1));
+    peer.serve(&serving(&main_to(tip())));
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!(report.download.blocks as usize, tip() - 100, "only what is above the fork");
+    assert_synced(dir.path(), chain(), "moved");
+    let stored = assert_index_is_true(dir.path(), "moved");
+    assert_eq!(stored.len(), tip() + 1 + tip() - 1 - 100, "the blocks of the other branch stay");
+}
+
+/// The branch of a miner that breaks a rule: one more block than the honest peer has.
+fn evil() -> Vec<GeneratedBlock> {
+    let mut blocks = main_to(tip());
+    let at = tip() - 1;
+    blocks[at] = sibling(&blocks[at], 1, |block| {
+        let wrong = Builder::new().push_int(77).push_slice([1; 4]);
+        block.txdata[0].input[0].script_sig = wrong.into_script();
+    });
+    let onto = blocks[at].hash;
+    rebase(blocks[at + 1..].iter_mut(), onto);
+    blocks
+}
+
+#[test]
+fn an_invalid_block_is_named_and_the_next_best_branch_is_taken() {
+    let (dir, evil) = (scratch(), evil());
+    let honest = ScriptedPeer::start(&serving(&main_to(tip() - 1)), Fault::None);
+    let liar = ScriptedPeer::start(&serving(&evil), Fault::None);
+    let (report, seen) = run(&from(dir.path(), &[&honest, &liar]));
+    let invalid = invalid_blocks(&report);
+    assert_eq!(invalid.len(), 1, "{invalid:?}");
+    assert_eq!(invalid[0].0, evil[tip() - 1].hash);
+    assert!(invalid[0].1.contains("bad-cb-height"), "{}", invalid[0].1);
+    assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the honest branch");
+    assert_eq!(seen.reasons(&honest), [] as [&str; 0]);
+    assert_eq!(seen.reasons(&liar), ["headers: the headers break a consensus rule"]);
+    let failed: Vec<_> = index(dir.path()).entries.into_iter().filter(|it| it.status.is_failed()).collect();
+    let marked = failed.iter().map(|entry| entry.hash).collect::<BTreeSet<_>>();
+    assert_eq!(marked, evil[tip() - 1..].iter().map(|block| block.hash).collect(), "with what follows it");
+    // The next run knows the block, and asks nobody for it.
+    let asked = liar.asked().len();
+    let (report, _) = run(&from(dir.path(), &[&honest, &liar]));
+    assert_eq!((invalid_blocks(&report).len(), liar.asked().len()), (0, asked));
+    assert!(report.rebuild.is_none());
+    assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the honest branch again");
+}
+
+/// Only connecting the block shows that it is invalid, and the chainstate is too near for a rebuild.
+#[test]
+fn an_invalid_block_above_the_chainstate_is_left_out_with_a_warning() {
+    let (dir, mut greedy, below) = (scratch(), main_to(tip()), tip() - 1);
+    greedy[tip()] = sibling(&greedy[tip()], 1, |block| {
+        block.txdata[0].output[0].value = Amount::MAX_MONEY;
+    });
+    run(&from(dir.path(), &[&ScriptedPeer::start(&serving(&main_to(below)), Fault::None)]));
+    let (report, _) = run(&from(dir.path(), &[&ScriptedPeer::start(&serving(&greedy), Fault::None)]));
+    let invalid = invalid_blocks(&report);
+    assert_eq!(invalid.len(), 1, "{invalid:?}");
+    assert_eq!(invalid[0].0, greedy[tip()].hash);
+    assert!(invalid[0].1.contains("bad-cb-amount"), "{}", invalid[0].1);
+    assert!(report.rebuild.is_none());
+    assert_eq!(report.chainstate_height, Some(Height(below as u32)));
+    assert_synced_to(below as u32, dir.path(), chain(), "below the invalid block");
+}
+
+/// Two branches of several batches of headers each, from different peers.
+#[test]
+fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
+    let spec = ChainSpec { blocks: Some(5), empty_tail: 4_300, stale: false, ..ChainSpec::new(4, 2_000) };
+    let longer = Chain::generate(&spec);
+    let mut shorter: Vec<GeneratedBlock> = longer.main().take(4_200).cloned().collect();
+    let onto = shorter[2].hash;
+    shorter[3] = sibling(&shorter[3], 1, |_| {});
+    rebase(shorter[3..].iter_mut(), onto);
+    let (short, long) = (serving(&shorter), serving(longer.main()));
+    for order in [[&short, &long, &short], [&long, &short, &long], [&short, &short, &long]] {
+        let (dir, peers) = (scratch(), order.map(|chain| ScriptedPeer::start(chain, Fault::None)));
+        let options = from(dir.path(), &peers.each_ref());
+        let options = SyncOptions { stop_at_height: Some(Height(0)), blocks_only: true, ..options };
+        let (report, seen) = run(&options);
+        assert_eq!(report.header_height, Height(longer.tip().height));
+        assert!(peers.iter().all(|peer| seen.reasons(peer).is_empty()));
+        assert!(index(dir.path()).entries.iter().any(|entry| entry.hash == longer.tip().hash));
+    }
+}
+
+/// Two transactions whose hashes, one after the other, are a transaction of 64 bytes: a block with that one
+/// alone has the same merkle root, and so the same hash.
+fn merkle_nodes() -> (ServedChain, ServedChain) {
+    let genesis = &chain().blocks[0];
+    let paying = |extra: u64| {
+        let mut tx = coinbase(1, extra, vec![]);
+        tx.output = vec![bitcoin::TxOut {
+            value: bitcoin::Amount::ZERO,
+            script_pubkey: Builder::new().push_int(1).into_script(),
+        }];
+        tx
+    };
+    let txid = |tx: &Transaction| *tx.compute_txid().as_ref();
+    // One input: the fifth byte.
+    let first = (0..)
+        .map(paying)
+        .find(|tx| {
+            let id: [u8; 32] = txid(tx);
+            id[4] == 1
+        })
+        .unwrap();
+    let mut second = paying(0);
+    second.input[0].previous_output = bitcoin::OutPoint::new(bitcoin::Txid::from_byte_array([9; 32]), 0);
+    second.lock_time = bitcoin::absolute::LockTime::from_consensus(SECOND_LOCK_TIME);
+    let nodes = [txid(&first), txid(&second)].concat();
+    assert!(consensus::deserialize::<Transaction>(&nodes).is_ok(), "search for another lock time");
+    let mut header = Header {
+        version: 4,
+        prev: genesis.hash,
+        merkle_root: digest::sha256::sha256d(&nodes),
+        time: BlockTime(genesis.header.time.0 + 600),
+        bits: BITS,
+        nonce: 0,
+    };
+    mine(&mut header, has_work);
+    let block = |txs: &[&[u8]]| [&header.to_bytes()[..], &[txs.len() as u8], &txs.concat()].concat();
+    let honest = block(&[&consensus::serialize(&first), &consensus::serialize(&second)]);
+    let chain = |block| ServedChain::new(vec![genesis.bytes.clone(), block]);
+    (chain(honest), chain(block(&[&nodes])))
+}
+
+/// Found by trying.
+const SECOND_LOCK_TIME: u32 = 983_617;
+
+#[test]
+fn a_block_of_merkle_nodes_costs_the_peer_and_not_the_block() {
+    let (honest, nodes) = merkle_nodes();
+    assert_eq!(honest.hashes, nodes.hashes);
+    let dir = scratch();
+    let (honest, liar) = (
+        ScriptedPeer::start(&Arc::new(honest), Fault::None),
+        ScriptedPeer::start(&Arc::new(nodes), Fault::None),
+    );
+    let options = |peers: &[&ScriptedPeer]| SyncOptions { blocks_only: true, ..from(dir.path(), peers) };
+    // The honest one waits until the other is closed.
+    honest.hold_at(0);
+    let (report, seen) = run_while(&options(&[&liar, &honest]), |seen| {
+        wait_until("closed", || !seen.reasons(&liar).is_empty());
+        honest.hold_at(usize::MAX);
+    });
+    assert_eq!(seen.reasons(&liar), ["sent a block with changed contents"]);
+    assert_eq!((report.height, invalid_blocks(&report).len()), (Height(1), 0));
+    assert_eq!(assert_index_is_true(dir.path(), "merkle nodes").len(), 2);
+}

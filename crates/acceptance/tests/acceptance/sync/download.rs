@@ -1,0 +1,277 @@
+//! A download from peers ends with the datadir that Core would have, whatever it began with and however many
+//! peers there are.
+
+use acceptance::{
+    Case, THREADS, assert_same_tree, chain, scratch, stats_by_height,
+    sync::{
+        assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
+        serving, wait_until, with_holes,
+    },
+    tree,
+};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{ErrorKind, Height, Network};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+use sync::{SyncOptions, sync};
+use testkit::{
+    fault::FaultDisk,
+    peer::{Fault, ScriptedPeer},
+};
+use wire::BlockHash;
+
+/// Number of blocks above the genesis block.
+fn blocks() -> usize {
+    chain().main().count() - 1
+}
+
+fn asked(peers: &[ScriptedPeer]) -> usize {
+    peers.iter().map(|peer| peer.asked().len()).sum()
+}
+
+#[test]
+fn one_or_twelve_peers_and_both_transports_give_the_same_datadir() {
+    for (count, use_v2) in [(1, false), (1, true), (12, true), (12, false)] {
+        let what = format!("{count} peers, version 2: {use_v2}");
+        let (dir, peers) = (scratch(), (0..count).map(|_| honest()).collect::<Vec<_>>());
+        let mut options = from(dir.path(), &peers.iter().collect::<Vec<_>>());
+        options.peers.use_v2 = use_v2;
+        let (report, seen) = run(&options);
+        assert_sound(dir.path(), chain(), &what);
+        assert_eq!((report.height, report.hash), (Height(blocks() as u32), chain().tip().hash), "{what}");
+        assert_eq!((report.header_height, report.download.blocks as usize), (report.height, blocks()));
+        assert_eq!(report.rebuild.unwrap().hash_serialized_3, chain().model.stats().hash_serialized_3);
+        assert_eq!(report.notes.len(), 0, "{what}: {:?}", report.notes);
+        // Late blocks are asked of a second peer.
+        assert!(asked(&peers) <= blocks() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
+        let bytes: u64 = chain().main().skip(1).map(|block| block.bytes.len() as u64).sum();
+        assert_eq!((report.download.bytes, report.download.found), (bytes, 0), "{what}");
+        let sent: (u32, u64) = report
+            .peers
+            .iter()
+            .fold((0, 0), |(blocks, bytes), peer| (blocks + peer.blocks, bytes + peer.bytes));
+        assert!(sent.0 as usize >= blocks() && sent.1 >= bytes, "{what}: {:?}", report.peers);
+        for peer in &peers {
+            let reasons = seen.reasons(peer);
+            assert!(reasons.iter().all(|reason| reason == "no longer needed"), "{what}: {reasons:?}");
+        }
+    }
+}
+
+#[test]
+fn a_datadir_with_holes_gets_what_it_lacks() {
+    for (what, is_missing) in [
+        ("some", (|height| height % 7 == 3) as fn(u32) -> bool),
+        ("the first half", |height| (1..70).contains(&height)),
+        ("the second half", |height| height >= 70),
+        ("the first and the last", |height| height == 1 || height == 140),
+    ] {
+        let (case, peer) = (with_holes(is_missing), honest());
+        let before = assert_index_is_true(case.root(), what);
+        let (report, _) = run(&from(case.root(), &[&peer]));
+        let missing: Vec<BlockHash> =
+            chain().main().map(|block| block.hash).filter(|hash| !before.contains(hash)).collect();
+        let mut asked = peer.asked();
+        asked.sort_unstable_by_key(|hash| served().find(hash));
+        assert_eq!(asked, missing, "{what}");
+        assert_eq!((report.download.blocks as usize, report.download.found), (missing.len(), 0), "{what}");
+        assert_sound(case.root(), chain(), what);
+    }
+}
+
+#[test]
+fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
+    let (case, peer) = (Case::new(), honest());
+    let (report, _) = run(&from(case.root(), &[&peer]));
+    assert!(report.rebuild.is_some(), "the chainstate was three blocks behind");
+    let before = acceptance::tree(case.root());
+    for stop in [None, Some(Height(100))] {
+        let (report, _) = run(&SyncOptions { stop_at_height: stop, ..from(case.root(), &[&peer]) });
+        assert!(report.rebuild.is_none(), "{stop:?}");
+        assert_eq!(report.height, stop.unwrap_or(Height(blocks() as u32)));
+        assert_eq!(report.chainstate_height, Some(Height(blocks() as u32)));
+        acceptance::assert_same_tree(&before, case.root(), "a finished datadir");
+    }
+    assert_eq!(peer.asked(), []);
+    assert_sound(case.root(), chain(), "finished");
+}
+
+#[test]
+fn a_datadir_whose_index_has_only_headers_is_filled() {
+    let (dir, peer) = (scratch(), honest());
+    let none = SyncOptions { stop_at_height: Some(Height(0)), ..from(dir.path(), &[&peer]) };
+    let (report, _) = run(&none);
+    assert_eq!((report.height, report.header_height), (Height(0), Height(blocks() as u32)));
+    assert_eq!(index(dir.path()).entries.len(), blocks() + 1);
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!(report.download.blocks as usize, blocks());
+    assert_sound(dir.path(), chain(), "after headers");
+}
+
+#[test]
+fn a_download_stops_at_a_height_and_goes_on_from_there() {
+    let (dir, peer) = (scratch(), honest());
+    for stop in [1, 70, 71] {
+        let options = SyncOptions { stop_at_height: Some(Height(stop)), ..from(dir.path(), &[&peer]) };
+        let (report, _) = run(&options);
+        assert_eq!((report.height, peer.asked().len()), (Height(stop), stop as usize));
+        let found = acceptance::stats(dir.path(), Network::Regtest).unwrap();
+        let expected = stats_by_height(chain())[stop as usize].hash_serialized_3;
+        assert_eq!(found.hash_serialized_3, expected, "height {stop}");
+        assert_eq!(assert_index_is_true(dir.path(), "stopped").len(), stop as usize + 1);
+    }
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(peer.asked().len(), blocks());
+    assert_sound(dir.path(), chain(), "after stops");
+}
+
+#[test]
+fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
+    let (dir, peer) = (scratch(), honest());
+    let below = Height(blocks() as u32 - 1);
+    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    let tip = Height(below.0 + 1);
+    assert_eq!((report.height, report.chainstate_height), (tip, Some(tip)));
+    let update = report.update.unwrap();
+    assert_eq!((update.height_before, update.undo_written), (below, 1));
+    assert!(report.rebuild.is_none());
+    assert_sound(dir.path(), chain(), "one more block");
+}
+
+/// Only bitcoind can complete two chainstates.
+#[test]
+fn a_node_with_the_chainstate_of_a_snapshot_is_left_to_bitcoind() {
+    let (dir, peer) = (scratch(), honest());
+    let below = Height(blocks() as u32 - 1);
+    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
+    let second = dir.path().join("regtest/chainstate_snapshot");
+    std::fs::create_dir(&second).unwrap();
+    std::fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
+    let before = tree(dir.path());
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let error = sync(&disk, &from(dir.path(), &[&peer]), &|_| {}, &never).map(drop).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert_same_tree(&before, dir.path(), "nothing was changed");
+}
+
+#[test]
+fn blocks_only_leaves_blocks_that_a_later_run_checks() {
+    let (dir, peer) = (scratch(), honest());
+    let only = SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) };
+    for downloaded in [blocks(), 0] {
+        let (report, _) = run(&only);
+        assert!(report.rebuild.is_none());
+        assert_eq!(report.download.blocks as usize, downloaded);
+        assert!(!dir.path().join("regtest/chainstate").exists());
+        assert_eq!(assert_index_is_true(dir.path(), "blocks only").len(), blocks() + 1);
+    }
+    let stored = BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
+    assert!(index(dir.path()).entries.iter().all(|entry| entry.status.0 == stored), "as Core writes it");
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(peer.asked().len(), blocks());
+    assert_sound(dir.path(), chain(), "after blocks only");
+}
+
+/// All that does not depend on the order in which blocks came: what the index says of each block.
+fn rows(root: &Path) -> BTreeMap<BlockHash, IndexEntry> {
+    let rows = index(root).entries.into_iter().map(|mut entry| {
+        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+        (entry.hash, entry)
+    });
+    rows.collect()
+}
+
+#[test]
+fn threads_and_memory_change_nothing() {
+    let (case, mut first) = (scratch(), None);
+    for (threads, memory_bytes) in
+        THREADS.map(|threads| (threads, u64::MAX)).into_iter().chain([(2, 128 << 20)])
+    {
+        let what = format!("{threads} threads, {memory_bytes} bytes");
+        let (root, peers) = (case.path().join(format!("{threads}-{memory_bytes}")), [honest(), honest()]);
+        let mut options = from(&root, &[&peers[0], &peers[1]]);
+        options.chain.threads = NonZeroUsize::new(threads).unwrap();
+        options.chain.memory_bytes = memory_bytes;
+        run(&options);
+        assert_synced(&root, chain(), &what);
+        let rows = rows(&root);
+        assert_eq!(first.get_or_insert_with(|| rows.clone()), &rows, "{what}");
+    }
+}
+
+#[test]
+fn blocks_are_the_same_from_memory_and_from_their_files() {
+    let (case, mut first) = (scratch(), None);
+    // No block, a few of them, all.
+    for kept_bytes_max in [0, 20_000, u64::MAX] {
+        let what = format!("{kept_bytes_max} bytes");
+        let (root, peer) = (case.path().join(&what), honest());
+        let mut options = from(&root, &[&peer]);
+        options.chain.hooks.kept_bytes_max = kept_bytes_max;
+        let (report, _) = run(&options);
+        assert_synced(&root, chain(), &what);
+        let counts = report.rebuild.unwrap().counts;
+        let found = (rows(&root), counts);
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{what}");
+    }
+}
+
+#[test]
+fn peers_with_half_of_the_chain_are_asked_for_that_half() {
+    let half = serving(chain().main().take(71));
+    let (dir, peers) = (scratch(), [ScriptedPeer::start(&half, Fault::None), honest()]);
+    run(&from(dir.path(), &[&peers[0], &peers[1]]));
+    assert!(peers[0].asked().len() <= 70);
+    assert_sound(dir.path(), chain(), "half");
+}
+
+#[test]
+fn peers_that_know_only_half_of_the_chain_give_that_half() {
+    let half = serving(chain().main().take(71));
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!((report.height, report.header_height), (Height(70), Height(70)));
+    // It gets the other half later.
+    peer.serve(&served());
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!((report.height, peer.asked().len()), (Height(blocks() as u32), blocks()));
+    assert_sound(dir.path(), chain(), "half after half");
+}
+
+/// A download of hours sees new blocks, which peers that are connected since the start have, too: what a peer
+/// said of its height in the beginning was the limit of what it was asked for, and the download never ended.
+#[test]
+fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
+    let almost = serving(chain().main().take(130));
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&almost, Fault::None));
+    peer.hold_at(50);
+    let (report, _) = run_while(&from(dir.path(), &[&peer]), |_| {
+        wait_until("50 blocks", || peer.asked().len() > 50);
+        peer.serve(&served());
+        peer.hold_at(usize::MAX);
+    });
+    assert_eq!((report.height, peer.accepted()), (Height(blocks() as u32), 1));
+    assert_sound(dir.path(), chain(), "new blocks");
+}
+
+#[test]
+fn a_peer_that_says_height_zero_is_believed_by_its_headers() {
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), Fault::SaysHeightZero));
+    run(&from(dir.path(), &[&peer]));
+    assert_sound(dir.path(), chain(), "height zero");
+}
+
+#[test]
+fn all_peers_vanish_and_come_back() {
+    let (dir, peers) = (scratch(), [honest(), honest()]);
+    peers.iter().for_each(|peer| peer.hold_at(20));
+    run_while(&from(dir.path(), &[&peers[0], &peers[1]]), |_| {
+        wait_until("20 blocks", || peers.iter().all(|peer| peer.asked().len() > 20));
+        peers.iter().for_each(|peer| peer.set_offline(true));
+        peers.iter().for_each(|peer| peer.hold_at(usize::MAX));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        peers.iter().for_each(|peer| peer.set_offline(false));
+    });
+    assert_sound(dir.path(), chain(), "vanished");
+    assert!(asked(&peers) <= blocks() + 100, "{} blocks were asked for", asked(&peers));
+}

@@ -1,0 +1,328 @@
+//! A download begins with the block files that it finds: with blocks that the index does not place, and
+//! without blocks that the index places.
+
+use acceptance::{
+    assert_same_tree, scratch,
+    sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny, tiny_peer as peer},
+    tree,
+};
+use disk::{
+    blk::{RECORD_HEADER_LEN, write_record},
+    datadir::{Datadir, FileKind},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
+    xor::read_block_obfuscation,
+};
+use engine::{ErrorKind, Network, Remedy, ScriptChecks, Warning};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+use sync::{RepairOptions, SyncOptions, repair};
+use tempfile::TempDir;
+use testkit::{
+    GeneratedBlock,
+    corrupt::{flip_bit, truncate},
+    datadir::Layout,
+    fault::FaultDisk,
+    sibling::sibling,
+};
+use vfs::RealDisk;
+use wire::{ByteOffset, FileNo, Height};
+
+/// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
+/// block, and written nothing to its databases.
+fn begun_by_bitcoind() -> TempDir {
+    let (dir, peer) = (scratch(), peer());
+    run(&SyncOptions { stop_at_height: Some(Height(0)), blocks_only: true, ..from(dir.path(), &[&peer]) });
+    let datadir = Datadir::at(dir.path(), Network::Regtest);
+    let file = std::fs::OpenOptions::new().write(true).open(datadir.blk_path(FileNo(0))).unwrap();
+    file.set_len(1 << 20).unwrap();
+    edit_index(dir.path(), |index| *index = BlockIndex::default());
+    dir
+}
+
+#[test]
+fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
+    let dir = begun_by_bitcoind();
+    let peers = from(dir.path(), &[&peer()]).peers;
+    let options =
+        RepairOptions { peers, ..RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut) };
+    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!((report.damaged, report.height), (0, Height(0)));
+    for dir in [begun_by_bitcoind(), dir] {
+        let peer = peer();
+        let (report, _) = run(&from(dir.path(), &[&peer]));
+        assert_eq!(report.download.blocks as usize, blocks());
+        assert_synced(dir.path(), tiny(), "begun by bitcoind");
+    }
+}
+
+/// A kind of damage to the block index.
+type Damage = (&'static str, fn(&Path));
+
+/// After each of these, bitcoind does not start, or would download all blocks again.
+const DAMAGE_TO_INDEX: [Damage; 4] = [
+    ("empty", |root| edit_index(root, |index| *index = BlockIndex::default())),
+    ("incomplete", |root| edit_index(root, |index| index.reindexing = true)),
+    ("broken", |root| std::fs::remove_file(index_dir(root).join("CURRENT")).unwrap()),
+    ("absent", |root| std::fs::remove_dir_all(index_dir(root)).unwrap()),
+];
+
+fn index_dir(root: &Path) -> PathBuf {
+    Datadir::at(root, Network::Regtest).index_dir()
+}
+
+#[test]
+fn blocks_without_a_block_index_are_found_by_a_scan_and_the_others_are_downloaded() {
+    let last = index(in_small_files().path()).files.len() as u32 - 1;
+    for (what, damage) in DAMAGE_TO_INDEX {
+        for missing in [None, Some(last)] {
+            let (dir, peer) = (in_small_files(), peer());
+            let what = format!("{what}, without file {missing:?}");
+            let lost = index(dir.path()).entries.into_iter();
+            let lost = lost.filter(|entry| missing.is_some_and(|file| entry.file == Some(FileNo(file))));
+            // The blocks above the lowest of them are not linked to the others any more.
+            let lowest = lost.map(|entry| entry.height.0 as usize).min().unwrap_or(usize::MAX);
+            let mut lost: Vec<_> = tiny().main().skip(lowest).map(|block| block.hash).collect();
+            for file in missing.into_iter().map(FileNo) {
+                let datadir = Datadir::at(dir.path(), Network::Regtest);
+                std::fs::remove_file(datadir.blk_path(file)).unwrap();
+                std::fs::remove_file(datadir.block_file_path(FileKind::Rev, file)).unwrap();
+            }
+            damage(dir.path());
+            let (report, _) = run(&from(dir.path(), &[&peer]));
+            assert!(
+                report.notes.iter().any(|note| matches!(note, Warning::IndexUnusable { .. })),
+                "{what}: {:?}",
+                report.notes
+            );
+            let mut asked = peer.asked();
+            asked.sort_unstable();
+            lost.sort_unstable();
+            assert_eq!(asked, lost, "{what}");
+            assert_synced(dir.path(), tiny(), &what);
+        }
+    }
+}
+
+/// Number of blocks above the genesis block.
+fn blocks() -> usize {
+    tiny().main().count() - 1
+}
+
+fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {
+    let (mut index, dir) = (index(root), Datadir::at(root, Network::Regtest).index_dir());
+    edit(&mut index);
+    std::fs::remove_dir_all(&dir).unwrap();
+    write_block_index(&FaultDisk::healthy(), &dir, &index).unwrap();
+}
+
+/// A datadir whose index has only the genesis block and headers, and whose file has these records beyond the
+/// bytes in use, each with a number of zeros before it.
+fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> TempDir {
+    let (dir, peer) = (scratch(), peer());
+    run(&SyncOptions { stop_at_height: Some(Height(0)), ..from(dir.path(), &[&peer]) });
+    let datadir = Datadir::at(dir.path(), Network::Regtest);
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
+    let path = datadir.blk_path(FileNo(0));
+    let mut bytes = std::fs::read(&path).unwrap();
+    obfuscation.apply(&mut bytes, 0);
+    assert_eq!(bytes.len(), RECORD_HEADER_LEN + tiny().blocks[0].bytes.len());
+    for (zeros, block) in records {
+        bytes.resize(bytes.len() + zeros, 0);
+        write_record(&mut bytes, Network::Regtest.magic(), &block.bytes);
+    }
+    obfuscation.apply(&mut bytes, 0);
+    std::fs::write(path, bytes).unwrap();
+    dir
+}
+
+/// The chain's blocks above genesis, the highest first: the order in files is any.
+fn reversed() -> Vec<&'static GeneratedBlock> {
+    tiny().main().rev().take(blocks()).collect()
+}
+
+/// Asserts that so many blocks are found, and that the others are downloaded.
+fn assert_found(dir: &Path, found: usize, what: &str) {
+    let peer = peer();
+    let options = from(dir, &[&peer]);
+    let (report, _) = run(&SyncOptions { blocks_only: true, ..options.clone() });
+    assert_eq!((report.download.found as usize, peer.asked().len()), (found, blocks() - found), "{what}");
+    let placed = assert_index_is_true(dir, what).len();
+    assert_eq!(placed, blocks() + 1, "{what}");
+    run(&options);
+    assert_synced(dir, tiny(), what);
+    assert_eq!(peer.asked().len(), blocks() - found, "{what}");
+}
+
+#[test]
+fn blocks_beyond_the_bytes_in_use_are_found_up_to_the_first_damage() {
+    let plain = || reversed().into_iter().map(|block| (0, block));
+    let end = |count: usize| -> u64 {
+        let before = tiny().blocks.iter().take(1).chain(reversed().into_iter().take(count));
+        before.map(|block| (RECORD_HEADER_LEN + block.bytes.len()) as u64).sum()
+    };
+    let damage = |what: &str, found: usize, damage: &dyn Fn(&Path)| {
+        let dir = with_tail(plain());
+        damage(&Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(0)));
+        assert_found(dir.path(), found, what);
+    };
+    damage("all of them", blocks(), &|_| {});
+    // In a transaction, in the length, in the magic. With another header, it is another block.
+    for (at, bit, found) in [(120, 5, 40), (4, 0, 40), (0, 2, 40), (70, 1, blocks() - 1)] {
+        let what = format!("bit {bit} of byte {at}");
+        damage(&what, found, &|path| flip_bit(path, end(40) + at, bit).unwrap());
+    }
+    for (cut, found) in [(0, 40), (7, 40), (100, 40), (end(41) - end(40) - 1, 40), (end(41) - end(40), 41)] {
+        damage(&format!("cut {cut} bytes later"), found, &|path| truncate(path, end(40) + cut).unwrap());
+    }
+}
+
+#[test]
+fn records_between_blocks_are_skipped_if_they_are_whole() {
+    let foreign = sibling(&tiny().blocks[50], 3, |_| {});
+    let with = |at: usize, zeros: usize, block| {
+        let mut records: Vec<_> = reversed().into_iter().map(|block| (0, block)).collect();
+        records.insert(at, (zeros, block));
+        with_tail(records.into_iter())
+    };
+    assert_found(with(30, 0, &foreign).path(), blocks(), "a block of another branch");
+    assert_found(with(0, 0, &foreign).path(), blocks(), "a block of another branch, first");
+    assert_found(with(blocks(), 0, &foreign).path(), blocks(), "a block of another branch, last");
+    assert_found(with(30, 0, reversed()[3]).path(), blocks(), "a block twice");
+    assert_found(with(30, 1, &foreign).path(), 30, "a gap");
+}
+
+/// A datadir in small files as Core leaves it, without chainstate.
+fn in_small_files() -> TempDir {
+    let dir = scratch();
+    let layout = Layout { file_size: 8 << 10, preallocate: false, ..Layout::new(7) };
+    tiny().write_datadir(dir.path(), &layout).unwrap();
+    assert!(index(dir.path()).files.len() >= 4);
+    dir
+}
+
+#[test]
+fn blocks_whose_files_are_missing_or_cut_are_downloaded_again() {
+    let last = index(in_small_files().path()).files.len() as u32 - 1;
+    for number in [0, 1, last] {
+        for cut in [None, Some(0), Some(4_000)] {
+            let what = format!("file {number} of {last}, cut to {cut:?}");
+            let (dir, peer) = (in_small_files(), peer());
+            let path = Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(number));
+            match cut {
+                None => std::fs::remove_file(&path).unwrap(),
+                Some(len) => truncate(&path, len).unwrap(),
+            }
+            let len = cut.unwrap_or(0);
+            let lost = index(dir.path()).entries.into_iter().filter(|entry| {
+                let block = tiny().main().find(|block| block.hash == entry.hash).unwrap();
+                let end = entry.data_pos.unwrap().0 + block.bytes.len() as u64;
+                entry.file == Some(FileNo(number)) && end > len && entry.height > Height(0)
+            });
+            let mut lost: Vec<_> = lost.map(|entry| entry.hash).collect();
+            if number == 0 && len < 300 {
+                // Nobody asks peers for the genesis block: without it, this is not a datadir.
+                continue;
+            }
+            run(&from(dir.path(), &[&peer]));
+            let mut asked = peer.asked();
+            asked.sort_unstable();
+            lost.sort_unstable();
+            assert_eq!(asked, lost, "{what}");
+            assert_synced(dir.path(), tiny(), &what);
+        }
+    }
+}
+
+#[test]
+fn a_pruned_index_is_refused_and_nothing_changes() {
+    let (dir, peer) = (in_small_files(), peer());
+    edit_index(dir.path(), |index| index.pruned = true);
+    let before = tree(dir.path());
+    let (done, _) = run_on(&FaultDisk::healthy(), &from(dir.path(), &[&peer]), &AtomicBool::new(false));
+    assert_eq!(done.unwrap_err().kind, ErrorKind::Usage);
+    assert_same_tree(&before, dir.path(), "refused");
+    assert_eq!(peer.accepted(), 0);
+}
+
+/// Without the first file, which a pruned node has deleted, a scan finds no chain.
+#[test]
+fn without_index_and_first_block_nothing_changes() {
+    let (dir, peer) = (in_small_files(), peer());
+    std::fs::remove_dir_all(index_dir(dir.path())).unwrap();
+    std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(0))).unwrap();
+    let before = tree(dir.path());
+    let (done, _) = run_on(&FaultDisk::healthy(), &from(dir.path(), &[&peer]), &AtomicBool::new(false));
+    let error = done.map(drop).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert!(error.remedies.contains(&Remedy::BitcoindDownload), "{error}");
+    assert_same_tree(&before, dir.path(), "refused");
+}
+
+/// What the index says of a file that is not there: bitcoind has begun the next pair, and was killed.
+#[test]
+fn a_file_that_is_in_the_index_and_empty_is_begun() {
+    let (dir, peer) = (in_small_files(), peer());
+    edit_index(dir.path(), |index| {
+        let top = index.entries.iter_mut().max_by_key(|entry| entry.height).unwrap();
+        top.status = BlockStatus(BlockStatus::VALID_TREE);
+        (top.tx_count, top.file, top.data_pos, top.undo_pos) = (0, None, None, None);
+        index.files.push(FileInfo::default());
+    });
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(peer.asked(), [tiny().tip().hash]);
+    assert_synced(dir.path(), tiny(), "an empty file");
+}
+
+#[test]
+fn a_key_of_zeros_that_exists_is_kept() {
+    let (dir, peer) = (scratch(), peer());
+    let key = dir.path().join("regtest/blocks/xor.dat");
+    std::fs::create_dir_all(key.parent().unwrap()).unwrap();
+    std::fs::write(&key, [0; 8]).unwrap();
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(std::fs::read(&key).unwrap(), [0; 8]);
+    assert_synced(dir.path(), tiny(), "a key of zeros");
+}
+
+#[test]
+fn undo_files_without_block_files_are_refused() {
+    let (dir, peer) = (scratch(), peer());
+    let rev = dir.path().join("regtest/blocks/rev00003.dat");
+    std::fs::create_dir_all(rev.parent().unwrap()).unwrap();
+    std::fs::write(&rev, [7; 100]).unwrap();
+    let (done, _) = run_on(&RealDisk, &from(dir.path(), &[&peer]), &AtomicBool::new(false));
+    let error = done.unwrap_err();
+    assert!(error.to_string().contains("there are no block files (blkNNNNN.dat)"), "{error}");
+    assert_eq!(std::fs::read(&rev).unwrap(), [7; 100]);
+    assert!(!dir.path().join("regtest/blocks/blk00000.dat").exists());
+}
+
+/// bitcoind does not start if the file of a block is missing, whatever the block's branch.
+#[test]
+fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
+    let (dir, peer) = (in_small_files(), peer());
+    let stale = sibling(&tiny().blocks[50], 3, |_| {});
+    edit_index(dir.path(), |index| {
+        let mut entry = *index.entries.iter().find(|entry| entry.height == Height(50)).unwrap();
+        (entry.hash, entry.header) = (stale.hash, stale.header);
+        (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None);
+        index.entries.push(entry);
+        index.entries.sort_unstable_by_key(|entry| entry.hash);
+    });
+    let find = || index(dir.path()).entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
+    let file = find().file.unwrap();
+    std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(file)).unwrap();
+    let header = IndexEntry::of_header(stale.hash, stale.header, Height(50));
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(find(), header);
+    assert_synced(dir.path(), tiny(), "a stale block is lost");
+    edit_index(dir.path(), |index| {
+        let entry = index.entries.iter_mut().find(|entry| entry.hash == stale.hash).unwrap();
+        let (file, data_pos) = (Some(FileNo(9_999)), Some(ByteOffset(8)));
+        *entry = IndexEntry { status: BlockStatus::stored(true), tx_count: 1, file, data_pos, ..header };
+    });
+    run(&from(dir.path(), &[&peer]));
+    assert_eq!(find(), header, "a file that the index does not list");
+}

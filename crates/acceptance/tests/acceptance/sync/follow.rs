@@ -1,0 +1,430 @@
+//! `sync` that stays at the tip: new blocks, reorganisations, invalid blocks, peers that vanish, interrupts
+//! and crashes. After each block, the chainstate is compared with the model's.
+
+use acceptance::{
+    chain, leftovers, options, scratch, stats,
+    sync::{assert_index_is_true, from, invalid_blocks, mark_next, serving, wait_until},
+};
+use bitcoin::Amount;
+use disk::{
+    datadir::Datadir,
+    index::{FileInfo, IndexRows},
+};
+use engine::{
+    BlockHash, CheckUndoOptions, Disk, ErrorKind, Event, Height, Network, Note, ScriptChecks, Warning,
+    check_undo, verify,
+};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+use sync::{ConnectedAtTip, FollowEnd, FollowReport, SyncOptions, SyncReport, sync};
+use tempfile::TempDir;
+use testkit::{
+    GeneratedBlock,
+    corrupt::snapshot,
+    fault::{FaultDisk, InjectedFault, Operations},
+    model::Model,
+    peer::{Fault, ScriptedPeer},
+    sibling::{rebase, sibling},
+};
+use wire::FileNo;
+
+fn tip() -> usize {
+    chain().tip().height as usize
+}
+
+/// The blocks of the tests' chain up to a height.
+fn main_to(height: usize) -> Vec<GeneratedBlock> {
+    chain().main().take(height + 1).cloned().collect()
+}
+
+/// The same, for siblings of all blocks above `fork`.
+fn branch(fork: usize, height: usize) -> Vec<GeneratedBlock> {
+    branch_with(fork, height, |_, _| {})
+}
+
+/// The same, with a change of some blocks.
+fn branch_with(
+    fork: usize,
+    height: usize,
+    change: impl Fn(usize, &mut bitcoin::Block),
+) -> Vec<GeneratedBlock> {
+    let mut blocks = main_to(height);
+    let onto = blocks[fork].hash;
+    for block in &mut blocks[fork + 1..] {
+        let height = block.height as usize;
+        *block = sibling(block, 7, |block| change(height, block));
+    }
+    rebase(blocks[fork + 1..].iter_mut(), onto);
+    blocks
+}
+
+fn peer(blocks: &[GeneratedBlock]) -> ScriptedPeer {
+    ScriptedPeer::start(&serving(blocks), Fault::None)
+}
+
+fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
+    SyncOptions { follow: true, ..from(root, peers) }
+}
+
+/// What a run has reported.
+#[derive(Default)]
+struct Seen {
+    is_at_tip: AtomicBool,
+    steps: Mutex<Vec<ConnectedAtTip>>,
+    invalid: Mutex<Vec<BlockHash>>,
+}
+
+impl Seen {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Note(Note::AtTip { .. }) => self.is_at_tip.store(true, Ordering::Relaxed),
+            Event::Note(Note::ConnectedAtTip(step)) => self.steps.lock().unwrap().push(*step),
+            Event::Warning(Warning::InvalidBlock { hash, .. }) => self.invalid.lock().unwrap().push(*hash),
+            _ => {}
+        }
+    }
+
+    fn has_tip(&self, blocks: &[GeneratedBlock]) -> bool {
+        let steps = self.steps.lock().unwrap();
+        steps.last().is_some_and(|step| step.hash == blocks.last().unwrap().hash)
+    }
+
+    fn wait_for_tip(&self) {
+        wait_until("at the tip", || self.is_at_tip.load(Ordering::Relaxed));
+    }
+}
+
+/// Runs in another thread, until `meanwhile` has ended.
+fn run_on(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    interrupt: &AtomicBool,
+    meanwhile: impl FnOnce(&Seen),
+) -> Result<SyncReport, engine::Error> {
+    let seen = Seen::default();
+    thread::scope(|scope| {
+        let sink = |event: Event| seen.event(&event);
+        let running = scope.spawn(move || sync(disk, options, &sink, interrupt));
+        let ended = EndsRun(interrupt);
+        meanwhile(&seen);
+        drop(ended);
+        running.join().unwrap()
+    })
+}
+
+/// Ends a run, also if what happens meanwhile panics.
+struct EndsRun<'a>(&'a AtomicBool);
+
+impl Drop for EndsRun<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn run(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, FollowReport) {
+    let done = run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false), meanwhile);
+    let report = done.unwrap_or_else(|error| panic!("{error}"));
+    let follow = report.follow.clone().unwrap();
+    (report, follow)
+}
+
+/// Asserts that the datadir is that of these blocks, with undo data.
+fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
+    let stored = assert_index_is_true(root, what);
+    assert!(blocks.iter().all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
+    let mut model = Model::default();
+    blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
+    let found = stats(root, Network::Regtest).unwrap();
+    assert_eq!(found.best_block, blocks.last().unwrap().hash, "{what}");
+    assert_eq!(found.hash_serialized_3, model.stats().hash_serialized_3, "{what}");
+}
+
+/// Asserts the same, and that the commands which check a datadir find nothing.
+fn assert_sound(root: &Path, blocks: &[GeneratedBlock], what: &str) {
+    assert_at(root, blocks, what);
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let options = acceptance::for_verifying(&options(root), true);
+    let verified = verify(&disk, &options, &|_| {}, &never).unwrap();
+    assert_eq!((verified.hash, verified.notes.len()), (blocks.last().unwrap().hash, 0), "{what}");
+    assert_eq!(verified.against_chainstate.unwrap().differences, 0, "{what}");
+    let checked =
+        check_undo(&disk, &CheckUndoOptions { chain: options.chain, scan: false }, &|_| {}, &never).unwrap();
+    assert!(checked.files.iter().all(|file| file.missing + file.damaged == 0), "{what}: {checked:?}");
+    assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
+}
+
+#[test]
+fn new_blocks_and_a_burst_are_connected_when_they_are_announced() {
+    for fault in [Fault::None, Fault::AnnouncesByInv, Fault::Chatter] {
+        let (dir, start) = (scratch(), tip() - 25);
+        let peer = ScriptedPeer::start(&serving(&main_to(start)), fault);
+        // Blocks begin further pairs of files.
+        let mut options = staying(dir.path(), &[&peer]);
+        options.chain.hooks.block_file_len = 32 << 10;
+        let (report, follow) = run(&options, |seen| {
+            seen.wait_for_tip();
+            for height in start + 1..start + 5 {
+                let blocks = main_to(height);
+                peer.serve(&serving(&blocks));
+                wait_until("one block", || seen.has_tip(&blocks));
+                assert_at(dir.path(), &blocks, "one by one");
+            }
+            peer.serve(&serving(&main_to(tip())));
+            wait_until("a burst", || seen.has_tip(&main_to(tip())));
+        });
+        assert_sound(dir.path(), &main_to(tip()), "a burst");
+        assert_eq!((report.height, report.chainstate_height), (Height(tip() as u32), Some(report.height)));
+        assert_eq!((follow.connected, follow.disconnected, follow.end), (25, 0, FollowEnd::Interrupted));
+        let blocks: Vec<u32> = follow.last.iter().map(|step| step.blocks).collect();
+        assert!(blocks.starts_with(&[1; 4]) && blocks[4..].iter().sum::<u32>() == 21, "{blocks:?}");
+        // Once for the download, once for staying.
+        assert_eq!((peer.accepted(), peer.asked().len()), (2, tip()));
+    }
+}
+
+#[test]
+fn reorganisations_are_followed_there_and_back_and_no_block_is_downloaded_twice() {
+    let (dir, height) = (scratch(), tip() - 30);
+    let (first, other) = (main_to(height), branch(height - 20, height + 1));
+    let peer = peer(&first);
+    let (report, follow) = run(&staying(dir.path(), &[&peer]), |seen| {
+        seen.wait_for_tip();
+        let sibling = branch(height - 1, height + 1);
+        let back = main_to(height + 2);
+        let chains = [&sibling, &back, &branch(height - 20, height + 3), &main_to(height + 4)];
+        for (at, blocks) in chains.into_iter().enumerate() {
+            peer.serve(&serving(blocks));
+            wait_until("a reorganisation", || seen.has_tip(blocks));
+            assert_at(dir.path(), blocks, &format!("reorganisation {at}"));
+        }
+        // A branch with the same work changes nothing.
+        peer.serve(&serving(&branch(height - 1, height + 4)));
+        peer.serve(&serving(&main_to(height + 5)));
+        wait_until("one more", || seen.has_tip(&main_to(height + 5)));
+    });
+    assert_sound(dir.path(), &main_to(height + 5), "reorganisations");
+    assert_eq!(report.header_height, Height(height as u32 + 5));
+    let disconnected: Vec<u32> = follow.last.iter().map(|step| step.disconnected).collect();
+    assert_eq!(disconnected, [1, 2, 22, 23, 0]);
+    let mut asked = peer.asked();
+    asked.sort_unstable();
+    let count = asked.len();
+    asked.dedup();
+    assert_eq!(asked.len(), count, "blocks were downloaded twice");
+    assert!(asked.contains(&other[height].hash));
+}
+
+#[test]
+fn a_peer_that_vanishes_and_comes_back_is_asked_again() {
+    let (dir, height) = (scratch(), tip() - 3);
+    let peer = peer(&main_to(height));
+    let (_, follow) = run(&staying(dir.path(), &[&peer]), |seen| {
+        seen.wait_for_tip();
+        peer.set_offline(true);
+        peer.serve(&serving(&main_to(tip())));
+        thread::sleep(std::time::Duration::from_millis(300));
+        peer.set_offline(false);
+        wait_until("the missed blocks", || seen.has_tip(&main_to(tip())));
+    });
+    assert_sound(dir.path(), &main_to(tip()), "after a vanished peer");
+    assert_eq!((follow.connected, peer.accepted()), (3, 3));
+}
+
+/// Only connecting shows that a block pays too much; the chainstate is not moved by a branch that contains
+/// such a block.
+#[test]
+fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
+    let (dir, height) = (scratch(), tip() - 10);
+    let good = main_to(height);
+    let greedy = |fork: usize, at: usize, to: usize| {
+        branch_with(fork, to, move |height, block| {
+            if height == at {
+                block.txdata[0].output[0].value = Amount::MAX_MONEY;
+            }
+        })
+    };
+    let (at_tip, in_branch) =
+        (greedy(height, height + 1, height + 1), greedy(height - 5, height - 2, height + 2));
+    // A peer that has shown an invalid block, and repeats its header, is not dialled for a day.
+    let [first, second, honest] = [(); 3].map(|()| peer(&good));
+    let (report, _) = run(&staying(dir.path(), &[&first, &second, &honest]), |seen| {
+        seen.wait_for_tip();
+        for (liar, bad, invalid) in [(&first, &at_tip, height + 1), (&second, &in_branch, height - 2)] {
+            liar.serve(&serving(bad));
+            // Asked for is not connected: another branch would come first.
+            wait_until("the invalid block", || seen.invalid.lock().unwrap().contains(&bad[invalid].hash));
+        }
+        honest.serve(&serving(&main_to(height + 1)));
+        wait_until("the valid block", || seen.has_tip(&main_to(height + 1)));
+        assert_at(dir.path(), &main_to(height + 1), "one valid block");
+        honest.serve(&serving(&main_to(height + 3)));
+        wait_until("more valid blocks", || seen.has_tip(&main_to(height + 3)));
+    });
+    assert_at(dir.path(), &main_to(height + 3), "valid blocks");
+    let mut invalid: Vec<_> = invalid_blocks(&report).into_iter().map(|(hash, _)| hash).collect();
+    invalid.dedup();
+    assert_eq!(invalid, [at_tip[height + 1].hash, in_branch[height - 2].hash]);
+}
+
+/// A block that `invalidateblock` has marked stays left out, and its peer is not to blame.
+#[test]
+fn blocks_above_a_mark_in_the_datadir_are_left_out_and_another_branch_is_followed() {
+    let (dir, height) = (scratch(), tip() - 10);
+    let peer = peer(&main_to(height));
+    let options = staying(dir.path(), &[&peer]);
+    run(&options, Seen::wait_for_tip);
+    mark_next(dir.path(), &main_to(height + 1)[height + 1]);
+    peer.serve(&serving(&main_to(height + 3)));
+    let (_, follow) = run(&options, |seen| {
+        seen.wait_for_tip();
+        assert_at(dir.path(), &main_to(height), "below the mark");
+        for (marked, other) in [(height + 3, height + 4), (height + 6, height + 7)] {
+            peer.serve(&serving(&main_to(marked)));
+            let other = branch(height, other);
+            peer.serve(&serving(&other));
+            wait_until("the other branch", || seen.has_tip(&other));
+            assert_at(dir.path(), &other, "the other branch");
+        }
+    });
+    assert_sound(dir.path(), &branch(height, height + 7), "the other branch");
+    assert_eq!((follow.connected, follow.disconnected), (7, 0));
+    assert!(peer.asked().iter().all(|hash| main_to(tip())[height + 1..].iter().all(|it| it.hash != *hash)));
+}
+
+/// A peer that holds a block back, and one that sends none: an interrupt is a normal end in each state.
+#[test]
+fn an_interrupt_is_a_normal_end_in_each_state() {
+    let (dir, height) = (scratch(), tip() - 10);
+    let peer = peer(&main_to(height));
+    let options = staying(dir.path(), &[&peer]);
+    let (_, follow) = run(&options, Seen::wait_for_tip);
+    assert_eq!((follow.connected, follow.end), (0, FollowEnd::Interrupted));
+    let (report, follow) = run(&options, |seen| {
+        seen.wait_for_tip();
+        peer.hold_at(height + 2);
+        peer.serve(&serving(&main_to(height + 5)));
+        wait_until("a request", || peer.asked().len() > height + 2);
+    });
+    assert_eq!((follow.connected, report.chainstate_height), (0, Some(Height(height as u32))));
+    assert_at(dir.path(), &main_to(height), "while blocks came");
+    peer.hold_at(usize::MAX);
+    let (_, follow) = run(&options, Seen::wait_for_tip);
+    assert_eq!(follow.end, FollowEnd::Interrupted);
+    assert_sound(dir.path(), &main_to(height + 5), "the next run");
+}
+
+/// A copy of a datadir.
+fn copy_of(root: &Path) -> TempDir {
+    let dir = scratch();
+    for (path, bytes) in snapshot(root).unwrap() {
+        let path = dir.path().join(path.strip_prefix(root).unwrap());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    dir
+}
+
+/// At each operation on the disk while a block and a reorganisation are stored and connected: an interrupt,
+/// or the process ends there. Nothing is lost, and the next run is at the tip.
+#[test]
+fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
+    let height = tip() - 3;
+    let (first, other) = (main_to(height), branch(height - 2, height + 1));
+    let synced = scratch();
+    run(&staying(synced.path(), &[&peer(&first)]), Seen::wait_for_tip);
+    for is_crash in [false, true] {
+        let mut at = 0;
+        loop {
+            let (dir, peer) = (copy_of(synced.path()), peer(&first));
+            let options = staying(dir.path(), &[&peer]);
+            let healthy =
+                FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+            let before = {
+                let interrupt = AtomicBool::new(false);
+                run_on(&healthy, &options, &interrupt, Seen::wait_for_tip).unwrap();
+                healthy.count()
+            };
+            let interrupt = Arc::new(AtomicBool::new(false));
+            let disk = match is_crash {
+                true => FaultDisk::fail_at(
+                    before + at,
+                    InjectedFault::Sticky,
+                    Operations::Changes,
+                    io::ErrorKind::Other,
+                ),
+                false => FaultDisk::signal_at(before + at, &interrupt),
+            };
+            let mut was_reached = false;
+            let done = run_on(&disk, &options, &interrupt, |seen| {
+                wait_until("at the tip", || seen.is_at_tip.load(Ordering::Relaxed) || disk.has_failed());
+                peer.serve(&serving(&other));
+                wait_until("the branch or a fault", || {
+                    was_reached = seen.has_tip(&other);
+                    was_reached || disk.has_failed() || interrupt.load(Ordering::Relaxed)
+                });
+            });
+            let what = format!("crash {is_crash}, operation {at}: {:?}", done.as_ref().err());
+            assert!(is_crash || done.is_ok(), "{what}");
+            assert_index_is_true(dir.path(), &what);
+            let best = stats(dir.path(), Network::Regtest).unwrap().best_block;
+            let is_known = best == first[height].hash || best == other[height + 1].hash;
+            assert!(is_known, "{what}: {best}");
+            assert_at(dir.path(), if best == first[height].hash { &first } else { &other }, &what);
+            run(&options, Seen::wait_for_tip);
+            assert_at(dir.path(), &other, &what);
+            if was_reached {
+                assert!(at > 10, "{at}");
+                break;
+            }
+            at += if is_crash { 1 } else { 3 };
+        }
+    }
+}
+
+#[test]
+fn a_datadir_that_another_process_has_changed_is_left_to_it() {
+    let (dir, height) = (scratch(), tip() - 3);
+    let peer = peer(&main_to(height));
+    let (report, follow) = run(&staying(dir.path(), &[&peer]), |seen| {
+        seen.wait_for_tip();
+        thread::sleep(std::time::Duration::from_millis(100));
+        let index = Datadir::at(dir.path(), Network::Regtest).index_dir();
+        let disk = FaultDisk::healthy();
+        let mut rows = IndexRows::open(&disk, &index).unwrap();
+        let info = rows.file(FileNo(0)).unwrap().unwrap();
+        rows.update(&[], &[(FileNo(0), FileInfo { time_last: info.time_last + 1, ..info })]).unwrap();
+        let before = acceptance::tree(dir.path());
+        peer.serve(&serving(&main_to(tip())));
+        wait_until("the blocks", || peer.asked().len() == tip());
+        thread::sleep(std::time::Duration::from_millis(300));
+        acceptance::assert_same_tree(&before, dir.path(), "changed by another process");
+    });
+    assert_eq!((follow.connected, follow.end), (0, FollowEnd::DatadirChanged));
+    assert_eq!(report.chainstate_height, Some(Height(height as u32)));
+}
+
+#[test]
+fn what_keeps_the_chainstate_away_from_the_tip_is_refused_before_anything_is_created() {
+    let dir = scratch();
+    let root = dir.path().join("new");
+    let options =
+        SyncOptions { follow: true, ..SyncOptions::new(&root, Network::Regtest, ScriptChecks::LeftOut) };
+    let refused = [
+        SyncOptions { prune_bytes: Some(1 << 30), ..options.clone() },
+        SyncOptions { blocks_only: true, ..options.clone() },
+        SyncOptions { stop_at_height: Some(Height(7)), ..options },
+    ];
+    for options in refused {
+        let error = sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage);
+        assert!(error.to_string().contains("needs all blocks and a chainstate"), "{error}");
+        assert!(!root.exists());
+    }
+}

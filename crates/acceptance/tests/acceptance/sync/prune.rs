@@ -1,0 +1,333 @@
+//! Block files are deleted behind the download: the chainstate is the same, the files take little space, and
+//! no block is downloaded twice after an interrupt.
+
+use acceptance::hinted;
+
+use acceptance::{
+    THREADS, leftovers, scratch, stats, stats_by_height,
+    sync::{assert_index_is_true, from, index, run_on, serving, wait_until},
+    undo::{Expected, UndoFiles},
+};
+use disk::{index::BlockStatus, undo::checksum};
+use engine::{AggregateKind, AssumeValid, Error, ErrorKind, Height, HintOptions, Network, Remedy};
+use hinted::{Truth, bury};
+use hints::HintFormat;
+use std::{
+    fs, io,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        Arc, LazyLock, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use sync::{SyncOptions, SyncReport};
+use testkit::{
+    Chain, ChainSpec,
+    fault::{FaultDisk, InjectedFault, Operations},
+    peer::{Fault, ScriptedPeer, ServedChain},
+    rng::Rng,
+};
+
+/// A chain that is several times as long as what is kept.
+fn long() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| {
+        Chain::generate(&ChainSpec { blocks: Some(400), stale: false, ..ChainSpec::new(23, 600_000) })
+    })
+}
+
+static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(long()));
+
+/// The height at which the rebuild ends: the last blocks are left to bitcoind.
+const END: u32 = 398;
+/// Number of last blocks that are kept.
+const KEPT: u32 = 30;
+/// Space for block files in bytes.
+const SPACE: u64 = 300_000;
+/// Length of a block file in bytes.
+const FILE_LEN: u32 = 20_000;
+
+fn peer() -> ScriptedPeer {
+    static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
+    ScriptedPeer::start(SERVED.get_or_init(|| serving(long().main())), Fault::None)
+}
+
+fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
+    let mut options = SyncOptions { prune_bytes: Some(SPACE), ..from(root, peers) };
+    options.chain.memory_bytes = 256 << 20;
+    (options.chain.hooks.block_file_len, options.chain.hooks.undo_blocks) = (FILE_LEN, KEPT);
+    options
+}
+
+/// Options with hints up to a height, whose blocks are assumed valid: headers that bury them are known.
+fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
+    let first = SyncOptions {
+        prune_bytes: None,
+        blocks_only: true,
+        stop_at_height: Some(Height(1)),
+        ..options.clone()
+    };
+    run(&first).unwrap();
+    bury(&options.chain.datadir.join("regtest/blocks/index"));
+    let file = dir.join("hints");
+    TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(height));
+    let aggregate = AggregateKind::Sha256;
+    let hints = HintOptions {
+        file,
+        format: None,
+        aggregate,
+        without_undo: true,
+        on_failure_join: false,
+        remote: None,
+    };
+    let mut options = SyncOptions { hints: Some(hints), stop_at_height: Some(Height(END)), ..options };
+    options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(height));
+    options
+}
+
+/// The last block of a download: with hints, [`with_hints`] chooses it.
+fn end_of(hints: Option<u32>) -> u32 {
+    if hints.is_some() { END } else { long().tip().height }
+}
+
+fn run(options: &SyncOptions) -> Result<SyncReport, Error> {
+    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
+}
+
+/// Bytes of the block files.
+fn block_bytes(root: &Path) -> u64 {
+    let Ok(files) = fs::read_dir(root.join("regtest/blocks")) else { return 0 };
+    let is_blk = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("blk");
+    files.flatten().filter(is_blk).filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
+}
+
+/// Asserts that the chainstate is right, and that bitcoind has what it needs of blocks and undo data.
+fn assert_pruned(root: &Path, what: &str) {
+    assert_pruned_to(long().tip().height, root, what);
+}
+
+/// Asserts the same of a download that ends at a height.
+fn assert_pruned_to(to: u32, root: &Path, what: &str) {
+    let stored = assert_index_is_true(root, what);
+    let found = stats(root, Network::Regtest).unwrap();
+    assert_eq!(found.best_block, TRUTH.hash(END), "{what}");
+    let coins = stats_by_height(long())[END as usize].hash_serialized_3;
+    assert_eq!(found.hash_serialized_3, coins, "{what}");
+    let index = index(root);
+    assert!(index.pruned, "{what}");
+    assert!(stored.contains(&TRUTH.hash(0)), "{what}: bitcoind never downloads the genesis block");
+    let (undo, expected) = (UndoFiles::read(root, Network::Regtest), Expected::of(long()));
+    let mut deleted = 0;
+    for block in long().main().take(to as usize + 1) {
+        let entry = index.entries.iter().find(|entry| entry.hash == block.hash).unwrap();
+        assert_eq!(entry.tx_count, block.txs, "{what}: {entry:?}");
+        if !entry.status.has_data() {
+            assert_eq!(entry.status.validity(), BlockStatus::VALID_SCRIPTS, "{what}: {entry:?}");
+            assert!(block.height + KEPT < long().tip().height, "{what}: {entry:?}");
+            deleted += 1;
+        }
+        if block.height + KEPT >= long().tip().height && block.height <= END {
+            let (prev, _, bytes) = &expected.blocks[block.height as usize - 1];
+            let expected = (&bytes[..], &checksum(prev, bytes)[..]);
+            assert_eq!(undo.record(entry), Some(expected), "{what}: {entry:?}");
+        }
+    }
+    assert!(deleted > 200, "{what}: {deleted} blocks deleted");
+    for (number, info) in (0..).zip(&index.files) {
+        for kind in ["blk", "rev"] {
+            let path = root.join(format!("regtest/blocks/{kind}{number:05}.dat"));
+            assert_eq!(path.exists(), info.blocks > 0, "{what}: {}", path.display());
+        }
+    }
+    assert!(index.files.iter().map(|info| u64::from(info.size)).sum::<u64>() <= SPACE, "{what}");
+    assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
+}
+
+#[test]
+fn the_chainstate_is_the_same_and_the_files_take_little_space() {
+    for threads in THREADS {
+        for hints in [None, Some(300), Some(100)] {
+            let what = format!("{threads} threads, hints to {hints:?}");
+            let (dir, files, peer) = (scratch(), scratch(), peer());
+            let mut options = pruned(dir.path(), &[&peer]);
+            options.chain.threads = NonZeroUsize::new(threads).unwrap();
+            if let Some(height) = hints {
+                options = with_hints(options, files.path(), height);
+            }
+            let is_done = AtomicBool::new(false);
+            let largest = AtomicU64::new(0);
+            let report = thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        largest.fetch_max(block_bytes(dir.path()), Ordering::Relaxed);
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                let report = run(&options);
+                is_done.store(true, Ordering::Relaxed);
+                report.unwrap_or_else(|error| panic!("{what}: {error}"))
+            });
+            assert_eq!(report.chainstate_height, Some(Height(END)), "{what}");
+            assert!(report.download.pruned > 200, "{what}: {:?}", report.download);
+            // The last file is preallocated.
+            let largest = largest.into_inner().saturating_sub(16 << 20);
+            assert!(largest <= SPACE + 3 * u64::from(FILE_LEN), "{what}: {largest} bytes");
+            assert_pruned_to(end_of(hints), dir.path(), &what);
+            let asked = peer.asked().len();
+            assert_eq!(run(&options).unwrap().rebuild.map(|_| ()), None, "{what}: it is done");
+            assert_eq!(peer.asked().len(), asked, "{what}: nothing is downloaded again");
+        }
+    }
+}
+
+/// Downloads until `blocks` blocks were asked for, waits until files are deleted, and interrupts.
+fn interrupted_at(options: &SyncOptions, peer: &ScriptedPeer, blocks: usize) {
+    peer.hold_at(blocks);
+    let interrupt = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| run_on(&FaultDisk::healthy(), options, &interrupt).0);
+        wait_until("blocks", || peer.asked().len() >= blocks);
+        thread::sleep(Duration::from_secs(1));
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    });
+    peer.hold_at(usize::MAX);
+}
+
+#[test]
+fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
+    for hints in [None, Some(200)] {
+        let what = format!("hints to {hints:?}");
+        let (dir, files, peer) = (scratch(), scratch(), peer());
+        let mut options = pruned(dir.path(), &[&peer]);
+        if let Some(height) = hints {
+            options = with_hints(options, files.path(), height);
+        }
+        for blocks in [250, 330] {
+            interrupted_at(&options, &peer, blocks);
+            let stored = assert_index_is_true(dir.path(), &what);
+            assert!(index(dir.path()).pruned && stored.len() < 200, "{what}: {}", stored.len());
+            assert!(stored.contains(&TRUTH.hash(0)), "{what}");
+        }
+        run(&options).unwrap();
+        assert_pruned_to(end_of(hints), dir.path(), &what);
+        let (mut asked, count) = (peer.asked(), peer.asked().len());
+        asked.sort_unstable();
+        asked.dedup();
+        // What was asked for when the run was interrupted is asked for again.
+        assert!(count - asked.len() < 60, "{what}: {} blocks were asked for twice", count - asked.len());
+    }
+}
+
+#[test]
+fn without_its_checkpoint_all_blocks_are_downloaded_again() {
+    let (dir, peer) = (scratch(), peer());
+    let options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 300);
+    fs::remove_dir_all(dir.path().join("regtest/peregrine-work")).unwrap();
+    let report = run(&options).unwrap();
+    assert!(report.download.blocks > 250, "{:?}", report.download);
+    assert_pruned(dir.path(), "no checkpoint");
+}
+
+#[test]
+fn a_lost_block_that_the_checkpoint_has_is_reported() {
+    let (dir, peer) = (scratch(), peer());
+    let mut options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 330);
+    let index = index(dir.path());
+    // Those in other files may not have been checked yet.
+    let lowest = (0..index.files.len()).filter(|&number| index.files[number].height_last > 0);
+    let lowest = lowest.min_by_key(|&number| index.files[number].height_last).unwrap();
+    let lost = format!("regtest/blocks/blk{lowest:05}.dat");
+    fs::remove_file(dir.path().join(lost)).unwrap();
+    let error = run(&options).unwrap_err();
+    assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::StartOver][..]), "{error}");
+    options.resume.restart = true;
+    run(&options).unwrap();
+    assert_pruned(dir.path(), "started over");
+}
+
+#[test]
+fn a_checkpoint_of_other_options_is_refused_and_can_be_discarded() {
+    let (dir, peer) = (scratch(), peer());
+    let mut options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 300);
+    let unpruned = SyncOptions { prune_bytes: None, ..options.clone() };
+    let error = run(&unpruned).unwrap_err();
+    assert_eq!((error.kind, error.remedies.contains(&Remedy::Prune)), (ErrorKind::Usage, true), "{error}");
+    options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(50));
+    let error = run(&options).unwrap_err();
+    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::StartOver), "{error}");
+    options.resume.restart = true;
+    assert!(run(&options).unwrap().download.blocks > 250);
+    assert_pruned(dir.path(), "started over");
+}
+
+#[test]
+fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
+    let (dir, files, peer) = (scratch(), scratch(), peer());
+    let mut options = pruned(dir.path(), &[&peer]);
+    options.chain.memory_bytes = 64 << 20;
+    let error = run(&options).unwrap_err();
+    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::MoreMemory), "{error}");
+    let other = scratch();
+    let hinted = with_hints(pruned(other.path(), &[&peer]), files.path(), 390);
+    let error = run(&hinted).unwrap_err();
+    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::WithoutHints), "{error}");
+    assert_eq!(run(&pruned(dir.path(), &[&peer])).unwrap().chainstate_height, Some(Height(END)));
+    assert_pruned(dir.path(), "after that");
+}
+
+/// Wherever the power fails, the next run completes the work.
+#[test]
+fn a_power_cut_leaves_what_the_next_run_completes() {
+    let operations = {
+        let (dir, peer, disk) = (scratch(), peer(), FaultDisk::healthy());
+        run_on(&disk, &pruned(dir.path(), &[&peer]), &AtomicBool::new(false)).0.unwrap();
+        disk.count()
+    };
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds() {
+                        return;
+                    }
+                    power_cut(seed, operations);
+                }
+            });
+        }
+    });
+}
+
+/// Number of power cuts that are tried; more with an environment variable.
+fn seeds() -> u64 {
+    std::env::var("PEREGRINE_POWER_CUTS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(16)
+}
+
+fn power_cut(seed: u64, operations: u64) {
+    let at = Rng::new(seed, "prune").below(operations);
+    let what = format!("power cut at operation {at} of {operations}, seed {seed}");
+    let (dir, aside, peer) = (scratch(), scratch(), peer());
+    let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
+        .with_names_at_risk(aside.path());
+    let options = pruned(dir.path(), &[&peer]);
+    let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
+    disk.cut_power(seed).unwrap();
+    if done.is_ok() {
+        return;
+    }
+    if dir.path().join("regtest/blocks/index/CURRENT").exists()
+        && dir.path().join("regtest/blocks/blk00000.dat").exists()
+    {
+        assert_index_is_true(dir.path(), &what);
+    }
+    run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+    assert_pruned(dir.path(), &what);
+}

@@ -1,0 +1,284 @@
+//! A rebuild that makes undo data is interrupted, and then resumed, repeated with other options, or given up:
+//! the files are those of a run that was never interrupted, and nothing is left behind.
+
+use acceptance::{
+    Case, assert_mentions, assert_offers, bounded, chain, changed, leftovers, run, run_until, trusting,
+    undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo},
+    with_threads,
+};
+use disk::index::BlockIndex;
+use engine::{Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+use testkit::{
+    corrupt::{flip_bit, truncate},
+    rng::Rng,
+};
+
+/// A datadir without undo data in some of its files, and options that write checkpoints often.
+fn lacking() -> (Case, ReindexOptions) {
+    let case = Case::new();
+    UndoDamage::HalfGone.apply(case.root(), Network::Regtest);
+    let options = bounded(&case.options());
+    (case, options)
+}
+
+/// The `rev` files and the rows of the index.
+fn result(case: &Case) -> (BTreeMap<PathBuf, Vec<u8>>, BlockIndex) {
+    (rev_bytes(&case.blocks("")), case.index())
+}
+
+fn expected() -> Expected {
+    Expected::of(chain())
+}
+
+/// Interrupts a run at an operation. Returns its report if it was complete before.
+fn interrupt(options: &ReindexOptions, at: u64) -> Option<ReindexReport> {
+    match run_until(options, at).0 {
+        Ok(report) => Some(report),
+        Err(error) => {
+            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+            None
+        }
+    }
+}
+
+/// Interrupts a run when about two thirds are done, and some undo data is made.
+fn interrupt_late(case: &Case, options: &ReindexOptions) {
+    assert!(interrupt(options, 700).is_none(), "the run was complete before");
+    assert!(case.blocks("peregrine-undo").exists(), "no undo data is waiting");
+    assert!(case.root().join("regtest/peregrine-work/manifest").exists(), "no checkpoint");
+}
+
+/// Asserts that a run with these options ends as if nothing had happened before.
+fn assert_ends(case: &Case, options: &ReindexOptions, what: &str) -> u32 {
+    let report = run(options).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(report.hash_serialized_3, expected().hash_serialized_3, "{what}");
+    assert_complete(case.root(), Network::Regtest, &expected(), what);
+    report.resumed
+}
+
+/// The error of a run that ends before anything is changed.
+fn refused(options: &ReindexOptions, what: &str) -> Error {
+    run(options).map(|report| report.height).expect_err(what)
+}
+
+#[test]
+fn an_interrupted_run_makes_the_same_files() {
+    for (threads, scan, undo) in
+        [(1, false, UndoPolicy::Auto), (1, true, UndoPolicy::Make), (2, false, UndoPolicy::Make)]
+    {
+        let setup = || {
+            let (case, options) = lacking();
+            let options = with_threads(&with_undo(&options, undo), threads);
+            (case, changed(options, |it| it.scan = scan))
+        };
+        let (case, options) = setup();
+        let count = run_until(&options, u64::MAX).1;
+        let whole = result(&case);
+        assert_complete(case.root(), Network::Regtest, &expected(), "never interrupted");
+        let mut resumed = 0;
+        for (number, at) in (20..count).step_by(count as usize / 16).enumerate() {
+            let (case, options) = setup();
+            let mut rng = Rng::new(at, "interrupts");
+            let mut done = interrupt(&options, at);
+            for _ in 0..number % 3 {
+                done = done.or_else(|| interrupt(&options, 1 + rng.below(count)));
+            }
+            let what = format!("operation {at} of {count}, {threads} threads, scan {scan}, {undo:?}");
+            let done =
+                done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
+            resumed += u32::from(done.resumed > 0);
+            assert_complete(case.root(), Network::Regtest, &expected(), &what);
+            assert!(result(&case) == whole, "{what}: other files");
+        }
+        assert!(resumed >= 5, "{resumed} runs were resumed");
+    }
+}
+
+/// With an output elsewhere, the datadir is not changed, and the output gets whole files.
+#[test]
+fn an_interrupted_run_elsewhere_makes_the_same_files() {
+    let blocks_of = |output: &Path| {
+        let blocks = output.join("regtest/blocks");
+        (rev_bytes(&blocks), disk::index::read_block_index(&vfs::RealDisk, &blocks.join("index")).unwrap())
+    };
+    let (case, options) = lacking();
+    let before = acceptance::tree(case.root());
+    let elsewhere = |output: &Path| ReindexOptions { output: Some(output.to_owned()), ..options.clone() };
+    let output = acceptance::scratch();
+    let count = run_until(&elsewhere(output.path()), u64::MAX).1;
+    let whole = blocks_of(output.path());
+    let mut resumed = 0;
+    for at in (20..count).step_by(count as usize / 12) {
+        let output = acceptance::scratch();
+        let options = elsewhere(output.path());
+        let what = format!("operation {at} of {count}");
+        let done = interrupt(&options, at);
+        let done = done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
+        resumed += u32::from(done.resumed > 0);
+        assert!(blocks_of(output.path()) == whole, "{what}: other files");
+        assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");
+        acceptance::assert_same_tree(&before, case.root(), &what);
+    }
+    assert!(resumed >= 4, "{resumed} runs were resumed");
+}
+
+#[test]
+fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() {
+    for (other, damage) in [
+        (UndoPolicy::Trust, UndoDamage::HalfGone),
+        (UndoPolicy::Trust, UndoDamage::Flipped),
+        (UndoPolicy::Make, UndoDamage::HalfGone),
+    ] {
+        let case = Case::new();
+        damage.apply(case.root(), Network::Regtest);
+        let options = bounded(&case.options());
+        interrupt_late(&case, &options);
+        // With all undo data there, the other job would not end early.
+        let others = with_undo(&options, other);
+        let error = refused(&others, "another policy");
+        assert!(matches!(error.kind, ErrorKind::Usage | ErrorKind::Damaged), "{error}");
+        let done = assert_ends(&case, &options, &format!("{other:?} in between"));
+        assert!(done > 50, "{other:?} in between: {done} blocks were kept");
+    }
+}
+
+#[test]
+fn a_job_that_trusts_undo_data_does_not_end_one_that_makes_it() {
+    let case = Case::new();
+    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
+    let options = with_undo(&bounded(&case.options()), UndoPolicy::Make);
+    interrupt_late(&case, &options);
+    let error = refused(&trusting(&case.options()), "the datadir lacks undo data");
+    assert!(matches!(error.kind, ErrorKind::Usage | ErrorKind::Damaged), "{error}");
+    assert!(assert_ends(&case, &options, "Trust in between") > 50);
+}
+
+#[test]
+fn restart_discards_undo_data_that_was_made() {
+    for undo in UndoPolicy::ALL {
+        let (case, options) = lacking();
+        interrupt_late(&case, &options);
+        let again = changed(with_undo(&options, undo), |it| it.resume.restart = true);
+        if undo == UndoPolicy::Trust {
+            assert_eq!(refused(&again, "undo data is missing").kind, ErrorKind::Damaged);
+            continue;
+        }
+        assert_eq!(assert_ends(&case, &again, &format!("restart, {undo:?}")), 0);
+    }
+}
+
+/// With undo data that is complete, `Trust` can take the place of an interrupted job that makes it.
+#[test]
+fn restart_with_all_undo_data_leaves_nothing_behind() {
+    let case = Case::new();
+    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
+    let options = bounded(&case.options());
+    interrupt_late(&case, &options);
+    let scan = changed(trusting(&case.scan()), |it| it.resume.restart = true);
+    assert_eq!(run(&scan).unwrap().hash_serialized_3, expected().hash_serialized_3);
+    assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
+}
+
+#[test]
+fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
+    for is_lost in [false, true] {
+        let (case, options) = lacking();
+        interrupt_late(&case, &options);
+        let path = case.blocks("rev00001.dat");
+        if is_lost {
+            std::fs::remove_file(&path).unwrap();
+        } else {
+            let files = UndoFiles::read(case.root(), Network::Regtest);
+            let first = files.index.entries.iter().filter(|entry| entry.file.is_some_and(|file| file.0 == 1));
+            let pos = first.filter_map(|entry| entry.undo_pos).min().unwrap();
+            flip_bit(&path, pos.0 + 2, 1).unwrap();
+        }
+        match run(&options) {
+            Ok(_) => assert_complete(case.root(), Network::Regtest, &expected(), "made again"),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+                let flaw =
+                    if is_lost { "bytes of the file are in use" } else { "has changed since an interrupted" };
+                assert_mentions(&error, &["rev00001.dat", flaw]);
+                assert_offers(&error, &[Remedy::StartOver]);
+                let again = changed(options, |it| it.resume.restart = true);
+                assert_eq!(assert_ends(&case, &again, &format!("lost: {is_lost}")), 0);
+            }
+        }
+    }
+}
+
+/// They were on the medium, so this is no ordinary crash.
+#[test]
+fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
+    for number in 0..4 {
+        let (case, options) = lacking();
+        interrupt_late(&case, &options);
+        let dir = case.blocks("peregrine-undo");
+        let waiting = dir.join(rev_bytes(&dir).into_keys().next().unwrap());
+        match number {
+            0 => std::fs::remove_file(&waiting).unwrap(),
+            1 => truncate(&waiting, 20).unwrap(),
+            2 => flip_bit(&waiting, 30, 1).unwrap(),
+            _ => std::fs::write(&waiting, vec![0; 100_000]).unwrap(),
+        }
+        let before = rev_bytes(&case.blocks(""));
+        let error = refused(&options, "made records are lost");
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_mentions(&error, &["the undo data that an interrupted run has made is damaged or lost"]);
+        assert_offers(&error, &[Remedy::StartOver]);
+        assert!(rev_bytes(&case.blocks("")) == before);
+        assert_ends(&case, &changed(options, |it| it.resume.restart = true), "restart");
+    }
+}
+
+#[test]
+fn a_job_whose_undo_data_was_given_up_starts_over() {
+    let (case, options) = lacking();
+    interrupt_late(&case, &options);
+    std::fs::remove_dir_all(case.blocks("peregrine-undo")).unwrap();
+    assert_eq!(assert_ends(&case, &options, "given up"), 0);
+}
+
+/// A node has used the index meanwhile, and has stored another block.
+#[test]
+fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
+    let (case, options) = lacking();
+    let low = changed(options.clone(), |it| it.stop_at_height = Some(Height(138)));
+    interrupt_late(&case, &low);
+    // Written anew, with other file numbers.
+    case.edit_index(|index| index.entries.reverse());
+    match run(&options) {
+        Ok(_) => assert_complete(case.root(), Network::Regtest, &expected(), "resumed"),
+        Err(error) => {
+            assert_offers(&error, &[Remedy::StartOver]);
+            assert_ends(&case, &changed(options, |it| it.resume.restart = true), "restart");
+        }
+    }
+}
+
+/// A run that ends at an invalid block leaves no undo data behind: the next run begins anew in any case.
+#[test]
+fn undo_data_of_an_invalid_chain_is_removed() {
+    let mut invalid = chain().clone();
+    let tip = invalid.blocks.iter().rposition(|block| !block.stale).unwrap();
+    let greedy = testkit::sibling::greedy_sibling(&invalid.blocks[tip], 1);
+    invalid.blocks[tip] = testkit::GeneratedBlock { stale: false, undo: Some(vec![0]), ..greedy };
+    for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
+        for options in [bounded as fn(&ReindexOptions) -> ReindexOptions, ReindexOptions::clone] {
+            let dir = acceptance::scratch();
+            invalid.write_datadir(dir.path(), &acceptance::layout()).unwrap();
+            UndoDamage::HalfGone.apply(dir.path(), Network::Regtest);
+            let before = acceptance::tree(dir.path());
+            let options = with_undo(&options(&acceptance::options(dir.path())), undo);
+            let error = refused(&options, "the last block is invalid");
+            assert_eq!(error.kind, ErrorKind::Consensus, "{error}");
+            assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{undo:?}");
+            acceptance::assert_same_tree(&before, dir.path(), "an invalid chain");
+        }
+    }
+}

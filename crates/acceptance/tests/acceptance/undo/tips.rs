@@ -1,0 +1,254 @@
+//! The chain that is rebuilt if undo data need not be there: stored blocks above the chainstate that are
+//! invalid, siblings of which only one has undo data, false claims among undo data that is made.
+
+use acceptance::{
+    chain, changed, layout, leftovers, options, run,
+    undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo},
+};
+use engine::{ErrorKind, Height, Network, ReindexOptions, UndoPolicy};
+use std::path::Path;
+use testkit::{
+    GeneratedBlock,
+    datadir::{DatadirWriter, Layout},
+    model::Model,
+    sibling::{greedy_sibling, rebase, sibling},
+};
+
+/// Height of the last block of the valid chain.
+const TOP: u32 = 125;
+
+/// The chain up to a height.
+fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
+    chain().main().filter(|block| block.height <= height).cloned().collect()
+}
+
+fn write(root: &Path, blocks: &[GeneratedBlock]) {
+    let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
+    let mut writer = DatadirWriter::create(root, layout).unwrap();
+    blocks.iter().for_each(|block| writer.push(block.clone()).unwrap());
+    writer.finish().unwrap();
+}
+
+/// What the blocks of a chain have, and its coins.
+fn expected_of(blocks: &[GeneratedBlock]) -> Expected {
+    let mut model = Model::default();
+    blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
+    let of = |block: &GeneratedBlock| {
+        let valid = chain().main().nth(block.height as usize).unwrap();
+        (block.header.prev, block.hash, valid.undo.clone().unwrap())
+    };
+    let hash_serialized_3 = model.stats().hash_serialized_3;
+    Expected { blocks: blocks.iter().skip(1).map(of).collect(), hash_serialized_3 }
+}
+
+/// The chain up to [`TOP`], with `count` blocks above it that were stored and never connected; the first one
+/// of them pays its miner too much.
+fn below_invalid_blocks(count: u32) -> Vec<GeneratedBlock> {
+    let mut blocks = blocks_to(TOP);
+    let mut above: Vec<_> =
+        chain().main().filter(|block| block.height > TOP).take(count as usize).cloned().collect();
+    above[0] = greedy_sibling(&above[0], 1);
+    let hash = above[0].hash;
+    rebase(above[1..].iter_mut(), hash);
+    above.iter_mut().for_each(|block| (block.undo, block.stale) = (None, true));
+    blocks.extend(above);
+    blocks
+}
+
+fn all_ways(root: &Path) -> Vec<(String, ReindexOptions)> {
+    let mut found = Vec::new();
+    for undo in UndoPolicy::ALL {
+        for scan in [false, true] {
+            let options = changed(with_undo(&options(root), undo), |it| it.scan = scan);
+            found.push((format!("{undo:?}, scan {scan}"), options));
+        }
+    }
+    found
+}
+
+/// bitcoind connects the blocks above its chainstate, finds the invalid one, and stays where it is.
+#[test]
+fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
+    for count in [1, 3] {
+        let blocks = below_invalid_blocks(count);
+        let expected = expected_of(&blocks_to(TOP));
+        let dir = acceptance::scratch();
+        let mut failures = String::new();
+        for (what, options) in all_ways(dir.path()) {
+            for behind in [None, Some(Height(TOP - 2))] {
+                let what = format!("{count} blocks, {what}, chainstate {behind:?}");
+                let _ = std::fs::remove_dir_all(dir.path().join("regtest"));
+                write(dir.path(), &blocks);
+                if behind.is_some() {
+                    let low = changed(acceptance::trusting(&acceptance::options(dir.path())), |it| {
+                        it.stop_at_height = behind
+                    });
+                    run(&low).unwrap();
+                }
+                match run(&options) {
+                    Ok(report) => {
+                        assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{what}");
+                        assert_complete(dir.path(), Network::Regtest, &expected, &what);
+                    }
+                    Err(error) => failures += &format!("\n{what}: {error}"),
+                }
+            }
+        }
+        assert!(failures.is_empty(), "{failures}");
+    }
+}
+
+/// A stored sibling of the tip, which is invalid, with a block above it: a chain with more work than the
+/// node's. It has the shape of the tip, so that a scan cannot know to which of them the undo data belongs.
+#[test]
+fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
+    let tip = chain().main().nth(TOP as usize).unwrap();
+    let greedy = greedy_sibling(tip, 1);
+    let mut above = chain().main().nth(TOP as usize + 1).unwrap().clone();
+    (above.undo, above.stale) = (None, true);
+    rebase(std::iter::once(&mut above), greedy.hash);
+    let expected = expected_of(&blocks_to(TOP));
+    for first in [false, true] {
+        let dir = acceptance::scratch();
+        for (what, options) in all_ways(dir.path()) {
+            let what = format!("{what}, first {first}");
+            let _ = std::fs::remove_dir_all(dir.path().join("regtest"));
+            let mut blocks = blocks_to(TOP);
+            let at = if first { TOP as usize } else { blocks.len() };
+            blocks.insert(at, greedy.clone());
+            blocks.push(above.clone());
+            write(dir.path(), &blocks);
+            let report = run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(report.hash, tip.hash, "{what}");
+            assert_complete(dir.path(), Network::Regtest, &expected, &what);
+        }
+    }
+}
+
+/// The same without any undo data.
+#[test]
+fn an_invalid_last_block_is_left_out_if_all_undo_data_is_lost() {
+    let blocks = below_invalid_blocks(1);
+    let expected = expected_of(&blocks_to(TOP));
+    let mut failures = String::new();
+    for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
+        for scan in [false, true] {
+            let dir = acceptance::scratch();
+            write(dir.path(), &blocks);
+            UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
+            let options = changed(with_undo(&options(dir.path()), undo), |it| it.scan = scan);
+            match run(&options) {
+                Ok(_) => assert_complete(dir.path(), Network::Regtest, &expected, "all lost"),
+                Err(error) => failures += &format!("\n{undo:?}, scan {scan}: {error}"),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// An invalid block in the middle, with connected blocks above it: the chain is invalid.
+#[test]
+fn an_invalid_block_below_connected_ones_is_an_error() {
+    let mut blocks = blocks_to(TOP + 3);
+    let mut greedy = greedy_sibling(&blocks[TOP as usize], 1);
+    (greedy.undo, greedy.stale) = (blocks[TOP as usize].undo.clone(), false);
+    let hash = greedy.hash;
+    blocks[TOP as usize] = greedy;
+    rebase(blocks[TOP as usize + 1..].iter_mut(), hash);
+    let dir = acceptance::scratch();
+    write(dir.path(), &blocks);
+    for (what, options) in all_ways(dir.path()) {
+        let before = acceptance::tree(dir.path());
+        let error = run(&options).map(|report| report.height).unwrap_err();
+        assert_eq!((error.kind, error.block_hash), (ErrorKind::Consensus, Some(hash)), "{what}: {error}");
+        acceptance::assert_same_tree(&before, dir.path(), &what);
+        assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{what}");
+    }
+}
+
+/// Of two siblings at the tip, the one that was connected is the node's tip, whichever came first; without
+/// any undo data, the one that was stored first.
+#[test]
+fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
+    for first in [false, true] {
+        let mut blocks = blocks_to(TOP);
+        let tip = blocks.pop().unwrap();
+        let other = sibling(&tip, 1, |_| {});
+        assert!(other.undo.is_none());
+        blocks.extend(if first { [other.clone(), tip.clone()] } else { [tip.clone(), other.clone()] });
+        for undo in UndoPolicy::ALL {
+            let dir = acceptance::scratch();
+            write(dir.path(), &blocks);
+            let report = run(&with_undo(&options(dir.path()), undo)).unwrap();
+            assert_eq!(report.hash, tip.hash, "first {first}, {undo:?}");
+            assert_eq!(report.undo.map_or(0, |undo| undo.blocks), 0, "first {first}, {undo:?}");
+            assert_complete(dir.path(), Network::Regtest, &expected_of(&blocks_to(TOP)), "siblings");
+            if undo == UndoPolicy::Trust {
+                continue;
+            }
+            // All undo data is lost: the chainstate still shows which one is the tip, and if it is gone too,
+            // the one that was stored first is chosen.
+            UndoFiles::read(dir.path(), Network::Regtest).edit_index(|index| {
+                for entry in &mut index.entries {
+                    (entry.undo_pos, entry.status.0) =
+                        (None, entry.status.0 & !disk::index::BlockStatus::HAVE_UNDO);
+                }
+            });
+            UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
+            for scan in [false, true] {
+                let options = changed(with_undo(&options(dir.path()), undo), |it| it.scan = scan);
+                assert_eq!(run(&options).unwrap().hash, tip.hash, "first {first}, {undo:?}, scan {scan}");
+                UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
+            }
+            std::fs::remove_dir_all(dir.path().join("regtest/chainstate")).unwrap();
+            let chosen = if first { &other } else { &tip };
+            let scan = changed(with_undo(&options(dir.path()), undo), |it| it.scan = true);
+            let mut expected = expected_of(&blocks_to(TOP - 1));
+            let undo_data = tip.undo.clone().unwrap();
+            expected.blocks.push((tip.header.prev, chosen.hash, undo_data));
+            assert_eq!(run(&scan).unwrap().hash, chosen.hash, "first {first}, {undo:?}, nothing is left");
+            assert_complete(dir.path(), Network::Regtest, &expected, "nothing is left");
+        }
+    }
+}
+
+/// A false claim is found in the last merge, when undo data of other blocks has been made already.
+#[test]
+fn undo_data_is_made_once_if_a_false_claim_is_found_late() {
+    let mut lying = chain().clone();
+    let expected = Expected::of(chain());
+    let liar = lying
+        .blocks
+        .iter()
+        .rposition(|block| block.undo.as_ref().is_some_and(|undo| undo.len() > 60))
+        .unwrap();
+    acceptance::lies::falsify_claim(
+        &mut lying.blocks[liar],
+        |claims| {
+            let tx = claims.iter().position(|tx| tx.iter().any(|(code, _)| code >> 1 < 100)).unwrap();
+            (tx, claims[tx].iter().position(|(code, _)| code >> 1 < 100).unwrap())
+        },
+        |_, amount, _| *amount += 1,
+    );
+    for (threads, bounded) in [(1, true), (2, true), (1, false)] {
+        let dir = acceptance::scratch();
+        lying.write_datadir(dir.path(), &layout()).unwrap();
+        let mut files = UndoFiles::read(dir.path(), Network::Regtest);
+        let lacking =
+            chain().main().filter(|block| block.height % 9 == 5 && block.height < 90).map(|block| block.hash);
+        let lacking: Vec<_> = lacking.collect();
+        files.edit_index(|index| {
+            for entry in index.entries.iter_mut().filter(|entry| lacking.contains(&entry.hash)) {
+                (entry.undo_pos, entry.status.0) =
+                    (None, entry.status.0 & !disk::index::BlockStatus::HAVE_UNDO);
+            }
+        });
+        let options = acceptance::with_threads(&options(dir.path()), threads);
+        let options = if bounded { acceptance::bounded(&options) } else { options };
+        let what = format!("{threads} threads, bounded {bounded}");
+        let report = run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{what}");
+        assert_complete(dir.path(), Network::Regtest, &expected, &what);
+        assert_eq!(report.undo.unwrap().blocks as usize, lacking.len() + 1, "{what}: {:?}", report.matching);
+    }
+}

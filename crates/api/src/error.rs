@@ -1,0 +1,564 @@
+//! The error type of the engine: what kind of error, where, which rule, and what to do.
+
+#[cfg(feature = "serde")]
+use crate::json::{OptionalPathText, texts, written};
+use crate::remedy::Remedy;
+use ::hints::HintsError;
+use disk::block_files::{RecordError, RecordFlaw};
+use disk::{DiskError, LevelDbError};
+use rules::Violation;
+use std::{
+    borrow::Cow,
+    fmt, io,
+    ops::{Deref, DerefMut},
+    path::PathBuf,
+    sync::Arc,
+};
+use vfs::{FileError, Limit, NotRegular, UnfinishedError};
+use wire::{BlockHash, Height, OutPoint, Txid};
+
+/// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request makes no sense for this datadir (a height above the tip, a wrong network).
+    Usage,
+    /// A block breaks a consensus rule: Bitcoin Core rejects the chain too.
+    Consensus,
+    /// Files are damaged or missing.
+    Damaged,
+    /// The hints or the files are wrong; this does not mean that a block is invalid.
+    Hints,
+    /// The machine refuses: locked, no space, no permission, an I/O error.
+    Environment,
+    /// The caller asked to stop.
+    Interrupted,
+    /// A bug in Peregrine: an invariant does not hold.
+    Internal,
+}
+
+/// What went wrong, everything that is known about where, and what to do. One pointer in size; the fields are
+/// those of [`ErrorInfo`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(into = "ErrorFields"), schemars(with = "ErrorFields"))]
+pub struct Error(Box<ErrorInfo>);
+
+/// The contents of an [`Error`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+pub struct ErrorInfo {
+    /// The kind of error.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub kind: ErrorKind,
+    /// Height of the affected block.
+    pub height: Option<Height>,
+    /// Hash of the affected block.
+    pub block_hash: Option<BlockHash>,
+    /// The transaction that breaks the rule.
+    pub txid: Option<Txid>,
+    /// Index of the input of that transaction.
+    pub input: Option<u32>,
+    /// What the broken rule requires, and where that is written.
+    pub requirement: Option<String>,
+    /// Id of the broken rule (`docs/rules.md`).
+    pub rule: Option<&'static str>,
+    /// Bitcoin Core's reject string for the violation.
+    pub core: Option<Cow<'static, str>>,
+    /// The affected file.
+    #[cfg_attr(feature = "serde", serde(with = "OptionalPathText"))]
+    pub file: Option<PathBuf>,
+    /// Byte offset in that file.
+    pub offset: Option<u64>,
+    /// What is wrong, with values.
+    pub detail: String,
+    /// What the user can do: one of these.
+    #[cfg_attr(feature = "serde", serde(with = "RemedyNames"))]
+    pub remedies: Vec<Remedy>,
+    /// Whether the file is missing, and not damaged.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub is_missing: bool,
+    /// The error that caused this one.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// Whether the block may be one that was stored and never connected: neither it nor a block above it has
+    /// undo data, or a scan took it for the last block of the chain, and the undo data found for it matches a
+    /// sibling too.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub contested: bool,
+}
+
+impl Error {
+    /// An error with kind and text only.
+    #[must_use]
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self(Box::new(ErrorInfo {
+            kind,
+            height: None,
+            block_hash: None,
+            txid: None,
+            input: None,
+            requirement: None,
+            rule: None,
+            core: None,
+            file: None,
+            offset: None,
+            detail: detail.into(),
+            remedies: Vec::new(),
+            is_missing: false,
+            cause: None,
+            contested: false,
+        }))
+    }
+
+    /// The error for a caller that asked to stop.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(ErrorKind::Interrupted, "interrupted; the datadir is unchanged")
+    }
+
+    /// The error for a thread that panicked.
+    #[must_use]
+    pub fn panicked() -> Self {
+        Self::new(ErrorKind::Internal, "a worker thread panicked; please report this")
+    }
+
+    /// The block and undo files do not form one valid chain; `verify` locates the first conflict.
+    #[must_use]
+    pub fn inconsistent_data() -> Self {
+        Self::damaged("the blocks and undo data do not form one valid chain, or a coinbase occurs twice")
+            .with_remedies([Remedy::Verify])
+    }
+
+    /// Creations and spends of an outpoint do not match within a range of the chain; `verify` of all blocks
+    /// says why.
+    pub fn unproven_range(outpoint: Option<OutPoint>) -> Self {
+        let coin = outpoint.map_or_else(|| "a coin".to_owned(), |outpoint| format!("coin {outpoint}"));
+        Self::damaged(format!(
+            "creations and spends of {coin} do not match within the range: a block there is invalid, or the \
+             undo data is false"
+        ))
+        .with_remedies([Remedy::Verify])
+    }
+
+    /// An error about damaged or missing files.
+    #[must_use]
+    pub fn damaged(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, detail)
+    }
+
+    /// The error for a rule that a block breaks.
+    #[must_use]
+    pub fn violation(violation: &Violation) -> Self {
+        let rule = violation.rule;
+        let mut error = Self::new(ErrorKind::Consensus, violation.detail.as_str());
+        (error.rule, error.core) = (Some(rule.id), Some(violation.core.clone()));
+        error.input = violation.input;
+        error.requirement = Some(format!("{} ({})", rule.must, rule.source));
+        error
+    }
+
+    /// Adds the block.
+    #[must_use]
+    pub fn at_block(mut self, height: Height, hash: BlockHash) -> Self {
+        self.height = Some(height);
+        self.block_hash = Some(hash);
+        self
+    }
+
+    /// Adds the file, and the byte offset in it.
+    #[must_use]
+    pub fn in_file(mut self, file: impl Into<PathBuf>, offset: Option<u64>) -> Self {
+        self.file = Some(file.into());
+        self.offset = offset;
+        self
+    }
+
+    /// Adds the transaction.
+    #[must_use]
+    pub fn in_tx(mut self, txid: Option<Txid>) -> Self {
+        self.txid = txid;
+        self
+    }
+
+    /// Adds what the user can do, after what else was added before.
+    #[must_use]
+    pub fn with_remedies(mut self, remedies: impl IntoIterator<Item = Remedy>) -> Self {
+        for remedy in remedies {
+            if !self.remedies.contains(&remedy) {
+                self.remedies.push(remedy);
+            }
+        }
+        self
+    }
+
+    /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
+    /// damaged; anything else is an error of the environment.
+    #[must_use]
+    pub fn reading(path: PathBuf, offset: u64, source: io::Error) -> Self {
+        let is_not_regular = NotRegular::is_cause_of(&source);
+        let kind = match source.kind() {
+            io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
+            _ if is_not_regular => ErrorKind::Damaged,
+            _ => ErrorKind::Environment,
+        };
+        Self::new(kind, format!("cannot read: {}", io_text(&source)))
+            .in_file(path, Some(offset))
+            .with_remedies(is_not_regular.then_some(Remedy::MoveAway))
+            .with_remedies(Limit::of(&source).map(Remedy::RaiseLimit))
+            .caused_by(source)
+    }
+
+    /// Replaces options of a rebuild by a rebuild, for a command that only works in place and lacks them.
+    pub fn in_place_only(mut self) -> Self {
+        let remedies = std::mem::take(&mut self.remedies).into_iter();
+        let others = remedies.filter(|remedy| *remedy != Remedy::OtherOutput).map(|remedy| match remedy {
+            Remedy::RebuildIndex => Remedy::ReindexByScan,
+            Remedy::AcceptLowerTip => Remedy::ReindexToLowerTip,
+            // A rebuild makes undo data, and leaves nothing for this command to do.
+            Remedy::MakeUndo => Remedy::RebuildChainstate,
+            other => other,
+        });
+        self.with_remedies(others)
+    }
+
+    /// Whether the medium could not be read at this place, as if the file were damaged.
+    pub fn is_of_medium(&self) -> bool {
+        /// The system's number of this error (`EIO`).
+        const IO_ERROR: i32 = 5;
+        let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
+        cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
+    }
+
+    /// Drops what the user can do.
+    pub fn without_remedies(mut self) -> Self {
+        self.remedies.clear();
+        self
+    }
+
+    /// Records that the file is missing, and not damaged.
+    #[must_use]
+    pub fn missing(mut self) -> Self {
+        self.is_missing = true;
+        self
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Arc::new(cause));
+        self
+    }
+
+    /// Returns what is wrong and what to do, without the place; `wording` words each remedy.
+    #[must_use]
+    pub fn explanation(&self, wording: impl Fn(&Remedy) -> String) -> String {
+        let remedies: Vec<String> = self.remedies.iter().map(wording).collect();
+        let text = self.description();
+        match remedies.as_slice() {
+            [] => text,
+            [only] => format!("{text}; {only}"),
+            [others @ .., last] => format!("{text}; {}, or {last}", others.join(", ")),
+        }
+    }
+
+    /// What is wrong: the details, with the input and the rule that is broken.
+    fn description(&self) -> String {
+        let input = self.input.map_or(String::new(), |input| format!("input {input}: "));
+        let rule = self.rule.map_or(String::new(), |rule| format!("{rule}: "));
+        let requirement = self.requirement.as_ref().map_or(String::new(), |text| format!("; {text}"));
+        format!("{input}{rule}{}{requirement}", self.detail)
+    }
+
+    /// Returns the text of this error without what helps.
+    #[must_use]
+    pub fn fact_text(&self) -> String {
+        self.clone().without_remedies().to_string()
+    }
+
+    /// Returns the whole text of this error; `wording` words each remedy. `Display` uses the wording of
+    /// [`Remedy`]'s `Display`.
+    #[must_use]
+    pub fn text(&self, wording: impl Fn(&Remedy) -> String) -> String {
+        let core = self.core.as_ref().map_or(String::new(), |core| format!(" [Core: {core}]"));
+        format!("{}{}{core}", Place(self), self.explanation(wording))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(ToString::to_string))
+    }
+}
+
+/// Writes where an error is, to be followed by what it is.
+struct Place<'a>(&'a Error);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(error) = self;
+        if let Some(file) = &error.file {
+            write!(f, "{}", file.display())?;
+            if let Some(offset) = error.offset {
+                write!(f, " at byte {offset}")?;
+            }
+            f.write_str(if error.height.is_some() { " " } else { ": " })?;
+        }
+        if let Some(height) = error.height {
+            match error.block_hash {
+                Some(hash) => write!(f, "(height {height}, block {hash}): ")?,
+                None => write!(f, "(height {height}): ")?,
+            }
+        }
+        if let Some(txid) = error.txid {
+            write!(f, "transaction {txid}: ")?;
+        }
+        Ok(())
+    }
+}
+
+/// An error as reports have it.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "Error")]
+pub struct ErrorFields {
+    kind: Kind,
+    #[serde(flatten)]
+    info: Box<ErrorInfo>,
+    /// What is wrong and where, for people; it may change at any time.
+    text: String,
+}
+
+/// The kind of an error. Missing files have a kind of their own.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Usage,
+    Consensus,
+    Damaged,
+    Missing,
+    Hints,
+    Environment,
+    Interrupted,
+    Internal,
+}
+
+#[cfg(feature = "serde")]
+impl From<Error> for ErrorFields {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::Usage => Kind::Usage,
+            ErrorKind::Consensus => Kind::Consensus,
+            ErrorKind::Damaged if error.is_missing => Kind::Missing,
+            ErrorKind::Damaged => Kind::Damaged,
+            ErrorKind::Hints => Kind::Hints,
+            ErrorKind::Environment => Kind::Environment,
+            ErrorKind::Interrupted => Kind::Interrupted,
+            ErrorKind::Internal => Kind::Internal,
+        };
+        Self { kind, text: error.fact_text(), info: error.0 }
+    }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    RemedyNames: Vec<Remedy> => Vec<&'static str>, |remedies| remedies.iter().map(Remedy::name).collect();
+    /// Findings as texts only.
+    ErrorTexts: Vec<Error> => Vec<String>, |errors| texts(errors.iter().map(Error::fact_text));
+}
+
+impl Deref for Error {
+    type Target = ErrorInfo;
+
+    fn deref(&self) -> &ErrorInfo {
+        &self.0
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut ErrorInfo {
+        &mut self.0
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as _)
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        let creates = error.is_creation;
+        let kind = match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => ErrorKind::Environment,
+            io::ErrorKind::NotFound
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory => ErrorKind::Damaged,
+            _ if NotRegular::is_cause_of(&error.source) => ErrorKind::Damaged,
+            _ => ErrorKind::Environment,
+        };
+        let remedies = match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => {
+                vec![Remedy::CreateDirectory, Remedy::OtherName]
+            }
+            io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => vec![Remedy::FreeDiskSpace],
+            io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
+            io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
+            _ => Limit::of(&error.source).map(Remedy::RaiseLimit).into_iter().collect(),
+        };
+        let is_missing = kind == ErrorKind::Damaged && error.source.kind() == io::ErrorKind::NotFound;
+        let mut converted = Self::new(kind, format!("cannot {}: {}", error.action, io_text(&error.source)))
+            .in_file(&error.path, None)
+            .with_remedies(remedies)
+            .caused_by(error);
+        converted.is_missing = is_missing;
+        converted
+    }
+}
+
+/// Returns what an error of the system means, without its number.
+pub fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error ").next().unwrap_or_default();
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    first.to_lowercase() + rest
+}
+
+impl From<RecordError> for Error {
+    fn from(error: RecordError) -> Self {
+        let (cause, rebuild_index) = match error.flaw {
+            RecordFlaw::Io(source) => {
+                let kind = error.kind;
+                let error = Self::reading(error.path, error.offset, source);
+                let helps = if error.is_of_medium() { Remedy::of_file(kind) } else { &[] };
+                return error.with_remedies(helps.iter().copied());
+            }
+            RecordFlaw::StartsBeyondEnd { .. } | RecordFlaw::EndsBeyondEnd { .. } => {
+                (": the file is truncated, or the block index belongs to other files", true)
+            }
+            RecordFlaw::Magic { .. } => {
+                ("; the file or the block index is damaged, or blocks/xor.dat is missing or wrong", true)
+            }
+            _ => ("; the file is damaged, or xor.dat belongs to other files", false),
+        };
+        Self::damaged(format!("{}{cause}", error.flaw))
+            .in_file(error.path, Some(error.offset))
+            .with_remedies(Remedy::of_file(error.kind).iter().copied())
+            .with_remedies(rebuild_index.then_some(Remedy::RebuildIndex))
+    }
+}
+
+impl From<LevelDbError> for Error {
+    fn from(error: LevelDbError) -> Self {
+        match error {
+            LevelDbError::File(error) => error.into(),
+            LevelDbError::Damaged { ref path, offset, ref flaw } => {
+                Self::damaged(format!("the database is damaged: {flaw}"))
+                    .in_file(path, Some(offset))
+                    .with_remedies(Remedy::of_database(path))
+                    .caused_by(error)
+            }
+            other => Self::damaged(other.to_string()).caused_by(other),
+        }
+    }
+}
+
+impl From<UnfinishedError> for Error {
+    fn from(error: UnfinishedError) -> Self {
+        match &error {
+            UnfinishedError::Refused { path, flaw } => {
+                Self::new(ErrorKind::Environment, *flaw).in_file(path, None).caused_by(error)
+            }
+            _ => match error {
+                UnfinishedError::File(error) => error.into(),
+                other => Self::new(ErrorKind::Environment, other.to_string()),
+            },
+        }
+    }
+}
+
+impl From<HintsError> for Error {
+    fn from(error: HintsError) -> Self {
+        let converted = match &error {
+            HintsError::Damaged { path, offset, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(*offset))
+            }
+            HintsError::Ambiguous { path, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(0)).with_remedies([Remedy::NameHintFormat])
+            }
+            HintsError::CallerError { .. } => Self::new(ErrorKind::Internal, error.to_string()),
+            _ => match error {
+                HintsError::File(error) => return error.into(),
+                HintsError::Unfinished(error) => return error.into(),
+                other => return Self::damaged(other.to_string()),
+            },
+        };
+        converted.caused_by(error)
+    }
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        let error = match error {
+            DiskError::File(error) => return error.into(),
+            DiskError::LevelDb(error) => return error.into(),
+            DiskError::Unfinished(error) => return error.into(),
+            error => error,
+        };
+        let environment = |detail: String| Self::new(ErrorKind::Environment, detail);
+        let of_work_file = |path: &PathBuf, offset, flaw: &str| {
+            Self::damaged(flaw).in_file(path, offset).with_remedies([Remedy::StartOver])
+        };
+        let converted = match &error {
+            DiskError::NoDatadir { path, flaw } => Self::damaged(flaw.as_str()).in_file(path, None).missing(),
+            DiskError::Locked { .. } => {
+                environment(error.to_string()).with_remedies([Remedy::EndOtherProgram])
+            }
+            DiskError::Refused { path, flaw } => environment(flaw.clone()).in_file(path, None),
+            DiskError::NotReplaceable { path, obstacle } => environment(obstacle.to_string())
+                .in_file(path, None)
+                .with_remedies(Remedy::of_obstacle(*obstacle)),
+            DiskError::NotOwner { owner, .. } => {
+                environment(error.to_string()).with_remedies([Remedy::RunAs(*owner)])
+            }
+            DiskError::CallerError { .. } => Self::new(ErrorKind::Internal, error.to_string()),
+            DiskError::Damaged { path, offset, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(*offset))
+            }
+            DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
+            DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
+            DiskError::IndexRow { .. } => Self::damaged(error.to_string())
+                .with_remedies([Remedy::BitcoindReindex, Remedy::RebuildIndex]),
+            DiskError::OtherNetwork { found, .. } => {
+                Self::damaged(error.to_string()).with_remedies([Remedy::ChooseNetwork(*found)])
+            }
+            DiskError::OtherSignet { .. } => {
+                Self::damaged(error.to_string()).with_remedies([Remedy::NameChallenge])
+            }
+            _ => Self::damaged(error.to_string()),
+        };
+        converted.caused_by(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn an_error_is_one_pointer_and_has_its_cause() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        let disk =
+            DiskError::File(FileError { path: "there".into(), action: "write", is_creation: false, source });
+        let error = Error::from(disk);
+        assert_eq!((error.kind, &error.remedies), (ErrorKind::Environment, &vec![Remedy::FreeDiskSpace]));
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>()).unwrap();
+        assert_eq!(cause.source.kind(), io::ErrorKind::StorageFull);
+        assert!(Error::interrupted().source().is_none());
+    }
+}

@@ -1,0 +1,145 @@
+//! A result that would be lower than what it replaces.
+
+#[cfg(feature = "serde")]
+use crate::json::{JsonSchema, Serialize};
+use crate::{error::Error, remedy::Remedy};
+use std::{fmt, path::Path};
+use wire::{BlockHash, Height};
+
+/// Why a chain ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// The block at this height is not on disk.
+    Block(Height),
+    /// The undo data of the block at this height is not on disk.
+    Undo(Height),
+    /// The block at this height is marked invalid, or its header breaks a rule.
+    Invalid(Height),
+    /// The last block is not in any block file.
+    Lost,
+}
+
+/// A result that is lower than what it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct LowerTip {
+    /// Height of the last block of the result.
+    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
+    pub tip: Height,
+    /// What is higher.
+    #[cfg_attr(feature = "serde", serde(rename = "part"))]
+    pub what: LowerPart,
+    /// Height that it reaches, if known.
+    pub height: Option<Height>,
+    /// Hash of its last block, if known.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: Option<BlockHash>,
+    /// Number of blocks that would be lost.
+    #[cfg_attr(feature = "serde", serde(rename = "lost_blocks"))]
+    pub blocks: u32,
+    /// Why the result ends below it; `None` if the caller asked for that.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "GapFacts"))]
+    pub gap: Option<Gap>,
+    /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
+    /// accepted ([`crate::options::ReindexOptions::until_damage`]).
+    #[cfg_attr(feature = "serde", serde(rename = "by_damage"))]
+    pub is_by_damage: bool,
+}
+
+/// Which part of a datadir would become lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum LowerPart {
+    /// The chainstate.
+    Chainstate,
+    /// The block index.
+    BlockIndex,
+    /// The stored blocks without undo data, where there is neither.
+    Blocks,
+}
+
+impl LowerTip {
+    /// The error for a result that would be lower, in the network's directory.
+    pub fn error(&self, net_dir: &Path) -> Error {
+        let helps: &[Remedy] = match self.gap {
+            Some(Gap::Undo(_)) => &[Remedy::MakeUndo, Remedy::RestoreFiles],
+            Some(Gap::Block(_) | Gap::Lost) => &Remedy::FOR_MISSING_FILES,
+            Some(Gap::Invalid(_)) | None => &[],
+        };
+        Error::damaged(format!("{self}; nothing was changed"))
+            .in_file(net_dir, None)
+            .with_remedies(helps.iter().copied())
+            .with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
+    }
+}
+
+impl fmt::Display for LowerTip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tip, what, .. } = self;
+        let what = match what {
+            LowerPart::Chainstate => "chainstate",
+            LowerPart::BlockIndex => "block index",
+            LowerPart::Blocks => "node",
+        };
+        match (self.height, self.hash) {
+            (Some(height), Some(hash)) => write!(f, "the {what} reaches height {height} (block {hash})")?,
+            (None, Some(hash)) => write!(f, "the {what}'s best block is {hash}")?,
+            _ => write!(f, "{} blocks above height {tip} are stored without undo data", self.blocks)?,
+        }
+        write!(f, ", but the new one would end at height {tip}, because ")?;
+        match self.gap {
+            Some(Gap::Block(height)) if self.is_by_damage => {
+                write!(f, "the block at height {height} is damaged or missing")
+            }
+            Some(Gap::Undo(height)) if self.is_by_damage => {
+                write!(f, "the undo data of the block at height {height} is damaged or missing")
+            }
+            Some(Gap::Block(height)) => write!(f, "the block at height {height} is not in the block files"),
+            Some(Gap::Undo(height)) => {
+                write!(f, "the undo data of the block at height {height} is not in the undo files")
+            }
+            Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
+            Some(Gap::Lost) => f.write_str("that block is not in any block file"),
+            None => f.write_str("it was asked to stop there"),
+        }
+    }
+}
+
+/// Why a chain ends, and at which height.
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+struct GapFields {
+    /// Why the result ends below what it replaces; `null` if that was asked for.
+    gap: Option<GapCode>,
+    /// Height of the block that is missing, damaged or invalid.
+    gap_height: Option<Height>,
+}
+
+#[cfg(feature = "serde")]
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum GapCode {
+    /// The block is not on disk, or damaged.
+    MissingBlock,
+    /// Its undo data is not on disk, or damaged.
+    MissingUndo,
+    /// It is marked invalid, or its header breaks a rule.
+    Invalid,
+    /// The last block is not in any block file.
+    Lost,
+}
+
+#[cfg(feature = "serde")]
+crate::json::written! {
+    GapFacts: Option<Gap> => GapFields, |gap| {
+        let (gap, gap_height) = match gap {
+            None => (None, None),
+            Some(Gap::Block(height)) => (Some(GapCode::MissingBlock), Some(*height)),
+            Some(Gap::Undo(height)) => (Some(GapCode::MissingUndo), Some(*height)),
+            Some(Gap::Invalid(height)) => (Some(GapCode::Invalid), Some(*height)),
+            Some(Gap::Lost) => (Some(GapCode::Lost), None),
+        };
+        GapFields { gap, gap_height }
+    };
+}

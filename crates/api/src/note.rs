@@ -1,0 +1,641 @@
+//! What the engine reports besides progress and errors: notes and warnings.
+
+#[cfg(feature = "serde")]
+use crate::json::{BlkNames, DigestText, JsonSchema, Outcome, PathText, Serialize, WithText, texts, written};
+use crate::{
+    disk_need::DiskNeed,
+    error::Error,
+    follow::ConnectedAtTip,
+    hex,
+    lower_tip::LowerTip,
+    remedy::Remedy,
+    size::{HumanMemory, HumanSize},
+};
+use disk::replace::Recovery;
+use std::{fmt, path::PathBuf};
+use wire::{BlockHash, FileNo, Height, Network};
+
+/// Something that the user should know that is not an error.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Note {
+    /// The assumed-valid block of Core's release is not among the headers.
+    UnknownAssumedBlock {
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// Whether Core's release names it, and not the caller.
+        is_default: bool,
+    },
+    /// The scripts of all blocks are run, because Core's releases assume no block of this network to be
+    /// valid.
+    AllScripts {
+        /// Number of blocks.
+        blocks: u32,
+        /// The network.
+        #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+        network: Network,
+    },
+    /// How much disk space the run needs.
+    DiskNeed(DiskNeed),
+    /// The memory is not enough for all threads that were asked for.
+    FewerThreads {
+        /// Number of threads used.
+        threads: usize,
+        /// Number of threads asked for.
+        #[cfg_attr(feature = "serde", serde(rename = "threads_wanted"))]
+        wanted: usize,
+        /// The memory budget, in bytes.
+        #[cfg_attr(feature = "serde", serde(rename = "memory_bytes"))]
+        memory: u64,
+    },
+    /// The job of an interrupted run continues.
+    Resuming {
+        /// Number of blocks that are done.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_done"))]
+        done: u32,
+        /// Number of blocks of the job.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_total"))]
+        total: usize,
+        /// Bytes of the blocks that are done.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes_done"))]
+        bytes: u64,
+        /// Bytes of all blocks of the job; an upper bound.
+        bytes_total: u64,
+    },
+    /// Block files have changed since an interrupted run read them.
+    FilesChanged {
+        /// Number of these files.
+        files: usize,
+        /// Number of their blocks that were done, and are read again.
+        blocks: usize,
+    },
+    /// An interrupted run has made undo data, but it cannot be continued.
+    MadeUndoGone,
+    /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo
+    /// data.
+    CheckingWithoutUndo,
+    /// The hints, or the files that they were used with, are wrong.
+    HintsFailed {
+        /// What is wrong with them.
+        error: Error,
+    },
+    /// Hints are being downloaded; sent at the start, and every few seconds.
+    DownloadingHints {
+        /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
+        from: String,
+        /// Number of bytes that have come.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes"))]
+        received: u64,
+        /// Number of bytes in total, if it is known.
+        #[cfg_attr(feature = "serde", serde(rename = "bytes_total"))]
+        total: Option<u64>,
+    },
+    /// Hints were downloaded.
+    HintsDownloaded {
+        /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
+        from: String,
+        /// Number of bytes that have come.
+        bytes: u64,
+        /// The SHA-256 of these bytes, packed or not.
+        #[cfg_attr(feature = "serde", serde(with = "DigestText"))]
+        sha256: [u8; 32],
+    },
+    /// Hints that an earlier run has downloaded are used again.
+    ReusingHints {
+        /// Their URL.
+        #[cfg_attr(feature = "serde", serde(rename = "url"))]
+        from: String,
+        /// The file, unpacked.
+        #[cfg_attr(feature = "serde", serde(rename = "file", with = "PathText"))]
+        copy: PathBuf,
+    },
+    /// No peer is connected.
+    NoPeers {
+        /// Why the last connection ended or could not be opened; `None` if none was tried, because no
+        /// address is known.
+        #[cfg_attr(feature = "serde", serde(rename = "last_attempt"))]
+        last: Option<String>,
+    },
+    /// No address of a peer was found in some network, so that addresses from the program's list are tried.
+    FixedSeeds {
+        /// Their number.
+        addresses: usize,
+    },
+    /// No peer has a chain with the network's minimum work.
+    LowWork {
+        /// Height of the best chain that was found.
+        height: Height,
+    },
+    /// A peer has sent a header from the future.
+    HeaderFromFuture,
+    /// No peer has a block whose header is known; the download goes on with another branch.
+    Withheld {
+        /// Hash of the block.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// Its height.
+        height: Height,
+    },
+    /// A block, or a lower one, breaks a rule: the chain below is rebuilt, and then it is found out which.
+    RebuildingBelow {
+        /// Height of the block.
+        height: Height,
+    },
+    /// Blocks were found that an interrupted download had stored.
+    FoundBlocks {
+        /// Their number.
+        blocks: u32,
+    },
+    /// The chainstate is at the tip, and the run stays there.
+    AtTip {
+        /// Height of the tip.
+        height: Height,
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+    },
+    /// New blocks were connected at the tip.
+    ConnectedAtTip(ConnectedAtTip),
+    /// All blocks were read, to find those that are to be repaired.
+    FoundDamage {
+        /// Number of damaged blocks.
+        blocks: u32,
+        /// Number of these in files that do not exist.
+        #[cfg_attr(feature = "serde", serde(rename = "blocks_in_missing_files"))]
+        lost: u32,
+        /// Number of these files.
+        #[cfg_attr(feature = "serde", serde(rename = "missing_files"))]
+        lost_files: u32,
+        /// Number of blocks that are in no file.
+        #[cfg_attr(feature = "serde", serde(rename = "missing_blocks"))]
+        missing: u32,
+        /// Number of blocks whose undo data is damaged.
+        undo: u32,
+    },
+    /// Blocks that the caller passed are stored.
+    StoredGivenBlocks {
+        /// Their number.
+        blocks: u32,
+    },
+    /// The rebuild starts again without hints.
+    RebuildingWithoutHints {
+        /// The first wrong hint; `None` if all are right, so that the undo files are wrong.
+        first_wrong: Option<WrongHint>,
+    },
+}
+
+/// Something that the operator must know; it is also in the report.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Warning {
+    /// An earlier run was interrupted while it replaced the databases.
+    Recovered {
+        /// What has become of that.
+        #[cfg_attr(feature = "serde", serde(with = "Outcome"))]
+        outcome: Recovery,
+    },
+    /// The new databases are in place, but not all of the old ones could be removed.
+    CleanUpPending {
+        /// Why.
+        error: Error,
+    },
+    /// Temporary files could not be removed.
+    WorkFilesRemain {
+        /// Why.
+        error: Error,
+    },
+    /// The assumed-valid block that the caller chose is not among the headers.
+    UnknownAssumedBlock {
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// Whether Core's release names it, and not the caller.
+        is_default: bool,
+    },
+    /// Not all of the undo data that bitcoind checks when it starts is on disk.
+    LacksLastUndo {
+        /// Number of blocks whose undo data it checks.
+        blocks: usize,
+    },
+    /// A stored block that was never connected is invalid; the rebuild continues without it.
+    InvalidBlock {
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// The rule that it breaks.
+        error: Error,
+    },
+    /// The result is lower than what it replaces, as the caller has accepted.
+    LowerTip(LowerTip),
+    /// Blocks above the last one have no undo data.
+    Unconnected {
+        /// Number of these blocks.
+        blocks: u32,
+        /// Height of the last block.
+        #[cfg_attr(feature = "serde", serde(rename = "height"))]
+        tip: Height,
+        /// Whether they may have been connected, and their undo data lost.
+        may_be_lost: bool,
+    },
+    /// Blocks or undo data are damaged; the rebuild ends below the lowest such block.
+    Damage {
+        /// Number of damaged blocks.
+        blocks: u32,
+        /// Number of blocks whose undo data is damaged.
+        undo: u32,
+        /// What is wrong with the lowest damaged blocks.
+        #[cfg_attr(feature = "serde", serde(rename = "errors"))]
+        first: Vec<Error>,
+    },
+    /// The block index is of no use, because of this error; a scan of the block files makes a new one.
+    IndexUnusable {
+        /// Why.
+        error: Error,
+    },
+    /// Neither the block files nor the peers have the chainstate's best block, so that it was set aside.
+    ChainstateSetAside {
+        /// Hash of that block.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        best: BlockHash,
+        /// Where it is now.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        kept: PathBuf,
+    },
+    /// The old block index places blocks outside the chain in `blk` files that do not exist. The new one has
+    /// only their headers.
+    MissingBlockFiles {
+        /// Numbers of the files.
+        #[cfg_attr(feature = "serde", serde(with = "BlkNames"))]
+        files: Vec<FileNo>,
+    },
+    /// The old block index marks a block as invalid that was found valid.
+    MarkDropped {
+        /// Height of the block.
+        height: Height,
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+    },
+    /// The block index marks a block as invalid, and stored blocks above it have more work than the chain.
+    MarkedInvalid {
+        /// Height of the block.
+        height: Height,
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// Height of the last of the stored blocks above it.
+        #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
+        tip: Height,
+    },
+    /// Blocks lie beyond the bytes that the block index records as used.
+    BlocksBeyondIndex {
+        /// Number of these blocks.
+        blocks: u32,
+        /// The first block file that contains some.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        file: PathBuf,
+        /// Number of bytes of that file that the index records as used.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes"))]
+        used: u64,
+    },
+    /// An index of the datadir could not stay right, and was set aside.
+    IndexSetAside {
+        /// The name of its folder.
+        #[cfg_attr(feature = "serde", serde(rename = "index"))]
+        name: String,
+        /// Where it is now.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        kept: PathBuf,
+    },
+    /// Indexes of the datadir are left unchanged, and stay right.
+    IndexesUnchanged {
+        /// Their directory.
+        #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
+        dir: PathBuf,
+        /// Their names.
+        #[cfg_attr(feature = "serde", serde(rename = "indexes"))]
+        names: Vec<String>,
+    },
+    /// The chainstate of a snapshot is left unchanged.
+    SnapshotUnchanged {
+        /// The chainstate's directory.
+        #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
+        dir: PathBuf,
+        /// Hash of the snapshot's base block.
+        #[cfg_attr(feature = "serde", serde(rename = "base_block_hash"))]
+        base: BlockHash,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAssumedBlock { hash, .. } => write!(
+                f,
+                "block {hash}, which Bitcoin Core assumes to be valid by default, is not among the headers \
+                 here; the scripts of all blocks are checked"
+            ),
+            Self::AllScripts { blocks, network } => write!(
+                f,
+                "the scripts of all {blocks} blocks are checked: by default, none of {network} is assumed to \
+                 be valid"
+            ),
+            Self::DiskNeed(need) => write!(f, "{need}"),
+            Self::FewerThreads { threads, wanted, memory } => write!(
+                f,
+                "using {threads} of {wanted} threads: {} of memory are not enough for more",
+                HumanMemory(*memory)
+            ),
+            Self::Resuming { done, total, bytes, bytes_total } => write!(
+                f,
+                "resuming an interrupted run: {done} of {total} blocks are done ({} % of the bytes)",
+                (u128::from(*bytes) * 100).checked_div(u128::from(*bytes_total)).unwrap_or_default()
+            ),
+            Self::FilesChanged { files, blocks } => write!(
+                f,
+                "{files} block files have changed since then; {blocks} blocks in them are read again"
+            ),
+            Self::MadeUndoGone => f.write_str(
+                "starting over: the undo data that an interrupted run has made is in place or gone, or the \
+                 block index was used since then",
+            ),
+            Self::CheckingWithoutUndo => f.write_str(
+                "matching in parallel did not prove that the chain is valid; all blocks are checked again \
+                 without undo data, to find out what is wrong",
+            ),
+            Self::HintsFailed { error } => write!(f, "{error}"),
+            Self::RebuildingWithoutHints { first_wrong } => {
+                match first_wrong {
+                    Some(wrong) => write!(f, "the first wrong hint: {wrong}")?,
+                    None => f.write_str("all hints are right, so the undo files are wrong")?,
+                }
+                f.write_str("; rebuilding without hints")
+            }
+            Self::DownloadingHints { from, received, total } => {
+                write!(f, "downloading the hints from {from}: {}", HumanSize(*received))?;
+                total.map_or(Ok(()), |total| write!(f, " of {}", HumanSize(total)))
+            }
+            Self::HintsDownloaded { from, bytes, sha256 } => {
+                write!(f, "downloaded the hints from {from}: {bytes} bytes, sha256 {}", hex(sha256))
+            }
+            Self::ReusingHints { from, copy } => write!(
+                f,
+                "using the hints that an earlier run has downloaded from {from}: {}",
+                copy.display()
+            ),
+            Self::NoPeers { last: Some(last) } => {
+                write!(f, "no peer is connected; the last attempt: {last}; trying again")
+            }
+            Self::NoPeers { last: None } => f.write_str(
+                "no peer is connected, and no address of one is known; check the network connection and the \
+                 name servers, or name a peer",
+            ),
+            Self::FixedSeeds { addresses } => write!(
+                f,
+                "the seeds have given no addresses of some networks; trying {addresses} that listened when \
+                 this program was written"
+            ),
+            Self::LowWork { height } => write!(
+                f,
+                "the best chain of the peers ends at height {height} and has less work than the network's \
+                 chain is known to have; waiting for another peer"
+            ),
+            Self::HeaderFromFuture => f.write_str(
+                "a peer has sent a header that is more than two hours in the future; if the clock of this \
+                 machine is wrong, correct it",
+            ),
+            Self::Withheld { hash, height } => {
+                write!(f, "no peer has block {hash} (height {height}); the download continues without it")
+            }
+            Self::RebuildingBelow { height } => write!(
+                f,
+                "the block at height {height}, or a lower one, breaks a rule; rebuilding the chainstate of \
+                 the blocks below it, to which the block is then connected"
+            ),
+            Self::AtTip { height, hash } => write!(
+                f,
+                "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir \
+                 is free in between, so that bitcoind can be started, which ends this run"
+            ),
+            Self::ConnectedAtTip(step) => {
+                let ConnectedAtTip { height, hash, blocks, disconnected, transactions, .. } = step;
+                if *disconnected > 0 {
+                    write!(f, "reorganisation: disconnected {disconnected}, ")?;
+                }
+                write!(
+                    f,
+                    "connected {blocks} up to height {height}, {hash}, with {transactions} transactions, \
+                     {} ms after the announcement, {} ms after the block had come",
+                    step.elapsed.as_millis(),
+                    step.since_arrival.as_millis()
+                )
+            }
+            Self::FoundDamage { blocks: 0, missing: 0, undo: 0, .. } => {
+                f.write_str("no block is damaged or missing")
+            }
+            Self::FoundDamage { blocks, lost, lost_files, missing, undo } => {
+                write!(f, "blocks: {}", damage_text(*blocks, (*lost, *lost_files), *missing))?;
+                if *undo > 0 { write!(f, "; undo data: of {undo} blocks damaged") } else { Ok(()) }
+            }
+            Self::StoredGivenBlocks { blocks: 1 } => f.write_str("the block that was passed is stored"),
+            Self::StoredGivenBlocks { blocks } => {
+                write!(f, "the {blocks} blocks that were passed are stored")
+            }
+            Self::FoundBlocks { blocks } => {
+                write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recovered { outcome: recovery } => write!(
+                f,
+                "an earlier run was interrupted while it replaced the databases{}",
+                outcome(*recovery)
+            ),
+            Self::CleanUpPending { error } => {
+                write!(f, "the new databases are in place, but the next run must clean up: {error}")
+            }
+            Self::WorkFilesRemain { error } => write!(f, "temporary files could not be removed: {error}"),
+            Self::UnknownAssumedBlock { hash, .. } => write!(
+                f,
+                "block {hash}, which was to be assumed valid, is not among the headers here; the scripts \
+                 of all blocks are checked"
+            ),
+            Self::LacksLastUndo { blocks } => write!(
+                f,
+                "bitcoind checks the undo data of the last {blocks} blocks when it starts, and not all of it \
+                 is on disk; start bitcoind with -checklevel=1 until it has connected as many new blocks; it \
+                 cannot disconnect these blocks"
+            ),
+            Self::InvalidBlock { hash, error } => write!(
+                f,
+                "block {hash}{} is stored, but was never connected, as far as the files show: it breaks a \
+                 rule ({}); continuing without this block",
+                error.height.map_or(String::new(), |height| format!(" at height {height}")),
+                error.explanation(Remedy::to_string)
+            ),
+            Self::LowerTip(lower) => write!(f, "{lower}"),
+            Self::Unconnected { blocks, tip, may_be_lost } => write!(
+                f,
+                "{blocks} stored blocks above height {tip} {}; bitcoind connects them when it starts",
+                why_unconnected(*may_be_lost)
+            ),
+            Self::Damage { blocks, undo, first } => {
+                let undo = (*undo > 0).then(|| format!("the undo data of {undo} blocks is damaged"));
+                if *blocks == 0 {
+                    return f.write_str(undo.as_deref().unwrap_or_default());
+                }
+                let (are, its) =
+                    if *blocks == 1 { ("block is", "its header") } else { ("blocks are", "their headers") };
+                write!(
+                    f,
+                    "{blocks} {are} damaged or missing; the new block index has only {its}, so that bitcoind \
+                     downloads what is missing"
+                )?;
+                undo.map_or(Ok(()), |undo| write!(f, "; {undo}"))?;
+                let mut separator = ": ";
+                for error in first {
+                    write!(f, "{separator}{}", error.clone().without_remedies())?;
+                    separator = "; ";
+                }
+                Ok(())
+            }
+            Self::IndexUnusable { error } => write!(
+                f,
+                "the block index is of no use ({error}); a scan of the block files makes a new one, without \
+                 the marks of invalidateblock"
+            ),
+            Self::ChainstateSetAside { best, kept } => write!(
+                f,
+                "neither the block files nor the peers have the chainstate's best block {best}: it is set \
+                 aside as {}, and a new one is built",
+                kept.display()
+            ),
+            Self::MissingBlockFiles { files } => {
+                let first = files.first().copied().unwrap_or_default().0;
+                let others = match files.len() {
+                    0 | 1 => String::new(),
+                    count => format!(" and {} other files", count - 1),
+                };
+                write!(
+                    f,
+                    "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do \
+                     not exist, so that bitcoind does not start; the new block index has only their headers"
+                )
+            }
+            Self::MarkDropped { height, hash } => write!(
+                f,
+                "the old block index marks block {hash} (height {height}) as invalid, because of \
+                 invalidateblock or an earlier failure; this rebuild has found it valid and, like bitcoind \
+                 -reindex, drops the mark; repeat invalidateblock if it was intended"
+            ),
+            Self::MarkedInvalid { height, hash, tip } => write!(
+                f,
+                "the block index marks block {hash} (height {height}) as invalid, because of \
+                 invalidateblock or an earlier failure; like bitcoind, this rebuild leaves out that block \
+                 and those above it, up to height {tip}; if it is valid, run bitcoin-cli reconsiderblock \
+                 {hash}"
+            ),
+            Self::BlocksBeyondIndex { blocks, file, used } => write!(
+                f,
+                "{blocks} blocks lie beyond the bytes that the block index records as used, from byte {used} \
+                 of {} on, as a crashed bitcoind leaves them; bitcoind downloads them again and overwrites \
+                 them",
+                file.display()
+            ),
+            Self::IndexesUnchanged { dir, names } => write!(
+                f,
+                "the indexes in {} ({}) are left unchanged, and what they have stays right: no block in them \
+                 gets another place; bitcoind continues each from its own best block",
+                dir.display(),
+                names.join(", ")
+            ),
+            Self::IndexSetAside { name, kept } => write!(
+                f,
+                "the index {name} is set aside, because it would become wrong: it is {} now; bitcoind builds \
+                 it again when it starts, and then that directory can be removed",
+                kept.display()
+            ),
+            Self::SnapshotUnchanged { dir, base } => write!(
+                f,
+                "the snapshot's chainstate in {} is left unchanged: bitcoind continues with both \
+                 chainstates until the rebuilt one is at block {base}, compares them there, and then keeps \
+                 only the snapshot's",
+                dir.display()
+            ),
+        }
+    }
+}
+
+/// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
+fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
+    let files = if lost_files == 1 { "file" } else { "files" };
+    let parts = [
+        (damaged - lost, "damaged".to_owned()),
+        (lost, format!("in {lost_files} missing {files}")),
+        (missing, "in no file".to_owned()),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
+}
+
+const fn why_unconnected(may_be_lost: bool) -> &'static str {
+    match may_be_lost {
+        false => "were never connected",
+        true => "have no undo data: they were never connected, or their undo data is lost",
+    }
+}
+
+fn outcome(recovery: Recovery) -> &'static str {
+    match recovery {
+        Recovery::Finished => "; the replacement is finished now",
+        Recovery::Undone => ", and the datadir was used after that; the old databases were put back in place",
+        Recovery::Abandoned => {
+            ", and the datadir was used after that; the databases in use were kept, and the others of that \
+             run were removed"
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    /// Warnings, each with its text.
+    Notes: Vec<Warning> => Vec<WithText<Warning>>, |notes| notes.iter().cloned().map(WithText::new).collect();
+    /// Only their texts.
+    NoteTexts: Vec<Warning> => Vec<String>, |notes| texts(notes.iter());
+}
+
+/// A hint that contradicts the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct WrongHint {
+    /// Height of the block.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// The output's index within its block, in the file's numbering.
+    pub index: u32,
+    /// Whether the output is hinted unspent and is spent; otherwise the reverse.
+    pub hinted_unspent: bool,
+}
+
+impl std::fmt::Display for WrongHint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { height, hash, index, .. } = self;
+        let (hinted, is) = if self.hinted_unspent { ("unspent", "spent") } else { ("spent", "unspent") };
+        write!(f, "output {index} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
+    }
+}

@@ -1,0 +1,488 @@
+//! Options of the commands: each contains only what its command uses.
+
+#[cfg(feature = "serde")]
+use crate::json::{JsonSchema, Serialize};
+use crate::machine;
+use ::hints::HintFormat;
+use coins::aggregate::AggregateKind;
+use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location};
+use rules::ChainParams;
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt::Debug,
+    io::{self, Read},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+use wire::{BlockHash, Height, Network, ScriptVerifier};
+
+/// Approximate bytes of rows in one range: Core's tables have at most 32 MiB, and index and filter take some
+/// of it.
+pub const RANGE_BYTES: u64 = 28 << 20;
+
+/// Maximum memory in bytes of downloaded blocks that wait in it for the rebuild.
+pub const KEPT_BYTES_MAX: u64 = 128 << 20;
+
+/// How spends are matched with coins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum Matching {
+    /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
+    Parallel,
+    /// In order, on one thread, with real coins.
+    Sequential,
+    /// In order, with a cache of coins over a database ([`Engine::Cache`]).
+    Cache,
+    /// As in [`Matching::Parallel`] where hints do not help: below, they are summed up.
+    Swiftsync,
+}
+
+impl Matching {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Sequential => "sequential",
+            Self::Cache => "cache",
+            Self::Swiftsync => "swiftsync",
+        }
+    }
+}
+
+/// How a rebuild finds the coins that are spent. The result is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Blocks in any order, on all cores: creations and spends are joined ([`Matching::Parallel`]).
+    #[default]
+    Join,
+    /// Blocks in order, as Bitcoin Core connects them: a cache of coins over a database.
+    Cache,
+}
+
+impl Engine {
+    /// All engines, the default first.
+    pub const ALL: [Self; 2] = [Self::Join, Self::Cache];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Cache => "cache",
+        }
+    }
+}
+
+/// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AssumeValid {
+    /// The block that Core's release names for the network.
+    Default,
+    /// No block: all scripts are run.
+    Off,
+    /// This block, under Core's conditions.
+    Block(BlockHash),
+}
+
+impl AssumeValid {
+    /// Returns the hash of the assumed-valid block; `None` if all scripts are run.
+    #[must_use]
+    pub fn hash(self, params: &ChainParams) -> Option<BlockHash> {
+        match self {
+            Self::Default => params.assume_valid.map(|(_, hash)| hash),
+            Self::Off => None,
+            Self::Block(hash) => Some(hash),
+        }
+    }
+}
+
+/// Whether scripts are checked, and by what. There is no default: a caller who leaves them out says so.
+#[derive(Clone, Debug)]
+pub enum ScriptChecks {
+    /// This runs them, above the assumed-valid block; crate `script` has Bitcoin Core's own code.
+    By(Arc<dyn ScriptVerifier>),
+    /// No script is run: a block whose signatures are false is accepted.
+    LeftOut,
+}
+
+impl ScriptChecks {
+    /// What runs scripts; `None` if they are left out.
+    #[must_use]
+    pub fn verifier(&self) -> Option<&dyn ScriptVerifier> {
+        match self {
+            Self::By(verifier) => Some(&**verifier),
+            Self::LeftOut => None,
+        }
+    }
+
+    /// Whether scripts are checked.
+    #[must_use]
+    pub const fn are_run(&self) -> bool {
+        matches!(self, Self::By(_))
+    }
+}
+
+/// Default interval between checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Number of last blocks that have undo data after a rebuild with hints that makes undo data: as many as Core
+/// keeps when it prunes (`MIN_BLOCKS_TO_KEEP`).
+const MIN_UNDO_BLOCKS: u32 = 288;
+
+/// A file on another machine. The engine opens no connections but those to peers: the caller does.
+pub trait RemoteFile: Debug + Send + Sync {
+    /// Its name in messages: a URL.
+    fn name(&self) -> &str;
+
+    /// Asks for the file. Called from a thread that is left alone at an interrupt.
+    ///
+    /// # Errors
+    /// Any error, worded to follow "cannot download the hints:".
+    fn open(&self) -> io::Result<RemoteBody>;
+}
+
+/// The bytes of a [`RemoteFile`].
+pub struct RemoteBody {
+    /// Their number, if it is known.
+    pub len: Option<u64>,
+    /// The bytes.
+    pub bytes: Box<dyn Read + Send>,
+}
+
+/// A rebuild with hints (SwiftSync).
+#[derive(Clone, Debug)]
+pub struct HintOptions {
+    /// The hint file. It may be packed as a whole, with xz or gzip.
+    pub file: PathBuf,
+    /// Where the hints are instead, if they are on another machine.
+    pub remote: Option<Arc<dyn RemoteFile>>,
+    /// Its format, for files that could be read as several formats.
+    pub format: Option<HintFormat>,
+    /// Kind of the aggregate.
+    pub aggregate: AggregateKind,
+    /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
+    /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
+    ///
+    /// Unless [`UndoPolicy::Trust`] is given, undo data that is missing above the hints' last block is made,
+    /// and in any case that of the last 288 blocks of the chain, so that bitcoind can disconnect them: hints
+    /// are used only for blocks below them.
+    pub without_undo: bool,
+    /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
+    pub on_failure_join: bool,
+}
+
+impl HintOptions {
+    /// What the hints are called in messages: a path or a URL.
+    #[must_use]
+    pub fn name(&self) -> Cow<'_, Path> {
+        let remote = self.remote.as_ref().map(|remote| Cow::Owned(PathBuf::from(remote.name())));
+        remote.unwrap_or(Cow::Borrowed(&self.file))
+    }
+}
+
+/// Which undo data is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum UndoPolicy {
+    /// What is sound. The rest is made.
+    #[default]
+    Auto,
+    /// What the undo files have. Undo data that is missing or damaged is an error.
+    Trust,
+    /// None: all of it is made.
+    Make,
+}
+
+impl UndoPolicy {
+    /// All policies, the default first.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Trust, Self::Make];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Trust => "trust",
+            Self::Make => "make",
+        }
+    }
+}
+
+/// What every command over the blocks of a datadir needs.
+#[derive(Clone, Debug)]
+pub struct ChainOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
+    pub blocksdir: Option<PathBuf>,
+    /// The parameters of the chain.
+    pub params: &'static ChainParams,
+    /// Number of worker threads; each reads its own blocks.
+    pub threads: NonZeroUsize,
+    /// Whether scripts are checked. Commands that do not connect blocks check none.
+    pub scripts: ScriptChecks,
+    /// Which of them need not be run.
+    pub assume_valid: AssumeValid,
+    /// Which undo data is used. With hints, undo data is not made.
+    pub undo: UndoPolicy,
+    /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
+    /// below [`crate::machine::MIN_MEMORY`] have no further effect.
+    pub memory_bytes: u64,
+    /// Parent of the work directory; `None` for a work directory beside the result or, if there is none, in
+    /// the system's folder for temporary files.
+    pub work_dir: Option<PathBuf>,
+    /// For tests and comparisons.
+    pub hooks: TestHooks,
+}
+
+impl ChainOptions {
+    /// Where the datadir is.
+    pub fn location(&self) -> Location {
+        let Self { datadir, blocksdir, params, .. } = self;
+        let (root, blocksdir) = (datadir.clone(), blocksdir.clone());
+        Location { root, blocksdir, network: params.network, magic: params.magic }
+    }
+
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self {
+            datadir: datadir.to_owned(),
+            blocksdir: None,
+            params: ChainParams::of(network),
+            threads: NonZeroUsize::MIN,
+            scripts,
+            assume_valid: AssumeValid::Default,
+            undo: UndoPolicy::default(),
+            memory_bytes: machine::default_memory(),
+            work_dir: None,
+            hooks: TestHooks::default(),
+        }
+    }
+}
+
+/// For tests and comparisons only: what a user need not choose. Commands that have no use for a hook ignore
+/// it.
+#[derive(Clone, Debug)]
+pub struct TestHooks {
+    /// How to match spends first.
+    pub matching: Matching,
+    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows.
+    pub join_bytes: Option<usize>,
+    /// Approximate maximum of row bytes in one range of the new chainstate's tables.
+    pub range_bytes: u64,
+    /// Number of last blocks for which hints are not used if undo data is made: 288, unless a test has fewer.
+    pub undo_blocks: u32,
+    /// Length in bytes that a `blk` file to which a download appends stays below.
+    pub block_file_len: u32,
+    /// Maximum memory in bytes of downloaded blocks that wait for the rebuild; the budget may allow less.
+    pub kept_bytes_max: u64,
+    /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
+    pub obfuscation_key: Option<[u8; 8]>,
+    /// Counts the blocks that are checked by workers or connected in order, each as often as that is done.
+    pub blocks_checked: Arc<AtomicU64>,
+}
+
+impl Default for TestHooks {
+    fn default() -> Self {
+        Self {
+            matching: Matching::Parallel,
+            join_bytes: None,
+            range_bytes: RANGE_BYTES,
+            undo_blocks: MIN_UNDO_BLOCKS,
+            block_file_len: MAX_BLOCK_FILE_LEN,
+            kept_bytes_max: KEPT_BYTES_MAX,
+            obfuscation_key: None,
+            blocks_checked: Arc::default(),
+        }
+    }
+}
+
+/// How a command that can be resumed deals with checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct ResumeOptions {
+    /// Discard the checkpoint of an interrupted run.
+    pub restart: bool,
+    /// Discard it if it belongs to another chain or other options, instead of reporting that as an error.
+    pub discard_other: bool,
+    /// Minimum time between checkpoints. Each checkpoint also waits in proportion to how long the last one
+    /// took, so that checkpoints take little of the time. Zero: a checkpoint after each few blocks, whatever
+    /// it costs.
+    pub checkpoint_interval: Duration,
+}
+
+impl Default for ResumeOptions {
+    fn default() -> Self {
+        Self { restart: false, discard_other: false, checkpoint_interval: CHECKPOINT_INTERVAL }
+    }
+}
+
+/// What to rebuild, from where, and how.
+#[derive(Clone, Debug)]
+pub struct ReindexOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Where the chainstate goes; `None` for the datadir itself.
+    pub output: Option<PathBuf>,
+    /// Find blocks by scanning the block files, and write a new block index.
+    pub scan: bool,
+    /// How the coins that are spent are found.
+    pub engine: Engine,
+    /// Hints to use; only with [`Engine::Join`].
+    pub hints: Option<HintOptions>,
+    /// Allow replacing a chainstate or a block index that has more blocks than the new one will have.
+    pub accept_lower_tip: bool,
+    /// Look for damage first, and end below the lowest block that is damaged or missing. The new block index
+    /// has only the headers of such blocks, so that bitcoind downloads them again.
+    pub until_damage: bool,
+    /// Files with blocks that are damaged or missing, as bytes or as hex digits. They are stored first, and
+    /// the block index places them. Only in place and without a scan.
+    pub blocks: Vec<PathBuf>,
+    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
+    pub keep_old: bool,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
+}
+
+impl ReindexOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self::of(ChainOptions::new(datadir, network, scripts))
+    }
+
+    /// The default options for these blocks.
+    pub fn of(chain: ChainOptions) -> Self {
+        Self {
+            chain,
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            output: None,
+            scan: false,
+            engine: Engine::default(),
+            hints: None,
+            accept_lower_tip: false,
+            until_damage: false,
+            blocks: Vec::new(),
+            keep_old: false,
+            set_aside_indexes: false,
+        }
+    }
+
+    /// Whether undo data is made where it is missing.
+    #[must_use]
+    pub fn makes_undo(&self) -> bool {
+        self.chain.undo != UndoPolicy::Trust && self.hints.as_ref().is_none_or(|hints| hints.without_undo)
+    }
+}
+
+/// Which blocks to check, and what to compare.
+#[derive(Clone, Debug)]
+pub struct VerifyOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// Height of the last block to check; `None` means the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Check the blocks up to the chainstate's best block, whatever `stop_at_height` is, and compare the
+    /// coins after it with the chainstate.
+    pub against_chainstate: bool,
+}
+
+impl VerifyOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network, scripts),
+            scan: false,
+            stop_at_height: None,
+            against_chainstate: false,
+        }
+    }
+}
+
+/// Which blocks a file of hints or a snapshot is made from, and how.
+#[derive(Clone, Debug)]
+pub struct MakeOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+}
+
+impl MakeOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self {
+            chain: ChainOptions::new(datadir, network, scripts),
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            scan: false,
+        }
+    }
+}
+
+/// Which blocks hints are compared with. The hints determine the last one.
+#[derive(Clone, Debug)]
+pub struct CheckHintsOptions {
+    /// The blocks, and how to check them.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+}
+
+impl CheckHintsOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self { chain: ChainOptions::new(datadir, network, scripts), scan: false }
+    }
+}
+
+/// Which chainstate is read, without its blocks.
+#[derive(Clone, Debug)]
+pub struct ChainstateOptions {
+    /// Core's data directory.
+    pub datadir: PathBuf,
+    /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
+    pub blocksdir: Option<PathBuf>,
+    /// The network.
+    pub network: Network,
+    /// Number of reading threads.
+    pub threads: NonZeroUsize,
+}
+
+impl ChainstateOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        Self { datadir: datadir.to_owned(), blocksdir: None, network, threads: NonZeroUsize::MIN }
+    }
+}
+
+/// Options of `utxo_stats_at` and `read_coins_after`.
+#[derive(Clone, Debug)]
+pub struct AtHeightsOptions {
+    /// The blocks, and how to check them. Undo data is used for one height of `read_coins_after`
+    /// only.
+    pub chain: ChainOptions,
+    /// Find blocks by scanning the block files.
+    pub scan: bool,
+    /// The heights. The blocks up to the highest one are connected.
+    pub heights: BTreeSet<Height>,
+}

@@ -1,0 +1,81 @@
+//! What `gettxoutsetinfo` returns.
+
+#[cfg(feature = "serde")]
+use crate::json::{HashText, JsonSchema, OptionalHashText, Serialize};
+use crate::{error::Error, hex_reversed, remedy::Remedy};
+use disk::utxo_stats::UtxoStats;
+use rules::ChainParams;
+use wire::{BlockHash, Height, Network, Sats};
+
+/// The fields of `gettxoutsetinfo`.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct UtxoStatsReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Height of the best block; `None` if the block index does not have it.
+    pub height: Option<Height>,
+    /// The chainstate's best block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub best_block: BlockHash,
+    /// Number of coins.
+    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
+    pub txouts: u64,
+    /// Number of transactions with coins.
+    pub transactions: u64,
+    /// Core's measure of the set's size, independent of the database.
+    pub bogosize: u64,
+    /// Sum of all amounts.
+    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
+    pub total_amount: Sats,
+    /// Hash of the set, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins the same hash for the best block; `None` if it pins none.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash"))]
+    pub pinned: Option<bool>,
+    /// MuHash of the set, in internal byte order; `None` if it was not asked for.
+    #[cfg_attr(feature = "serde", serde(with = "OptionalHashText"))]
+    pub muhash: Option<[u8; 32]>,
+}
+
+impl UtxoStatsReport {
+    /// The report about the coins after a block; `None` if the sum of the amounts does not fit into 64 bits.
+    #[must_use]
+    pub fn new(
+        stats: &UtxoStats,
+        network: Network,
+        height: Option<Height>,
+        best_block: BlockHash,
+    ) -> Option<Self> {
+        Some(Self {
+            network,
+            height,
+            best_block,
+            txouts: stats.txouts,
+            transactions: stats.transactions,
+            bogosize: stats.bogosize,
+            total_amount: stats.total_amount?,
+            hash_serialized_3: stats.hash_serialized_3.0,
+            pinned: ChainParams::of(network).has_pinned_hash(&best_block, &stats.hash_serialized_3.0),
+            muhash: stats.muhash.map(|muhash| muhash.0),
+        })
+    }
+
+    /// Refuses coins that are not those of their block.
+    ///
+    /// # Errors
+    /// [`crate::error::ErrorKind::Damaged`] if Core's source pins another hash.
+    pub fn check_pinned(&self) -> Result<(), Error> {
+        if self.pinned != Some(false) {
+            return Ok(());
+        }
+        let detail = format!(
+            "hash_serialized_3 of the coins is {}, not the one that Bitcoin Core's source has for block {}",
+            hex_reversed(&self.hash_serialized_3),
+            self.best_block
+        );
+        Err(Error::damaged(detail).with_remedies([Remedy::RebuildChainstate]))
+    }
+}

@@ -1,0 +1,306 @@
+//! Checks the blocks that peers send, and appends them to the block files.
+//!
+//! If the bytes of a block are not those to which its header commits, its peer has sent a mutated block. If
+//! they are, and break a rule, the block is invalid, and the peer has done nothing wrong (Core
+//! `IsBlockMutated`).
+
+use crate::{
+    blocks::{
+        block_check::{BlockFacts, BlockFlaw, CheckedBlock, ExpectedBlock},
+        block_hashes::BlockHashes,
+    },
+    threads::{lock, spawn},
+};
+use api::error::{Error, ErrorKind};
+use crossbeam::channel::{Receiver, Sender};
+use disk::{block_files::BlockAppender, index::FileInfo};
+use rules::{BlockSums, ChainParams, Violation};
+use std::{sync::Mutex, thread::Scope};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
+
+/// Bytes that are appended before they are written to the medium, so that few files are open.
+const FLUSH_BYTES: u64 = 1 << 30;
+
+/// A block that a peer has sent.
+pub struct ArrivedBlock {
+    /// Its height.
+    pub height: Height,
+    /// Hash of its first 80 bytes, which is that of the chain's block at this height.
+    pub hash: BlockHash,
+    /// Median time past of the block below it.
+    pub median_time_past_prev: BlockTime,
+    /// The serialised block.
+    pub bytes: Vec<u8>,
+}
+
+/// What became of a block.
+pub enum BlockOutcome {
+    /// It was appended.
+    Stored {
+        /// Number of its file.
+        file: FileNo,
+        /// Its position there, after the record's frame.
+        data_pos: ByteOffset,
+        /// The block.
+        block: CheckedBlock,
+    },
+    /// These are not the bytes to which its header commits.
+    Mutated,
+    /// It breaks a rule.
+    Invalid(Violation),
+    /// It could not be written.
+    Failed(Error),
+}
+
+/// A block that was handled.
+pub struct HandledBlock {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its size in bytes.
+    pub len: usize,
+    /// What became of it.
+    pub outcome: BlockOutcome,
+}
+
+/// The appender, and how much was appended since the last flush.
+struct Appending<'a> {
+    appender: BlockAppender<'a>,
+    unflushed: u64,
+    /// Whether a flush has failed. What was appended before it may be lost, although a second flush would
+    /// succeed: the system reports a failed write once.
+    is_in_doubt: bool,
+}
+
+impl Appending<'_> {
+    fn append(
+        &mut self,
+        height: Height,
+        time: BlockTime,
+        bytes: &[u8],
+    ) -> Result<(FileNo, ByteOffset), Error> {
+        let position = self.appender.append_block(height, time, bytes)?;
+        self.unflushed += bytes.len() as u64;
+        if self.unflushed >= FLUSH_BYTES {
+            self.flush()?;
+        }
+        Ok(position)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.is_in_doubt {
+            let detail = "blocks may not have reached the disk, so the block index is not changed; the \
+                          next run finds those that have";
+            return Err(Error::new(ErrorKind::Environment, detail));
+        }
+        self.is_in_doubt = true;
+        self.appender.flush()?;
+        self.is_in_doubt = false;
+        self.unflushed = 0;
+        Ok(())
+    }
+}
+
+/// See the module.
+pub struct BlockWriter<'a> {
+    params: &'static ChainParams,
+    appending: Mutex<Appending<'a>>,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// A writer that appends with `appender`.
+    #[must_use]
+    pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
+        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0, is_in_doubt: false }) }
+    }
+
+    /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They
+    /// end when `arrived` is closed. `wake` is called after each block.
+    ///
+    /// # Errors
+    /// If the system starts no more threads.
+    pub fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        threads: usize,
+        arrived: &Receiver<ArrivedBlock>,
+        handled: &Sender<HandledBlock>,
+        wake: &'scope (dyn Fn() + Sync),
+    ) -> Result<(), Error> {
+        for _ in 0..threads {
+            let (arrived, handled) = (arrived.clone(), handled.clone());
+            spawn(scope, "store", move || {
+                let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+                for block in arrived {
+                    if !self.handle(block, &mut arena, &mut hashes, &handled) {
+                        return;
+                    }
+                    wake();
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks a block, and appends it if it is valid as far as that can be known without other blocks.
+    /// Returns false if nobody takes the result.
+    fn handle(
+        &self,
+        block: ArrivedBlock,
+        arena: &mut BlockArena,
+        hashes: &mut BlockHashes,
+        handled: &Sender<HandledBlock>,
+    ) -> bool {
+        let (height, hash, len) = (block.height, block.hash, block.bytes.len());
+        let send = |outcome| handled.send(HandledBlock { height, hash, len, outcome }).is_ok();
+        match check_arrived(self.params, &block, arena, hashes) {
+            Err(outcome) => send(outcome),
+            Ok((time, BlockSums { legacy_sigops })) => {
+                let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
+                let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
+                // Until it is sent, nobody flushes.
+                let appending = &mut *lock(&self.appending);
+                send(match appending.append(height, time, &block.bytes) {
+                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block },
+                    Err(error) => BlockOutcome::Failed(error.at_block(height, hash)),
+                })
+            }
+        }
+    }
+
+    /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn append_genesis(&self) -> Result<(FileNo, ByteOffset), Error> {
+        let genesis = &self.params.genesis;
+        let appending = &mut *lock(&self.appending);
+        Ok(appending.appender.append_block(Height(0), genesis.time, &self.params.genesis_block())?)
+    }
+
+    /// Records that files were deleted, which are not the last ones.
+    pub fn forget(&self, files: &[FileNo]) {
+        let appending = &mut *lock(&self.appending);
+        files.iter().for_each(|&file| appending.appender.forget(file));
+    }
+
+    /// What the block index must record about each pair of files once all that was appended is flushed.
+    #[must_use]
+    pub fn infos(&self) -> Vec<FileInfo> {
+        lock(&self.appending).appender.infos().to_vec()
+    }
+
+    /// Calls `take_handled` when all that was appended is on the medium, and the results of all these blocks
+    /// were sent. Returns what the block index must record about each pair of files if it has them.
+    ///
+    /// # Errors
+    /// Any I/O error; those of `take_handled`.
+    pub fn flush(&self, take_handled: impl FnOnce() -> Result<(), Error>) -> Result<Vec<FileInfo>, Error> {
+        let appending = &mut *lock(&self.appending);
+        appending.flush()?;
+        take_handled()?;
+        Ok(appending.appender.infos().to_vec())
+    }
+}
+
+/// Checks all rules of a block that need no other block than the headers below it. Returns its time and sums;
+/// `hashes` are those of the block then.
+///
+/// # Errors
+/// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
+pub fn check_arrived(
+    params: &'static ChainParams,
+    block: &ArrivedBlock,
+    arena: &mut BlockArena,
+    hashes: &mut BlockHashes,
+) -> Result<(BlockTime, BlockSums), BlockOutcome> {
+    let view = arena.parse(&block.bytes).map_err(|_| BlockOutcome::Mutated)?;
+    let &ArrivedBlock { height, hash, median_time_past_prev, .. } = block;
+    match (ExpectedBlock { params, height, hash, median_time_past_prev }).check(&view, &[], hashes) {
+        Ok(sums) => Ok((view.header().time, sums)),
+        Err(BlockFlaw::Invalid(violation)) if !may_be_merkle_nodes(&view) => {
+            Err(BlockOutcome::Invalid(violation))
+        }
+        Err(_) => Err(BlockOutcome::Mutated),
+    }
+}
+
+/// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
+/// block without a coinbase in which a transaction has 64 bytes (Core `IsBlockMutated`).
+fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
+    let stripped_len = |tx: TxView<'_>| tx.txid_message().0.iter().map(|part| part.len()).sum::<usize>();
+    block.tx(0).is_none_or(|tx| !tx.is_coinbase()) && block.txs().any(|tx| stripped_len(tx) == 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam::channel::unbounded;
+    use digest::obfuscation::Obfuscation;
+    use disk::{
+        block_files::{AppendOptions, BlockFiles},
+        datadir::Datadir,
+    };
+    use std::{io, path::Path, thread};
+    use testkit::fault::{FaultDisk, InjectedFault, Operations};
+    use wire::Network;
+
+    /// Appends the genesis block and flushes twice. Returns the results, and the number of operations.
+    fn flush_twice(disk: &FaultDisk, root: &Path) -> ([Result<(), Error>; 3], u64) {
+        let datadir = Datadir::at(root, Network::Regtest);
+        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
+        let params = ChainParams::of(Network::Regtest);
+        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let genesis = (Height(0), params.genesis.time, &params.genesis_block());
+        let appended = lock(&writer.appending).append(genesis.0, genesis.1, genesis.2).map(drop);
+        let before = disk.count();
+        let flushes = [(); 2].map(|()| writer.flush(|| Ok(())).map(drop));
+        let [first, second] = flushes;
+        ([appended, first, second], before)
+    }
+
+    #[test]
+    fn what_the_index_records_of_files_is_known_by_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let (datadir, disk) = (Datadir::at(dir.path(), Network::Regtest), FaultDisk::healthy());
+        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        let files = BlockFiles::new(&disk, &datadir, Obfuscation::default());
+        let params = ChainParams::of(Network::Regtest);
+        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let (arrived_in, arrived) = unbounded();
+        let (outcomes_in, outcomes) = unbounded();
+        for _ in 0..500 {
+            let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
+            let bytes = params.genesis_block();
+            arrived_in.send(ArrivedBlock { height, hash, median_time_past_prev, bytes }).unwrap();
+        }
+        drop(arrived_in);
+        thread::scope(|scope| {
+            writer.start(scope, 3, &arrived, &outcomes_in, &|| {}).unwrap();
+            let mut handled = 0;
+            while handled < 500 {
+                let count = || {
+                    handled += outcomes.try_iter().count();
+                    Ok(())
+                };
+                let infos = writer.flush(count).unwrap();
+                assert_eq!(infos.iter().map(|info| info.blocks as usize).sum::<usize>(), handled);
+            }
+        });
+    }
+
+    #[test]
+    fn after_a_failed_flush_no_other_one_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let (done, sync_at) = flush_twice(&FaultDisk::healthy(), dir.path());
+        assert!(done.iter().all(Result::is_ok));
+        let dir = tempfile::tempdir().unwrap();
+        let disk =
+            FaultDisk::fail_at(sync_at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let ([appended, first, second], _) = flush_twice(&disk, dir.path());
+        assert!(appended.is_ok() && disk.has_failed());
+        assert!(first.is_err() && second.unwrap_err().to_string().contains("may not have reached the disk"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Damage to the bytes of a block, or of its undo data.
+
+use crate::blocks::chain::Chain;
+use api::error::Error;
+use disk::{
+    index::{BlockStatus, IndexEntry},
+    undo::UndoError,
+};
+use rules::Violation;
+use std::fmt;
+use wire::{BlockHash, CoinError, Height, WireError};
+
+/// All that is damaged or missing of the blocks that a block index, or a scan, places in files.
+#[derive(Clone, Debug, Default)]
+pub struct KnownDamage {
+    /// Hashes of the damaged blocks, sorted.
+    pub blocks: Vec<BlockHash>,
+    /// Number of these that are outside the chain with the most work.
+    pub stale: u32,
+    /// Hashes of the blocks whose undo data is damaged, sorted.
+    pub undo: Vec<BlockHash>,
+    /// Height of the lowest damaged block.
+    pub lowest: Option<Height>,
+    /// Number of the damaged blocks that are in files that do not exist.
+    pub lost: u32,
+    /// Number of these files.
+    pub lost_files: u32,
+    /// What is wrong with the lowest damaged blocks; a file that does not exist is named once.
+    pub first: Vec<Error>,
+    /// Number of such errors that `first` leaves out.
+    pub others: u32,
+    /// Number of blocks of the chain that are not placed in any file, below one that is.
+    pub missing: u32,
+    /// Height of the last block of the chain that is placed in a file, damaged or not.
+    pub last_stored: Height,
+    /// Height of the lowest block of the chain that is placed in a file, but not its undo data.
+    pub without_undo: Option<Height>,
+}
+
+impl KnownDamage {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.undo.is_empty()
+    }
+
+    /// Whether the undo data of a block up to `height` is damaged or missing, or will be when the damaged and
+    /// missing blocks have been stored again.
+    #[must_use]
+    pub fn lacks_undo_up_to(&self, height: Height) -> bool {
+        let lowest = self.lowest.into_iter().chain(self.without_undo).min();
+        lowest.is_some_and(|lowest| lowest <= height) || !self.undo.is_empty() || self.missing > 0
+    }
+
+    /// Whether this block is damaged.
+    #[must_use]
+    pub fn has_block(&self, hash: &BlockHash) -> bool {
+        self.blocks.binary_search(hash).is_ok()
+    }
+
+    /// Whether the undo data of this block is damaged.
+    #[must_use]
+    pub fn has_undo(&self, hash: &BlockHash) -> bool {
+        self.undo.binary_search(hash).is_ok()
+    }
+
+    /// Makes an entry of the block index agree with what is sound, if `chain` was connected. A damaged block
+    /// keeps its header only, as if it had never come. Blocks above it stay, but bitcoind must connect them
+    /// again: it does not accept that a valid block follows one that it does not have.
+    pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
+        if self.has_block(&entry.hash) {
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            return;
+        }
+        if self.has_undo(&entry.hash) {
+            entry.undo_pos = None;
+            entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
+        }
+        let is_above = self.lowest.is_some_and(|lowest| entry.height > lowest);
+        if is_above && !chain.has(entry.height, &entry.hash) {
+            entry.status = entry.status.not_connected();
+        }
+    }
+}
+
+/// What is wrong with the bytes of a block, or of its undo data, whatever the rules say.
+#[derive(Debug)]
+pub enum Damage {
+    /// The block is malformed.
+    Block(WireError),
+    /// These are the bytes of another block.
+    OtherBlock(BlockHash),
+    /// The header does not commit to the rest of the block.
+    Mutated(Violation),
+    /// These are other bytes than before in the same run.
+    Changed,
+    /// The undo data is not that of the block.
+    Undo(UndoDefect),
+}
+
+/// Why undo data is not that of its block.
+#[derive(Debug)]
+pub enum UndoDefect {
+    /// Its checksum differs.
+    Checksum,
+    /// It is malformed.
+    Malformed(UndoError),
+    /// It does not have a coin for each input.
+    Shape,
+    /// One of its coins is malformed.
+    Coin(CoinError),
+    /// It has another number of transactions than the block.
+    TxCount {
+        /// Number in the undo data.
+        found: usize,
+        /// Number in the block, without the coinbase.
+        expected: usize,
+    },
+    /// It does not have the coins that this transaction of the block spent.
+    Claims(usize),
+}
+
+impl fmt::Display for UndoDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum => f.write_str("its checksum differs"),
+            Self::Malformed(error) => error.fmt(f),
+            Self::Shape => {
+                f.write_str("its numbers of transactions or inputs differ from those of the block")
+            }
+            Self::Coin(error) => error.fmt(f),
+            Self::TxCount { found, expected } => {
+                write!(f, "it has {found} transactions, the block has {expected}")
+            }
+            Self::Claims(tx) => write!(
+                f,
+                "the coins claimed as spent by transaction {tx} of the block differ from those created"
+            ),
+        }
+    }
+}

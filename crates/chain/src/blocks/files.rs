@@ -1,0 +1,286 @@
+//! The files that hold the blocks of the chain, and errors about their records.
+
+use crate::blocks::{
+    awaited::AwaitedBlocks,
+    block_check::{BlockFlaw, ExpectedBlock},
+    block_hashes::BlockHashes,
+    chain::{Chain, ChainBlock},
+    damage::Damage,
+};
+use api::{error::Error, remedy::Remedy};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    block_files::{BlockFiles, RecordBuffer, RecordFile},
+    datadir::{Datadir, FileKind},
+    xor::{check_block_obfuscation, read_block_obfuscation},
+};
+use rules::{BlockSums, ChainParams, Violation};
+use std::{io, path::PathBuf};
+use vfs::{Disk, During as _, ReadAt};
+use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
+
+/// Access to the block files of a datadir.
+pub struct Files<'a> {
+    /// The file system.
+    pub disk: &'a dyn Disk,
+    /// The datadir.
+    pub datadir: &'a Datadir,
+    /// The key with which the files are obfuscated.
+    pub obfuscation: Obfuscation,
+    /// The parameters of the chain.
+    pub params: &'static ChainParams,
+    /// The blocks that a download stores while a job runs behind it.
+    pub awaited: Option<&'a AwaitedBlocks>,
+}
+
+/// Reads the key that obfuscates the block files of a datadir.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is not the key of these files; any I/O error.
+pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir, params: &ChainParams) -> Result<Obfuscation, Error> {
+    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
+    check_block_obfuscation(disk, datadir, obfuscation, &params.genesis_hash)?;
+    Ok(obfuscation)
+}
+
+impl Files<'_> {
+    /// Path of a file.
+    #[must_use]
+    pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
+        self.datadir.block_file_path(kind, file)
+    }
+
+    /// Returns the block of a chain at `height`, and where it is now: it may have been stored since the chain
+    /// was chosen.
+    ///
+    /// # Panics
+    /// If `height` is above the tip.
+    #[must_use]
+    pub fn block(&self, chain: &Chain, height: Height) -> ChainBlock {
+        let block = chain.block(height);
+        let awaited = self.awaited.filter(|_| !chain.was_stored(height));
+        match awaited.and_then(|awaited| awaited.position(height)) {
+            Some((file, data_pos)) => {
+                let data_pos = ByteOffset(data_pos.into());
+                ChainBlock { file, data_pos, undo_pos: None, ..block }
+            }
+            None => block,
+        }
+    }
+
+    /// Syncs the files to which a download has appended blocks since the last call.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn sync_awaited(&self) -> Result<(), Error> {
+        let Self { disk, datadir, awaited, .. } = *self;
+        let Some(awaited) = awaited else { return Ok(()) };
+        for file in awaited.take_unsynced() {
+            let path = datadir.blk_path(file);
+            match disk.open_for_writing(&path) {
+                // The download has deleted it, because its blocks are settled.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => opened.and_then(|mut open| open.sync()).during("sync", &path)?,
+            }
+        }
+        Ok(disk.sync_dir(&datadir.blocks_dir()).during("sync", &datadir.blocks_dir())?)
+    }
+
+    /// Returns the length of a file in bytes; 0 if it is missing.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn len(&self, kind: FileKind, file: FileNo) -> Result<u64, Error> {
+        let path = self.path(kind, file);
+        let found = self.disk.metadata(&path).during("look at", &path)?;
+        Ok(found.filter(|found| !found.is_dir).map_or(0, |found| found.len))
+    }
+
+    /// Opens a file and returns its length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is missing,
+    /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if it cannot be read.
+    pub fn open(&self, kind: FileKind, file: FileNo) -> Result<(Box<dyn ReadAt>, u64), Error> {
+        let path = self.path(kind, file);
+        let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
+        opened.map_err(|source| Self::not_opened(kind, path, source))
+    }
+
+    /// Opens a file for reading records.
+    ///
+    /// # Errors
+    /// The same errors as [`Files::open`].
+    pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {
+        let files = BlockFiles::new(self.disk, self.datadir, self.obfuscation);
+        files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, error.source))
+    }
+
+    fn not_opened(kind: FileKind, path: PathBuf, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::NotFound => Error::damaged("the file is missing")
+                .missing()
+                .in_file(path, None)
+                .with_remedies(Remedy::of_file(kind).iter().copied()),
+            _ => Error::reading(path, 0, source),
+        }
+    }
+
+    /// Reads a block by itself, and checks that its bytes are those to which its header commits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if they are not; any I/O error.
+    pub fn check_stored(
+        &self,
+        hash: &BlockHash,
+        height: Height,
+        file: FileNo,
+        data_pos: ByteOffset,
+    ) -> Result<(), Error> {
+        let (mut record, mut arena, mut hashes) = <(RecordBuffer, BlockArena, BlockHashes)>::default();
+        let damaged = |flaw: &str| {
+            Error::damaged(format!("the block is damaged: {flaw}"))
+                .in_file(self.path(FileKind::Blk, file), Some(data_pos.0))
+                .with_remedies(Remedy::of_file(FileKind::Blk).iter().copied())
+        };
+        let mut check = || {
+            self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
+            let view = arena.parse_first(record.bytes()).map_err(|error| damaged(&error.to_string()))?;
+            // The median time matters only for rules that do not matter here.
+            let (hash, median_time_past_prev) = (*hash, view.header().time);
+            let expected = ExpectedBlock { params: self.params, height, hash, median_time_past_prev };
+            match expected.check(&view, &[], &mut hashes) {
+                Err(BlockFlaw::Damaged(_)) => Err(damaged("it does not match its header")),
+                Ok(_) | Err(BlockFlaw::Invalid(_)) => Ok(()),
+            }
+        };
+        check().map_err(|error: Error| error.at_block(height, *hash))
+    }
+}
+
+/// A block of the chain and its files, for messages about it.
+#[derive(Clone, Copy)]
+pub struct LocatedBlock<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Its files.
+    pub files: &'a Files<'a>,
+    /// The block's height.
+    pub height: Height,
+}
+
+impl LocatedBlock<'_> {
+    /// Parses the block; ignores what follows it in its record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is malformed.
+    pub fn parse<'b>(&self, bytes: &'b [u8], arena: &'b mut BlockArena) -> Result<BlockView<'b>, Error> {
+        arena.parse_first(bytes).map_err(|error| self.damaged(&Damage::Block(error)))
+    }
+
+    fn expected(&self) -> ExpectedBlock {
+        ExpectedBlock::at(self.chain, self.files.params, self.height)
+    }
+
+    /// Checks that the hash that was computed of the block is that of this block of the chain.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is not.
+    pub fn check_hash(&self, found: BlockHash) -> Result<(), Error> {
+        self.expected().check_hash(found).map_err(|damage| self.damaged(&damage))
+    }
+
+    /// Parses the block, hashes it, and checks that it is this block of the chain. Returns it with the result
+    /// of its rules: a broken one is not an error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if the bytes are not those of this block.
+    pub fn check<'b>(
+        &self,
+        bytes: &'b [u8],
+        arena: &'b mut BlockArena,
+        hashes: &mut BlockHashes,
+    ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
+        let block = self.parse(bytes, arena)?;
+        let checked = self.check_view(&block, &[], hashes)?;
+        Ok((block, checked))
+    }
+
+    /// Like [`LocatedBlock::check`], for a block that is already parsed. Its undo data is hashed with it, if
+    /// there is any.
+    ///
+    /// # Errors
+    /// The same errors as [`LocatedBlock::check`].
+    pub fn check_view(
+        &self,
+        block: &BlockView<'_>,
+        undo_data: &[u8],
+        hashes: &mut BlockHashes,
+    ) -> Result<Result<BlockSums, Violation>, Error> {
+        match self.expected().check(block, undo_data, hashes) {
+            Ok(sums) => Ok(Ok(sums)),
+            Err(BlockFlaw::Damaged(damage)) => Err(self.damaged(&damage)),
+            Err(BlockFlaw::Invalid(violation)) => Ok(Err(violation)),
+        }
+    }
+
+    /// Returns the file of the block or its undo data, and the position there.
+    #[must_use]
+    pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
+        let block = self.files.block(self.chain, self.height);
+        let pos = match kind {
+            FileKind::Blk => Some(block.data_pos),
+            FileKind::Rev => block.undo_pos,
+        };
+        (self.files.path(kind, block.file), pos.map(|pos| pos.0))
+    }
+
+    /// The error for a rule that the block breaks; `txids` are those of its transactions.
+    #[must_use]
+    pub fn verdict(&self, violation: &Violation, txids: &[Txid]) -> Error {
+        let txid = violation.tx.and_then(|tx| txids.get(tx.0 as usize)).copied();
+        let (path, offset) = self.position(FileKind::Blk);
+        let hash = self.chain.block(self.height).hash;
+        Error::violation(violation).at_block(self.height, hash).in_tx(txid).in_file(path, offset)
+    }
+
+    /// The error for damage to the block or its undo data.
+    #[must_use]
+    pub fn damaged(&self, damage: &Damage) -> Error {
+        let (kind, flaw) = match damage {
+            Damage::Block(error) => (FileKind::Blk, error.to_string()),
+            Damage::OtherBlock(found) => {
+                let flaw = format!(
+                    "the file contains another block here, {found}: the index may belong to other files"
+                );
+                (FileKind::Blk, flaw)
+            }
+            Damage::Mutated(violation) => {
+                let flaw = format!("it does not match its header ({})", violation.detail);
+                (FileKind::Blk, flaw)
+            }
+            Damage::Changed => {
+                (FileKind::Blk, "it is not what this run has read before; check disk and memory".to_owned())
+            }
+            Damage::Undo(defect) => (FileKind::Rev, defect.to_string()),
+        };
+        let what = match kind {
+            FileKind::Blk => "the block is damaged",
+            FileKind::Rev => "the undo data is damaged",
+        };
+        let (path, offset) = self.position(kind);
+        let error = Error::damaged(format!("{what}: {flaw}"))
+            .at_block(self.height, self.chain.block(self.height).hash)
+            .in_file(path, offset)
+            .with_remedies(Remedy::of_file(kind).iter().copied());
+        match damage {
+            Damage::Block(malformed) => error.caused_by(*malformed),
+            Damage::Mutated(violation) => {
+                let mut error = error.caused_by(violation.clone());
+                error.core = Some(violation.core.clone());
+                error
+            }
+            Damage::OtherBlock(_) | Damage::Changed | Damage::Undo(_) => error,
+        }
+    }
+}

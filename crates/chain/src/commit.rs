@@ -1,0 +1,205 @@
+//! Stage commit, and the checks before anything is written: where the new databases are built, and how they
+//! replace the old ones.
+//!
+//! `disk::replace` implements the mechanism: the new databases are built beside the old ones and replace them
+//! all at once, whatever happens in between.
+
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    machine::random,
+    note::Warning,
+    options::{ChainOptions, ReindexOptions},
+    remedy::Remedy,
+};
+use disk::{
+    datadir::{CHAINSTATE, Datadir, FileKind, INDEX, SNAPSHOT_CHAINSTATE, file_no},
+    made_undo::has_made_undo,
+    replace::{CommitError, Replacement},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+use vfs::{Disk, During as _};
+
+/// Name of the work directory.
+pub const WORK_DIR: &str = "peregrine-work";
+
+/// All databases that may be put in place, in that order: the block index first, since it must contain the
+/// best blocks of the chainstates.
+pub fn replaceable() -> [&'static Path; 3] {
+    [INDEX, CHAINSTATE, SNAPSHOT_CHAINSTATE].map(Path::new)
+}
+
+/// Where the new databases go.
+pub struct Destination<'d> {
+    /// The datadir that will contain the databases.
+    datadir: Datadir,
+    disk: &'d dyn Disk,
+    /// Whether it is another one than that of the blocks.
+    is_elsewhere: bool,
+    replacement: Mutex<Replacement<'d>>,
+    /// Where the last of the new databases is built, which is the chainstate if one is.
+    building: PathBuf,
+    /// Where the new block index is built, if one is.
+    index: OnceLock<PathBuf>,
+}
+
+impl<'d> Destination<'d> {
+    /// Creates the directories in which the new databases are built; with `--scan` also that of the block
+    /// index. Returns an error for anything that would make the commit fail at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
+    pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
+        let databases = if options.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
+        // In the same order as `replaceable`.
+        let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
+        let replacement =
+            Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.keep_old)?;
+        let index = OnceLock::new();
+        if options.scan {
+            let _ = index.set(replacement.building(0).to_owned());
+        }
+        let building = replacement.building(usize::from(options.scan)).to_owned();
+        let is_elsewhere = options.output.is_some();
+        Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
+    }
+
+    /// Creates the directory of a new block index that replaces only the old one.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`].
+    pub fn of_index(disk: &'d dyn Disk, datadir: Datadir, keep_old: bool) -> Result<Self, Error> {
+        let databases = [Path::new(INDEX)];
+        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, keep_old)?;
+        let building = replacement.building(0).to_owned();
+        let index = OnceLock::from(building.clone());
+        let replacement = Mutex::new(replacement);
+        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
+    }
+
+    /// Creates the directories of the chainstate of a snapshot, of which there is none yet, and of the block
+    /// index that belongs to it.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`].
+    pub fn of_snapshot(disk: &'d dyn Disk, datadir: Datadir) -> Result<Self, Error> {
+        let databases = [INDEX, SNAPSHOT_CHAINSTATE].map(Path::new);
+        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, false)?;
+        let index = OnceLock::from(replacement.building(0).to_owned());
+        let building = replacement.building(1).to_owned();
+        let replacement = Mutex::new(replacement);
+        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
+    }
+
+    fn replacement(&self) -> MutexGuard<'_, Replacement<'d>> {
+        self.replacement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The datadir that will contain the databases.
+    #[must_use]
+    pub const fn datadir(&self) -> &Datadir {
+        &self.datadir
+    }
+
+    /// Creates the directory in which a new block index is built, if there is none. An output elsewhere gets
+    /// `rev` files with it.
+    ///
+    /// # Errors
+    /// The same errors as [`Destination::prepare`]; [`ErrorKind::Usage`] if an output elsewhere has a block
+    /// index, or `rev` files that are not those of an interrupted run.
+    pub fn prepare_index(&self) -> Result<(), Error> {
+        if self.index.get().is_none() {
+            if self.is_elsewhere {
+                self.check_no_index()?;
+            }
+            let mut replacement = self.replacement();
+            replacement.add_first(Path::new(INDEX))?;
+            let _ = self.index.set(replacement.building(0).to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that the output has neither a block index nor `rev` files.
+    fn check_no_index(&self) -> Result<(), Error> {
+        let (disk, datadir) = (self.disk, &self.datadir);
+        let exists = |path: &Path| disk.exists(path).during("look for", path);
+        let (index, blocks) = (datadir.index_dir(), datadir.blocks_dir());
+        let mut found = exists(&index)?.then_some(index);
+        if found.is_none() && exists(&blocks)? && !has_made_undo(disk, datadir)? {
+            let names = disk.list(&blocks).during("list", &blocks)?;
+            let rev = names.into_iter().find(|name| file_no(FileKind::Rev, name).is_some());
+            found = rev.map(|name| blocks.join(name));
+        }
+        let Some(found) = found else { return Ok(()) };
+        let detail =
+            "the output already exists; undo data is missing, so a block index and undo files are made";
+        Err(Error::new(ErrorKind::Usage, detail).in_file(found, None).with_remedies([Remedy::EmptyOutput]))
+    }
+
+    /// Removes what this job has built so far, so that it can build again.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn start_over(&self) -> Result<(), Error> {
+        Ok(self.replacement().start_over()?)
+    }
+
+    /// Removes what this job has built, after a failure.
+    pub fn discard(&self) {
+        self.replacement().discard();
+    }
+
+    /// The final path of the new chainstate.
+    #[must_use]
+    pub fn chainstate_dir(&self) -> PathBuf {
+        self.datadir.chainstate_dir()
+    }
+
+    /// The path where the new chainstate is built.
+    #[must_use]
+    pub fn building(&self) -> &Path {
+        &self.building
+    }
+
+    /// The path of the work directory.
+    #[must_use]
+    pub fn work_dir(&self, options: &ChainOptions) -> PathBuf {
+        match &options.work_dir {
+            Some(dir) => dir.join(WORK_DIR),
+            None => self.building().with_file_name(WORK_DIR),
+        }
+    }
+
+    /// The path where the new block index is built; `None` if none is.
+    #[must_use]
+    pub fn building_index(&self) -> Option<&Path> {
+        self.index.get().map(PathBuf::as_path)
+    }
+
+    /// Puts the new databases in place. Returns the paths of the old databases that are kept. If an old
+    /// database cannot be removed, this is only a warning, because the rebuild is complete.
+    ///
+    /// # Errors
+    /// Any I/O error; the old databases are then in place.
+    pub fn commit(&self, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
+        match self.replacement().commit() {
+            Ok(kept) => Ok(kept),
+            Err(CommitError::Failed(error)) => Err(error.into()),
+            Err(CommitError::InPlace(error)) => {
+                sink.event(Event::Warning(Warning::CleanUpPending { error: error.into() }));
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+/// Size of the files in a directory; `None` if it is missing or cannot be read.
+#[must_use]
+pub fn directory_bytes(disk: &dyn Disk, dir: &Path) -> Option<u64> {
+    let names = disk.list(dir).ok()?;
+    let len = |name| Some(disk.metadata(&dir.join(name)).ok()??.len);
+    Some(names.into_iter().filter_map(len).sum())
+}

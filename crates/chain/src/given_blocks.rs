@@ -1,0 +1,166 @@
+//! Stores blocks that the user passes in files, in the place of damaged or missing ones.
+//!
+//! Nothing vouches for such a file, and nothing needs to: the block index has the header, and the header
+//! commits to the rest of the block. A block is appended to the last block file, as a download does it, and
+//! then the block index is exchanged. After a crash in between, the appended bytes are beyond those in use.
+
+use crate::{
+    block_writer::{ArrivedBlock, BlockOutcome, check_arrived},
+    stored_blocks::{DatadirContents, StoredBlocks, write_index},
+};
+use crate::{
+    blocks::{block_hashes::BlockHashes, files::Files},
+    header_chain::HeaderChain,
+    plan::indexes,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::EventSink,
+    options::ReindexOptions,
+};
+use disk::{
+    block_files::{AppendOptions, BlockFiles, RecordBuffer},
+    datadir::FileKind,
+};
+use std::path::Path;
+use vfs::During as _;
+use wire::{BlockArena, BlockTime, Header, Height, Reader};
+
+/// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
+const MAX_FILE_LEN: u64 = 8_100_000;
+
+/// Maximum number of wanted blocks that an error names.
+const MAX_NAMED_BLOCKS: usize = 5;
+
+/// A block that was passed, and that is wanted.
+struct GivenBlock {
+    block: ArrivedBlock,
+    time: BlockTime,
+    tx_count: u32,
+}
+
+/// Stores the blocks in these files, and puts a block index in place that has them. All files are checked
+/// before anything is written. Returns the number of blocks.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a file without a wanted block; [`ErrorKind::Consensus`] for a block that breaks a
+/// rule; a damaged index; any I/O error.
+pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
+    let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
+    let wanted = Wanted { files, chain: &chain, stored: &stored, by_hash: chain.heights_by_hash() };
+    let mut given: Vec<GivenBlock> = Vec::new();
+    for path in &options.blocks {
+        let found = wanted.read(path).map_err(|error| error.in_file(path, None))?;
+        if given.iter().all(|other| other.block.hash != found.block.hash) {
+            given.push(found);
+        }
+    }
+    let mut moved: Vec<Height> = given.iter().map(|given| given.block.height).collect();
+    moved.sort_unstable();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+        .apply(files, sink)?;
+    let max_file_len = options.chain.hooks.block_file_len;
+    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
+    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
+    let mut appender = block_files.append_after(infos, append_options);
+    stored.forget_damaged(&chain, &[]);
+    for GivenBlock { block, time, tx_count } in &given {
+        let (file, pos) = appender.append_block(block.height, *time, &block.bytes)?;
+        stored.set(block.height, file, pos, *tx_count);
+    }
+    appender.flush()?;
+    write_index(files, &chain, &stored, appender.infos(), &[], sink)?;
+    Ok(given.len() as u32)
+}
+
+/// What decides whether a block is wanted.
+struct Wanted<'a> {
+    files: &'a Files<'a>,
+    chain: &'a HeaderChain,
+    stored: &'a StoredBlocks,
+    /// The heights of the chain, in the order of the hashes of their blocks.
+    by_hash: Vec<Height>,
+}
+
+impl Wanted<'_> {
+    /// Reads a file.
+    fn read(&self, path: &Path) -> Result<GivenBlock, Error> {
+        let bytes = self.read_bytes(path)?;
+        let mut arena = BlockArena::default();
+        if let Err(error) = arena.parse(&bytes) {
+            let detail = format!(
+                "this is not a block as bytes or as hex digits, which bitcoin-cli getblock HASH 0 prints: \
+                 {error}"
+            );
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
+        let header =
+            Header::read(&mut Reader::new(&bytes)).map_err(|error| self.unwanted(&error.to_string()))?;
+        let hash = header.hash();
+        let found = self.by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
+        let Some(&height) = found.ok().and_then(|at| self.by_hash.get(at)) else {
+            let what = format!("this is block {hash}, which is not in the chain of the block index");
+            return Err(self.unwanted(&what));
+        };
+        let median_time_past_prev = self.chain.median_time_before(height);
+        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+        let mut hashes = BlockHashes::default();
+        let checked = check_arrived(self.files.params, &block, &mut arena, &mut hashes);
+        let (time, _) = checked.map_err(|outcome| match outcome {
+            BlockOutcome::Invalid(violation) => Error::violation(&violation).at_block(height, hash),
+            _ => {
+                let detail = "the file has the header of this block, but not the transactions and witnesses \
+                              to which the header commits; it is damaged, or lacks the witnesses";
+                Error::new(ErrorKind::Usage, detail).at_block(height, hash)
+            }
+        })?;
+        if self.is_sound(&block) {
+            let what = format!("block {hash} (height {height}) is stored, and not damaged");
+            return Err(self.unwanted(&what));
+        }
+        Ok(GivenBlock { block, time, tx_count: hashes.txids.len() as u32 })
+    }
+
+    fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let file = self.files.disk.open(path).during("open for reading", path)?;
+        let len = file.len().during("measure", path)?;
+        if len > MAX_FILE_LEN {
+            return Err(Error::new(ErrorKind::Usage, format!("{len} bytes are more than a block can have")));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0).during("read", path)?;
+        Ok(decode_hex(&bytes).unwrap_or(bytes))
+    }
+
+    /// Whether a block is where the block index places it.
+    fn is_sound(&self, block: &ArrivedBlock) -> bool {
+        let mut record = RecordBuffer::default();
+        self.stored.place(block.height).is_some_and(|(file, pos)| {
+            let open = self.files.open_records(FileKind::Blk, file);
+            open.is_ok_and(|open| open.read(pos, &mut record).is_ok())
+                && record.bytes().starts_with(&block.bytes)
+        })
+    }
+
+    /// The error for a block that is not wanted.
+    fn unwanted(&self, what: &str) -> Error {
+        let name = |height: Height| Some(format!("{} (height {height})", self.chain.hash(height)?));
+        let named: Vec<String> = self.stored.missing().filter_map(name).take(MAX_NAMED_BLOCKS).collect();
+        let wanted = match named.is_empty() {
+            true => {
+                "the block index places all blocks, and a rebuild names the one that is damaged".to_owned()
+            }
+            false => format!("the lowest missing blocks are {}", named.join(", ")),
+        };
+        Error::new(ErrorKind::Usage, format!("{what}; {wanted}"))
+    }
+}
+
+/// Decodes hex digits, of which white space is no part; `None` if there is anything else.
+fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let digits: Vec<u8> =
+        digits.map(|&byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    let (pairs, rest) = digits.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}

@@ -1,0 +1,263 @@
+//! The databases that a rebuild in place will replace, and the check that none is replaced by a lower state.
+//!
+//! The new chainstate must not end below the best block of the old one, and a new block index must contain at
+//! least the chain that was connected in the old one, unless the caller accepts the loss explicitly. A
+//! damaged database is no obstacle: it is a reason for the rebuild. A database that this user may not read is
+//! not damaged, and may have more blocks than the new one.
+
+use crate::{
+    blocks::files::Files,
+    plan::{
+        best_block::KnownBlock,
+        planner::{Plan, links_of_index},
+        tree::Tree,
+    },
+};
+use api::{
+    error::Error,
+    event::{Event, EventSink},
+    lower_tip::{Gap, LowerPart, LowerTip},
+    note::Warning,
+    remedy::Remedy,
+};
+use disk::datadir::FileKind;
+use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
+use std::{error::Error as _, io};
+use vfs::{Disk, FileError};
+use wire::{BlockHash, ByteOffset, Height};
+
+/// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
+/// more than that have no undo data, it was lost.
+pub const DOWNLOAD_WINDOW: u32 = 1024;
+
+/// Which lower state a caller accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// None.
+    Nothing,
+    /// One that is lower only because blocks or undo data are damaged or missing.
+    LossByDamage,
+    /// Any.
+    AnyLoss,
+}
+
+/// What is in the datadir before a rebuild.
+#[derive(Debug, Default)]
+pub struct ExistingState {
+    /// The chainstate's best block, if it can be read.
+    pub best_block: Option<BlockHash>,
+    /// With a scan: the last block that was connected in the old index, if it can be read.
+    index: Option<KnownBlock>,
+    /// With a scan: the best block as found in the old index.
+    best_in_index: Option<KnownBlock>,
+    /// With a scan: the blocks that the old index marks invalid, sorted.
+    failed: Vec<BlockHash>,
+}
+
+impl ExistingState {
+    /// Reads the existing databases, as far as possible; with `scan` the block index too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if this user may not read a file of
+    /// them.
+    pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
+        let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
+        let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
+        let mut existing = Self { best_block, ..Self::default() };
+        let tree = scan.then(|| links_of_index(files, files.params));
+        let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
+        if let Some((mut tree, ..)) = tree {
+            existing.index = tree.connected();
+            existing.best_in_index = best_block.and_then(|best| tree.find(&best));
+            existing.failed = tree.failed();
+        }
+        Ok(existing)
+    }
+
+    /// Returns an error if the plan would leave a lower state than the existing one, unless that is
+    /// `accepted`. Returns the number of lost blocks. Sends warnings for the operator to `sink`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
+    /// overwrite blocks or could not write their undo data.
+    pub fn check(
+        &self,
+        plan: &Plan,
+        files: &Files<'_>,
+        accepted: Accepted,
+        sink: &dyn EventSink,
+    ) -> Result<u32, Error> {
+        let mut loss = self.check_loss(plan, files)?;
+        if let Some(loss) = &mut loss {
+            let is_missing = matches!(loss.gap, Some(Gap::Block(_) | Gap::Undo(_) | Gap::Lost));
+            loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
+            if !loss.is_by_damage && accepted != Accepted::AnyLoss {
+                return Err(loss.error(files.datadir.net_dir()));
+            }
+            // bitcoind connects the lost blocks when it starts, and writes their undo data.
+            if let Some(path) = files.datadir.directory_as_block_file(files.disk)? {
+                let detail = "a directory is in the place of a file into which bitcoind would write when it \
+                              connects the blocks above the new chainstate; it would not start";
+                return Err(Error::damaged(detail).in_file(path, None).with_remedies([Remedy::MoveAway]));
+            }
+            sink.event(Event::Warning(Warning::LowerTip(*loss)));
+        }
+        self.warn(plan, files, loss.is_some(), sink)?;
+        Ok(loss.map_or(0, |loss| loss.blocks))
+    }
+
+    /// Checks the index, and returns what the plan would lose, which [`ExistingState::check`] does not accept
+    /// without being told to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if bitcoind would overwrite blocks.
+    pub fn check_loss(&self, plan: &Plan, files: &Files<'_>) -> Result<Option<LowerTip>, Error> {
+        let is_scan = plan.new_index.is_some();
+        if !is_scan {
+            self.check_index(plan, files)?;
+        }
+        Ok(self.loss(plan, is_scan))
+    }
+
+    /// Checks that the index contains the chainstate's best block and covers the blocks in the files:
+    /// otherwise bitcoind would overwrite blocks.
+    fn check_index(&self, plan: &Plan, files: &Files<'_>) -> Result<(), Error> {
+        if let Some(best) = self.best_block.filter(|_| plan.best_block.is_none()) {
+            let detail = format!(
+                "the block index does not contain the chainstate's best block {best}: the index is older \
+                 than the chainstate, or belongs to another chain, and bitcoind would overwrite the blocks \
+                 that it does not contain"
+            );
+            return Err(Error::damaged(detail)
+                .in_file(files.datadir.index_dir(), None)
+                .with_remedies([Remedy::RebuildIndex]));
+        }
+        for (file, heights) in plan.chain.by_file() {
+            let info = plan.index_files.get(file.0 as usize).copied().unwrap_or_default();
+            for &height in heights {
+                let block = plan.chain.block(height);
+                let undo = block.undo_pos.map(|pos| (FileKind::Rev, "undo data", pos, info.undo_size));
+                let all = [Some((FileKind::Blk, "block", block.data_pos, info.size)), undo];
+                let beyond = all.into_iter().flatten().find(|(_, _, pos, used)| pos.0 >= u64::from(*used));
+                if let Some((kind, what, pos, used)) = beyond {
+                    let detail = format!(
+                        "the block index records {used} bytes of the file as used, but places this {what} \
+                         beyond them; bitcoind would overwrite it"
+                    );
+                    return Err(Error::damaged(detail)
+                        .at_block(height, block.hash)
+                        .in_file(files.path(kind, file), Some(pos.0))
+                        .with_remedies([Remedy::RebuildIndex]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn loss(&self, plan: &Plan, is_scan: bool) -> Option<LowerTip> {
+        let tip = plan.chain.tip_height();
+        let chainstate = match (self.best_block, plan.best_block) {
+            (Some(_), Some(best)) if best.known.work > plan.work => Some(LowerTip {
+                tip,
+                what: LowerPart::Chainstate,
+                height: Some(best.known.height),
+                hash: Some(best.known.hash),
+                blocks: best.known.height.0.saturating_sub(best.fork.0),
+                gap: best.gap,
+                is_by_damage: false,
+            }),
+            (Some(best), None) => Some(LowerTip {
+                tip,
+                what: LowerPart::Chainstate,
+                height: self.best_in_index.map(|known| known.height),
+                hash: Some(best),
+                blocks: self.best_in_index.map_or(1, |known| known.height.0.saturating_sub(tip.0).max(1)),
+                gap: Some(Gap::Lost),
+                is_by_damage: false,
+            }),
+            _ => None,
+        };
+        let index = self.index.filter(|known| is_scan && known.work > plan.work).map(|known| LowerTip {
+            tip,
+            what: LowerPart::BlockIndex,
+            height: Some(known.height),
+            hash: Some(known.hash),
+            blocks: known.height.0.saturating_sub(tip.0).max(1),
+            gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
+            is_by_damage: false,
+        });
+        let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
+        let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
+            tip,
+            what: LowerPart::Blocks,
+            height: None,
+            hash: None,
+            blocks: plan.unconnected,
+            gap: plan.gap,
+            is_by_damage: false,
+        });
+        chainstate.or(index).or(undo)
+    }
+
+    fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
+        let tip = plan.chain.tip_height();
+        if plan.unconnected > 0 && !lost {
+            let is_known = self.index.or(self.best_in_index).is_some() || plan.new_index.is_none();
+            sink.event(Event::Warning(Warning::Unconnected {
+                blocks: plan.unconnected,
+                tip,
+                may_be_lost: !is_known,
+            }));
+        }
+        let is_failed = |height: &Height| self.failed.binary_search(&plan.chain.block(*height).hash).is_ok();
+        if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {
+            let hash = plan.chain.block(height).hash;
+            sink.event(Event::Warning(Warning::MarkDropped { height, hash }));
+        }
+        if plan.new_index.is_none() {
+            warn_of_records_beyond_index(files, &plan.index_files, sink)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns what was read from a database; `None` if that failed for any reason except a missing permission.
+fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T>, Error> {
+    let error = match read {
+        Ok(found) => return Ok(Some(found)),
+        Err(error) => error,
+    };
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
+    let Some(denied) = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied) else {
+        return Ok(None);
+    };
+    let run_as = Remedy::run_as_owner(disk, &denied.path);
+    Err(error.with_remedies(run_as))
+}
+
+/// Warns of blocks beyond the sizes in the index, which a bitcoind that crashed leaves and later overwrites.
+fn warn_of_records_beyond_index(
+    files: &Files<'_>,
+    infos: &[FileInfo],
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let (mut count, mut first) = (0, None);
+    for file in files.datadir.blk_files(files.disk)? {
+        let size = infos.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
+        let beyond_size = count_blocks(files.disk, files.datadir, files.obfuscation, file, ByteOffset(size))?;
+        count += beyond_size;
+        first = first.or((beyond_size > 0).then_some((file, size)));
+    }
+    if let Some((file, used)) = first {
+        let file = files.path(FileKind::Blk, file);
+        sink.event(Event::Warning(Warning::BlocksBeyondIndex { blocks: count, file, used }));
+    }
+    Ok(())
+}
+
+impl Tree<'_> {
+    /// Finds a block that descends from genesis.
+    fn find(&self, hash: &BlockHash) -> Option<KnownBlock> {
+        self.locate(hash, &[], Height(0)).map(|best| best.known)
+    }
+}

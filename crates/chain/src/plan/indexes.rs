@@ -1,0 +1,275 @@
+//! Whether a command would make an index of the node wrong, or keep bitcoind from starting with it; and how
+//! such an index is set aside.
+//!
+//! An index outlives the block files: bitcoind looks only at its best block when it starts. What a command
+//! can do to one, by Core's source (`index/base.cpp`, `index/txindex.cpp`, `index/txospenderindex.cpp`):
+//!
+//! - Rows of a `txindex` of releases up to 31, and those of a `txospenderindex`, have the places of blocks in
+//!   block files. When such a block is stored at another place, they lead to other bytes.
+//! - The best block must be in the block index, or bitcoind stops when it starts (`BaseIndex::Init`).
+//! - An index whose best block is not on the chain is rewound. A `txospenderindex` needs the blocks for that,
+//!   a `coinstatsindex` their undo data too. If they are gone, bitcoind stops (`BaseIndex::Rewind`).
+
+use crate::{
+    blocks::{damage::KnownDamage, files::Files},
+    plan::planner::Plan,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    note::Warning,
+    remedy::Remedy,
+};
+use disk::{
+    index::{IndexEntry, IndexRows},
+    node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
+};
+use std::{cell::OnceCell, collections::HashMap, fmt};
+use vfs::During as _;
+use wire::{BlockHash, Height};
+
+/// Why an index cannot stay as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Harm {
+    /// Blocks from this height on get other places.
+    Moved(Height),
+    /// The database does not open.
+    Unreadable,
+    /// The block index, or the new one, lacks its best block.
+    BestBlockUnknown,
+    /// Its best block is not on the new chain, and this block above the fork is lost.
+    CannotRewind(Height),
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved(height) => write!(
+                f,
+                "its rows have the places of blocks in the block files, and blocks from height {height} on \
+                 get other places in the block index, so that it would deny transactions that exist"
+            ),
+            Self::Unreadable => f.write_str("it does not open, so that nothing can be told of its rows"),
+            Self::BestBlockUnknown => {
+                f.write_str("its best block is not in the block index, with which bitcoind does not start")
+            }
+            Self::CannotRewind(height) => write!(
+                f,
+                "its best block is above the new chain, and bitcoind would stop when it rewinds the index, \
+                 because block {height} or its undo data is lost"
+            ),
+        }
+    }
+}
+
+/// The indexes that a command must set aside before its changes count, because the caller said so.
+#[derive(Default)]
+#[must_use]
+pub struct SetAside(Vec<NodeIndex>);
+
+impl SetAside {
+    /// Renames them, and says so.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn apply(&self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
+        for index in &self.0 {
+            let (name, kept) = (index.name.clone(), index.set_aside(files.disk)?);
+            sink.event(Event::Warning(Warning::IndexSetAside { name, kept }));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the indexes before the blocks of the chain at the heights `moved`, of which the first is the
+/// lowest, are stored at places that they did not have. `hash_at` knows the chain.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O error.
+pub fn before_moves(
+    files: &Files<'_>,
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
+    moved: &[Height],
+    may_set_aside: bool,
+) -> Result<SetAside, Error> {
+    let Some(&lowest) = moved.first() else { return Ok(SetAside::default()) };
+    check_each(files, may_set_aside, |kind, contents| {
+        if !contents.has_positions {
+            return Ok(None);
+        }
+        let current = files.datadir.index_dir().join("CURRENT");
+        if !files.disk.exists(&current).during("look for", &current)? {
+            return Ok(Some(Harm::Moved(lowest)));
+        }
+        let index = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+        // Rows without a best block can be of any block.
+        let mut is_covered = contents.best_blocks.is_empty();
+        for best in &contents.best_blocks {
+            is_covered |= fork_of(&index, *best, &hash_at)?.is_none_or(|fork| fork >= lowest);
+        }
+        // bitcoind writes the rows of a block when it connects it, but the best block later. After a crash in
+        // between it writes them again: a `txindex` has them under the same keys, but a `txospenderindex` has
+        // places in its keys, and keeps both.
+        if kind == IndexKind::TxoSpender {
+            for hash in moved.iter().filter_map(|&height| hash_at(height)) {
+                is_covered = is_covered || index.entry(&hash)?.is_some_and(|it| it.status.was_connected());
+            }
+        }
+        Ok(is_covered.then_some(Harm::Moved(lowest)))
+    })
+}
+
+/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan, and says what
+/// becomes of them. `damage`: what the new block index will not have.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if bitcoind could not go on with an index, unless it may be set aside; any I/O error.
+pub fn before_rebuild(
+    files: &Files<'_>,
+    plan: &Plan,
+    damage: Option<&KnownDamage>,
+    may_set_aside: bool,
+    sink: &dyn EventSink,
+) -> Result<SetAside, Error> {
+    let chain = &plan.chain;
+    let entries = Entries { files, plan, old: OnceCell::new(), new: OnceCell::new() };
+    let is_lost = |entry: &IndexEntry, needs_undo: bool| {
+        let is_damaged = damage.is_some_and(|damage| {
+            damage.has_block(&entry.hash) || needs_undo && damage.has_undo(&entry.hash)
+        });
+        // A scan takes blocks outside the chain by their headers.
+        let is_stored = |(file, pos)| files.check_stored(&entry.hash, entry.height, file, pos).is_ok();
+        let is_whole = entry.status.has_data() && entry.file.zip(entry.data_pos).is_some_and(is_stored);
+        is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
+    };
+    let set_aside = check_each(files, may_set_aside, |kind, contents| {
+        let needs_undo = kind == IndexKind::CoinStats;
+        if contents.has_positions
+            && let Some(height) = entries.first_moved()?
+        {
+            return Ok(Some(Harm::Moved(height)));
+        }
+        for best in &contents.best_blocks {
+            let Some(mut entry) = entries.find(best)? else {
+                return Ok(Some(Harm::BestBlockUnknown));
+            };
+            while (needs_undo || kind == IndexKind::TxoSpender) && !chain.has(entry.height, &entry.hash) {
+                if is_lost(&entry, needs_undo) {
+                    return Ok(Some(Harm::CannotRewind(entry.height)));
+                }
+                let Some(below) = entries.find(&entry.header.prev)? else { break };
+                entry = below;
+            }
+        }
+        Ok(None)
+    })?;
+    let aside: Vec<&str> = set_aside.0.iter().map(|index| index.name.as_str()).collect();
+    let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter();
+    let names: Vec<String> =
+        found.map(|index| index.name).filter(|name| !aside.contains(&name.as_str())).collect();
+    if !names.is_empty() {
+        let dir = files.datadir.net_dir().join(INDEXES_DIR);
+        sink.event(Event::Warning(Warning::IndexesUnchanged { dir, names }));
+    }
+    Ok(set_aside)
+}
+
+/// The entries of the block index that bitcoind will have, by hash.
+struct Entries<'a> {
+    files: &'a Files<'a>,
+    plan: &'a Plan,
+    /// The block index in place.
+    old: OnceCell<IndexRows<'a>>,
+    /// Where entries are in the new one.
+    new: OnceCell<HashMap<BlockHash, usize>>,
+}
+
+impl Entries<'_> {
+    /// The entries in place.
+    fn old(&self) -> Result<Option<&IndexRows<'_>>, Error> {
+        if self.old.get().is_none() {
+            // It was empty.
+            let _ = self.old.set(IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?);
+        }
+        Ok(self.old.get())
+    }
+
+    /// Returns the lowest block of the chain that a scan has found at another place than the block index in
+    /// place has, and that is not at both: somebody has moved block files. A block index that cannot be read
+    /// tells nothing.
+    fn first_moved(&self) -> Result<Option<Height>, Error> {
+        let Some(old) = self.plan.new_index.as_ref().and_then(|_| self.old().ok().flatten()) else {
+            return Ok(None);
+        };
+        let chain = &self.plan.chain;
+        for height in (0..=chain.tip_height().0).map(Height) {
+            let block = chain.block(height);
+            let Ok(Some(entry)) = old.entry(&block.hash) else { continue };
+            let (Some(file), Some(pos)) = (entry.file, entry.data_pos) else { continue };
+            let is_elsewhere = entry.status.has_data() && (file, pos) != (block.file, block.data_pos);
+            // A block can be stored twice.
+            if is_elsewhere && self.files.check_stored(&block.hash, height, file, pos).is_err() {
+                return Ok(Some(height));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+        let Some(index) = &self.plan.new_index else {
+            return Ok(self.old()?.map(|rows| rows.entry(hash)).transpose()?.flatten());
+        };
+        let all = || index.entries.iter().enumerate();
+        let by_hash = self.new.get_or_init(|| all().map(|(number, entry)| (entry.hash, number)).collect());
+        Ok(by_hash.get(hash).and_then(|&number| index.entries.get(number)).copied())
+    }
+}
+
+/// Finds out which indexes would become wrong. An index that does not open counts as wrong if one with any
+/// rows would be.
+fn check_each(
+    files: &Files<'_>,
+    may_set_aside: bool,
+    harm_of: impl Fn(IndexKind, &IndexContents) -> Result<Option<Harm>, Error>,
+) -> Result<SetAside, Error> {
+    let (mut harmed, mut reasons) = (Vec::new(), Vec::new());
+    for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
+        let harm = match index.read(files.disk) {
+            Ok(contents) => harm_of(index.kind, &contents)?,
+            Err(disk::DiskError::LevelDb(_)) => {
+                let all = IndexContents { has_positions: true, ..IndexContents::default() };
+                harm_of(index.kind, &all)?.map(|_| Harm::Unreadable)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(harm) = harm {
+            reasons.push(format!("{}: {harm}", index.name));
+            harmed.push(index);
+        }
+    }
+    if harmed.is_empty() || may_set_aside {
+        return Ok(SetAside(harmed));
+    }
+    let detail = format!(
+        "bitcoind could not go on with what it keeps here ({}); nothing was changed",
+        reasons.join("; ")
+    );
+    Err(Error::new(ErrorKind::Usage, detail)
+        .in_file(files.datadir.net_dir().join(INDEXES_DIR), None)
+        .with_remedies([Remedy::SetIndexesAside]))
+}
+
+/// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
+fn fork_of(
+    index: &IndexRows<'_>,
+    mut hash: BlockHash,
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
+) -> Result<Option<Height>, Error> {
+    while let Some(entry) = index.entry(&hash)? {
+        if hash_at(entry.height) == Some(hash) {
+            return Ok(Some(entry.height));
+        }
+        hash = entry.header.prev;
+    }
+    Ok(None)
+}

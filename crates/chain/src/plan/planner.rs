@@ -1,0 +1,554 @@
+//! Stage plan: all checks that are possible before a block is read.
+//!
+//! Opens the datadir, reads the block index (or scans the block files), links the headers to a tree,
+//! validates them, chooses the chain, and checks that the files it needs exist and are as long as the index
+//! requires. Which files are needed depends on the method: `rev` files are not if undo data can be made.
+//! Otherwise, a rebuild with hints and without undo data opens none for blocks up to the hints' last one.
+
+use crate::{
+    blocks::{chain::Chain, files::Files},
+    plan::{
+        best_block::BestBlock,
+        chain_request::ChainRequest,
+        second_chainstate::{CHECKED_AT_START, Obstacle, SecondChainstate},
+        siblings::Siblings,
+        tree::{ChosenChain, Node, Tree},
+    },
+};
+use api::{
+    error::{Error, ErrorKind},
+    lower_tip::Gap,
+    remedy::Remedy,
+};
+use coins::SipKey;
+use disk::datadir::FileKind;
+use disk::{
+    blk::RECORD_HEADER_LEN,
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
+    scan::{Scan, scan_files},
+    undo::CHECKSUM_LEN,
+};
+use rules::{ChainParams, U256};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use vfs::During as _;
+use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
+
+/// The chosen chain, and what was found about its blocks.
+pub struct Plan {
+    /// The chain to rebuild.
+    pub chain: Chain,
+    /// Sum of work of the chain.
+    pub work: U256,
+    /// Number of stored blocks above the chain that have no undo data.
+    pub unconnected: u32,
+    /// Why they cannot be rebuilt.
+    pub gap: Option<Gap>,
+    /// Whether the caller chose the last block.
+    pub stops_as_asked: bool,
+    /// The best block of the old chainstate, if the tree contains it.
+    pub best_block: Option<BestBlock>,
+    /// Without a scan: the block index's entry for each pair of files.
+    pub index_files: Vec<FileInfo>,
+    /// Approximate bytes of block files to be read.
+    pub block_bytes: u64,
+    /// With a scan: the block index to write once the chain is proven.
+    pub new_index: Option<BlockIndex>,
+    /// Height up to which scripts need not be run.
+    pub assumed_valid_to: Option<Height>,
+    /// The assumed-valid block that was asked for, if the tree does not contain it.
+    pub unknown_assumed: Option<BlockHash>,
+    /// With a scan: no connected block descends from the last block, and the undo data of the last block also
+    /// matches a sibling, so it may never have been connected.
+    pub tip_is_contested: bool,
+    /// If undo data is made: the lowest block from which on nothing shows that the blocks of the chain were
+    /// ever connected. None of them is below the best block of the old chainstate, or has undo data of its
+    /// own.
+    pub never_connected_from: Option<Height>,
+    /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
+    pub lacks_last_undo: bool,
+    /// `blk` files that do not exist, and in which the block index places blocks outside the chain. bitcoind
+    /// would not start.
+    pub missing_files: Vec<FileNo>,
+    /// If blocks with more work are left out because the block index marks one as invalid: that block, and
+    /// the height of the last one.
+    pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    /// Why bitcoind would not start with the result beside the second chainstate.
+    pub obstacle: Option<Obstacle>,
+    /// Without a scan: whether the block index says that block files have been deleted.
+    pub is_pruned: bool,
+    /// What this job has in common with those for other ranges, if the chain is cut to one.
+    pub shared: Option<SharedPlan>,
+}
+
+/// What a rebuild can do that has found a block which is invalid unless a lower one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterSuspect {
+    /// It ends below that block: the result is no worse than the existing chainstate.
+    EndBelow(Height),
+    /// The existing chainstate has blocks of another branch. The blocks of this one are connected to it in
+    /// order, up to that block.
+    Connect(Height),
+}
+
+/// What all jobs share that check ranges of one chain.
+#[derive(Clone, Copy)]
+pub struct SharedPlan {
+    /// Digest of the plan of ranges.
+    pub digest: [u8; 32],
+    /// Key of the hashes of coinbase txids.
+    pub coinbase_key: SipKey,
+}
+
+impl Plan {
+    /// The plan of the same chain up to a block.
+    #[must_use]
+    pub fn up_to(&self, height: Height) -> Self {
+        Self {
+            chain: self.chain.up_to(height),
+            new_index: None,
+            index_files: Vec::new(),
+            missing_files: Vec::new(),
+            best_block: None,
+            obstacle: None,
+            ..*self
+        }
+    }
+
+    /// The plan of a range of a chain that was chosen elsewhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] if files of the range do not exist, or are too short; any I/O error.
+    pub fn of_range(
+        files: &Files<'_>,
+        chain: Chain,
+        shared: SharedPlan,
+        assumed_valid_to: Option<Height>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            block_bytes: check_files(files, &chain, "the plan")?,
+            chain,
+            work: U256::default(),
+            unconnected: 0,
+            gap: None,
+            stops_as_asked: true,
+            best_block: None,
+            index_files: Vec::new(),
+            new_index: None,
+            assumed_valid_to,
+            unknown_assumed: None,
+            tip_is_contested: false,
+            never_connected_from: None,
+            lacks_last_undo: false,
+            missing_files: Vec::new(),
+            marked_invalid: None,
+            obstacle: None,
+            is_pruned: false,
+            shared: Some(shared),
+        })
+    }
+
+    /// What a rebuild can do that has found a block of the chain which is invalid unless a lower one is.
+    /// `None`: the existing chainstate has that block too.
+    #[must_use]
+    pub fn after_suspect(&self, height: Height) -> Option<AfterSuspect> {
+        let best = self.best_block.as_ref();
+        let has_other_blocks = |best: &BestBlock| best.fork < best.known.height;
+        match best.is_some_and(has_other_blocks) {
+            _ if height == Height(0) || best.is_some_and(|best| best.fork >= height) => None,
+            true => Some(AfterSuspect::Connect(height)),
+            false => Some(AfterSuspect::EndBelow(height)),
+        }
+    }
+
+    /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
+    #[must_use]
+    pub fn blocks_without_undo(&self, from: Height) -> u64 {
+        let heights = (from.0.max(1)..=self.chain.tip_height().0).map(Height);
+        heights.filter(|&height| self.chain.block(height).undo_pos.is_none()).count() as u64
+    }
+}
+
+/// Makes the plan. `second` is the chainstate beside which bitcoind is to start with the result. `now` is for
+/// the one header rule that depends on the time; Core applies it to blocks found by a scan, not to those in
+/// its index.
+///
+/// # Errors
+/// Damaged or missing index, files or blocks; a chain whose headers break a rule.
+pub fn plan(
+    files: &Files<'_>,
+    request: &ChainRequest<'_>,
+    second: Option<&SecondChainstate>,
+    now: BlockTime,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    let Found { mut tree, scanned, contested, index_files, is_pruned } =
+        find(files, request.scan, now, interrupt)?;
+    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected } =
+        tree.choose(request)?;
+    let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
+    let best_block = request.preferred.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
+    let is_contested = |number: &u32| contested.binary_search(number).is_ok();
+    let tip_is_contested = branch.last() == Some(&last_connected) && is_contested(&last_connected);
+    let never_connected_from = request.makes_undo.then(|| {
+        let with_undo =
+            branch.iter().rposition(|number| tree.undo_pos(*number).is_some() && !is_contested(number));
+        let fork = best_block.map_or(0, |best| best.fork.0);
+        Height(fork.max(with_undo.unwrap_or(0) as u32) + 1)
+    });
+    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
+    let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
+    let existing = files.datadir.blk_files(files.disk)?;
+    let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
+    let is_lost = |number: u32| {
+        let hash = tree.hash(number);
+        tree.data_pos(number).is_some_and(|(file, _)| missing_files.contains(&file))
+            || request.damage.is_some_and(|damage| damage.has_block(&hash) || damage.has_undo(&hash))
+    };
+    let obstacle = second.map(|second| second.obstacle(files, &tree, &branch, is_lost));
+    let obstacle = obstacle.transpose()?.flatten();
+    let mut chain = tree.into_chain(branch, if request.makes_undo { Height(0) } else { request.undo_from() });
+    if request.makes_undo {
+        drop_unusable_undo(files, &mut chain, (!request.scan).then_some(index_files.as_slice()))?;
+    }
+    let block_bytes = check_files(files, &chain, "the block index")?;
+    Ok(Plan {
+        stops_as_asked: request.stop_at_height.is_some(),
+        chain,
+        work,
+        unconnected,
+        gap,
+        best_block,
+        index_files,
+        block_bytes,
+        new_index,
+        assumed_valid_to,
+        unknown_assumed,
+        tip_is_contested,
+        never_connected_from,
+        lacks_last_undo,
+        missing_files,
+        marked_invalid,
+        obstacle,
+        is_pruned,
+        shared: None,
+    })
+}
+
+/// The blocks of a datadir, before a chain is chosen.
+struct Found {
+    tree: Tree<'static>,
+    /// With a scan: what it found, and the numbers of its blocks ordered by hash.
+    scanned: Option<(Scan, Vec<u32>)>,
+    /// With a scan: the blocks whose undo data could be that of a sibling.
+    contested: Vec<u32>,
+    /// Without a scan: the block index's entry for each pair of files.
+    index_files: Vec<FileInfo>,
+    /// Without a scan: whether the block index says that block files have been deleted.
+    is_pruned: bool,
+}
+
+/// Finds all blocks.
+fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -> Result<Found, Error> {
+    let params = files.params;
+    if !scan {
+        let (tree, BlockIndex { files: index_files, pruned: is_pruned, .. }) = tree_of_index(files, params)?;
+        return Ok(Found { tree, scanned: None, contested: Vec::new(), index_files, is_pruned });
+    }
+    let scan = scan_all(files, interrupt)?;
+    let mut order = by_hash(&scan);
+    let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
+    tree.prefer_sound_copies(files, &scan, &mut order)?;
+    let contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
+    Ok(Found { tree, scanned: Some((scan, order)), contested, index_files: Vec::new(), is_pruned: false })
+}
+
+/// A stored block outside the chain with the most work.
+pub struct StaleBlock {
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Its height.
+    pub height: Height,
+    /// Number of its file.
+    pub file: FileNo,
+    /// Its position there.
+    pub data_pos: ByteOffset,
+}
+
+/// Returns the chain with the most work, whether its blocks are on disk or not, and all stored blocks outside
+/// it. Blocks of the chain that are not on disk have no position.
+///
+/// # Errors
+/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node; any I/O error.
+pub fn all_stored(
+    files: &Files<'_>,
+    scan: bool,
+    now: BlockTime,
+    interrupt: &AtomicBool,
+) -> Result<(Chain, Vec<StaleBlock>), Error> {
+    let Found { mut tree, is_pruned, .. } = find(files, scan, now, interrupt)?;
+    if is_pruned {
+        let detail = "this node was pruned: blocks are missing that are not damaged";
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .in_file(files.datadir.index_dir(), None)
+            .with_remedies([Remedy::BitcoindDownload]));
+    }
+    let branch = tree.best_headers();
+    let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
+    let stale = outside.filter_map(|(number, height)| {
+        let (file, data_pos) = tree.data_pos(number)?;
+        Some(StaleBlock { hash: tree.hash(number), height, file, data_pos })
+    });
+    let stale = stale.collect();
+    Ok((tree.into_chain(branch, Height(0)), stale))
+}
+
+/// Reports whether bitcoind would lack undo data when it starts with this branch.
+fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result<bool, Error> {
+    // The genesis block has no undo data.
+    for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
+        let data = tree.data_pos(number);
+        let Some(((file, _), pos)) = data.zip(tree.undo_pos(number)) else { return Ok(true) };
+        let path = files.path(FileKind::Rev, file);
+        let found = files.disk.metadata(&path).during("look at", &path)?;
+        if found.is_none_or(|found| found.len <= pos.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
+    let scan =
+        scan_files(files.disk, files.datadir, files.obfuscation, |_| !interrupt.load(Ordering::Relaxed))?;
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    Ok(scan)
+}
+
+/// Returns the numbers of the scanned blocks, ordered by hash; copies of a block in file order, but copies
+/// with undo data first, because Core writes undo data for the copy in its index.
+fn by_hash(scan: &Scan) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
+    order.sort_unstable_by_key(|&number| {
+        let block = &scan.blocks[number as usize];
+        (block.hash, block.undo_pos.is_none(), number)
+    });
+    order
+}
+
+fn tree_of_scan<'a>(
+    files: &Files<'_>,
+    scan: &Scan,
+    order: &[u32],
+    params: &'a ChainParams,
+    now: BlockTime,
+) -> Result<Tree<'a>, Error> {
+    let blocks = || order.iter().map(|&number| &scan.blocks[number as usize]);
+    let nodes = blocks().map(|block| {
+        let data = Some((block.file, block.data_pos));
+        Node::new(&block.header, data, block.undo_pos, false).ok_or_else(|| {
+            let detail = "a block or its undo data lies above 4 GiB, which no file of Bitcoin Core reaches";
+            Error::damaged(detail).in_file(files.path(FileKind::Blk, block.file), Some(block.data_pos.0))
+        })
+    });
+    let nodes = nodes.collect::<Result<_, Error>>()?;
+    let hashes = blocks().map(|block| block.hash).collect();
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
+        blocks().for_each(|block| link(block.hash, block.header.prev));
+        Ok(())
+    };
+    Tree::link(hashes, nodes, links, params, now)
+}
+
+/// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
+/// between the two passes only what is needed is kept. The returned index has no entries.
+pub fn tree_of_index<'a>(
+    files: &Files<'_>,
+    params: &'a ChainParams,
+) -> Result<(Tree<'a>, BlockIndex), Error> {
+    let (tree, index, heights) = links_of_index(files, params)?;
+    if index.reindexing {
+        return Err(damaged_index(
+            files,
+            "the block index is incomplete: a bitcoind -reindex was interrupted",
+        ));
+    }
+    if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
+        let detail = format!(
+            "the block index places block {hash} at height {recorded}, but it is at height {height}; \
+             bitcoind would not start"
+        );
+        return Err(damaged_index(files, detail));
+    }
+    Ok((tree, index))
+}
+
+fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
+    Error::damaged(detail).in_file(files.datadir.index_dir(), None).with_remedies([Remedy::RebuildIndex])
+}
+
+/// The tree of a block index, all but the blocks of the index, and the heights that it records.
+type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
+
+/// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which, or
+/// if a `-reindex` was interrupted.
+pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
+    let dir = files.datadir.index_dir();
+    let advise = |error| match Error::from(error) {
+        error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
+        error => error,
+    };
+    let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
+    let index = stream_block_index(files.disk, &dir, |entry| {
+        let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
+        // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
+        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
+        hashes.push(entry.hash);
+        heights.push(entry.height);
+        // `stream_block_index` reports no invalid position, so no entry is dropped here.
+        nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
+    });
+    let index = index.map_err(advise)?;
+    if hashes.is_empty() {
+        return Err(damaged_index(files, "the block index is empty"));
+    }
+    let links =
+        |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
+    // Core does not check whether headers in its index are from the future.
+    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
+    Ok((tree, index, heights))
+}
+
+/// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.
+/// Among contested blocks, only those of the chain have undo data: bitcoind writes it again for any other one
+/// that it connects.
+fn index_of_scan(
+    scan: &Scan,
+    order: &[u32],
+    tree: &Tree<'_>,
+    branch: &[u32],
+    is_contested: impl Fn(&u32) -> bool,
+) -> BlockIndex {
+    let mut index = BlockIndex::default();
+    for file in &scan.files {
+        index.files.resize(file.file.0 as usize + 1, FileInfo::default());
+        if let Some(info) = index.files.last_mut() {
+            (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
+        }
+        index.last_file = file.file;
+    }
+    for (number, height) in tree.valid() {
+        let block = &scan.blocks[order[number as usize] as usize];
+        if tree.data_pos(number).is_none() {
+            index.entries.push(IndexEntry::of_header(block.hash, block.header, height));
+            continue;
+        }
+        let chosen = branch.get(height.0 as usize) == Some(&number);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
+        let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
+        status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
+        status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
+        if let Some(info) = index.files.get_mut(block.file.0 as usize) {
+            info.add_block(height, block.header.time.0.into());
+        }
+        index.entries.push(IndexEntry {
+            hash: block.hash,
+            header: block.header,
+            height,
+            status: BlockStatus(status),
+            tx_count: block.tx_count,
+            file: Some(block.file),
+            data_pos: Some(block.data_pos),
+            undo_pos,
+        });
+    }
+    index
+}
+
+/// Drops the positions of undo data that is not in its file, or, if the index's entries for files are given,
+/// not within the bytes that the index records as used: bitcoind overwrites what follows them, and so does
+/// undo data that is made.
+fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[FileInfo]>) -> Result<(), Error> {
+    let mut ends = HashMap::new();
+    for (number, heights) in chain.by_file() {
+        let len = files.len(FileKind::Rev, number)?;
+        let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
+        let mut end = used.map_or(len, |used| len.min(used.into()));
+        let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
+        // Records do not overlap, so only the last one can end later.
+        if end < len
+            && let Some(last) = positions.filter(|&pos| pos < end).max()
+            && undo_end(files, number, last)?.is_none_or(|record_end| record_end > end)
+        {
+            end = last;
+        }
+        ends.insert(number, end);
+    }
+    chain.retain_undo(|file, pos| {
+        pos >= RECORD_HEADER_LEN as u64 && ends.get(&file).is_some_and(|&end| pos < end)
+    });
+    Ok(())
+}
+
+/// Returns where a record of undo data ends; `None` if there is no space for a frame before it.
+fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, Error> {
+    let mut len = [0; 4];
+    let Some(at) = pos.checked_sub(len.len() as u64) else { return Ok(None) };
+    let (file, _) = files.open(FileKind::Rev, number)?;
+    let read = file.read_exact_at(&mut len, at);
+    read.map_err(|error| Error::reading(files.path(FileKind::Rev, number), at, error))?;
+    files.obfuscation.apply(&mut len, at);
+    Ok(Some(pos + u64::from(u32::from_le_bytes(len)) + CHECKSUM_LEN as u64))
+}
+
+/// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
+/// number of bytes to read. `source` says where the positions of blocks are from.
+fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Error> {
+    let mut block_bytes = 0;
+    for (file, heights) in chain.by_file() {
+        let (_, blk_len) = files.open(FileKind::Blk, file)?;
+        let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
+        let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
+            Error::damaged(format!(
+                "{source} places {what} at byte {pos}, but the file has {len} bytes; the file is truncated, \
+                 or {source} belongs to other files"
+            ))
+            .at_block(height, chain.block(height).hash)
+            .in_file(path, Some(pos))
+            .with_remedies([Remedy::RebuildIndex])
+        };
+        let last_pos = chain.block(last).data_pos.0;
+        if last_pos >= blk_len {
+            return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
+        }
+        if let Some(small) =
+            heights.iter().find(|&&height| chain.block(height).data_pos.0 < RECORD_HEADER_LEN as u64)
+        {
+            return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
+        }
+        block_bytes += last_pos - chain.block(first).data_pos.0;
+        let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
+        if let Some((undo_pos, height)) = undo.clone().max() {
+            let (_, rev_len) = files.open(FileKind::Rev, file)?;
+            if undo_pos >= rev_len {
+                return Err(beyond("undo data", height, undo_pos, files.path(FileKind::Rev, file), rev_len));
+            }
+        }
+        if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < RECORD_HEADER_LEN as u64) {
+            return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
+        }
+    }
+    Ok(block_bytes)
+}
+
+/// The error for a position that is smaller than a record header.
+fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
+    Error::damaged("the block index places a record before byte 8")
+        .at_block(height, chain.block(height).hash)
+        .in_file(path, Some(0))
+        .with_remedies([Remedy::RebuildIndex])
+}

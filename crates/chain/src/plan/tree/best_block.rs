@@ -1,0 +1,137 @@
+//! Locates blocks relative to the chosen chain: for the comparison with an existing chainstate, and to find
+//! what the chain leaves out.
+
+use super::{BestTip, CONNECTED, ChainRequest, FAILED, INVALID, KNOWN, LINKED, NONE, Tree};
+use crate::plan::best_block::{BestBlock, KnownBlock};
+use api::lower_tip::Gap;
+use rules::U256;
+use std::collections::BTreeSet;
+use wire::{BlockHash, FileNo, Height};
+
+impl Tree<'_> {
+    /// Returns number and height of each block whose header and ancestors' headers are valid.
+    pub fn valid(&self) -> impl Iterator<Item = (u32, Height)> {
+        let blocks = (0..).zip(&self.nodes).zip(self.heights());
+        let valid = blocks.filter(|((_, node), _)| node.has(LINKED) && !node.has(INVALID));
+        valid.map(|((number, _), height)| (number, Height(height)))
+    }
+
+    /// Returns the lowest failed block of a branch, and the height of the last block of the branch; `None` if
+    /// that block is one of `invalid`, which are known to the caller.
+    pub(super) fn marked_invalid_below(
+        &self,
+        tip: &BestTip,
+        invalid: &[BlockHash],
+    ) -> Option<(Height, BlockHash, Height)> {
+        let failed = self.branch(tip.node).take_while(|&number| self.nodes[number as usize].has(FAILED));
+        let (above, lowest) = (0..).zip(failed).last()?;
+        let hash = *self.hashes.get(lowest);
+        (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
+    }
+
+    /// Returns the hints' last block if it is on disk but a block below it is not.
+    pub(super) fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
+        let end = self.hashes.find(&request.end_without_undo()?.hash?)?;
+        let node = &self.nodes[end as usize];
+        let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
+        (is_usable && !node.has(CONNECTED)).then_some(end)
+    }
+
+    /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
+    /// blocks, with the correct height and the one in `recorded`.
+    #[must_use]
+    pub fn wrong_height(&self, recorded: &[Height]) -> Option<(BlockHash, Height, Height)> {
+        let blocks = (0..).zip(self.heights()).zip(recorded);
+        let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
+        let ((number, height), recorded) = linked.find(|((_, height), recorded)| *height != recorded.0)?;
+        Some((*self.hashes.get(number), Height(height), *recorded))
+    }
+
+    pub(super) fn work_of(&self, branch: impl Iterator<Item = u32>) -> U256 {
+        branch.fold(U256::ZERO, |sum, number| sum.wrapping_add(rules::work(self.nodes[number as usize].bits)))
+    }
+
+    /// Validates all headers, and returns the last block up to which all data and undo data are on disk.
+    #[must_use]
+    pub fn connected(&mut self) -> Option<KnownBlock> {
+        let (order, ends) = self.by_height(self.heights());
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        best_tips.connected.map(|tip| KnownBlock {
+            hash: *self.hashes.get(tip.node),
+            height: tip.height,
+            work: tip.work,
+        })
+    }
+
+    /// Validates all headers, and returns the numbers of those of the chain with the most work, from genesis
+    /// on, whether their blocks are on disk or not.
+    #[must_use]
+    pub fn best_headers(&mut self) -> Vec<u32> {
+        let (order, ends) = self.by_height(self.heights());
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        let mut branch: Vec<u32> = best_tips.header.iter().flat_map(|tip| self.branch(tip.node)).collect();
+        branch.reverse();
+        branch
+    }
+
+    /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
+    /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
+    #[must_use]
+    pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let height = self.branch(number).count().checked_sub(1)? as u32;
+        let known =
+            KnownBlock { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
+        let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
+        let fork =
+            self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
+        Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+    }
+
+    /// Returns the numbers of a block and its ancestors, from genesis on; none if it does not descend from
+    /// it.
+    #[must_use]
+    pub fn branch_to(&self, hash: &BlockHash) -> Vec<u32> {
+        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED));
+        let mut branch: Vec<u32> = number.into_iter().flat_map(|number| self.branch(number)).collect();
+        branch.reverse();
+        branch
+    }
+
+    /// Returns the numbers of the files in which blocks are placed.
+    #[must_use]
+    pub fn files(&self) -> BTreeSet<FileNo> {
+        self.nodes.iter().filter(|node| node.data_pos.is_some()).map(|node| node.file).collect()
+    }
+
+    /// Marks a block that was connected, and its ancestors.
+    pub(super) fn mark_known(&mut self, connected: Option<BlockHash>) {
+        let Some(known) = connected.and_then(|hash| self.hashes.find(&hash)) else { return };
+        for number in self.branch(known).collect::<Vec<_>>() {
+            self.nodes[number as usize].state |= KNOWN;
+        }
+    }
+
+    /// Returns the lowest reason why the block or an ancestor cannot be connected.
+    pub(super) fn gap_above(&self, number: u32, undo_from: Height) -> Option<Gap> {
+        let heights = (0..self.branch(number).count() as u32).rev().map(Height);
+        let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
+            let node = &self.nodes[number as usize];
+            if node.state & (FAILED | INVALID) != 0 {
+                return Some(Gap::Invalid(height));
+            }
+            match node.data_pos {
+                None => Some(Gap::Block(height)),
+                Some(_) => (height >= undo_from && !self.has_undo(number)).then_some(Gap::Undo(height)),
+            }
+        });
+        gaps.last()
+    }
+
+    /// Returns the blocks marked as invalid, sorted by hash.
+    #[must_use]
+    pub fn failed(&self) -> Vec<BlockHash> {
+        let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));
+        failed.map(|(number, _)| *self.hashes.get(number)).collect()
+    }
+}

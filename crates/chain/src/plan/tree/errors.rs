@@ -1,0 +1,85 @@
+//! Errors about blocks that no chain can be rebuilt from.
+
+use super::{BREAKS_RULE, BestTip, CONNECTED, FAILED, Node, Tree};
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
+use disk::datadir::FileKind;
+use rules::Violation;
+use wire::{BlockHash, Height};
+
+impl Tree<'_> {
+    /// Returns the error for a block that has its own data but is not connected, because of a block below it.
+    pub(super) fn gap_error(&self, block: u32, undo_from: Height) -> Error {
+        let heights = (0..self.branch(block).count() as u32).rev().map(Height);
+        let gap = self.branch(block).zip(heights).filter(|&(number, height)| {
+            let node = &self.nodes[number as usize];
+            let has_all = self.has_undo(number) || height < undo_from && node.data_pos.is_some();
+            node.has(BREAKS_RULE) || !has_all
+        });
+        let Some((number, height)) = gap.last() else {
+            return Error::new(ErrorKind::Internal, "no gap below an unconnected block");
+        };
+        let error = match self.check_header(number, height) {
+            Err(violation) if self.nodes[number as usize].has(BREAKS_RULE) => {
+                self.bad_header(number, &violation)
+            }
+            _ => {
+                const FOR_MISSING_UNDO: [Remedy; 2] = [Remedy::MakeUndo, Remedy::RestoreFiles];
+                let (what, remedies) = match self.nodes[number as usize].data_pos {
+                    None => ("the block", &Remedy::FOR_MISSING_FILES[..]),
+                    Some(_) => ("the undo data of the block", &FOR_MISSING_UNDO[..]),
+                };
+                Error::damaged(format!(
+                    "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
+                     missing; a chainstate can only be rebuilt from all blocks and undo data"
+                ))
+                .with_remedies(remedies.iter().copied())
+            }
+        };
+        error.at_block(height, *self.hashes.get(number))
+    }
+
+    /// Returns the block at which a caller wants the chain to end.
+    pub(super) fn end_of_branch(&self, end: &BlockHash, undo_from: Height) -> Result<BestTip, Error> {
+        let branch = self.branch_to(end);
+        let (Some(&node), Some(height)) = (branch.last(), branch.len().checked_sub(1)) else {
+            return Err(Error::new(ErrorKind::Internal, "the last block is not in the block index"));
+        };
+        let has = |number: &&u32, state: u8| self.nodes[**number as usize].has(state);
+        if let Some(failed) = branch.iter().position(|number| has(&number, FAILED)) {
+            let detail = "the chainstate contains this block, which the block index marks as invalid";
+            return Err(Error::damaged(detail)
+                .at_block(Height(failed as u32), self.hash(branch[failed]))
+                .with_remedies([Remedy::ReindexToLowerTip]));
+        }
+        if !has(&&node, CONNECTED) {
+            return Err(self.gap_error(node, undo_from));
+        }
+        let work = self.work_of(branch.iter().copied());
+        Ok(BestTip { node, height: Height(height as u32), work })
+    }
+
+    /// Returns the error for a header that breaks a rule. A header without proof of work was altered on disk,
+    /// since no node stores such a block.
+    fn bad_header(&self, number: u32, violation: &Violation) -> Error {
+        let mut error = Error::violation(violation);
+        let Some(Node { file, data_pos: Some(pos), .. }) = self.nodes.get(number as usize) else {
+            return error;
+        };
+        if violation.core == "time-too-new" {
+            return error.with_remedies([Remedy::CorrectClock]);
+        }
+        if violation.rule.id != rules::PROOF_OF_WORK {
+            return error;
+        }
+        error.kind = ErrorKind::Damaged;
+        error.detail = format!(
+            "{}; no node stores a block without proof of work, so the header at byte {pos} of blk{:05}.dat \
+             was altered",
+            error.detail, file.0
+        );
+        error.with_remedies(Remedy::of_file(FileKind::Blk).iter().copied())
+    }
+}

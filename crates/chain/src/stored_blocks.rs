@@ -1,0 +1,481 @@
+//! Which blocks of the header chain are in the block files: read from the block index, completed by what an
+//! interrupted run appended, and written to the block index.
+//!
+//! The index is true whenever it is written: bitcoind starts on it and continues. Blocks that were appended
+//! after that are found again at the end of the files, since they are beyond the bytes that the index records
+//! as used. If a bitcoind has run in between, it has overwritten some; the others are still found.
+
+use crate::{
+    block_writer::{ArrivedBlock, check_arrived},
+    header_chain::HeaderChain,
+};
+use crate::{
+    blocks::{block_hashes::BlockHashes, files::Files},
+    commit::Destination,
+    plan::planner::tree_of_index,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::EventSink,
+    remedy::Remedy,
+};
+use disk::{
+    blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
+    datadir::FileKind,
+    index::{
+        BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, extend_block_index, stream_block_index,
+    },
+    made_undo::keep_made_undo,
+};
+use rules::ChainParams;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use vfs::During as _;
+use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Height};
+
+/// Where a block is stored; `pos` is 0 if it is not. If it was deleted by pruning, its number of transactions
+/// is known nevertheless.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    file: u32,
+    pos: u32,
+    tx_count: u32,
+}
+
+/// The positions of the chain's blocks, by height.
+#[derive(Default)]
+pub struct StoredBlocks {
+    positions: Vec<Position>,
+    /// Lengths of the files that have fewer bytes than are in use, in bytes.
+    short_files: HashMap<FileNo, u64>,
+    /// The files in which the block index places blocks, of whatever branch.
+    placed: BTreeSet<FileNo>,
+    /// Whether entries of blocks of the chain that are lost stay as they are until the blocks are stored
+    /// again.
+    keeps_lost: bool,
+    /// Hashes of the damaged blocks, sorted.
+    damaged: Vec<BlockHash>,
+}
+
+/// What a datadir contains before a download.
+pub struct DatadirContents {
+    /// The header chain with the most work.
+    pub chain: HeaderChain,
+    /// Which of its blocks are stored.
+    pub stored: StoredBlocks,
+    /// What the block index must record about each pair of files.
+    pub infos: Vec<FileInfo>,
+    /// Number of blocks that are stored and that the block index does not place.
+    pub found: u32,
+    /// Whether the block index places blocks that are not in their files.
+    pub has_lost: bool,
+}
+
+impl StoredBlocks {
+    /// Returns whether a block is stored, or was deleted by pruning.
+    #[must_use]
+    pub fn has(&self, height: Height) -> bool {
+        self.positions.get(height.0 as usize).is_some_and(|position| position.tx_count > 0)
+    }
+
+    /// Returns whether a block is stored.
+    #[must_use]
+    pub fn is_stored(&self, height: Height) -> bool {
+        self.get(height).is_some()
+    }
+
+    /// Records that the blocks in these files are deleted. Returns how many there are.
+    pub fn prune(&mut self, files: &[FileNo]) -> u32 {
+        let mut blocks = 0;
+        for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
+            if files.contains(&FileNo(position.file)) {
+                (position.file, position.pos) = (0, 0);
+                blocks += 1;
+            }
+        }
+        blocks
+    }
+
+    /// Forgets the blocks from `first` on that were deleted, so that they are downloaded again.
+    pub fn forget_pruned(&mut self, first: Height) {
+        for position in self.positions.iter_mut().skip(first.0 as usize) {
+            if position.pos == 0 {
+                *position = Position::default();
+            }
+        }
+    }
+
+    /// Forgets blocks of the chain that are damaged, so that they are stored again, at other places.
+    ///
+    /// Until then, the block index keeps its entries of these blocks, and of all that are lost: a chainstate
+    /// may be above them, with which bitcoind starts only if its blocks are connected. Damaged blocks outside
+    /// the chain lose their data.
+    pub fn forget_damaged(&mut self, chain: &HeaderChain, damaged: &[BlockHash]) {
+        (self.keeps_lost, self.damaged) = (true, damaged.to_vec());
+        for (height, position) in (0..).map(Height).zip(&mut self.positions) {
+            if chain.hash(height).is_some_and(|hash| damaged.binary_search(&hash).is_ok()) {
+                *position = Position::default();
+            }
+        }
+    }
+
+    /// Returns where a block is stored.
+    #[must_use]
+    pub fn place(&self, height: Height) -> Option<(FileNo, ByteOffset)> {
+        self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
+    }
+
+    /// Returns the lowest blocks that are not stored below one that is.
+    pub fn missing(&self) -> impl Iterator<Item = Height> {
+        let missing = (0..).map(Height).zip(&self.positions).filter(|(_, position)| position.pos == 0);
+        missing.map(|(height, _)| height)
+    }
+
+    fn has_pruned(&self) -> bool {
+        self.positions.iter().any(|position| position.pos == 0 && position.tx_count > 0)
+    }
+
+    /// Records where a block is.
+    pub fn set(&mut self, height: Height, file: FileNo, data_pos: ByteOffset, tx_count: u32) {
+        let at = height.0 as usize;
+        if self.positions.len() <= at {
+            self.positions.resize(at + 1, Position::default());
+        }
+        if let Some(position) = self.positions.get_mut(at) {
+            *position = Position { file: file.0, pos: data_pos.0 as u32, tx_count };
+        }
+    }
+
+    /// Forgets the blocks above a height: the chain has others there.
+    pub fn truncate(&mut self, height: Height) {
+        self.positions.truncate(height.0 as usize + 1);
+    }
+
+    fn get(&self, height: Height) -> Option<Position> {
+        self.positions.get(height.0 as usize).copied().filter(|position| position.pos > 0)
+    }
+
+    /// Forgets blocks that are not whole in their files. Returns whether there are any, and whether the last
+    /// file has fewer bytes than are in use.
+    fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(bool, bool), Error> {
+        let (mut is_last_short, mut has_lost) = (false, false);
+        for (number, info) in (0..).map(FileNo).zip(infos) {
+            let len = files.len(FileKind::Blk, number)?;
+            is_last_short = len < u64::from(info.size);
+            if is_last_short {
+                self.short_files.insert(number, len);
+            }
+        }
+        for &number in self.placed.range(FileNo(infos.len() as u32)..) {
+            if files.len(FileKind::Blk, number)? == 0 {
+                self.short_files.insert(number, 0);
+            }
+        }
+        for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
+            let number = FileNo(position.file);
+            let len = match self.short_files.get(&number) {
+                Some(&len) => len,
+                None if (number.0 as usize) < infos.len() => continue,
+                None => 0,
+            };
+            // The length of the block is before it.
+            if u64::from(position.pos) < len {
+                let path = files.path(FileKind::Blk, number);
+                let open = files.open(FileKind::Blk, number)?.0;
+                let at = u64::from(position.pos).saturating_sub(4);
+                let mut size = [0; 4];
+                open.read_exact_at(&mut size, at).during("read", &path)?;
+                files.obfuscation.apply(&mut size, at);
+                if u64::from(position.pos) + u64::from(u32::from_le_bytes(size)) <= len {
+                    continue;
+                }
+            }
+            *position = Position::default();
+            has_lost = true;
+        }
+        Ok((has_lost || !self.short_files.is_empty(), is_last_short))
+    }
+
+    /// Whether a block of another branch is damaged, or its file ends before the block.
+    fn is_lost(&self, entry: &IndexEntry) -> bool {
+        if self.damaged.binary_search(&entry.hash).is_ok() {
+            return true;
+        }
+        let place = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
+        place.is_some_and(|(file, pos)| self.short_files.get(&file).is_some_and(|&len| pos.0 >= len))
+    }
+
+    /// Makes an entry of the block index agree with what is stored.
+    fn change_entry(&self, entry: &mut IndexEntry, params: &ChainParams) {
+        let Some(position) = self.get(entry.height) else {
+            let pruned = self.positions.get(entry.height.0 as usize).map_or(0, |pruned| pruned.tx_count);
+            if pruned > 0 {
+                // What was connected stays so.
+                let stored = BlockStatus::stored(entry.height >= params.segwit_height);
+                let status = if entry.tx_count > 0 { entry.status } else { stored }.without_data();
+                let (file, data_pos, undo_pos) = (None, None, None);
+                *entry = IndexEntry { status, tx_count: pruned, file, data_pos, undo_pos, ..*entry };
+            } else if entry.status.has_data() && !self.keeps_lost {
+                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            }
+            return;
+        };
+        let (file, data_pos) = (Some(FileNo(position.file)), Some(ByteOffset(position.pos.into())));
+        if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
+            return;
+        }
+        // If it was connected, its undo data is in the file of the place where it was.
+        let status = match entry.status.has_data() {
+            true => BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO),
+            false => BlockStatus::stored(entry.height >= params.segwit_height),
+        };
+        let tx_count = position.tx_count;
+        *entry = IndexEntry { status, tx_count, file, data_pos, undo_pos: None, ..*entry };
+    }
+}
+
+impl DatadirContents {
+    /// Reads the block index, and finds the blocks that an interrupted download has appended. `prunes`:
+    /// whether the index may be that of a pruned node.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node; any I/O
+    /// error.
+    pub fn read(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
+        let mut contents = Self::of_index(files, prunes)?;
+        let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
+        contents.has_lost = has_lost;
+        if is_last_short {
+            // What remains of it stays as it is.
+            contents.infos.push(FileInfo::default());
+        }
+        contents.find_appended(files)?;
+        Ok(contents)
+    }
+
+    fn of_index(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
+        let params = files.params;
+        let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
+        let branch = tree.best_headers();
+        // Only what follows is kept, so that little memory is needed.
+        drop(tree);
+        let numbers = branch.iter().max().map_or(0, |&last| last as usize + 1);
+        let mut heights = vec![u32::MAX; numbers];
+        for (&number, height) in branch.iter().zip(0..) {
+            heights[number as usize] = height;
+        }
+        let mut headers = vec![Header::default(); branch.len()];
+        let (mut stored, mut number, mut tip) = (StoredBlocks::default(), 0, params.genesis_hash);
+        let (dir, mut marked) = (files.datadir.index_dir(), Vec::new());
+        let index = stream_block_index(files.disk, &dir, |entry| {
+            if entry.status.is_failed() {
+                marked.push((entry.hash, entry.height));
+            }
+            stored.placed.extend(entry.file.filter(|_| entry.status.has_data()));
+            let height = heights.get(number).copied().unwrap_or(u32::MAX);
+            number += 1;
+            let Some(header) = headers.get_mut(height as usize) else { return };
+            *header = entry.header;
+            if height as usize + 1 == branch.len() {
+                tip = entry.hash;
+            }
+            if let (Some(file), Some(pos)) = (entry.file, entry.data_pos.filter(|_| entry.status.has_data()))
+            {
+                stored.set(Height(height), file, pos, entry.tx_count);
+            } else if prunes && entry.tx_count > 0 {
+                stored.set(Height(height), FileNo(0), ByteOffset(0), entry.tx_count);
+            }
+        })?;
+        if index.pruned && !prunes {
+            let detail = "this node was pruned, so bitcoind would not accept the blocks that are missing";
+            return Err(Error::new(ErrorKind::Usage, detail)
+                .in_file(dir, None)
+                .with_remedies([Remedy::Prune, Remedy::EmptyOutput]));
+        }
+        let mut chain = HeaderChain::of_validated(params, headers, tip);
+        marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
+        Ok(Self { chain, stored, infos, found: 0, has_lost: false })
+    }
+
+    /// Finds blocks beyond the bytes in use.
+    fn find_appended(&mut self, files: &Files<'_>) -> Result<(), Error> {
+        let mut by_hash = Vec::new();
+        for number in (self.infos.len().saturating_sub(1) as u32..).map(FileNo) {
+            let len = files.len(FileKind::Blk, number)?;
+            let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
+            if len == 0 {
+                return Ok(());
+            }
+            if len <= used {
+                continue;
+            }
+            if by_hash.is_empty() {
+                by_hash = self.chain.heights_by_hash();
+            }
+            self.find_in_file(files, number, used, &by_hash)?;
+        }
+        Ok(())
+    }
+
+    /// Finds blocks in one file from byte `used` on, up to the first that is damaged.
+    fn find_in_file(
+        &mut self,
+        files: &Files<'_>,
+        number: FileNo,
+        used: u64,
+        by_hash: &[Height],
+    ) -> Result<(), Error> {
+        let params = files.params;
+        let path = files.path(FileKind::Blk, number);
+        let (open, _) = files.open(FileKind::Blk, number)?;
+        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
+        scanner.skip_to(ByteOffset(used));
+        let (mut arena, mut hashes, mut end) = (BlockArena::default(), BlockHashes::default(), used);
+        let found = self.found;
+        while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
+            if data_pos.0 != end + RECORD_HEADER_LEN as u64 {
+                break;
+            }
+            let hash = header.hash();
+            let mut bytes = vec![0; size as usize];
+            open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
+            files.obfuscation.apply(&mut bytes, data_pos.0);
+            end = data_pos.0 + u64::from(size);
+            let at = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
+            let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else { continue };
+            let median_time_past_prev = self.chain.median_time_before(height);
+            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+            if check_arrived(params, &block, &mut arena, &mut hashes).is_err() {
+                break;
+            }
+            if self.infos.len() <= number.0 as usize {
+                self.infos.resize(number.0 as usize + 1, FileInfo::default());
+            }
+            if let Some(info) = self.infos.get_mut(number.0 as usize) {
+                info.size = end as u32;
+                info.add_block(height, header.time.0.into());
+            }
+            if !self.stored.has(height) {
+                self.stored.set(height, number, data_pos, tx_count);
+                self.found += 1;
+            }
+        }
+        if self.found > found {
+            // Before the block index places them.
+            files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a block index in place in which the `damaged` blocks outside the chain have no data.
+///
+/// # Errors
+/// The same errors as [`DatadirContents::read`]; the old index is then in place.
+pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSink) -> Result<(), Error> {
+    let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
+    stored.forget_damaged(&chain, damaged);
+    write_index(files, &chain, &stored, &infos, &[], sink)
+}
+
+/// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for few blocks,
+/// sooner than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
+/// Returns the entries for the files of these blocks.
+///
+/// # Errors
+/// Any I/O error; a damaged block index.
+pub fn add_to_index(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    stored: &StoredBlocks,
+    infos: &[FileInfo],
+    first: Height,
+) -> Result<Vec<(FileNo, FileInfo)>, Error> {
+    let mut rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let (mut entries, mut changed) = (Vec::new(), BTreeMap::new());
+    for height in (first.0..=chain.tip_height().0).map(Height) {
+        let (Some(hash), Some(header)) = (chain.hash(height), chain.header(height)) else { break };
+        let known = rows.entry(&hash)?;
+        let mut entry = known.unwrap_or_else(|| IndexEntry::of_header(hash, *header, height));
+        stored.change_entry(&mut entry, files.params);
+        entries.push(entry);
+        let info = entry.file.and_then(|file| Some((file, *infos.get(file.0 as usize)?)));
+        changed.extend(info);
+    }
+    for (file, info) in &mut changed {
+        let undo_size = rows.file(*file)?.map_or(0, |known| known.undo_size);
+        info.undo_size = info.undo_size.max(undo_size);
+    }
+    let changed: Vec<_> = changed.into_iter().collect();
+    rows.update(&entries, &changed)?;
+    Ok(changed)
+}
+
+/// Finds the blocks of the chain from `first` on that the block index places, so that they are not
+/// downloaded again.
+///
+/// # Errors
+/// Any I/O error; a damaged block index.
+pub fn find_in_index(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    stored: &mut StoredBlocks,
+    first: Height,
+) -> Result<(), Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    for height in (first.0..=chain.tip_height().0).map(Height) {
+        let entry = chain.hash(height).map(|hash| rows.entry(&hash)).transpose()?.flatten();
+        let is_new =
+            |entry: &IndexEntry| entry.status.has_data() && !stored.has(height) && !stored.is_lost(entry);
+        let Some(entry) = entry.filter(is_new) else { continue };
+        if let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) {
+            stored.set(height, file, data_pos, entry.tx_count);
+        }
+    }
+    Ok(())
+}
+
+/// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
+/// besides stays. `deleted`: numbers of files that are going to be deleted.
+///
+/// # Errors
+/// Any I/O error; the old index is then in place.
+pub fn write_index(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    stored: &StoredBlocks,
+    infos: &[FileInfo],
+    deleted: &[FileNo],
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
+    let params = files.params;
+    let added = chain.heights_by_hash().into_iter().filter_map(|height| {
+        let mut entry = IndexEntry::of_header(chain.hash(height)?, *chain.header(height)?, height);
+        stored.change_entry(&mut entry, params);
+        Some(entry)
+    });
+    let change = |entry: &mut IndexEntry| {
+        if chain.hash(entry.height) == Some(entry.hash) {
+            stored.change_entry(entry, params);
+        } else if stored.is_lost(entry) {
+            // Without its file, bitcoind would not start.
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+        } else if !stored.damaged.is_empty() {
+            // It may be above a block that has just lost its data.
+            entry.status = entry.status.not_connected();
+        }
+        if chain.is_invalid(&entry.hash) && !entry.status.is_failed() {
+            entry.status.0 |= BlockStatus::FAILED_VALID;
+        }
+    };
+    let commit = || {
+        let old = files.datadir.index_dir();
+        let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
+        let (new, is_pruned) = (target.building(), stored.has_pruned());
+        extend_block_index(files.disk, &old, new, added, is_pruned, change, change_files)?;
+        // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
+        // stays right.
+        keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink))
+    };
+    commit().map(drop).inspect_err(|_| target.discard())
+}

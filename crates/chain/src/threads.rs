@@ -1,0 +1,79 @@
+//! Starts threads, and reports an error if the system refuses; locks what they share.
+
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, Builder, Scope, ScopedJoinHandle},
+};
+
+/// Starts a thread in `scope`, named `name`.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if the system cannot start another thread.
+pub fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Started<'scope, T> {
+    Builder::new().name(name.to_owned()).spawn_scoped(scope, work).map_err(|error| {
+        Error::new(ErrorKind::Environment, format!("the system cannot start another thread: {error}"))
+            .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
+            .caused_by(error)
+    })
+}
+
+/// A thread, or the error for one that could not be started.
+pub type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
+
+/// Waits for all threads, and returns what each has returned, or [`ErrorKind::Internal`] if it has panicked.
+/// No thread is left to the scope: that would panic too if one of them has.
+pub fn join_all<T>(threads: Vec<Started<'_, T>>) -> Vec<Result<T, Error>> {
+    threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())).collect()
+}
+
+/// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.
+///
+/// # Errors
+/// The same errors as [`spawn`]; [`ErrorKind::Internal`] if a thread panics.
+pub fn for_all<T: Send, R: Send>(
+    threads: usize,
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+) -> Result<Vec<R>, Error> {
+    Ok(for_all_beside(threads, items, work, || ())?.0)
+}
+
+/// Like [`for_all`], while this thread first calls `own`, whose result is returned too.
+///
+/// # Errors
+/// The same errors as [`for_all`].
+pub fn for_all_beside<T: Send, R: Send, O>(
+    threads: usize,
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) -> R + Sync,
+    own: impl FnOnce() -> O,
+) -> Result<(Vec<R>, O), Error> {
+    let others = threads.min(items.size_hint().1.unwrap_or(usize::MAX)).saturating_sub(1);
+    let items = Mutex::new(items);
+    let next = || lock(&items).next();
+    let work_all = || std::iter::from_fn(next).map(&work).collect::<Vec<R>>();
+    thread::scope(|scope| {
+        let started = (0..others).map(|_| spawn(scope, "checker", work_all));
+        let started = started.collect::<Result<Vec<_>, _>>()?;
+        let own = own();
+        let mut results = work_all();
+        for others in join_all(started.into_iter().map(Ok).collect()) {
+            results.extend(others?);
+        }
+        Ok((results, own))
+    })
+}
+
+/// Locks a mutex, also if a thread has panicked while it held it: the panic is reported when that thread is
+/// joined.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

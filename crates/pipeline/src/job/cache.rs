@@ -1,0 +1,204 @@
+//! The engine with the coins cache: connects all blocks in order to a new chainstate, as Bitcoin Core does.
+//!
+//! It shares no step with the join but the rules themselves: each spend takes its coin from the cache or from
+//! the database below it, whose changes are written whenever the cache has used up its memory. So its result
+//! is a second opinion, and its speed the one to beat.
+
+use crate::{
+    job::{
+        Job, MatchStats,
+        clock::Clock,
+        in_order::{CacheMemory, InOrder, Step},
+    },
+    stages::{
+        make_undo::{PlacedUndo, UndoSink},
+        read::BlockReader,
+        stored_coins::{StoredCoins, flush, merge},
+        window::{BlockResult, ConnectedBlock, Window},
+    },
+};
+use api::{
+    counts::Counts,
+    error::{Error, ErrorKind},
+    event::Event,
+    machine::random_key,
+    options::Matching,
+    remedy::Remedy,
+    stage::Stage,
+};
+use coins::CoinsCache;
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::{ChainstateReader, ChainstateWriter},
+    utxo_stats::UtxoCounts,
+};
+use std::{ops::Range, path::Path, sync::atomic::Ordering};
+use wire::{BlockHash, Height};
+
+/// Takes a block that was connected.
+pub type EachBlock<'e> = dyn FnMut(&ConnectedBlock) -> Result<(), Error> + 'e;
+
+/// What the blocks up to some height amount to.
+#[derive(Clone, Copy)]
+struct Connected {
+    counts: Counts,
+    /// The coins after the last of them.
+    coins: UtxoCounts,
+}
+
+/// Heights at which the coins in the directory are wanted.
+pub struct Stops<'a> {
+    /// The heights of the blocks after which the coins are wanted, in ascending order.
+    pub heights: &'a [Height],
+    /// Is called with each of them.
+    pub at: &'a mut dyn FnMut(Height) -> Result<(), Error>,
+}
+
+impl Job<'_> {
+    /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
+    /// `key`. Returns which coins it must have by what the blocks create and spend, apart from the number of
+    /// their transactions, and how they were obtained.
+    ///
+    /// # Errors
+    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Usage`] if an interrupted run
+    /// has left a checkpoint; [`ErrorKind::Interrupted`].
+    pub fn connect_all(
+        &self,
+        dir: &Path,
+        key: [u8; 8],
+        clock: &mut Clock,
+    ) -> Result<(UtxoCounts, MatchStats), Error> {
+        if self.work.may_have_checkpoint() && self.resume.is_some_and(|resume| !resume.discard_other) {
+            let detail = "an interrupted run has left a checkpoint here, which the engine with the coins \
+                          cache cannot resume";
+            return Err(Error::new(ErrorKind::Usage, detail)
+                .in_file(self.work.path(), None)
+                .with_remedies([Remedy::RepeatOptions, Remedy::StartOver]));
+        }
+        self.work.remove()?;
+        self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
+        let each = &mut |block: &ConnectedBlock| self.record_undo(block);
+        self.connect_each(dir, key, clock, BlockResult::Undo, each, None)
+    }
+
+    /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what
+    /// is made of it.
+    ///
+    /// # Errors
+    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`
+    /// and of the stops.
+    pub fn connect_each(
+        &self,
+        dir: &Path,
+        key: [u8; 8],
+        clock: &mut Clock,
+        result: BlockResult<'_>,
+        each: &mut EachBlock<'_>,
+        stops: Option<Stops<'_>>,
+    ) -> Result<(UtxoCounts, MatchStats), Error> {
+        self.sink.event(Event::Started(Stage::Connect));
+        let disk = self.work.disk();
+        let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), 0)?;
+        writer.finish(BlockHash::default(), [])?;
+        let mut committed = Connected { counts: Counts::default(), coins: UtxoCounts::ZERO };
+        let mut passed = 0;
+        let mut each = |block: &ConnectedBlock| {
+            if block.height.0 >= passed {
+                each(block)?;
+                passed = block.height.0 + 1;
+            }
+            Ok(())
+        };
+        // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
+        // last commit on.
+        let mut connect_to = |end: u32| {
+            let mut suspect = Some(0..0);
+            while let Some(exactly) = suspect {
+                let chainstate = ChainstateReader::open(disk, dir)?;
+                let pass = self.connect_from(chainstate, &mut committed, (end, exactly), (result, &mut each));
+                suspect = pass.map_err(|error| self.mark_contested(error))?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Some(Stops { heights, at }) = stops {
+            for &height in heights {
+                connect_to(height.0 + 1)?;
+                at(height)?;
+                self.sink.event(Event::Started(Stage::Connect));
+            }
+        }
+        connect_to(self.plan.chain.block_count() as u32)?;
+        clock.lap(Stage::Connect);
+        let (matching, counts) = (Matching::Cache, committed.counts);
+        let (used_hints, resumed, burned, spilled, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
+        Ok((committed.coins, stats))
+    }
+
+    /// Connects the blocks above those that are committed and below the height `end`, and commits them.
+    /// Returns the heights of a window in which something is wrong.
+    fn connect_from(
+        &self,
+        mut chainstate: ChainstateReader<'_>,
+        committed: &mut Connected,
+        (end, exactly): (u32, Range<u32>),
+        (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
+    ) -> Result<Option<Range<u32>>, Error> {
+        let memory = CacheMemory::of(self.budget);
+        chainstate.keep_open(memory.tables);
+        let best_block = chainstate.best_block();
+        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);
+        let window = Window {
+            chain: &self.plan.chain,
+            reader: &BlockReader::new(&self.plan.chain, self.files),
+            params: self.files.params,
+            scripts: self.scripts(),
+            threads: self.threads(),
+            buffers: memory.buffers(),
+            result,
+        };
+        let (mut done, next) = (*committed, committed.counts.blocks as u32);
+        let mut blocks = InOrder::new(window, self.plan, next..end, exactly, self.sink);
+        loop {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            let (connected, counts) = match blocks.step(&mut coins)? {
+                Step::Connected(connected, counts) => (connected, counts),
+                Step::Suspect(heights) => return Ok(Some(heights)),
+                Step::Done => break,
+            };
+            done.counts += counts;
+            for block in &connected {
+                done.coins.merge(block.created);
+                done.coins = done.coins.without(&block.spent);
+                each(block)?;
+            }
+            if coins.bytes() > memory.coins {
+                flush(&mut coins, self.threads(), memory.staying)?;
+                merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
+                *committed = done;
+            }
+        }
+        flush(&mut coins, self.threads(), 0)?;
+        if (end as usize) < self.plan.chain.block_count() {
+            merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
+        }
+        *committed = done;
+        Ok(None)
+    }
+
+    /// Makes the undo data of a block, unless the undo file has it. If undo data is not made, it is an error
+    /// that the file has other undo data.
+    fn record_undo(&self, block: &ConnectedBlock) -> Result<(), Error> {
+        let &ConnectedBlock { height, ref prev, ref undo, is_undo_stored, .. } = block;
+        // The genesis block has no undo data.
+        if is_undo_stored || height == Height(0) {
+            return Ok(());
+        }
+        let Some(sink) = self.undo_sink else { return Err(self.false_undo(height, undo)) };
+        let file = self.files.block(&self.plan.chain, height).file;
+        let pos = sink.reserve(height, file, undo.len())?;
+        sink.write(&PlacedUndo { height, file, pos, prev, data: undo }, &mut Vec::new())
+    }
+}

@@ -1,0 +1,249 @@
+//! Saves and restores an unfinished job: which blocks are completed, and whether the job is the same.
+
+use crate::stages::{
+    completed_blocks::CompletedBlocks, method::Method, partial_state::PartialState, spill::SpillFile,
+    work_dir::WorkDir,
+};
+use api::{
+    error::{Error, ErrorKind},
+    options::ChainOptions,
+    remedy::Remedy,
+};
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    plan::planner::Plan,
+};
+use coins::aggregate::AggregateKey;
+use digest::sha256::Sha256;
+use disk::{
+    checkpoint::{Checkpoint, FileStamp, SavedMatching, SortedRunRef, is_work_file, sorted_run_path},
+    sorted_run::SortedRunReader,
+};
+use rules::ChainParams;
+use vfs::During as _;
+use wire::{FileNo, Network};
+
+/// The state from which a job resumes.
+pub struct Resumed {
+    /// What the completed blocks amount to.
+    pub partial: PartialState,
+    /// Files that have changed since those blocks were read.
+    pub changed: Vec<FileNo>,
+    /// The sorted runs with their effects.
+    pub runs: Vec<SpillFile>,
+    /// Number of the next sorted run.
+    pub next_run: u64,
+}
+
+/// Decides whether two jobs are the same.
+pub struct Identity<'a> {
+    /// The files.
+    pub files: &'a Files<'a>,
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Whether block files are deleted behind the job, so that completed blocks need not be stored.
+    pub is_paced: bool,
+    /// Digest of the options that decide what "completed" means. See [`settings`].
+    pub settings: [u8; 32],
+    /// The block files as they were before the first block was read.
+    pub stamps: Vec<FileStamp>,
+}
+
+/// Returns the current stamps of the block files of a chain.
+///
+/// # Errors
+/// Any I/O error.
+pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error> {
+    let stamp = |(file, _)| Ok(FileStamp::now(files.disk, files.datadir, file)?);
+    chain.by_file().map(stamp).collect()
+}
+
+/// Returns a digest of the options that decide what is checked of a block, and which effects it has.
+#[must_use]
+pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
+    let (params, chain) = (options.params, &plan.chain);
+    let mut sha = Sha256::new();
+    if let Some(shared) = &plan.shared {
+        sha.update(&shared.digest);
+    }
+    if params != ChainParams::of(params.network) {
+        let challenge = params.signet_challenge.unwrap_or_default();
+        sha.update(&(challenge.len() as u64).to_le_bytes());
+        sha.update(challenge);
+        let ChainParams { bip34_height, bip65_height, bip66_height, csv_height, segwit_height, .. } = params;
+        for height in [bip34_height, bip65_height, bip66_height, csv_height, segwit_height] {
+            sha.update(&height.0.to_le_bytes());
+        }
+    }
+    sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
+    let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
+    sha.update(&[options.scripts.are_run().into(), overwrites.into()]);
+    sha.update(&method.identity());
+    sha.finalize()
+}
+
+/// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
+/// none. The key of another job must not be used: it was not drawn after these hints were fixed.
+///
+/// # Errors
+/// The same errors as [`Identity::resume`].
+pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
+    if !work.exists()? {
+        return Ok(None);
+    }
+    let checkpoint = Checkpoint::read(work.disk(), work.path())?;
+    let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
+    Ok(checkpoint.and_then(|checkpoint| match checkpoint.state.matching {
+        SavedMatching::Hints { key, .. } => Some(AggregateKey::new(*key)),
+        SavedMatching::Join => None,
+    }))
+}
+
+impl Identity<'_> {
+    /// Returns a digest of the completed blocks, and of their positions if they must still be stored.
+    fn chain_digest(&self, completed: &CompletedBlocks) -> [u8; 32] {
+        let mut sha = Sha256::new();
+        let mut row = [0; 32 + 4 + 4 + 8];
+        for height in completed.heights() {
+            let block = self.files.block(self.chain, height);
+            row[..32].copy_from_slice(&block.hash.0);
+            row[32..36].copy_from_slice(&height.0.to_le_bytes());
+            if !self.is_paced {
+                row[36..40].copy_from_slice(&block.file.0.to_le_bytes());
+                row[40..].copy_from_slice(&block.data_pos.0.to_le_bytes());
+            }
+            sha.update(&row);
+        }
+        sha.finalize()
+    }
+
+    /// Writes a checkpoint. All sorted runs are on disk; those in `runs` belong to it.
+    ///
+    /// # Errors
+    /// Any I/O error; the previous checkpoint is then still in place.
+    pub fn write(
+        &self,
+        work: &WorkDir<'_>,
+        partial: &mut PartialState,
+        runs: &[SpillFile],
+        next_run: u64,
+    ) -> Result<(), Error> {
+        work.take()?;
+        // Sync the directory entries of the runs before the checkpoint that names them.
+        work.disk().sync_dir(work.path()).during("sync", work.path())?;
+        let checkpoint = Checkpoint {
+            network: self.files.params.network,
+            chain: self.chain_digest(&partial.completed),
+            settings: self.settings,
+            files: self.stamps.clone(),
+            runs: runs.iter().map(SpillFile::to_ref).collect(),
+            next_run,
+            state: partial.save(self.chain.block_count()),
+        };
+        Ok(checkpoint.write(work.disk(), work.path())?)
+    }
+
+    /// Files that have changed since `before`, or are not in it.
+    fn changed_since(&self, before: &[FileStamp]) -> Vec<FileNo> {
+        let changed = self.stamps.iter().filter(|now| !before.contains(now));
+        changed.map(|now| now.file).collect()
+    }
+
+    /// Reads the checkpoint, if there is one, and removes sorted runs that it does not name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if it belongs to another job or method, [`ErrorKind::Damaged`] if it or a sorted
+    /// run has changed.
+    pub fn resume(&self, work: &WorkDir<'_>, method: &Method) -> Result<Option<Resumed>, Error> {
+        if !work.exists()? {
+            return Ok(None);
+        }
+        work.take()?;
+        let Some(checkpoint) = Checkpoint::read(work.disk(), work.path())? else {
+            clear_runs(work, &[])?;
+            return Ok(None);
+        };
+        let other = |what: &str| {
+            let detail = format!("the checkpoint of an interrupted run cannot be resumed: {what}");
+            Error::new(ErrorKind::Usage, detail)
+                .in_file(work.path(), None)
+                .with_remedies([Remedy::RepeatOptions, Remedy::StartOver])
+        };
+        if checkpoint.network != self.files.params.network {
+            return Err(other(&format!("it is for the network {}", checkpoint.network)));
+        }
+        let (saved, blocks) = (checkpoint.state, self.chain.block_count());
+        let completed = CompletedBlocks::from_words(saved.completed.clone(), saved.blocks as usize);
+        let highest = completed.heights().last();
+        if highest.is_some_and(|height| height > self.chain.tip_height()) {
+            return Err(other("it contains blocks above the last one of this chain"));
+        }
+        if self.chain_digest(&completed) != checkpoint.chain {
+            return Err(other("it belongs to another chain, or the blocks have moved within their files"));
+        }
+        if checkpoint.settings != self.settings {
+            return Err(other("it was made with other options for script checks or hints"));
+        }
+        let Some(partial) = PartialState::restore(saved, blocks, method) else {
+            return Err(other("another version of peregrine made it"));
+        };
+        let runs: Result<Vec<SpillFile>, Error> =
+            checkpoint.runs.iter().map(|named| open(work, self.files.params.network, named)).collect();
+        clear_runs(work, &checkpoint.runs)?;
+        Ok(Some(Resumed {
+            partial,
+            changed: self.changed_since(&checkpoint.files),
+            runs: runs?,
+            next_run: checkpoint.next_run,
+        }))
+    }
+}
+
+/// If the job was interrupted, adds how many blocks the checkpoint contains.
+#[must_use]
+pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
+    if error.kind != ErrorKind::Interrupted {
+        return error;
+    }
+    // If the checkpoint is damaged, the next run reports it.
+    let Ok(Some(Checkpoint { state, .. })) = Checkpoint::read(work.disk(), work.path()) else {
+        return error;
+    };
+    let (blocks, completed) = (state.blocks, state.completed);
+    let done: u32 = completed.iter().map(|word| word.count_ones()).sum();
+    if done == 0 {
+        return error;
+    }
+    error.with_remedies([Remedy::Resume { done, total: blocks, without_restart: restart }])
+}
+
+/// Opens a sorted run, and checks that it is the one that the checkpoint names.
+fn open(work: &WorkDir<'_>, network: Network, named: &SortedRunRef) -> Result<SpillFile, Error> {
+    let path = sorted_run_path(work.path(), named.number);
+    if !work.disk().exists(&path).during("look for", &path)? {
+        let error = Error::damaged("the checkpoint names this file, but it is missing");
+        return Err(error.in_file(path, None).with_remedies([Remedy::StartOver]));
+    }
+    let meta = SortedRunReader::open(work.disk(), &path, network)?.meta().clone();
+    let run = SpillFile { number: named.number, level: named.level, meta };
+    if run.to_ref() == *named {
+        return Ok(run);
+    }
+    Err(Error::damaged("this is not the file that the checkpoint names")
+        .in_file(path, None)
+        .with_remedies([Remedy::StartOver]))
+}
+
+/// Removes all sorted runs except those in `named`: a killed job leaves some behind.
+fn clear_runs(work: &WorkDir<'_>, named: &[SortedRunRef]) -> Result<(), Error> {
+    let (disk, dir) = (work.disk(), work.path());
+    let keep: Vec<_> = named.iter().map(|run| sorted_run_path(dir, run.number)).collect();
+    for name in disk.list(dir).during("list", dir)? {
+        let path = dir.join(&name);
+        let is_run = path.extension().is_some_and(|suffix| suffix == "run");
+        if is_run && !keep.contains(&path) && is_work_file(disk, &path)? {
+            disk.remove_file(&path).during("remove", &path)?;
+        }
+    }
+    Ok(())
+}

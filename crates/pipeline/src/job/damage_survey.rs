@@ -1,0 +1,160 @@
+//! Finds all damaged blocks and undo data at once: reads all blocks of a chain, and checks them as far as
+//! that is possible without coins.
+
+use crate::{
+    job::{memory::MemoryBudget, now},
+    stages::{
+        read::BlockReader,
+        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+    },
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Progress, Watch},
+    options::ChainOptions,
+    stage::Stage,
+};
+use chain::{
+    blocks::{
+        block_hashes::BlockHashes,
+        damage::KnownDamage,
+        files::{Files, LocatedBlock},
+    },
+    plan::planner::{StaleBlock, all_stored},
+};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError, atomic::Ordering},
+};
+use wire::{ByteOffset, FileNo, Height};
+
+/// Maximum number of damaged blocks that are described; all are counted.
+pub const MAX_NAMED_BLOCKS: usize = 5;
+
+/// What is wrong with the blocks of a chain, by height, and the state of their undo data.
+pub struct BlockSurvey {
+    /// The blocks that are damaged, or that break a rule that needs no coins.
+    pub flawed: Vec<(Height, Error)>,
+    /// The undo data.
+    pub undo: UndoSurvey,
+}
+
+impl BlockSurvey {
+    /// Reads all blocks of a chain that are stored, and their undo data.
+    ///
+    /// # Errors
+    /// Any I/O error that is not about one block; [`ErrorKind::Interrupted`].
+    pub fn read(walk: &BlockWalk<'_>) -> Result<Self, Error> {
+        let (chain, files) = (walk.chain, walk.files);
+        let reader = &BlockReader::new(chain, files);
+        let undo = UndoSurvey::of_records(walk, reader)?;
+        let flawed = Mutex::new(Vec::new());
+        let begin = || (WalkBuffers::default(), BlockHashes::default());
+        walk.each(0..chain.block_count() as u32, begin, |(buffers, hashes), height| {
+            if chain.block(height).data_pos == ByteOffset(0) {
+                return Ok(());
+            }
+            let block = LocatedBlock { chain, files, height };
+            let checked = undo.check_block(walk, reader, buffers, height, |view| {
+                let broken =
+                    |violation| Error::violation(&violation).at_block(height, chain.block(height).hash);
+                block.check_view(view, &[], hashes)?.map(drop).map_err(broken)
+            });
+            match checked {
+                Err(error) if is_about_block(&error) => {
+                    flawed.lock().unwrap_or_else(PoisonError::into_inner).push((height, error));
+                    Ok(())
+                }
+                checked => checked,
+            }
+        })?;
+        if walk.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let mut flawed = flawed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        flawed.sort_by_key(|(height, _)| *height);
+        Ok(Self { flawed, undo })
+    }
+}
+
+/// Whether an error is about the bytes of one block, and not about the machine.
+fn is_about_block(error: &Error) -> bool {
+    [ErrorKind::Damaged, ErrorKind::Consensus].contains(&error.kind) || error.is_of_medium()
+}
+
+/// Finds what is damaged: in the chain with the most work, and among the stored blocks outside it.
+///
+/// # Errors
+/// Damaged or missing index; any I/O error that is not about one block; [`ErrorKind::Interrupted`].
+pub fn find_damage(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    scan: bool,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<KnownDamage, Error> {
+    sink.event(Event::Started(Stage::Plan));
+    let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
+    let threads = MemoryBudget::after_plan(options, chain.block_count()).threads;
+    let span = |(_, heights): (FileNo, &[Height])| {
+        let pos = |height: Option<&Height>| height.map_or(0, |&height| chain.block(height).data_pos.0);
+        pos(heights.last()) - pos(heights.first())
+    };
+    let bytes_total: u64 = chain.by_file().map(span).sum();
+    let blocks_total = chain.block_count() as u32;
+    let progress = |blocks: u32| {
+        let blocks = blocks.min(blocks_total);
+        let bytes = bytes_total / u64::from(blocks_total) * u64::from(blocks);
+        sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+    };
+    sink.event(Event::Started(Stage::Check));
+    let walk = &BlockWalk { chain, files, threads, progress: &progress, interrupt };
+    let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
+    // A block that breaks a rule is for a rebuild to report.
+    let flawed = flawed.into_iter().filter(|(_, error)| error.kind != ErrorKind::Consensus);
+    let hash = |height: Height| chain.block(height).hash;
+    let mut stale_damaged = 0;
+    let mut damaged: Vec<_> = flawed.map(|(height, error)| (height, hash(height), error)).collect();
+    for block in stale {
+        let StaleBlock { hash, height, file, data_pos } = *block;
+        match files.check_stored(&hash, height, file, data_pos) {
+            Err(error) if is_about_block(&error) => {
+                stale_damaged += 1;
+                damaged.push((height, hash, error));
+            }
+            checked => checked?,
+        }
+    }
+    damaged.sort_by_key(|(height, ..)| *height);
+    let has_damaged_undo = |&height: &Height| undo.state(height) == UndoState::Damaged;
+    let all = || (0..blocks_total).map(Height);
+    let is_stored = |height: &Height| chain.block(*height).data_pos > ByteOffset(0);
+    let last_stored = all().rfind(is_stored).unwrap_or_default();
+    let lacks_undo = |height: &Height| is_stored(height) && chain.block(*height).undo_pos.is_none();
+    let mut lost_files = BTreeSet::new();
+    let lost = damaged.iter().filter(|(.., error)| error.is_missing).count() as u32;
+    let blocks = damaged.iter().map(|(_, hash, _)| *hash).collect();
+    let lowest = damaged.first().map(|(height, ..)| *height);
+    let mut first: Vec<Error> = damaged
+        .into_iter()
+        .map(|(.., error)| error)
+        .filter(|error| !error.is_missing || lost_files.insert(error.file.clone()))
+        .collect();
+    let others = first.len().saturating_sub(MAX_NAMED_BLOCKS) as u32;
+    first.truncate(MAX_NAMED_BLOCKS);
+    let mut damage = KnownDamage {
+        lost,
+        lost_files: lost_files.len() as u32,
+        missing: (0..last_stored.0).map(Height).filter(|height| !is_stored(height)).count() as u32,
+        last_stored,
+        without_undo: all().skip(1).find(lacks_undo),
+        lowest,
+        stale: stale_damaged,
+        blocks,
+        undo: all().filter(has_damaged_undo).map(hash).collect(),
+        first,
+        others,
+    };
+    damage.blocks.sort_unstable();
+    damage.undo.sort_unstable();
+    Ok(damage)
+}

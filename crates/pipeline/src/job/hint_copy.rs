@@ -1,0 +1,389 @@
+//! Hints that are not a plain file on this machine: downloads or unpacks them to a copy, which the run reads.
+//!
+//! The copy is in a directory of its own, `peregrine-hints` beside the work directory, since it may outlive a
+//! job: a checkpoint is bound to the digest of the plain hints, and another download could be another file.
+//! So a copy of downloaded hints stays after an interrupt or an error of the machine, and the next run uses
+//! it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
+
+use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Watch},
+    note::{Note, Warning},
+    options::{ChainOptions, HintOptions, RemoteFile},
+    remedy::Remedy,
+    size::HumanSize,
+};
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use disk::datadir::Datadir;
+use hints::packed::{self, PackedFile, Unpacked};
+use std::{
+    io::{self, Cursor, Read},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use vfs::{AtomicFile, Disk, During as _, FileError};
+
+/// Name of the directory.
+const HINTS_DIR: &str = "peregrine-hints";
+/// Maximum length of a download, and of the hints that are unpacked, in bytes: four times those of mainnet in
+/// the largest format.
+const MAX_LEN: u64 = 2 << 30;
+/// Bytes that are read or written at once.
+const PIECE_LEN: usize = 256 << 10;
+/// Maximum number of pieces that wait to be written.
+const MAX_PIECES: usize = 8;
+/// Interval at which an interrupt is looked for.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between two notes about a download.
+const NOTE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Returns the directory for copies of hints, for a rebuild whose result is in `datadir`.
+pub fn directory<'d>(disk: &'d dyn Disk, options: &ChainOptions, datadir: &Datadir) -> WorkDir<'d> {
+    let path = match &options.work_dir {
+        Some(dir) => dir.join(HINTS_DIR),
+        None => datadir.chainstate_dir().with_file_name(HINTS_DIR),
+    };
+    WorkDir::new(disk, path)
+}
+
+/// Calls `run` with options whose hints are a plain file, which may be a copy in `dir`.
+///
+/// # Errors
+/// Those of `run`; [`ErrorKind::Environment`] if the hints cannot be downloaded or are too long;
+/// [`ErrorKind::Damaged`] if they cannot be unpacked; any I/O error.
+pub fn with_plain_hints<T>(
+    dir: &WorkDir<'_>,
+    options: Option<&HintOptions>,
+    restart: bool,
+    Watch { sink, interrupt }: Watch<'_>,
+    run: impl FnOnce(Option<HintOptions>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let Some(options) = options else { return run(None) };
+    let copy = match &options.remote {
+        Some(remote) => download(dir, remote, restart, sink, interrupt).map(Some),
+        None => unpack(dir, &options.file, interrupt),
+    };
+    let file = match copy {
+        Ok(Some(file)) => file,
+        Ok(None) => return run(Some(options.clone())),
+        Err(error) => {
+            // If that fails too, the first error is the one to report.
+            let _ = dir.remove();
+            return Err(error);
+        }
+    };
+    let plain = HintOptions { file: file.clone(), remote: None, ..options.clone() };
+    let result = run(Some(plain)).map_err(|error| name_original(error, &file, &options.name()));
+    // The hints may be what was wrong. Then the next run needs others.
+    let is_kept = |error: &Error| {
+        let is_about_hints = error.file.as_deref() == Some(&*options.name());
+        matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment)
+            || error.kind == ErrorKind::Damaged && !is_about_hints
+    };
+    if !(options.remote.is_some() && result.as_ref().is_err_and(is_kept))
+        && let Err(error) = dir.remove()
+    {
+        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+    }
+    result
+}
+
+/// Calls `read` with the path of plain hints: `file`, or a temporary copy below `parent`.
+///
+/// # Errors
+/// Those of `read`, and those of [`with_plain_hints`].
+pub fn with_plain_file<T>(
+    disk: &dyn Disk,
+    file: &Path,
+    parent: Option<&Path>,
+    interrupt: &AtomicBool,
+    read: impl FnOnce(&Path) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let dir = WorkDir::exclusive(disk, &parent.map_or_else(std::env::temp_dir, Path::to_owned));
+    let result = unpack(&dir, file, interrupt).and_then(|copy| match copy {
+        None => read(file),
+        Some(copy) => read(&copy).map_err(|error| name_original(error, &copy, file)),
+    });
+    // The next run of a command like this removes what is left.
+    let _ = dir.remove();
+    result
+}
+
+/// Replaces the name of a copy in an error by that of what was copied.
+fn name_original(mut error: Error, copy: &Path, original: &Path) -> Error {
+    if error.file.as_deref() == Some(copy) {
+        error.file = Some(original.to_owned());
+    }
+    error
+}
+
+/// Locks `dir` and removes the copies in it, except one.
+fn take(dir: &WorkDir<'_>, kept: Option<&Path>) -> Result<(), Error> {
+    dir.take()?;
+    for name in dir.disk().list(dir.path()).during("list", dir.path())? {
+        let path = dir.path().join(name);
+        if is_hint_copy(&path) && Some(path.as_path()) != kept {
+            dir.disk().remove_file(&path).during("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unpacks a file. Returns the path of the copy, or `None` if the file is plain.
+fn unpack(dir: &WorkDir<'_>, file: &Path, interrupt: &AtomicBool) -> Result<Option<PathBuf>, Error> {
+    let (unpacked, packing) = packed::open(dir.disk(), file)?;
+    if packing.is_none() {
+        return Ok(None);
+    }
+    take(dir, None)?;
+    let copy = dir.path().join(hint_copy_name(&file.to_string_lossy()));
+    let failed = |source| {
+        let path = file.to_owned();
+        FileError { path, action: "read the hints", is_creation: false, source }.into()
+    };
+    write(dir, &copy, (unpacked, MAX_LEN), file, (&failed, interrupt))?;
+    Ok(Some(copy))
+}
+
+/// Downloads hints, and unpacks them on the way. Returns the path of the copy, which may be that of an
+/// earlier run.
+fn download(
+    dir: &WorkDir<'_>,
+    remote: &Arc<dyn RemoteFile>,
+    restart: bool,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<PathBuf, Error> {
+    let copy = dir.path().join(hint_copy_name(remote.name()));
+    let from = || remote.name().to_owned();
+    take(dir, (!restart).then_some(&copy))?;
+    if dir.disk().exists(&copy).during("look for", &copy)? {
+        sink.event(Event::Note(Note::ReusingHints { from: from(), copy: copy.clone() }));
+        return Ok(copy);
+    }
+    let failed = |error: io::Error| match interrupt.load(Ordering::Relaxed) {
+        true => Error::interrupted(),
+        false => Error::new(ErrorKind::Environment, format!("cannot download the hints: {error}"))
+            .in_file(remote.name(), None)
+            .caused_by(error),
+    };
+    let pieces = RemotePieces::start(remote, sink, interrupt)?;
+    let pieces = pieces.wait_for_length().map_err(failed)?;
+    let free = dir.disk().free_space(dir.path()).during("measure the free space of", dir.path())?;
+    if let Some(need) = pieces.total.filter(|need| *need > free) {
+        let detail =
+            format!("the hints take at least {}, {} are free here", HumanSize(need), HumanSize(free));
+        return Err(Error::new(ErrorKind::Environment, detail)
+            .in_file(dir.path(), None)
+            .with_remedies([Remedy::FreeDiskSpace, Remedy::OtherWorkDir]));
+    }
+    let unpacked = Unpacked::new(pieces).map_err(failed)?;
+    let original = Path::new(remote.name());
+    let unpacked = (unpacked, MAX_LEN);
+    let PackedFile { bytes, sha256, .. } = write(dir, &copy, unpacked, original, (&failed, interrupt))?;
+    sink.event(Event::Note(Note::HintsDownloaded { from: from(), bytes, sha256 }));
+    Ok(copy)
+}
+
+/// Writes plain hints, up to a maximum length, to `copy`, which is complete or absent.
+fn write<R: Read>(
+    dir: &WorkDir<'_>,
+    copy: &Path,
+    (mut unpacked, max_len): (Unpacked<R>, u64),
+    original: &Path,
+    (failed, interrupt): (&dyn Fn(io::Error) -> Error, &AtomicBool),
+) -> Result<PackedFile, Error> {
+    let mut file = AtomicFile::create(dir.disk(), copy.with_extension("part"), copy)?;
+    let (mut piece, mut total) = (vec![0; PIECE_LEN], 0);
+    loop {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let len = match unpacked.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if unpacked.source_has_failed() => return Err(failed(error)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(unpacked.damaged(original, &error).into()),
+        };
+        total += len as u64;
+        if total > max_len {
+            return Err(Error::damaged(too_long()).in_file(original, None));
+        }
+        file.write_all(piece.get(..len).unwrap_or_default())?;
+    }
+    file.commit()?;
+    Ok(unpacked.packed())
+}
+
+fn too_long() -> String {
+    format!("this is longer than hints can be, which is {} at most", HumanSize(MAX_LEN))
+}
+
+/// What the thread that downloads sends.
+enum Piece {
+    /// The length in bytes, if it is known; comes first.
+    Length(Option<u64>),
+    Bytes(Vec<u8>),
+    End,
+}
+
+/// The bytes of a download. They come from a thread of its own, so that an interrupt does not wait for the
+/// network; that thread ends by itself when nobody takes its pieces.
+struct RemotePieces<'a> {
+    pieces: Receiver<io::Result<Piece>>,
+    piece: Cursor<Vec<u8>>,
+    name: String,
+    total: Option<u64>,
+    received: u64,
+    is_at_end: bool,
+    last_note: Instant,
+    sink: &'a dyn EventSink,
+    interrupt: &'a AtomicBool,
+}
+
+impl<'a> RemotePieces<'a> {
+    fn start(
+        remote: &Arc<dyn RemoteFile>,
+        sink: &'a dyn EventSink,
+        interrupt: &'a AtomicBool,
+    ) -> Result<Self, Error> {
+        let (sender, pieces) = bounded(MAX_PIECES);
+        let (file, name) = (Arc::clone(remote), remote.name().to_owned());
+        let download = move || {
+            if let Err(error) = send_pieces(&*file, &sender) {
+                // Nobody takes it after an interrupt.
+                let _ = sender.send(Err(error));
+            }
+        };
+        thread::Builder::new().name("hints".to_owned()).spawn(download).map_err(|error| {
+            let detail = format!("the system cannot start another thread: {error}");
+            Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::RaiseProcessLimit])
+        })?;
+        let (total, received, is_at_end, last_note) = (None, 0, false, Instant::now());
+        let piece = Cursor::default();
+        Ok(Self { pieces, piece, name, total, received, is_at_end, last_note, sink, interrupt })
+    }
+
+    fn wait_for_length(mut self) -> io::Result<Self> {
+        let Piece::Length(total) = self.next()? else { return Err(io::ErrorKind::InvalidData.into()) };
+        if total.is_some_and(|total| total > MAX_LEN) {
+            return Err(io::Error::other(too_long()));
+        }
+        self.total = total;
+        self.note();
+        Ok(self)
+    }
+
+    fn note(&mut self) {
+        self.last_note = Instant::now();
+        let (from, received, total) = (self.name.clone(), self.received, self.total);
+        self.sink.event(Event::Note(Note::DownloadingHints { from, received, total }));
+    }
+
+    fn next(&self) -> io::Result<Piece> {
+        loop {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(io::Error::other("interrupted"));
+            }
+            match self.pieces.recv_timeout(INTERRUPT_INTERVAL) {
+                Ok(piece) => return piece,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the thread that downloads has ended"));
+                }
+            }
+        }
+    }
+
+    fn check_length(&self) -> io::Result<()> {
+        match self.total {
+            Some(total) if self.received < total => {
+                let text = format!("the connection ended after {} of {total} bytes", self.received);
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+            }
+            _ if self.received > MAX_LEN => Err(io::Error::other(too_long())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Read for RemotePieces<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let len = self.piece.read(buf)?;
+            if len > 0 || self.is_at_end {
+                return Ok(len);
+            }
+            match self.next()? {
+                Piece::Length(_) => {}
+                Piece::End => {
+                    self.check_length()?;
+                    self.is_at_end = true;
+                }
+                Piece::Bytes(bytes) => {
+                    self.received += bytes.len() as u64;
+                    if self.received > MAX_LEN {
+                        return Err(io::Error::other(too_long()));
+                    }
+                    self.piece = Cursor::new(bytes);
+                    if self.last_note.elapsed() >= NOTE_INTERVAL {
+                        self.note();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sends a file in pieces. Ends early, without an error, if nobody takes them.
+fn send_pieces(file: &dyn RemoteFile, sender: &Sender<io::Result<Piece>>) -> io::Result<()> {
+    let mut body = file.open()?;
+    let mut is_taken = sender.send(Ok(Piece::Length(body.len))).is_ok();
+    while is_taken {
+        let mut bytes = Vec::with_capacity(PIECE_LEN);
+        let len = body.bytes.by_ref().take(PIECE_LEN as u64).read_to_end(&mut bytes)?;
+        let piece = if len == 0 { Piece::End } else { Piece::Bytes(bytes) };
+        is_taken = sender.send(Ok(piece)).is_ok() && len > 0;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write as _;
+    use vfs::RealDisk;
+
+    /// A few bytes can unpack to many.
+    #[test]
+    fn what_is_unpacked_is_cut_off_at_a_length() {
+        let (root, mut gzip) =
+            (tempfile::tempdir().unwrap(), GzEncoder::new(Vec::new(), Compression::best()));
+        gzip.write_all(&vec![0; 8 << 20]).unwrap();
+        let bomb = gzip.finish().unwrap();
+        assert!(bomb.len() < 20_000);
+        let dir = WorkDir::new(&RealDisk, root.path().join(HINTS_DIR));
+        take(&dir, None).unwrap();
+        let (copy, original) = (dir.path().join(hint_copy_name("bomb")), Path::new("bomb"));
+        let (failed, never) = (|error| panic!("{error}"), AtomicBool::new(false));
+        let write = |max_len| {
+            let unpacked = Unpacked::new(bomb.as_slice()).unwrap();
+            write(&dir, &copy, (unpacked, max_len), original, (&failed, &never))
+        };
+        let error = write((8 << 20) - 1).unwrap_err();
+        assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Damaged, Some(original)), "{error}");
+        assert!(!copy.exists() && !copy.with_extension("part").exists());
+        assert_eq!(write(8 << 20).unwrap().bytes, bomb.len() as u64);
+        assert_eq!(std::fs::metadata(&copy).unwrap().len(), 8 << 20);
+        dir.remove().unwrap();
+        assert!(std::fs::read_dir(root.path()).unwrap().next().is_none());
+    }
+}

@@ -1,0 +1,258 @@
+//! How a rebuild uses hints: whether they belong to the chain, for which blocks they are used, and which of
+//! them was wrong if the rebuild has failed.
+
+use crate::{
+    job::{
+        self, ChainRequest, Job, checkpoint, clock::Clock, memory::MemoryBudget,
+        unspent_outputs::CoinsByBlock,
+    },
+    stages::{
+        method::{HintMatching, Method, UndoUse},
+        read::read_block,
+        work_dir::WorkDir,
+    },
+};
+use ::hints::{HintInfo, HintReader, pinned::Pinned};
+use api::{
+    error::{Error, ErrorKind},
+    event::Event,
+    machine,
+    note::WrongHint,
+    options::{ChainOptions, HintOptions},
+    remedy::Remedy,
+    report::{HintsReport, Trusted},
+    stage::Stage,
+};
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    plan::{chain_request::HintsEnd, planner::Plan},
+};
+use coins::aggregate::{Aggregate, AggregateKey};
+use std::{
+    collections::HashSet,
+    ops::RangeInclusive,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use vfs::Disk;
+use wire::{BlockArena, BlockHash, Height, Network, OutPoint};
+
+/// Result of `check_hints`.
+#[derive(Clone, Debug)]
+pub struct HintCheck {
+    /// Properties of the hint file.
+    pub info: HintInfo,
+    /// Number of blocks with wrong hints.
+    pub wrong_blocks: u64,
+    /// The first wrong hint.
+    pub first: Option<WrongHint>,
+}
+
+/// Opens hints for a rebuild, before the chain is chosen, because the choice depends on them.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if the file has no known format; any I/O error.
+pub fn open(disk: &dyn Disk, options: &HintOptions) -> Result<HintReader, Error> {
+    Ok(HintReader::open(disk, &options.file, options.format)?)
+}
+
+/// Returns the last block that the hints cover.
+#[must_use]
+pub fn end(reader: &HintReader) -> HintsEnd {
+    HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
+}
+
+/// Returns the last block for which hints are used, and the use of undo data above it. Checks that the hints
+/// belong to this chain, as far as the file records it.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without undo data
+/// whose scripts would have to be checked.
+pub fn use_of(
+    all: &ChainOptions,
+    options: &HintOptions,
+    info: &HintInfo,
+    plan: &Plan,
+) -> Result<(Height, UndoUse), Error> {
+    let chain = &plan.chain;
+    check_belongs_to(info, chain, all.params.network).map_err(|error| error.in_file(&options.file, None))?;
+    let with_undo = !options.without_undo;
+    let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
+    let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
+    let height = info.height.min(Height(chain.tip_height().0.saturating_sub(undo_blocks)));
+    let is_trusted = height == Height(0) || plan.assumed_valid_to.is_some_and(|valid| valid >= height);
+    if !with_undo && !is_trusted {
+        let detail = format!(
+            "scripts cannot be checked without undo data, so all blocks up to height {height}, where \
+             the hints end, must be assumed valid; {}",
+            plan.assumed_valid_to.map_or("none is".to_owned(), |valid| format!(
+                "only those up to height {valid} are: two weeks of blocks above a block are needed"
+            ))
+        );
+        return Err(Error::new(ErrorKind::Usage, detail)
+            .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
+    }
+    Ok((height, above))
+}
+
+/// Returns the method of a rebuild with hints. Reads the blocks for which they are not used because undo data
+/// is made.
+///
+/// # Errors
+/// The errors of [`use_of`]; any I/O error.
+pub fn method(
+    work: &WorkDir<'_>,
+    files: &Files<'_>,
+    all: &ChainOptions,
+    options: &HintOptions,
+    reader: HintReader,
+    plan: &Plan,
+    interrupt: &AtomicBool,
+) -> Result<Method, Error> {
+    let (chain, end, with_undo) = (&plan.chain, reader.info().height, !options.without_undo);
+    let (height, above) = use_of(all, options, reader.info(), plan)?;
+    let digest = reader.sha256()?;
+    // The key is drawn now that hints and chain are fixed.
+    let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(machine::random()?));
+    let spent_above = spent_by(files, chain, height.0 + 1..=end.0, interrupt)?;
+    let hints = Some(reader);
+    let mut method =
+        Method::Hints(HintMatching { hints, aggregate, height, with_undo, digest, above, spent_above });
+    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, plan, &method))?
+        && let Method::Hints(matching) = &mut method
+    {
+        matching.aggregate = Aggregate::new(options.aggregate, key);
+    }
+    Ok(method)
+}
+
+/// Returns what the blocks at these heights spend. Whether they are those of the chain is not checked: that
+/// they are damaged, if so, is found when they are connected.
+fn spent_by(
+    files: &Files<'_>,
+    chain: &Chain,
+    heights: RangeInclusive<u32>,
+    interrupt: &AtomicBool,
+) -> Result<HashSet<OutPoint>, Error> {
+    let (mut spent, mut arena) = (HashSet::new(), BlockArena::default());
+    for height in heights.map(Height) {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let raw = read_block(chain, files, height, false)?;
+        let inputs = raw.parse(&mut arena)?.txs().skip(1).flat_map(|tx| tx.inputs());
+        spent.extend(inputs.map(|input| input.prevout()));
+    }
+    spent.shrink_to_fit();
+    Ok(spent)
+}
+
+/// Checks that the hints can belong to a chain.
+pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
+    let other = |what: String| Err(Error::new(ErrorKind::Usage, what));
+    if info.network.is_some_and(|hinted| hinted != network) {
+        return other(format!("these hints are for another network than {network}"));
+    }
+    if info.height > chain.tip_height() {
+        let (hinted, actual) = (info.height, chain.tip_height());
+        return other(format!("these hints reach to height {hinted}, but the chain ends at height {actual}"));
+    }
+    let actual = chain.block(info.height).hash;
+    if info.block_hash.is_some_and(|hinted| hinted != actual) {
+        return other(format!("these hints belong to another chain: block {} is {actual} here", info.height));
+    }
+    Ok(())
+}
+
+/// Matches the spends of a job's chain, and returns its coins by block.
+///
+/// # Errors
+/// The same errors as [`Job::match_spends`].
+pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlock<'a>, Error> {
+    let matching = Job { method: &Method::of(job.options.undo), ..*job };
+    let matched = matching.match_spends(clock)?;
+    let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
+    matching.for_each_coin(matched, clock, &mut coins)?;
+    job.sink.event(Event::Started(Stage::Finish));
+    Ok(coins)
+}
+
+/// Compares each hint of a file with the unspent outputs of its block.
+///
+/// # Errors
+/// Those of [`coins_by_block`], and of reading the file.
+pub fn compare(reader: &mut HintReader, job: &Job<'_>, clock: &mut Clock) -> Result<HintCheck, Error> {
+    let (info, chain) = (reader.info().clone(), &job.plan.chain);
+    let numbering = info.numbering;
+    let mut check = HintCheck { info, wrong_blocks: 0, first: None };
+    let mut hinted = Vec::new();
+    coins_by_block(job, clock)?.for_each_block(job, numbering, false, &mut |height, _, unspent| {
+        reader.block(height, &mut hinted)?;
+        if hinted != unspent {
+            check.wrong_blocks += 1;
+            let hash = chain.block(height).hash;
+            check.first = check.first.or_else(|| first_difference(&hinted, unspent, height, hash));
+        }
+        Ok(())
+    })?;
+    Ok(check)
+}
+
+fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: BlockHash) -> Option<WrongHint> {
+    let at = hinted.iter().zip(unspent).take_while(|(a, b)| a == b).count();
+    let wrong = |index, hinted_unspent| Some(WrongHint { height, hash, index, hinted_unspent });
+    match (hinted.get(at), unspent.get(at)) {
+        (Some(&hint), Some(&is)) if hint < is => wrong(hint, true),
+        (Some(&hint), None) => wrong(hint, true),
+        (_, Some(&is)) => wrong(is, false),
+        (None, None) => None,
+    }
+}
+
+/// Finds the first wrong hint of a file with which a rebuild has failed.
+///
+/// # Errors
+/// The same errors as `check_hints`.
+pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
+    let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
+    // The hints count outputs as unspent that blocks above their last one spend.
+    let stop_at_height = Some(reader.info().height);
+    let (scan, makes_undo) = (job.scan, job.method.makes_undo());
+    let request = ChainRequest { scan, stop_at_height, makes_undo, ..ChainRequest::default() };
+    let plan = &job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
+    let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
+    let job = &Job { plan, budget, undo_sink: None, ..*job };
+    Ok(compare(&mut reader, job, &mut Clock::start())?.first)
+}
+
+/// Returns the plan of a rebuild whose hints have failed: the same chain, with undo data for each of its
+/// blocks.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if not all of this undo data is on disk.
+pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
+    let tip = job.plan.chain.tip();
+    let stop_at_height = Some(job.plan.chain.tip_height());
+    let request =
+        ChainRequest { scan: job.scan, stop_at_height, preferred: Some(tip.hash), ..ChainRequest::default() };
+    let plan = job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
+    if plan.chain.tip().hash == tip.hash {
+        return Ok(plan);
+    }
+    let detail = "the hints have failed, and the best chain with undo data for all blocks is another one";
+    Err(Error::damaged(detail)
+        .at_block(job.plan.chain.tip_height(), tip.hash)
+        .with_remedies([Remedy::WithoutHints]))
+}
+
+/// What the report of a run says about its hints.
+#[must_use]
+pub fn hints_report(options: &HintOptions, method: &Method, network: Network) -> HintsReport {
+    let (height, sha256) = match method {
+        Method::Hints(matching) => (matching.height, matching.digest),
+        Method::Join | Method::Routed { .. } => (Height(0), [0; 32]),
+    };
+    let pinned = Pinned::find(Some(network), &sha256);
+    let trusted = if options.without_undo { Trusted::ALL } else { &[] };
+    let (aggregate, with_undo) = (options.aggregate, !options.without_undo);
+    HintsReport { height, aggregate, with_undo, sha256, pinned, trusted }
+}

@@ -1,0 +1,107 @@
+//! A block index that is of no use is replaced by what a scan of the block files finds, so that a download
+//! can complete the blocks: a rebuild by a scan only replaces it once the chain is proven, which takes all
+//! blocks.
+
+use crate::job::{now, two_chainstates::refuse};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    note::Warning,
+    remedy::Remedy,
+    stage::Stage,
+};
+use chain::{
+    blocks::{damage::KnownDamage, files::Files},
+    commit::Destination,
+    plan::{
+        chain_request::ChainRequest,
+        existing_state::ExistingState,
+        planner::{Plan, plan, tree_of_index},
+    },
+};
+use disk::{
+    datadir::FileKind,
+    index::{BlockIndex, IndexEntry, write_block_index},
+    made_undo::clear_made_undo,
+};
+use std::sync::atomic::AtomicBool;
+use wire::{BlockHash, FileNo, Height};
+
+/// Replaces a block index that cannot be read. With `must_have_best`, also one that lacks the chainstate's
+/// best block, if the files have more blocks than it places. Returns whether the chainstate's best block is
+/// known and not in the block index then.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there are two chainstates; [`ErrorKind::Damaged`] if the first block is missing;
+/// any I/O error; [`ErrorKind::Interrupted`]. The old index is then in place.
+pub fn ensure_index(
+    files: &Files<'_>,
+    must_have_best: bool,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<bool, Error> {
+    let best = ExistingState::read(files, false)?.best_block;
+    let (flaw, placed) = match tree_of_index(files, files.params) {
+        Ok((tree, index)) => match best.filter(|best| !tree.has(best)) {
+            Some(best) if must_have_best && !index.pruned => {
+                let placed = tree.linked().filter(|(number, _)| tree.data_pos(*number).is_some()).count();
+                (lacks(files, &best), placed)
+            }
+            _ => return Ok(false),
+        },
+        Err(error) if error.remedies.contains(&Remedy::RebuildIndex) => (error, 0),
+        Err(error) => return Err(error),
+    };
+    refuse(files, ", and a scan of the block files does not find which blocks bitcoind knows besides")?;
+    sink.event(Event::Started(Stage::Plan));
+    let unusable = Event::Warning(Warning::IndexUnusable { error: flaw.without_remedies() });
+    // Files may be missing.
+    let damage = Some(&KnownDamage::default());
+    let request =
+        ChainRequest { scan: true, preferred: best, makes_undo: true, damage, ..ChainRequest::default() };
+    let planned = plan(files, &request, None, now(), interrupt).map_err(|error| {
+        let is_damage = error.kind == ErrorKind::Damaged;
+        error.with_remedies(is_damage.then_some(Remedy::BitcoindDownload))
+    })?;
+    let is_lost = best.is_some() && planned.best_block.is_none();
+    let mut index = index_of(planned);
+    // What a `rev` file has that the scan does not recognize stays: the old index may refer to it.
+    for (number, info) in (0..).map(FileNo).zip(&mut index.files) {
+        let len = u32::try_from(files.len(FileKind::Rev, number)?).unwrap_or(u32::MAX);
+        info.undo_size = info.undo_size.max(len);
+    }
+    if index.entries.iter().filter(|entry| entry.status.has_data()).count() > placed {
+        put_in_place(files, &index, sink)?;
+        sink.event(unusable);
+    }
+    Ok(is_lost)
+}
+
+fn lacks(files: &Files<'_>, best: &BlockHash) -> Error {
+    let detail = format!("the block index does not contain the chainstate's best block {best}");
+    Error::damaged(detail).in_file(files.datadir.index_dir(), None)
+}
+
+/// The block index of a plan by a scan. Nothing was proven, so a block counts as connected only if undo data
+/// shows that it was.
+fn index_of(plan: Plan) -> BlockIndex {
+    let Plan { chain, new_index, never_connected_from, .. } = plan;
+    let mut index = new_index.unwrap_or_default();
+    let end = never_connected_from.unwrap_or(Height(0));
+    let was_connected = |entry: &IndexEntry| entry.height < end && chain.has(entry.height, &entry.hash);
+    for entry in index.entries.iter_mut().filter(|entry| !was_connected(entry)) {
+        entry.status = entry.status.not_connected();
+    }
+    index
+}
+
+fn put_in_place(files: &Files<'_>, index: &BlockIndex, sink: &dyn EventSink) -> Result<(), Error> {
+    let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
+    let commit = || {
+        write_block_index(files.disk, target.building(), index)?;
+        // It waits for a rebuild to go on that knows other places.
+        clear_made_undo(files.disk, files.datadir)?;
+        target.commit(sink).map(drop)
+    };
+    commit().inspect_err(|_| target.discard())
+}

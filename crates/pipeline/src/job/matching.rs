@@ -1,0 +1,442 @@
+//! Matches the spends of a job: in parallel, or by sequential validation.
+
+use crate::{
+    job::{
+        Job, MatchStats, MatchedCoins,
+        checkpoint::{self, Identity},
+        clock::Clock,
+        recheck,
+        settle::Routing,
+        worker_pool::{State, WorkerPool},
+    },
+    stages::{
+        block_fault::LocatedFault,
+        check::Outcome,
+        coin_sink::{CoinSink, Coins},
+        deliveries::Deliveries,
+        make_undo::UndoSink,
+        method::Method,
+        partial_state::{MatchState, PartialState},
+        scripts::{ScriptQueue, Scripts},
+        sequential::{self, SequentialUndo},
+        spill::{Spill, SpillFile},
+        unspent::{ForEachError, Unspent},
+    },
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, PROGRESS_INTERVAL, Progress},
+    machine::random_key,
+    note::Note,
+    options::Matching,
+    remedy::Remedy,
+    report::SpillVolume,
+    stage::Stage,
+};
+use chain::threads::spawn;
+use coins::SipKey;
+use coins::{Join, Mismatch, aggregate::Sum};
+use std::{
+    collections::HashSet,
+    thread,
+    time::{Duration, Instant},
+};
+use wire::{Height, OutPoint};
+
+/// Result of the parallel pass: all blocks checked and applied, or the lowest block fault.
+struct PassResult<'a> {
+    state: State,
+    join: Join,
+    spill: Spill<'a>,
+    fault: Option<(Height, LocatedFault)>,
+}
+
+/// Why parallel matching did not prove that the chain is valid.
+pub enum Unproven {
+    /// This block, its undo data, or an earlier block breaks a rule. No lower block was found to.
+    Suspect(Height),
+    /// Creations and spends of these outpoints, and perhaps of others, do not match.
+    Mismatch {
+        /// The outpoints.
+        outpoints: HashSet<OutPoint>,
+        /// Whether a merge of sorted runs found a mismatch.
+        in_merge: bool,
+    },
+    /// Two coinbases have the same txid.
+    RepeatedCoinbase,
+}
+
+/// Result of parallel matching.
+pub enum Attempt {
+    /// The coins after the last block.
+    Matched(MatchedCoins),
+    /// It did not prove the chain.
+    Unproven(Unproven),
+}
+
+/// The part of the join's memory that deliveries get: one in this many.
+const DELIVERIES_SHARE: usize = 8;
+
+impl Job<'_> {
+    /// Returns the coins after the last block: from parallel matching or, if that proves too little, from a
+    /// check without undo data.
+    ///
+    /// # Errors
+    /// The same errors as `reindex`.
+    pub fn match_spends(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        if self.options.hooks.matching == Matching::Sequential {
+            return self.validate_sequentially(clock);
+        }
+        let unproven = match self.match_in_parallel(clock)? {
+            Attempt::Matched(matched) => return Ok(matched),
+            Attempt::Unproven(unproven) => unproven,
+        };
+        if self.method.makes_undo() {
+            // If the chain is valid, this makes all undo data, and needs no hints.
+            return self.decide(unproven, clock);
+        }
+        let matched = self.check_without_undo(clock)?;
+        if matches!((unproven, self.method), (Unproven::Mismatch { in_merge: true, .. }, Method::Hints(_))) {
+            return Err(self
+                .wrong_hints("a block above the hints' last block spends a coin that the hints call spent"));
+        }
+        Ok(matched)
+    }
+
+    /// Returns the coins after the last block from parallel matching, if that proves that they are right.
+    ///
+    /// # Errors
+    /// Damage; wrong hints; any I/O error; [`ErrorKind::Interrupted`].
+    pub fn match_in_parallel(&self, clock: &mut Clock) -> Result<Attempt, Error> {
+        let deliveries = self.deliveries();
+        let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
+        if fault.is_none() && self.method.makes_undo() && !state.outcome.partial.coinbases.has_duplicate() {
+            // Here the sum shows by itself whether the hints are right, whatever else does not match.
+            self.check_sum(&mut state.outcome.partial)?;
+        }
+        match fault {
+            Some((_, LocatedFault::Error(error))) => return Err(error),
+            Some((height, LocatedFault::Hints(flaw))) => {
+                let error = self.wrong_hints(&flaw.to_string());
+                return Err(error.at_block(height, self.plan.chain.block(height).hash));
+            }
+            Some((height, LocatedFault::Suspect)) => return Ok(Attempt::Unproven(Unproven::Suspect(height))),
+            None if spill.has_mismatch() => {}
+            None if state.outcome.partial.coinbases.has_duplicate() => {
+                return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
+            }
+            None => {
+                self.check_sum(&mut state.outcome.partial)?;
+                let PartialState { counts, matching, .. } = &state.outcome.partial;
+                if let Some(unspent) = self.unspent(join, &spill)? {
+                    let (used_hints, burned) = match matching {
+                        MatchState::Join => (false, 0),
+                        MatchState::Hints { burned, .. } => (true, *burned),
+                    };
+                    let (matching, resumed) = (Matching::Parallel, state.resumed);
+                    let spilled = spill.volume();
+                    let (counts, ages) = (*counts, state.outcome.ages);
+                    let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
+                    return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
+                }
+            }
+        }
+        let in_merge = spill.has_mismatch();
+        Ok(Attempt::Unproven(Unproven::Mismatch { outpoints: spill.take_mismatches(), in_merge }))
+    }
+
+    /// Returns what the blocks of a range amount to, and the coins and spends that they leave. Claims that
+    /// nothing in the range proves are taken as true.
+    ///
+    /// # Errors
+    /// The first violation in the range if these claims are true; [`ErrorKind::Damaged`] if blocks and undo
+    /// data contradict each other; damage; any I/O error; [`ErrorKind::Interrupted`].
+    pub fn match_range(&self, clock: &mut Clock) -> Result<(PartialState, Unspent), Error> {
+        let PassResult { mut state, join, spill, fault } = self.run_workers(clock, None)?;
+        match fault {
+            Some((_, LocatedFault::Error(error))) => return Err(error),
+            Some((height, _)) => return Err(self.violation_by_claims(height)),
+            None if state.outcome.partial.coinbases.has_duplicate() => return Err(Error::inconsistent_data()),
+            None => {}
+        }
+        let unspent = if spill.has_mismatch() { None } else { self.unspent(join, &spill)? };
+        let Some(unspent) = unspent else {
+            return Err(Error::unproven_range(spill.take_mismatches().into_iter().min()));
+        };
+        Ok((state.outcome.partial, unspent))
+    }
+
+    /// Checks that the sum is zero, if there is one and all its blocks are completed.
+    fn check_sum(&self, partial: &mut PartialState) -> Result<(), Error> {
+        let PartialState { completed, matching: state, .. } = partial;
+        let (Method::Hints(matching), MatchState::Hints { sum, .. }) = (self.method, state) else {
+            return Ok(());
+        };
+        if sum.is_zero() || !(0..=matching.height.0).all(|height| completed.has(Height(height))) {
+            return Ok(());
+        }
+        Err(self.wrong_hints("the sum of all coins created less all coins spent is not zero"))
+    }
+
+    /// Where matches deliver coins, if undo data is made.
+    fn deliveries(&self) -> Option<Deliveries<'_>> {
+        let memory = self.budget.join_bytes / DELIVERIES_SHARE;
+        let new = || Deliveries::new(self.work, &self.plan.chain, self.budget.part_block_bytes, memory);
+        self.method.makes_undo().then(new)
+    }
+
+    /// Checks and applies all blocks in parallel, or stops at a block fault.
+    fn run_workers<'d>(
+        &'d self,
+        clock: &mut Clock,
+        deliveries: Option<&'d Deliveries<'d>>,
+    ) -> Result<PassResult<'d>, Error> {
+        let identity = self.identity()?;
+        if self.threads() < self.options.threads.get() {
+            let (threads, memory) = (self.threads(), self.options.memory_bytes);
+            let wanted = self.options.threads.get();
+            self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
+        }
+        let (state, runs, next_run) = self.initial_state(&identity)?;
+        if let Some(pacing) = self.pacing {
+            pacing.settle(state.outcome.partial.completed.first_missing());
+        }
+        let scripts = self.scripts();
+        let join = Join::new(random_key()?);
+        let (network, mut join_bytes) = (self.files.params.network, self.budget.join_bytes);
+        if deliveries.is_some() {
+            join_bytes -= join_bytes / DELIVERIES_SHARE;
+        }
+        let spill = Spill::new(self.work, network, join_bytes, deliveries, runs, next_run);
+        let queue = scripts.map(ScriptQueue::new);
+        let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
+        let settle = |state: &mut State| self.settle(&routing, state);
+        let (state, fault) = thread::scope(|scope| {
+            let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
+            let pool = WorkerPool {
+                job: self,
+                identity: &identity,
+                join: &join,
+                spill: &spill,
+                deliveries,
+                queue: queue.as_ref(),
+            };
+            let _closes_at_end = spill.close_at_end();
+            pool.check_all(state, &settle)
+        })?;
+        clock.lap_parallel(&state.outcome);
+        Ok(PassResult { state, join, spill, fault })
+    }
+
+    /// Returns the sum of all coins created less all coins spent.
+    ///
+    /// # Errors
+    /// The same errors as [`Job::match_spends`].
+    pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
+        let PassResult { state, fault, .. } = self.run_workers(clock, None)?;
+        let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
+        match (fault, matching) {
+            (Some((_, LocatedFault::Error(error))), _) => Err(error),
+            (None, MatchState::Hints { sum, .. }) if !coinbases.has_duplicate() => Ok(sum),
+            // The check without undo data reports what is wrong.
+            _ => self.check_without_undo(clock).and_then(|_| Err(Error::inconsistent_data())),
+        }
+    }
+
+    /// Reports that hints and files contradict each other. It is not known which of them is wrong, so the
+    /// error does not claim that the block is invalid.
+    fn wrong_hints(&self, why: &str) -> Error {
+        let detail = format!("{why}: the hints, or the block or undo files, are wrong");
+        let error = Error::new(ErrorKind::Hints, detail)
+            .with_remedies([Remedy::WithoutHints, Remedy::FallBackToJoin]);
+        match self.hints {
+            Some(hints) => error.in_file(&hints.file, None),
+            None => error,
+        }
+    }
+
+    /// Number of worker threads.
+    pub const fn threads(&self) -> usize {
+        self.budget.threads
+    }
+
+    /// Which scripts are run; `None` if none are.
+    pub fn scripts(&self) -> Option<Scripts<'_>> {
+        let params = self.files.params;
+        let skipped_to = self.plan.assumed_valid_to;
+        self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to })
+    }
+
+    fn identity(&self) -> Result<Identity<'_>, Error> {
+        let (files, chain) = (self.files, &self.plan.chain);
+        let settings = checkpoint::settings(self.options, self.plan, self.method);
+        let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pacing.is_some());
+        Ok(Identity { files, chain, is_paced, settings, stamps })
+    }
+
+    /// Whether a checkpoint that belongs to another job is to be discarded.
+    fn is_discarded(&self, error: &Error) -> bool {
+        self.resume.is_some_and(|resume| resume.discard_other) && error.kind == ErrorKind::Usage
+    }
+
+    /// The initial state: empty, or restored from the checkpoint of an interrupted run.
+    fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
+        let blocks = self.plan.chain.block_count();
+        let mut state = State {
+            outcome: Outcome::new(PartialState::empty(blocks, self.coinbase_key()?, self.method)),
+            resumed: 0,
+            saved: Instant::now(),
+            save_took: Duration::ZERO,
+        };
+        let start_over = || self.undo_sink.map_or(Ok(()), UndoSink::start_over);
+        if self.resume.is_none_or(|resume| resume.restart) {
+            self.work.remove()?;
+            start_over()?;
+            return Ok((state, Vec::new(), 0));
+        }
+        let resumed = match identity.resume(self.work, self.method) {
+            Err(error) if self.is_discarded(&error) => {
+                self.work.remove()?;
+                None
+            }
+            resumed => resumed?,
+        };
+        let Some(mut resumed) = resumed else {
+            start_over()?;
+            return Ok((state, Vec::new(), 0));
+        };
+        if self.pacing.is_some() {
+            resumed.partial.made.retain(|&(height, _)| self.plan.chain.was_stored(height));
+        }
+        if let Some(sink) = self.undo_sink
+            && !sink.resume(&self.plan.chain, &resumed.partial.made)?
+        {
+            self.sink.event(Event::Note(Note::MadeUndoGone));
+            self.work.remove()?;
+            start_over()?;
+            return Ok((state, Vec::new(), 0));
+        }
+        state.resumed = resumed.partial.completed.count();
+        state.outcome.partial = resumed.partial;
+        self.sink.event(Event::Note(Note::Resuming {
+            done: state.resumed,
+            total: self.plan.chain.heights().len(),
+            bytes: state.outcome.partial.counts.block_bytes,
+            bytes_total: self.plan.block_bytes,
+        }));
+        recheck::recheck(self, &state.outcome.partial, &resumed.changed)?;
+        Ok((state, resumed.runs, resumed.next_run))
+    }
+
+    /// The key of the hashes of coinbase txids. All ranges of a chain have the same.
+    fn coinbase_key(&self) -> Result<SipKey, Error> {
+        self.plan.shared.map_or_else(random_key, |shared| Ok(shared.coinbase_key))
+    }
+
+    /// Returns what is left in the join and in sorted runs, which has spends if this is a range of a chain;
+    /// `None` on a mismatch, which is recorded.
+    fn unspent(&self, join: Join, spill: &Spill<'_>) -> Result<Option<Unspent>, Error> {
+        let is_spilled = !spill.is_empty();
+        let has_spends = is_spilled || self.plan.shared.is_some();
+        let ended = if has_spends { join.finish_spilled() } else { join.finish() };
+        let survivors = match ended {
+            Ok(survivors) => survivors,
+            Err(mismatches) => {
+                spill.add_mismatches(mismatches.iter().filter_map(Mismatch::outpoint));
+                return Ok(None);
+            }
+        };
+        if !is_spilled {
+            return Ok(Some(Unspent::new(survivors, Vec::new())));
+        }
+        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
+    }
+
+    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is
+    /// valid.
+    ///
+    /// It is the second opinion for tests and comparisons. Otherwise, it is needed only if coinbase txids
+    /// repeat, which is possible only before BIP-0034.
+    ///
+    /// # Errors
+    /// The first violation, damage, or [`ErrorKind::Interrupted`].
+    pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        let chain = &self.plan.chain;
+        self.sink.event(Event::Started(Stage::Sequential));
+        let mut last_progress = Instant::now();
+        let scripts = self.scripts();
+        let undo = if self.method.makes_undo() {
+            SequentialUndo::Make(self.undo_sink)
+        } else {
+            SequentialUndo::Compare
+        };
+        let (coins, counts) =
+            sequential::validate(chain, self.files, scripts, undo, self.interrupt, |counts| {
+                if last_progress.elapsed() >= PROGRESS_INTERVAL {
+                    last_progress = Instant::now();
+                    self.progress(counts.blocks as u32, counts.block_bytes);
+                }
+            })
+            .map_err(|error| self.mark_contested(error))?;
+        clock.lap(Stage::Sequential);
+        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
+        let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
+        let (used_hints, resumed, burned, ages) = Default::default();
+        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
+        Ok(MatchedCoins { unspent, stats })
+    }
+
+    /// Marks the error as contested if it is about a block that may never have been connected.
+    pub fn mark_contested(&self, mut error: Error) -> Error {
+        let plan = self.plan;
+        let is_contested_tip = plan.tip_is_contested && error.block_hash == Some(plan.chain.tip().hash);
+        let is_above = |from| error.height.is_some_and(|height| height >= from);
+        let was_never_connected = plan.never_connected_from.is_some_and(is_above);
+        error.contested = error.kind == ErrorKind::Consensus && (is_contested_tip || was_never_connected);
+        error
+    }
+
+    /// Sends a progress event.
+    pub fn progress(&self, blocks: u32, bytes: u64) {
+        self.sink.event(Event::Progress(Progress {
+            blocks,
+            blocks_total: self.plan.chain.heights().len() as u32,
+            bytes,
+            bytes_total: self.plan.block_bytes.max(bytes),
+        }));
+    }
+}
+
+impl Job<'_> {
+    /// Gives the coins to `sink`, and returns what it has made of them.
+    ///
+    /// If entries were spilled, parallel matching is done, but only the last merge, which is this walk, can
+    /// find that a spend has no coin. Then the sink starts over, and consumes the coins of a check without
+    /// undo data.
+    ///
+    /// # Errors
+    /// The errors of the sink, and those of [`Job::match_spends`].
+    pub fn for_each_coin<S: CoinSink>(
+        &self,
+        matched: MatchedCoins,
+        clock: &mut Clock,
+        sink: &mut S,
+    ) -> Result<(S::Output, MatchStats), Error> {
+        let consume = |matched: MatchedCoins, sink: &mut S| {
+            sink.consume(Coins::new(matched.unspent, self.sink, self.interrupt))
+                .map(|output| (output, matched.stats))
+        };
+        match consume(matched, sink) {
+            Ok(done) => return Ok(done),
+            Err(ForEachError::Error(error)) => return Err(error),
+            Err(ForEachError::Mismatch) => sink.start_over()?,
+        }
+        let matched = self.check_without_undo(clock)?;
+        consume(matched, sink).map_err(|error| match error {
+            ForEachError::Error(error) => error,
+            ForEachError::Mismatch => {
+                Error::new(ErrorKind::Internal, "a check without undo data left spends among the coins")
+            }
+        })
+    }
+}

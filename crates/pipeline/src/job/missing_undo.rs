@@ -1,0 +1,249 @@
+//! Makes the undo data of a few blocks without matching all spends.
+//!
+//! Only what these blocks spend is wanted. They are read first, and then all blocks below them, of which only
+//! the wanted coins are kept. What the blocks get is encoded and checked as in any job that makes undo data
+//! ([`crate::stages::make_undo`]).
+
+use crate::{
+    job::{Job, clock::Clock, memory::MemoryBudget},
+    stages::{
+        block_fault::LocatedFault,
+        connect::for_each_created,
+        deliveries::Deliveries,
+        partial_state::RoutedBlock,
+        read::BlockReader,
+        scripts::ScriptQueue,
+        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+    },
+};
+use api::{error::Error, stage::Stage};
+use chain::blocks::{block_hashes::BlockHashes, files::LocatedBlock};
+use coins::{Delivery, Spender};
+use disk::block_files::RecordBuffer;
+use std::{
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use wire::{
+    BlockArena, BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable,
+};
+
+/// Bytes of memory that a wanted coin takes, at most.
+const WANTED_BYTES: usize = 96;
+/// The parts of the join's memory that deliveries and wanted coins get: one in this many each.
+const SHARE: usize = 8;
+
+/// What became of the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FewBlocks {
+    /// The undo data was made.
+    Made,
+    /// Too much is wanted for the memory, or something did not match: all spends must be matched.
+    NotMade,
+}
+
+/// The coins that some blocks spend and have not created themselves.
+#[derive(Default)]
+struct WantedCoins {
+    /// In order.
+    coins: Vec<(OutPoint, Spender)>,
+    /// Whether each one was found.
+    found: Vec<AtomicBool>,
+    /// The first 8 bytes of their txids, which decide for nearly all transactions that they are not wanted.
+    txids: HashSet<u64>,
+}
+
+fn prefix(txid: &Txid) -> u64 {
+    txid.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl WantedCoins {
+    fn new(mut coins: Vec<(OutPoint, Spender)>) -> Self {
+        coins.sort_unstable();
+        let txids = coins.iter().map(|(outpoint, _)| prefix(&outpoint.txid)).collect();
+        let found = coins.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { coins, found, txids }
+    }
+
+    /// Whether two inputs spend the same coin.
+    fn has_double_spend(&self) -> bool {
+        self.coins.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b))
+    }
+
+    /// Delivers a coin if it is wanted. Returns false if it was found before, or is created too late.
+    fn deliver(&self, outpoint: &OutPoint, coin: Coin<'_>, deliveries: &mut Vec<u8>) -> bool {
+        let Ok(at) = self.coins.binary_search_by(|(wanted, _)| wanted.cmp(outpoint)) else { return true };
+        let (spender, found) = (self.coins[at].1, &self.found[at]);
+        Delivery::encode(spender, outpoint, coin, deliveries);
+        coin.height() < spender.height() && !found.swap(true, Ordering::Relaxed)
+    }
+
+    fn are_all_found(&self) -> bool {
+        self.found.iter().all(|found| found.load(Ordering::Relaxed))
+    }
+}
+
+/// What the blocks whose undo data is made have been found to be.
+#[derive(Default)]
+struct SpendingBlocks {
+    blocks: Vec<RoutedBlock>,
+    wanted: Vec<(OutPoint, Spender)>,
+    deliveries: Vec<u8>,
+}
+
+impl Job<'_> {
+    /// Makes the undo data of all blocks whose undo data is not sound, if what they spend fits into the
+    /// memory. Compares the sound undo data with the shape of its blocks on the way.
+    ///
+    /// # Errors
+    /// Damage to a block; any I/O error; [`api::error::ErrorKind::Interrupted`].
+    pub fn make_missing_undo(
+        &self,
+        walk: &BlockWalk<'_>,
+        survey: &UndoSurvey,
+        clock: &mut Clock,
+    ) -> Result<FewBlocks, Error> {
+        let chain = &self.plan.chain;
+        let reader = &BlockReader::new(chain, self.files);
+        let mut known = self.flawed(survey);
+        loop {
+            let MemoryBudget { part_block_bytes, join_bytes, .. } = self.budget;
+            let deliveries = Deliveries::new(self.work, chain, part_block_bytes, join_bytes / SHARE);
+            let Some(mut spending) = self.spending_blocks(reader, &known)? else {
+                return Ok(FewBlocks::NotMade);
+            };
+            deliveries.add(&mut spending.deliveries)?;
+            let wanted = WantedCoins::new(spending.wanted);
+            if wanted.has_double_spend() {
+                return Ok(FewBlocks::NotMade);
+            }
+            let is_consistent = self.find_coins(walk, (survey, reader), &known, &wanted, &deliveries)?;
+            let flawed = self.flawed(survey);
+            if flawed.len() > known.len() {
+                // The shape of other undo data is not that of its block.
+                known = flawed;
+                continue;
+            }
+            if !is_consistent || !wanted.are_all_found() {
+                return Ok(FewBlocks::NotMade);
+            }
+            clock.lap(Stage::Match);
+            if spending.blocks.is_empty() {
+                return Ok(FewBlocks::Made);
+            }
+            let queue = self.scripts().map(ScriptQueue::new);
+            let (_, fault) = self.make_undo(&spending.blocks, &deliveries, queue.as_ref())?;
+            return match fault {
+                None => Ok(FewBlocks::Made),
+                Some((_, LocatedFault::Error(error))) => Err(error),
+                Some(_) => Ok(FewBlocks::NotMade),
+            };
+        }
+    }
+
+    /// Returns the blocks whose undo data is not sound.
+    fn flawed(&self, survey: &UndoSurvey) -> Vec<Height> {
+        let all = (0..self.plan.chain.block_count() as u32).map(Height);
+        all.filter(|&height| survey.state(height) != UndoState::Sound).collect()
+    }
+
+    /// Reads the blocks at `heights`. Returns `None` if they spend more than fits into the memory, or one
+    /// breaks a rule.
+    fn spending_blocks(
+        &self,
+        reader: &BlockReader<'_>,
+        heights: &[Height],
+    ) -> Result<Option<SpendingBlocks>, Error> {
+        let chain = &self.plan.chain;
+        let (mut record, mut arena) = (RecordBuffer::default(), BlockArena::default());
+        let (mut hashes, mut spending) = (BlockHashes::default(), SpendingBlocks::default());
+        for &height in heights {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            let located = LocatedBlock { chain, files: self.files, height };
+            reader
+                .read_block(height, &mut record)
+                .map_err(|error| error.at_block(height, chain.block(height).hash))?;
+            let (block, Ok(sums)) = located.check(record.bytes(), &mut arena, &mut hashes)? else {
+                return Ok(None);
+            };
+            let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
+            spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops });
+            let memory = (self.budget.join_bytes / SHARE).max(WANTED_BYTES << 10);
+            let is_complete = spending.add_inputs(&block, height, &hashes.txids);
+            if !is_complete || spending.wanted.len() * WANTED_BYTES + spending.deliveries.len() > memory {
+                return Ok(None);
+            }
+        }
+        Ok(Some(spending))
+    }
+
+    /// Reads all blocks, and delivers the wanted coins. Returns whether each was created once, before it is
+    /// spent.
+    fn find_coins(
+        &self,
+        walk: &BlockWalk<'_>,
+        (survey, reader): (&UndoSurvey, &BlockReader<'_>),
+        spending: &[Height],
+        wanted: &WantedCoins,
+        deliveries: &Deliveries<'_>,
+    ) -> Result<bool, Error> {
+        let is_consistent = AtomicBool::new(true);
+        let end = spending.last().copied().unwrap_or_default();
+        let count = walk.chain.block_count() as u32;
+        let begin = || (WalkBuffers::default(), BlockHashes::default(), Vec::new());
+        walk.each(0..count, begin, |(buffers, hashes, encoded), height| {
+            survey.check_block(walk, reader, buffers, height, |block| {
+                if height >= end || height.0 == 0 {
+                    return Ok(());
+                }
+                hashes.txids_of_block(block);
+                for ((number, tx), txid) in block.txs().enumerate().zip(&hashes.txids) {
+                    if !wanted.txids.contains(&prefix(txid)) {
+                        continue;
+                    }
+                    let code = Coin::code_of(height, number == 0);
+                    let Ok(()) =
+                        for_each_created(&tx, txid, code, |outpoint, coin| -> Result<(), Infallible> {
+                            if !wanted.deliver(&outpoint, coin, encoded) {
+                                is_consistent.store(false, Ordering::Relaxed);
+                            }
+                            Ok(())
+                        });
+                }
+                deliveries.add(encoded)
+            })
+        })?;
+        Ok(is_consistent.into_inner())
+    }
+}
+
+impl SpendingBlocks {
+    /// Adds what a block spends. Returns false for more inputs than a valid block has.
+    fn add_inputs(&mut self, block: &BlockView<'_>, height: Height, txids: &[Txid]) -> bool {
+        let own: HashMap<&Txid, usize> = txids.iter().zip(0..).collect();
+        let mut out = Vec::new();
+        let inputs =
+            (1..).zip(block.txs().skip(1)).flat_map(|(tx, view)| view.inputs().map(move |input| (tx, input)));
+        for ((tx, input), number) in inputs.zip(0..) {
+            let Some(spender) = Spender::new(height, number) else { return false };
+            let outpoint = input.prevout();
+            let created = own.get(&outpoint.txid).filter(|&&creator| creator < tx);
+            let output = created.and_then(|&creator| {
+                Some((creator, block.tx(creator)?.outputs().nth(outpoint.vout as usize)?))
+            });
+            match output {
+                Some((creator, output)) if !is_unspendable(output.script_pubkey()) => {
+                    out.clear();
+                    compress_output(&mut out, output.value(), output.script_pubkey());
+                    let coin = Coin { code: Coin::code_of(height, creator == 0), out: &out };
+                    Delivery::encode(spender, &outpoint, coin, &mut self.deliveries);
+                }
+                _ => self.wanted.push((outpoint, spender)),
+            }
+        }
+        true
+    }
+}

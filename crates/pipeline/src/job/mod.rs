@@ -1,0 +1,354 @@
+//! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
+//! to sequential validation.
+
+pub mod cache;
+pub mod checkpoint;
+pub mod clock;
+pub mod damage_survey;
+pub mod hint_copy;
+pub mod hints;
+pub mod in_order;
+pub mod index_by_scan;
+mod matching;
+pub mod memory;
+pub mod missing_undo;
+pub mod pacing;
+pub mod read_only_job;
+mod recheck;
+mod settle;
+pub mod stored_chainstate;
+pub mod tip;
+pub mod two_chainstates;
+pub mod undo_files;
+pub mod unspent_outputs;
+mod verdict;
+mod worker_pool;
+
+pub use chain::plan::chain_request::ChainRequest;
+
+use crate::{
+    job::{clock::Clock, memory::MemoryBudget, pacing::Pacing},
+    stages::{
+        awaited_source::AwaitedSource,
+        block_fault::BlockFaults,
+        block_source::BlockSource,
+        completed_blocks::CompletedBlocks,
+        make_undo::UndoSink,
+        method::Method,
+        read::{FileSource, UndoReading},
+        unspent::Unspent,
+        work_dir::WorkDir,
+    },
+};
+use api::{
+    counts::Counts,
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Progress, Watch},
+    hex_reversed,
+    note::{Note, Warning},
+    options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
+    remedy::Remedy,
+    report::{ScriptsReport, SpillVolume},
+    spend_ages::SpendAges,
+};
+use chain::{
+    blocks::files::Files,
+    plan::{
+        planner::{self, Plan},
+        second_chainstate::{CHECKED_AT_START, SecondChainstate},
+    },
+};
+use disk::index::find_height;
+use rules::ChainParams;
+use std::{
+    sync::atomic::AtomicBool,
+    time::{SystemTime, UNIX_EPOCH},
+};
+use wire::{BlockHash, BlockTime, Height};
+
+/// Compares the hash of the UTXO set after a block with the one that Core's source pins for it. Returns false
+/// if it pins none.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] if they differ: the blocks are those of Core's chain, and have been checked.
+pub fn check_pinned_hash(
+    params: &ChainParams,
+    height: Height,
+    hash: &BlockHash,
+    hash_serialized_3: &[u8; 32],
+) -> Result<bool, Error> {
+    if params.has_pinned_hash(hash, hash_serialized_3) == Some(false) {
+        let detail = format!(
+            "the UTXO set has the hash {}, but Bitcoin Core's source has another one for this block; nothing \
+             was changed. Check the memory of the machine; if it is sound, please report this bug",
+            hex_reversed(hash_serialized_3)
+        );
+        return Err(Error::new(ErrorKind::Internal, detail).at_block(height, *hash));
+    }
+    Ok(params.pinned_utxo_set(hash).is_some())
+}
+
+/// The final UTXO set, and how it was obtained.
+pub struct MatchedCoins {
+    /// The coins.
+    pub unspent: Unspent,
+    /// How they were obtained.
+    pub stats: MatchStats,
+}
+
+/// How the final UTXO set was obtained.
+pub struct MatchStats {
+    /// Number of blocks, transactions, inputs and outputs checked.
+    pub counts: Counts,
+    /// How spends were matched with coins.
+    pub matching: Matching,
+    /// Whether hints were used.
+    pub used_hints: bool,
+    /// Number of blocks that an interrupted run had completed before.
+    pub resumed: u32,
+    /// Amount of unspendable outputs, in satoshi, in blocks whose undo data was not used.
+    pub burned: u64,
+    /// What was spilled because it exceeded the memory budget.
+    pub spilled: SpillVolume,
+    /// Ages of the coins that were spent, in the blocks that this run has checked; not counted if blocks are
+    /// connected in order.
+    pub ages: SpendAges,
+}
+
+/// Chooses the chain to rebuild.
+///
+/// # Errors
+/// The same errors as [`planner::plan`].
+pub fn plan(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    request: &ChainRequest<'_>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    plan_beside(files, options, request, None, sink, interrupt)
+}
+
+/// Chooses the chain to rebuild, and finds out whether bitcoind can start with the result beside a second
+/// chainstate.
+///
+/// # Errors
+/// The same errors as [`planner::plan`].
+pub fn plan_beside(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    request: &ChainRequest<'_>,
+    second: Option<&SecondChainstate>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Plan, Error> {
+    let request = ChainRequest { assume_valid: options.assume_valid.hash(options.params), ..*request };
+    let plan = planner::plan(files, &request, second, now(), interrupt)
+        .map_err(|error| two_chainstates::explain(files, error))?;
+    if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.are_run()) {
+        sink.event(match options.assume_valid {
+            AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash, is_default: false }),
+            _ => Event::Note(Note::UnknownAssumedBlock { hash, is_default: true }),
+        });
+    }
+    if let Some((height, hash, tip)) = plan.marked_invalid {
+        sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+    }
+    sink.event(Event::Planned {
+        height: plan.chain.tip_height(),
+        hash: plan.chain.tip().hash,
+        block_bytes: plan.block_bytes,
+        unconnected: plan.unconnected,
+    });
+    if request.end_without_undo().is_some() && !request.makes_undo && plan.lacks_last_undo {
+        sink.event(Event::Warning(Warning::LacksLastUndo { blocks: CHECKED_AT_START }));
+    }
+    Ok(plan)
+}
+
+/// Says why a job over all blocks takes long, if that is because no block is assumed to be valid by default.
+pub fn note_all_scripts(options: &ChainOptions, plan: &Plan, sink: &dyn EventSink) {
+    let has_none = options.assume_valid == AssumeValid::Default && options.params.assume_valid.is_none();
+    if has_none && options.scripts.are_run() {
+        let (blocks, network) = (plan.chain.block_count() as u32, options.params.network);
+        sink.event(Event::Note(Note::AllScripts { blocks, network }));
+    }
+}
+
+/// Calls `attempt` with no invalid blocks; while it fails because a block near the end of the chain was
+/// stored, but never connected, and is invalid, calls it again with that block added to the invalid ones.
+///
+/// Bitcoin Core does the same when it connects blocks: it marks a block that breaks a rule, and tries the
+/// next best chain. A block index records which blocks Core has marked; block files do not (ADR 8).
+///
+/// # Errors
+/// The error of the last attempt.
+pub fn retry_without_invalid<T>(
+    sink: &dyn EventSink,
+    mut attempt: impl FnMut(&[BlockHash]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut invalid = Vec::new();
+    loop {
+        match attempt(&invalid) {
+            Err(error) if error.contested => match error.block_hash {
+                Some(hash) if !invalid.contains(&hash) => {
+                    sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    invalid.push(hash);
+                }
+                _ => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+/// Reports which scripts were run; `None` if none were asked for.
+#[must_use]
+pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
+    let report = ScriptsReport::new(plan.assumed_valid_to, plan.chain.tip_height(), counts.scripts);
+    options.scripts.are_run().then_some(report)
+}
+
+/// What the parallel stages share.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The block files.
+    pub files: &'a Files<'a>,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The memory budget, made when the plan was complete.
+    pub budget: MemoryBudget,
+    /// What the caller asked for.
+    pub options: &'a ChainOptions,
+    /// Whether blocks were found by scanning the block files.
+    pub scan: bool,
+    /// The hints to use.
+    pub hints: Option<&'a HintOptions>,
+    /// How effects are matched.
+    pub method: &'a Method,
+    /// The work directory, for temporary files.
+    pub work: &'a WorkDir<'a>,
+    /// Where undo data that is made goes; `None`: it is only checked.
+    pub undo_sink: Option<&'a dyn UndoSink>,
+    /// Whether the caller goes on if it is told of a block that is invalid unless a lower one is, instead of
+    /// having this job find out which one is; `None`: never. The second argument says whether that rests on
+    /// undo data, which may be false.
+    pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
+    /// If block files are deleted behind the job: how it keeps pace with that.
+    pub pacing: Option<Pacing<'a>>,
+    /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
+    pub resume: Option<&'a ResumeOptions>,
+    /// Receives events.
+    pub sink: &'a dyn EventSink,
+    /// Set by the caller to stop the job.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Sends a progress event of a pass over all blocks of a plan.
+pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
+    let blocks_total = plan.chain.block_count() as u32;
+    let blocks = blocks.min(blocks_total);
+    let bytes = plan.block_bytes / u64::from(blocks_total) * u64::from(blocks);
+    sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total: plan.block_bytes }));
+}
+
+impl Job<'_> {
+    /// Checks that enough space is free for a chainstate and temporary files in the work directory, and tells
+    /// the user how much they take.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if it is not.
+    pub fn check_work_need(&self, need: DiskNeed) -> Result<(), Error> {
+        let dir = self.work.path();
+        need.check(self.work.disk(), dir, dir, dir)?;
+        self.sink.event(Event::Note(Note::DiskNeed(need)));
+        Ok(())
+    }
+
+    /// The blocks of the chain except the `completed` ones, and their undo data. Damage is recorded in
+    /// `faults`.
+    pub fn source<'s>(
+        &'s self,
+        faults: &'s BlockFaults,
+        completed: &'s CompletedBlocks,
+        undo: UndoReading,
+    ) -> Box<dyn BlockSource + 's> {
+        let chain = &self.plan.chain;
+        let stored = FileSource::new(chain, self.files, faults, completed, undo, self.threads());
+        match self.files.awaited {
+            Some(awaited) => Box::new(AwaitedSource::new(chain, awaited, stored)),
+            None => Box::new(stored),
+        }
+    }
+
+    /// Whether the undo data of all blocks is expected to be on disk and is to be used.
+    #[must_use]
+    pub fn expects_undo(&self) -> bool {
+        match self.options.undo {
+            UndoPolicy::Auto => self.plan.blocks_without_undo(Height(0)) == 0,
+            UndoPolicy::Trust => true,
+            UndoPolicy::Make => false,
+        }
+    }
+
+    /// Calls `with_undo` if the undo data of all blocks is expected to be on disk, with this job. Otherwise,
+    /// or if that has found damaged undo data and undo data may be made, calls `without_undo` with a job that
+    /// makes undo data.
+    ///
+    /// # Errors
+    /// The errors of both.
+    pub fn with_undo_or_without<T>(
+        &self,
+        clock: &mut Clock,
+        with_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
+        without_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut resume = self.resume;
+        if self.expects_undo() {
+            match with_undo(self, clock) {
+                Err(error) if is_about_undo(&error) && self.options.undo == UndoPolicy::Auto => {
+                    self.work.remove()?;
+                    resume = None;
+                }
+                done => return done,
+            }
+        }
+        without_undo(&Job { method: &Method::of(self.options.undo), resume, ..*self }, clock)
+    }
+}
+
+/// Whether an error says that undo data is damaged or missing.
+pub fn is_about_undo(error: &Error) -> bool {
+    error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::MakeUndo)
+}
+
+/// Returns the current time as a block time.
+pub fn now() -> BlockTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
+/// Chooses the chain up to `best`, the chainstate's best block, if it can be found; otherwise the most-work
+/// chain. Blocks above the best block need no undo data: it is written when they are connected.
+pub fn plan_to_best_block(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    scan: bool,
+    best: Option<BlockHash>,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<Plan, Error> {
+    let is_known = |best: &BlockHash| {
+        !scan
+            && find_height(files.disk, &files.datadir.index_dir(), best).is_ok_and(|height| height.is_some())
+    };
+    let request = ChainRequest {
+        scan,
+        // bitcoind starts there, also if another branch has more work.
+        end: best.filter(is_known),
+        preferred: best,
+        makes_undo: true,
+        ..ChainRequest::default()
+    };
+    plan(files, options, &request, sink, interrupt)
+}

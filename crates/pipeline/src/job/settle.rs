@@ -1,0 +1,133 @@
+//! Makes the undo data of the blocks that were routed, when all coins that they spend have been delivered.
+//!
+//! This happens at the end, and before that when the deliveries and sorted runs have become large: so
+//! temporary files are bounded, and errors are found early. All blocks up to one height are then complete, so
+//! each open spend has its coin in the join or in a run.
+
+use crate::{
+    job::{Job, worker_pool::State},
+    stages::{
+        block_fault::{BlockFaults, LocatedFault},
+        completed_blocks::CompletedBlocks,
+        deliveries::Deliveries,
+        make_undo::{MadeUndoData, UndoMaker},
+        partial_state::RoutedBlock,
+        read::{BlockReader, FileSource, UndoReading},
+        scripts::ScriptQueue,
+        spill::Spill,
+    },
+};
+use api::{
+    error::Error,
+    event::{Event, Progress},
+    stage::Stage,
+};
+use coins::{Join, SHARDS};
+use std::{convert::Infallible, time::Instant};
+use wire::Height;
+
+/// Where the coins of a job are matched and delivered.
+#[derive(Clone, Copy)]
+pub struct Routing<'a> {
+    /// Matches creations and spends.
+    pub join: &'a Join,
+    /// The sorted runs.
+    pub spill: &'a Spill<'a>,
+    /// What matches have delivered, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
+    /// The queue of scripts, if scripts are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
+}
+
+impl Job<'_> {
+    /// Makes the undo data of all routed blocks, and returns the lowest block fault. If a spend has no coin,
+    /// that is recorded as a mismatch of the spill.
+    ///
+    /// # Errors
+    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
+    pub fn settle(
+        &self,
+        routing: &Routing<'_>,
+        state: &mut State,
+    ) -> Result<Option<(Height, LocatedFault)>, Error> {
+        let Routing { join, spill, deliveries, scripts } = *routing;
+        let partial = &mut state.outcome.partial;
+        let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
+        let started = Instant::now();
+        self.sink.event(Event::Started(Stage::Undo));
+        if !spill.is_empty() {
+            spill.match_all(join, self.threads(), self.interrupt)?;
+        }
+        // The join has mismatches of its own also if the rest was in runs.
+        if join.open().1 > 0 || join.has_mismatches() {
+            record_open_spends(join, spill);
+        }
+        if spill.has_mismatch() {
+            return Ok(None);
+        }
+        let mut blocks = std::mem::take(&mut partial.routed);
+        blocks.sort_unstable();
+        let (new, fault) = self.make_undo(&blocks, deliveries, scripts)?;
+        partial.made.extend(new.lens);
+        partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
+        state.outcome.scripting += new.scripting;
+        state.outcome.ages += new.ages;
+        state.outcome.making_undo += started.elapsed();
+        if partial.completed.count() < self.plan.chain.block_count() as u32 {
+            self.sink.event(Event::Started(Stage::Check));
+        }
+        Ok(fault)
+    }
+
+    /// Makes the undo data of `blocks`, which are in order of height and to which all coins that they spend
+    /// have been delivered. Returns what was made, and the lowest block fault.
+    ///
+    /// # Errors
+    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
+    pub fn make_undo(
+        &self,
+        blocks: &[RoutedBlock],
+        deliveries: &Deliveries<'_>,
+        scripts: Option<&ScriptQueue<'_>>,
+    ) -> Result<(MadeUndoData, Option<(Height, LocatedFault)>), Error> {
+        let (chain, faults) = (&self.plan.chain, BlockFaults::default());
+        let none = CompletedBlocks::none(chain.block_count());
+        let undo = UndoReading { from: Height(0), skips_damaged: true };
+        let maker = UndoMaker {
+            chain,
+            reader: &BlockReader::new(chain, self.files),
+            source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
+            params: self.files.params,
+            deliveries,
+            scripts,
+            faults: &faults,
+            sink: self.undo_sink,
+            interrupt: self.interrupt,
+        };
+        let blocks_total = blocks.len() as u32;
+        let progress = |blocks: u32, bytes| {
+            // The other blocks are about as large.
+            let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total);
+            self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+        };
+        let made = maker.make(blocks, self.threads(), &progress)?;
+        deliveries.remove_file()?;
+        Ok((made, faults.into_lowest()))
+    }
+}
+
+/// Records what is wrong with a join that has open spends or mismatches.
+fn record_open_spends(join: &Join, spill: &Spill<'_>) {
+    for mismatch in join.mismatches() {
+        spill.add_mismatches(mismatch.outpoint().into_iter());
+    }
+    for shard in 0..SHARDS {
+        let Ok(()) = join.each_open(shard, |entry| -> Result<(), Infallible> {
+            if entry.is_spend {
+                spill.record_mismatch(entry.outpoint);
+            }
+            Ok(())
+        });
+    }
+    spill.set_mismatch();
+}

@@ -1,0 +1,277 @@
+//! Runs workers in parallel until all blocks are done, with pauses in which checkpoints are written.
+
+use crate::{
+    job::{Job, checkpoint::Identity},
+    stages::{
+        block_fault::{BlockFaults, LocatedFault},
+        block_source::Stop,
+        check::{self, Outcome, Shared},
+        deliveries::Deliveries,
+        make_undo::UndoSink,
+        read::UndoReading,
+        scripts::ScriptQueue,
+        spill::Spill,
+    },
+};
+use api::{
+    disk_need::MIN_EPOCH_BYTES,
+    error::Error,
+    event::{Event, PROGRESS_INTERVAL},
+    stage::Stage,
+};
+use chain::threads::spawn;
+use coins::Join;
+use crossbeam::channel::{RecvTimeoutError, bounded};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread::{self, ScopedJoinHandle},
+    time::{Duration, Instant},
+};
+use wire::{FileNo, Height};
+
+/// Minimum number of blocks between checkpoints.
+const MIN_BLOCKS_BETWEEN_CHECKPOINTS: u32 = 16;
+
+/// Factor between the time that the last checkpoint took and the minimum time until the next one: checkpoints
+/// take at most 1/20 of the time.
+const CHECKPOINT_INTERVAL_FACTOR: u32 = 20;
+
+/// Maximum expected time for writing a checkpoint when the job is interrupted; if it would take longer, none
+/// is written.
+const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
+
+/// Assumed bytes of the join that one thread writes to a checkpoint in a second.
+const SAVE_RATE: u64 = 150 << 20;
+
+/// The merged outcome of all workers, and the lowest block fault.
+type Checked = (Outcome, Option<(Height, LocatedFault)>);
+
+/// The progress of a job.
+pub struct State {
+    /// The outcome of the completed blocks.
+    pub outcome: Outcome,
+    /// Number of blocks that an interrupted run had completed before.
+    pub resumed: u32,
+    /// Time of the last checkpoint, or of the start of the job.
+    pub saved: Instant,
+    /// How long writing the last checkpoint took.
+    pub save_took: Duration,
+}
+
+/// Runs the workers of a job.
+pub struct WorkerPool<'a> {
+    /// The job.
+    pub job: &'a Job<'a>,
+    /// What identifies the checkpoint as this job's.
+    pub identity: &'a Identity<'a>,
+    /// Matches creations and spends.
+    pub join: &'a Join,
+    /// Writes the join to sorted runs when the memory budget is reached.
+    pub spill: &'a Spill<'a>,
+    /// Where matches deliver coins, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
+    /// The queue of scripts, if scripts are run.
+    pub queue: Option<&'a ScriptQueue<'a>>,
+}
+
+/// Does what is left to do for the completed blocks, and returns the lowest block fault ([`Job::settle`]).
+pub type SettleFn<'a> = dyn Fn(&mut State) -> Result<Option<(Height, LocatedFault)>, Error> + 'a;
+
+/// An interval that no job takes. The clock overflows with much more.
+const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
+
+impl WorkerPool<'_> {
+    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
+    /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
+    ///
+    /// # Errors
+    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
+    pub fn check_all(
+        &self,
+        mut state: State,
+        settle: &SettleFn<'_>,
+    ) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+        self.job.sink.event(Event::Started(Stage::Check));
+        let total = self.job.plan.chain.heights().len() as u32;
+        let mut table_bytes = self.spill.volume().bytes;
+        loop {
+            let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
+                // A checkpoint after each few blocks, whatever it costs.
+                Some(Duration::ZERO) => state.saved,
+                Some(interval) => {
+                    let least = interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR);
+                    state.saved + least.min(NO_CHECKPOINT)
+                }
+                None => state.saved + NO_CHECKPOINT,
+            };
+            let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
+            state.outcome = outcome;
+            let interrupted = self.job.interrupt.load(Ordering::Relaxed);
+            if fault.is_some() || self.spill.has_mismatch() {
+                return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
+            }
+            if interrupted {
+                return Err(self.save_last(&mut state));
+            }
+            let (stopped, is_time) = (Instant::now(), Instant::now() >= pause);
+            let fault = settle(&mut state)?;
+            if fault.is_some() || self.spill.has_mismatch() {
+                return Ok((state, fault));
+            }
+            table_bytes = self.spill.volume().bytes;
+            let is_complete = state.outcome.partial.completed.count() == total;
+            let pacing = self.job.pacing;
+            if let Some(pacing) = pacing {
+                self.forget_deleted(&mut state, &pacing.take_deleted())?;
+            }
+            if is_time || pacing.is_some() && !is_complete {
+                self.save(&mut state, stopped)?;
+            }
+            if let Some(pacing) = pacing {
+                // At the end, the download must not wait. If the rest fails, only what was settled since the
+                // last checkpoint is downloaded again.
+                pacing.settle(state.outcome.partial.completed.first_missing());
+            }
+            if is_complete {
+                return Ok((state, None));
+            }
+        }
+    }
+
+    /// Forgets the undo data of blocks in files that were deleted.
+    fn forget_deleted(&self, state: &mut State, files: &[FileNo]) -> Result<(), Error> {
+        let chain = &self.job.plan.chain;
+        state
+            .outcome
+            .partial
+            .made
+            .retain(|&(height, _)| !files.contains(&self.job.files.block(chain, height).file));
+        self.job.undo_sink.map_or(Ok(()), |sink| sink.forget(chain, files))
+    }
+
+    /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
+    fn save_last(&self, state: &mut State) -> Error {
+        let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
+        let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
+        let has_progress = state.outcome.partial.completed.count() > state.resumed;
+        if self.job.resume.is_some()
+            && has_progress
+            && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
+            && !was_slow
+            // What was delivered since the last checkpoint is not saved.
+            && state.outcome.partial.routed.is_empty()
+            && let Err(error) = self.save(state, Instant::now())
+        {
+            return error;
+        }
+        Error::interrupted()
+    }
+
+    /// Writes a checkpoint; the workers have stopped for it at `stopped`.
+    fn save(&self, state: &mut State, stopped: Instant) -> Result<(), Error> {
+        let copies = self.spill.copy(self.join, self.job.threads())?;
+        let (mut runs, next) = self.spill.list();
+        runs.extend(copies);
+        let partial = &mut state.outcome.partial;
+        let (counted, completed) = (partial.counts.blocks, partial.completed.count());
+        debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
+        self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
+        // After a power cut, the blocks in the checkpoint must be where they were.
+        self.job.files.sync_awaited()?;
+        self.identity.write(self.job.work, partial, &runs, next)?;
+        self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
+        (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
+        Ok(())
+    }
+
+    /// Reads, checks and applies blocks in parallel, until all are done, a fault is found, or it is time for
+    /// a pause, or to make undo data. `before` is the outcome so far, `table_bytes` the size of the runs when
+    /// undo data was made last.
+    fn check_until(&self, pause: Instant, table_bytes: u64, before: Outcome) -> Result<Checked, Error> {
+        let key = before.partial.coinbases.key();
+        let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
+        let completed = &before.partial.completed;
+        let undo = UndoReading::of(self.job.method);
+        let source = self.job.source(&faults, completed, undo);
+        let shared = Shared {
+            scripts: self.queue,
+            chain,
+            source: &*source,
+            params: self.job.files.params,
+            method: self.job.method,
+            join: self.join,
+            spill: self.spill,
+            deliveries: self.deliveries,
+            faults: &faults,
+            failed: &AtomicBool::new(false),
+            blocks_done: AtomicU32::new(before.partial.completed.count()),
+            bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
+        };
+        let memory = self.job.options.memory_bytes;
+        let settle_bytes = self.job.pacing.map(|pacing| pacing.settle_bytes);
+        if let Some(pacing) = self.job.pacing {
+            pacing.begin_round();
+        }
+        let bytes_before = before.partial.counts.block_bytes;
+        let is_epoch_complete = || {
+            let new_bytes = shared.bytes_done.load(Ordering::Relaxed) - bytes_before;
+            if settle_bytes.is_some_and(|settle_bytes| new_bytes >= settle_bytes) {
+                return true;
+            }
+            let run_bytes = || self.spill.volume().bytes;
+            self.deliveries.is_some_and(|all| is_epoch_complete(all, run_bytes(), table_bytes, memory))
+        };
+        let stop = |read| {
+            if self.spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
+                Stop::Now
+            } else if read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause || is_epoch_complete()
+            {
+                if self.deliveries.is_some() { Stop::AfterBatch } else { Stop::Now }
+            } else {
+                Stop::Not
+            }
+        };
+        let (done, all_done) = bounded::<()>(0);
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.job.threads())
+                .map(|_| {
+                    let (done, shared, stop) = (done.clone(), &shared, &stop);
+                    let work = move || {
+                        let _done = done;
+                        check::work(shared, stop, key)
+                    };
+                    // The workers that run already must stop, instead of finishing all blocks before this
+                    // error is returned.
+                    spawn(scope, "worker", work).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
+                })
+                .collect();
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(done);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
+                self.job.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+            }
+            let join = |worker: Result<ScopedJoinHandle<'_, _>, Error>| {
+                worker.and_then(|worker| worker.join().map_err(|_| Error::panicked())?)
+            };
+            workers.into_iter().map(join).collect()
+        });
+        drop(source);
+        let blocks_before = before.partial.counts.blocks;
+        let mut all = before;
+        for outcome in outcomes {
+            all = all.merge(outcome?)?;
+        }
+        let checked = all.partial.counts.blocks - blocks_before;
+        self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
+        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
+        Ok((all, faults.into_lowest()))
+    }
+}
+
+/// Whether deliveries and runs have become so large that undo data should be made. `table_bytes` are those of
+/// the runs when that was done last.
+fn is_epoch_complete(deliveries: &Deliveries<'_>, run_bytes: u64, table_bytes: u64, memory: u64) -> bool {
+    let temporary = deliveries.bytes() + run_bytes.saturating_sub(table_bytes);
+    temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
+}

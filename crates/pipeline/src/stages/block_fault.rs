@@ -1,0 +1,90 @@
+//! Why a block was not accepted, and the lowest block that was not.
+//!
+//! A [`BlockFault`] is about the block itself, wherever it comes from. The block's source knows what the
+//! fault means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has
+//! one.
+
+use api::error::Error;
+use chain::blocks::{block_check::BlockFlaw, damage::Damage};
+use coins::hinted::HintFlaw;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+use wire::Height;
+
+/// Why a block was not accepted.
+#[derive(Debug)]
+pub enum BlockFault {
+    /// These are not the bytes of the block, or of its undo data.
+    Damaged(Damage),
+    /// The hints cannot belong to the block.
+    Hints(HintFlaw),
+    /// The hints could not be read.
+    HintFile(Error),
+    /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
+    Suspect,
+}
+
+impl From<Damage> for BlockFault {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+impl From<BlockFlaw> for BlockFault {
+    fn from(flaw: BlockFlaw) -> Self {
+        match flaw {
+            BlockFlaw::Damaged(damage) => Self::Damaged(damage),
+            BlockFlaw::Invalid(_) => Self::Suspect,
+        }
+    }
+}
+
+/// What a fault means where the block comes from.
+#[derive(Debug)]
+pub enum LocatedFault {
+    /// The block cannot be checked as long as this is wrong.
+    Error(Error),
+    /// The hints cannot belong to the block.
+    Hints(HintFlaw),
+    /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
+    Suspect,
+}
+
+/// The lowest block with a fault so far. Blocks above it need not be checked, blocks below it must be, so
+/// that the result does not depend on which worker was faster.
+#[derive(Debug)]
+pub struct BlockFaults {
+    bound: AtomicU32,
+    lowest: Mutex<Option<(Height, LocatedFault)>>,
+}
+
+impl Default for BlockFaults {
+    fn default() -> Self {
+        Self { bound: AtomicU32::new(u32::MAX), lowest: Mutex::new(None) }
+    }
+}
+
+impl BlockFaults {
+    /// Records a fault, unless a lower block has one.
+    pub fn record(&self, height: Height, fault: LocatedFault) {
+        let Ok(mut lowest) = self.lowest.lock() else { return };
+        if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
+            *lowest = Some((height, fault));
+            self.bound.store(height.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports whether the block at `height` still needs to be checked.
+    #[must_use]
+    pub fn matters(&self, height: Height) -> bool {
+        height.0 < self.bound.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lowest fault.
+    #[must_use]
+    pub fn into_lowest(self) -> Option<(Height, LocatedFault)> {
+        self.lowest.into_inner().ok().flatten()
+    }
+}

@@ -1,0 +1,399 @@
+//! Stage check: the rules of blocks and spends, on all cores, in any order.
+//!
+//! A worker reads a block, parses it, hashes header, undo data, txids and wtxids in one batch of SIMD lanes,
+//! checks the rules, and sends what the block creates and spends to the join. Spent coins come from undo
+//! data, whose claims nothing vouches for yet: if a rule fails on them, the block is a suspect, not yet
+//! invalid.
+
+use crate::stages::{
+    apply::EffectApplier,
+    block_fault::{BlockFault, BlockFaults},
+    block_source::{Block, BlockSource, Stop},
+    deliveries::Deliveries,
+    method::{Method, UndoUse},
+    partial_state::{PartialState, RoutedBlock, StateConflict},
+    scripts::ScriptQueue,
+    spill::Spill,
+};
+use api::{counts::Counts, error::Error, spend_ages::SpendAges};
+use chain::blocks::{
+    block_check::{BlockFacts, ExpectedBlock},
+    block_hashes::BlockHashes,
+    chain::Chain,
+    damage::{Damage, UndoDefect},
+};
+use coins::Join;
+use coins::SipKey;
+use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
+use rules::{BlockSpendContext, ChainParams, SpentCoin, check_block_spends};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+use wire::{BlockArena, BlockView, Coin, Height, Txid};
+
+/// What all workers share.
+pub struct Shared<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Where its blocks come from.
+    pub source: &'a dyn BlockSource,
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// How effects are applied.
+    pub method: &'a Method,
+    /// Where effects are matched.
+    pub join: &'a Join,
+    /// Where the join is spilled when the memory budget is reached.
+    pub spill: &'a Spill<'a>,
+    /// Where matches deliver coins, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
+    /// The queue of scripts, if scripts are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
+    /// The lowest block fault.
+    pub faults: &'a BlockFaults,
+    /// Set when a worker has failed; the others then stop.
+    pub failed: &'a AtomicBool,
+    /// Number of blocks done, for progress.
+    pub blocks_done: AtomicU32,
+    /// Bytes of blocks done, for progress.
+    pub bytes_done: AtomicU64,
+}
+
+/// The results of a worker.
+pub struct Outcome {
+    /// What the blocks that it completed amount to.
+    pub partial: PartialState,
+    /// Time spent reading.
+    pub reading: Duration,
+    /// Time spent checking.
+    pub checking: Duration,
+    /// Time spent running scripts.
+    pub scripting: Duration,
+    /// Time spent applying effects.
+    pub matching: Duration,
+    /// Time in which undo data was made; unlike the others, not a sum over threads.
+    pub making_undo: Duration,
+    /// Ages of the coins that these blocks spend.
+    pub ages: SpendAges,
+}
+
+impl Outcome {
+    /// An outcome that took no time.
+    #[must_use]
+    pub fn new(partial: PartialState) -> Self {
+        Self {
+            partial,
+            reading: Duration::ZERO,
+            checking: Duration::ZERO,
+            scripting: Duration::ZERO,
+            matching: Duration::ZERO,
+            making_undo: Duration::ZERO,
+            ages: SpendAges::default(),
+        }
+    }
+
+    /// Returns the outcome of two workers.
+    ///
+    /// # Errors
+    /// The same errors as [`PartialState::merge`].
+    pub fn merge(mut self, other: Self) -> Result<Self, StateConflict> {
+        self.ages += other.ages;
+        Ok(Self {
+            partial: self.partial.merge(other.partial)?,
+            reading: self.reading + other.reading,
+            checking: self.checking + other.checking,
+            scripting: self.scripting + other.scripting,
+            matching: self.matching + other.matching,
+            making_undo: self.making_undo + other.making_undo,
+            ages: self.ages,
+        })
+    }
+}
+
+/// Processes blocks until none is left, or `stop`, called with the number of blocks read, ends it. `key`
+/// is the same for all workers.
+///
+/// # Errors
+/// Any I/O error.
+pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Result<Outcome, Error> {
+    let mut worker = Worker {
+        shared,
+        arena: BlockArena::default(),
+        undo_arena: UndoArena::default(),
+        hashes: BlockHashes::default(),
+        applier: EffectApplier::new(shared.method, shared.join.effects()),
+        outcome: Outcome::new(PartialState::empty(shared.chain.block_count(), key, shared.method)),
+    };
+    worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
+    worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
+    if let Some(scripts) = shared.scripts {
+        let scripting = Instant::now();
+        scripts.drain_to_end(shared.faults, shared.failed);
+        worker.outcome.scripting += scripting.elapsed();
+    }
+    worker.finish()
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    hashes: BlockHashes,
+    applier: EffectApplier<'a>,
+    outcome: Outcome,
+}
+
+impl Worker<'_> {
+    fn work(&mut self, stop: &impl Fn(u32) -> Stop) -> Result<(), Error> {
+        let shared = self.shared;
+        let mut block = Block::default();
+        loop {
+            let reading = Instant::now();
+            let stop = |read| if shared.failed.load(Ordering::Relaxed) { Stop::Now } else { stop(read) };
+            if !shared.source.read(&mut block, &stop)? {
+                return Ok(());
+            }
+            let _busy = shared.scripts.map(ScriptQueue::enter);
+            let started = Instant::now();
+            self.outcome.reading += started - reading;
+            self.process_block(&mut block)?;
+            self.outcome.checking += started.elapsed();
+        }
+    }
+
+    fn finish(mut self) -> Result<Outcome, Error> {
+        let matching = Instant::now();
+        self.outcome.partial.matching = self.applier.finish(self.shared.deliveries)?;
+        self.outcome.matching += matching.elapsed();
+        Ok(self.outcome)
+    }
+
+    fn process_block(&mut self, block: &mut Block) -> Result<(), Error> {
+        let shared = self.shared;
+        match self.check(block) {
+            Ok(()) => self.outcome.partial.completed.add(block.height),
+            Err(fault) => {
+                let height = block.height;
+                shared.faults.record(height, shared.source.located(height, fault));
+            }
+        }
+        if let Some(scripts) = shared.scripts {
+            let scripting = Instant::now();
+            scripts.drain(shared.faults, shared.failed);
+            self.outcome.scripting += scripting.elapsed();
+        }
+        shared.blocks_done.fetch_add(1, Ordering::Relaxed);
+        shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
+        let matching = Instant::now();
+        self.applier.deliver(shared.deliveries)?;
+        shared.spill.spill_if_over_budget(shared.join)?;
+        self.outcome.matching += matching.elapsed();
+        Ok(())
+    }
+
+    fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
+        let Shared { chain, params, .. } = *self.shared;
+        let height = read.height;
+        let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
+        let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
+        let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
+
+        let legacy_sigops = match read.facts.take() {
+            Some(BlockFacts { txids, legacy_sigops }) => {
+                self.hashes.txids = txids;
+                legacy_sigops
+            }
+            None => {
+                let expected = ExpectedBlock::at(chain, params, height);
+                expected.check(&block, undo_data, &mut self.hashes)?.legacy_sigops
+            }
+        };
+        if let Some(queue) = self.shared.scripts {
+            queue
+                .scripts()
+                .check_solution(&block, height, &self.hashes.txids)
+                .map_err(|_| BlockFault::Suspect)?;
+        }
+        self.outcome.partial.counts += Counts::of(&block);
+        if height.0 == 0 {
+            // The genesis block's coin is not in the UTXO set (Core `ConnectBlock`).
+            return Ok(());
+        }
+
+        let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops };
+        let (arena, hashes) = (&mut self.undo_arena, &self.hashes);
+        let Outcome { scripting, ages, .. } = &mut self.outcome;
+        let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
+            let arena = arena;
+            let claims = claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum);
+            let claims = claims.map_err(Damage::Undo)?;
+            spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
+            ages.add(height, &claims);
+            Ok(claims)
+        };
+        let claims = match self.shared.method.undo_use(height) {
+            UndoUse::NotNeeded => Some(Vec::new()),
+            UndoUse::Required => Some(checked_claims()?),
+            // What is wrong with the undo data does not matter, because it is made.
+            UndoUse::IfSound => checked_claims().ok(),
+            UndoUse::Made => None,
+        };
+        if claims.is_none() {
+            let checksum = read.block.crc32c();
+            self.outcome.partial.routed.push(RoutedBlock { height, checksum, legacy_sigops });
+        }
+        let txids = &self.hashes.txids;
+        apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), claims.as_deref())
+    }
+}
+
+/// The checks of a block's spends.
+pub struct SpendCheck<'a> {
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Height of the block.
+    pub height: Height,
+    /// The block.
+    pub block: &'a BlockView<'a>,
+    /// Number of signature operations of its own scripts.
+    pub legacy_sigops: u32,
+}
+
+impl SpendCheck<'_> {
+    /// Checks the rules of the block's spends against claims, one for each input, and queues their scripts.
+    /// Adds the time that this takes to `scripting`, because preparing transactions for their scripts counts
+    /// as script time too.
+    ///
+    /// # Errors
+    /// [`BlockFault::Suspect`] if a rule is broken; [`Damage::Undo`] if a claim is no coin.
+    pub fn check(
+        &self,
+        claims: &[Coin<'_>],
+        scripts: Option<&ScriptQueue<'_>>,
+        faults: &BlockFaults,
+        scripting: &mut Duration,
+    ) -> Result<(), BlockFault> {
+        let Self { params, chain, height, block, legacy_sigops } = *self;
+        let hash = &chain.block(height).hash;
+        let mut coins = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let coin = SpentCoin::from_coin(claim);
+            coins.push(coin.map_err(|error| Damage::Undo(UndoDefect::Coin(error)))?);
+        }
+        check_block_spends(&BlockSpendContext {
+            params,
+            height,
+            hash,
+            block,
+            coins: &coins,
+            mtp_by_height: chain.median_times(),
+            legacy_sigops,
+        })
+        .map_err(|_| BlockFault::Suspect)?;
+        let Some(queue) = scripts else { return Ok(()) };
+        let started = Instant::now();
+        let queued = queue.push_block(block, height, hash, &coins, faults);
+        *scripting += started.elapsed();
+        queued
+    }
+}
+
+/// Applies a block that obeys all rules.
+fn apply(
+    shared: &Shared<'_>,
+    applier: &mut EffectApplier<'_>,
+    outcome: &mut Outcome,
+    block: &BlockView<'_>,
+    (height, txids): (Height, &[Txid]),
+    claims: Option<&[Coin<'_>]>,
+) -> Result<(), BlockFault> {
+    let matching = Instant::now();
+    if is_overwritten(shared.params, shared.chain, height) {
+        // The coinbase is the only transaction of these blocks, so nothing else is left out.
+        return match block.tx_count() {
+            1 => applier.apply_overwritten(height),
+            _ => Err(BlockFault::Suspect),
+        };
+    }
+    if let Some(coinbase) = txids.first() {
+        outcome.partial.coinbases.push(coinbase);
+    }
+    let applied = applier.apply_block(block, txids, height, claims);
+    outcome.matching += matching.elapsed();
+    applied
+}
+
+/// Whether a later block of this chain creates the coinbase's coins again before they are spent. A chain that
+/// ends between the two blocks of such a pair keeps all coins; a repeated coinbase in it is then left to
+/// sequential validation.
+fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
+    params.is_overwritten_coinbase(height, &chain.block(height).hash)
+        && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
+}
+
+/// Returns the claims of undo data: one for each input of a block.
+///
+/// # Errors
+/// What is wrong with the undo data.
+pub fn claims_of<'u>(
+    block: &BlockView<'_>,
+    data: &'u [u8],
+    checksum: &[u8],
+    arena: &'u mut UndoArena,
+    expected: &[u8; CHECKSUM_LEN],
+) -> Result<Vec<Coin<'u>>, UndoDefect> {
+    if checksum != expected {
+        return Err(UndoDefect::Checksum);
+    }
+    let undo = UndoView::parse(data, arena).map_err(UndoDefect::Malformed)?;
+    if !has_all_claims(block, &undo) {
+        return Err(UndoDefect::Shape);
+    }
+    Ok(undo.coins().collect())
+}
+
+/// Whether undo data has a coin for each input.
+fn has_all_claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
+    let txs = block.txs().skip(1);
+    undo.tx_count() == txs.len()
+        && txs
+            .zip(0..)
+            .all(|(tx, index)| undo.tx_coins(index).is_some_and(|coins| coins.len() == tx.input_count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chain::blocks::chain::ChainBlock;
+    use wire::{BlockHash, BlockTime, FileNo, Network};
+
+    /// A chain of mainnet up to `tip`, in which only the hashes of the overwritten blocks are correct.
+    fn chain(tip: u32) -> Chain {
+        let overwritten = ChainParams::of(Network::Main).overwritten_coinbases;
+        let blocks: Vec<ChainBlock> = (0..=tip)
+            .map(|height| {
+                let known = overwritten.iter().find(|(at, _)| at.0 == height);
+                let hash = known.map_or(BlockHash::default(), |&(_, hash)| hash);
+                ChainBlock { hash, file: FileNo(0), data_pos: wire::ByteOffset(8), undo_pos: None }
+            })
+            .collect();
+        let times = vec![BlockTime(0); blocks.len()];
+        Chain::new(blocks, times)
+    }
+
+    /// Block 91880 overwrites the coins of 91722: a UTXO set of a height in between contains them.
+    #[test]
+    fn coins_are_left_out_only_if_the_chain_overwrites_them() {
+        let params = ChainParams::of(Network::Main);
+        let all = chain(91_880);
+        assert!(is_overwritten(params, &all, Height(91_722)));
+        assert!(is_overwritten(params, &all, Height(91_812)));
+        assert!(!is_overwritten(params, &all, Height(91_842)));
+        assert!(!is_overwritten(params, &all, Height(91_880)));
+        assert!(!is_overwritten(params, &chain(91_879), Height(91_722)));
+        assert!(!is_overwritten(params, &chain(91_812), Height(91_812)));
+    }
+}

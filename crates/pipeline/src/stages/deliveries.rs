@@ -1,0 +1,176 @@
+//! Coins on the way to the inputs that spend them, sorted by block.
+
+use crate::stages::{parts::Parts, work_dir::WorkDir};
+use api::error::Error;
+use chain::blocks::chain::Chain;
+use coins::{Delivery, Spender};
+use std::ops::Range;
+use wire::Height;
+
+/// Deliveries to the blocks of a chain, encoded ([`Delivery::split_first`]).
+pub struct Deliveries<'a>(Parts<'a>);
+
+/// The deliveries of one part, in order of their spenders.
+pub struct SortedDeliveries {
+    bytes: Vec<u8>,
+    /// Spender and offset of each delivery.
+    order: Vec<(Spender, u32)>,
+}
+
+impl<'a> Deliveries<'a> {
+    /// No deliveries yet. See [`Parts::new`] for the limits.
+    #[must_use]
+    pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
+        Self(Parts::new(work, chain, part_block_bytes, memory_limit))
+    }
+
+    /// Bytes of the deliveries that have not been taken.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    /// Number of parts.
+    #[must_use]
+    pub fn part_count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Returns the heights of the blocks of a part.
+    #[must_use]
+    pub fn heights(&self, part: usize) -> Range<u32> {
+        self.0.heights(part)
+    }
+
+    /// Adds all deliveries in `encoded`, and clears it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn add(&self, encoded: &mut Vec<u8>) -> Result<(), Error> {
+        let mut rest = encoded.as_slice();
+        while let Some((first, after)) = Delivery::split_first(rest) {
+            // Most deliveries of a worker are for one block, so for one part.
+            let part = self.0.part_of(first.spender.height());
+            let heights = self.heights(part);
+            let mut end = after;
+            while let Some((next, after)) = Delivery::split_first(end)
+                && heights.contains(&next.spender.height().0)
+            {
+                end = after;
+            }
+            let (of_part, others) = rest.split_at(rest.len() - end.len());
+            self.0.add(part, of_part)?;
+            rest = others;
+        }
+        encoded.clear();
+        Ok(())
+    }
+
+    /// Takes all deliveries of a part.
+    ///
+    /// # Errors
+    /// Any I/O error; damage to the file.
+    pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
+        Ok(SortedDeliveries::new(self.0.take(part)?))
+    }
+
+    /// Removes the temporary file, after all deliveries have been taken.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_file(&self) -> Result<(), Error> {
+        self.0.remove_file()
+    }
+}
+
+impl SortedDeliveries {
+    fn new(bytes: Vec<u8>) -> Self {
+        let mut order = Vec::new();
+        let mut rest = bytes.as_slice();
+        while let Some((delivery, after)) = Delivery::split_first(rest) {
+            order.push((delivery.spender, (bytes.len() - rest.len()) as u32));
+            rest = after;
+        }
+        order.sort_unstable();
+        Self { bytes, order }
+    }
+
+    /// Returns the deliveries to the block at `height`, in the order of its inputs.
+    pub fn of_block(&self, height: Height) -> impl ExactSizeIterator<Item = Delivery<'_>> {
+        let first = self.order.partition_point(|(spender, _)| spender.height() < height);
+        let of_block = self.order[first..].partition_point(|(spender, _)| spender.height() == height);
+        self.order[first..first + of_block].iter().map(|&(_, at)| {
+            let delivery = Delivery::split_first(&self.bytes[at as usize..]);
+            delivery.map_or(Delivery::NONE, |(delivery, _)| delivery)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chain::blocks::chain::ChainBlock;
+    use coins::{Join, RouteSink as _, SipKey};
+    use std::thread;
+    use testkit::fault::FaultDisk;
+    use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};
+
+    /// A chain of 100 blocks of 1,000 bytes in one file.
+    fn chain() -> Chain {
+        let block = |height: u32| ChainBlock {
+            hash: BlockHash([height as u8; 32]),
+            file: FileNo(0),
+            data_pos: ByteOffset(u64::from(height) * 1_000 + 8),
+            undo_pos: None,
+        };
+        Chain::new((0..100).map(block).collect(), vec![BlockTime(0); 100])
+    }
+
+    /// Encoded deliveries of `numbers`, to heights in a scattered order.
+    fn encoded(numbers: Range<u32>) -> Vec<u8> {
+        let join = Join::new(SipKey(1, 2));
+        let mut effects = join.effects();
+        for number in numbers {
+            let spender = Spender::new(Height(number * 37 % 100), number / 100).unwrap();
+            let outpoint = OutPoint { txid: Txid([number as u8; 32]), vout: number };
+            let out = vec![6 + 20; 1 + 1 + 20];
+            effects.push_delivery(spender, &outpoint, Coin { code: 2, out: &out });
+        }
+        std::mem::take(effects.matcher().deliveries())
+    }
+
+    #[test]
+    fn each_block_gets_its_deliveries_in_order_of_inputs() {
+        for memory_limit in [0, 10_000, 1 << 30] {
+            let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+            let work = WorkDir::new(&disk, dir.path().join("work"));
+            let deliveries = Deliveries::new(&work, &chain(), 16_000, memory_limit);
+            thread::scope(|scope| {
+                for start in [0, 1_000, 2_000, 3_000] {
+                    let deliveries = &deliveries;
+                    scope.spawn(move || {
+                        for at in (start..start + 1_000).step_by(100) {
+                            deliveries.add(&mut encoded(at..at + 100)).unwrap();
+                        }
+                    });
+                }
+            });
+            assert!(deliveries.part_count() > 5);
+            assert_eq!(work.exists().unwrap(), memory_limit < 1 << 30, "{memory_limit}");
+            let mut heights = 0;
+            for part in 0..deliveries.part_count() {
+                let sorted = deliveries.take(part).unwrap();
+                for height in deliveries.heights(part) {
+                    let inputs: Vec<_> =
+                        sorted.of_block(Height(height)).map(|delivery| delivery.spender.input()).collect();
+                    assert_eq!(inputs, (0..40).collect::<Vec<_>>(), "{height}");
+                    heights += 1;
+                }
+            }
+            assert_eq!((heights, deliveries.bytes()), (100, 0));
+            deliveries.remove_file().unwrap();
+            work.remove().unwrap();
+            assert!(!work.exists().unwrap());
+        }
+    }
+}

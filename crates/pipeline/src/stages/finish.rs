@@ -1,0 +1,200 @@
+//! Stages finish and prove: write the coins as the new chainstate, then read it back and hash it.
+//!
+//! Shards are grouped into ranges of about a table's size, or smaller, so that there are enough for all
+//! threads. Each thread takes the next range, merges, sorts and writes it; other threads sync the files. The
+//! tables depend only on the coins and the obfuscation key.
+
+use crate::stages::{
+    coin_sink::{CoinSink, Coins, RangeSink},
+    unspent::ForEachError,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{CoinProgress, Event, EventSink, PROGRESS_INTERVAL, Watch},
+};
+use chain::{blocks::chain::Chain, commit::Destination};
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::{ChainstateReader, ChainstateWriter, RangeTables, RangeWriter, UnsyncedRange},
+    utxo_stats::{CoinCounter, ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
+};
+use rules::{ChainParams, subsidy};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+use vfs::Disk;
+use wire::{BlockHash, Coin, Height, OutPoint, Sats};
+
+/// Minimum number of ranges: a small chainstate gets smaller ranges, so that all threads have equal shares.
+const MIN_RANGES: u64 = 64;
+
+/// Minimum bytes of rows in one range, despite [`MIN_RANGES`], because each range is a file to be synced.
+const MIN_RANGE_BYTES: u64 = 4 << 20;
+
+/// What is written, and how.
+pub struct Finish<'a, 'd> {
+    /// The file system.
+    pub disk: &'a dyn Disk,
+    /// Where the chainstate is built.
+    pub target: &'a Destination<'d>,
+    /// The chain to which the coins belong.
+    pub chain: &'a Chain,
+    /// The new chainstate's obfuscation key.
+    pub key: [u8; 8],
+    /// Approximate maximum of row bytes in one range.
+    pub range_bytes: u64,
+    /// Number of threads that sort and write.
+    pub threads: usize,
+    /// Set by the caller to stop the job.
+    pub interrupt: &'a AtomicBool,
+}
+
+impl CoinSink for Finish<'_, '_> {
+    type Output = UtxoCounts;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
+        let (dir, tip) = (self.target.building(), self.chain.tip().hash);
+        write_chainstate(self.disk, dir, self.key, tip, coins, self.range_bytes, self.threads)
+    }
+
+    fn start_over(&mut self) -> Result<(), Error> {
+        self.target.start_over()
+    }
+}
+
+/// Writes coins as a new chainstate in the directory `dir`, obfuscated with `key` and with this best block,
+/// syncs it, and returns what it contains.
+///
+/// # Errors
+/// The same errors as [`CoinSink::consume`].
+pub fn write_chainstate(
+    disk: &dyn Disk,
+    dir: &Path,
+    key: [u8; 8],
+    best_block: BlockHash,
+    coins: Coins<'_>,
+    range_bytes: u64,
+    threads: usize,
+) -> Result<UtxoCounts, ForEachError> {
+    let range_bytes = range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
+    let count = coins.count();
+    let ranges = coins.into_ranges(range_bytes);
+    let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), ranges.count())?;
+    let begin = |index| TableSink { tables: writer.range(index), counter: CoinCounter::default() };
+    let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
+    for (range, part) in ranges.consume(threads, begin)? {
+        counts.merge(part);
+        tables.push(range);
+    }
+    debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
+    writer.finish(best_block, tables)?;
+    Ok(counts)
+}
+
+/// Writes and counts the coins of one range.
+struct TableSink<'d> {
+    tables: RangeWriter<'d>,
+    counter: CoinCounter,
+}
+
+impl RangeSink for TableSink<'_> {
+    type Unsynced = (UnsyncedRange, UtxoCounts);
+    type Done = (RangeTables, UtxoCounts);
+
+    fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
+        self.tables.add(outpoint, coin)?;
+        self.counter.add(outpoint, coin).map_err(|flaw| {
+            Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
+        })
+    }
+
+    fn complete(self) -> Result<Self::Unsynced, Error> {
+        Ok((self.tables.complete()?, self.counter.counts()))
+    }
+
+    fn sync((tables, counts): Self::Unsynced) -> Result<Self::Done, Error> {
+        Ok((tables.sync()?, counts))
+    }
+}
+
+impl Finish<'_, '_> {
+    /// Reads the chainstate back, compares it with what was written, and returns its hash, with MuHash if
+    /// `muhash`. If coins were written, but no transactions counted, the number of these is not compared.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
+    pub fn prove(
+        &self,
+        written: &UtxoCounts,
+        muhash: bool,
+        sink: &dyn EventSink,
+    ) -> Result<UtxoStats, Error> {
+        let dir = self.target.building();
+        let reader = ChainstateReader::open(self.disk, dir)?;
+        let (total, watch) = (Some(written.txouts), Watch { sink, interrupt: self.interrupt });
+        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)?;
+        let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
+        let written = UtxoCounts { transactions, ..*written };
+        if read.counts() == written && reader.best_block() == self.chain.tip().hash {
+            return Ok(read);
+        }
+        let detail =
+            "the new chainstate reads back differently from what was written; check the disk and the memory";
+        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None))
+    }
+}
+
+/// Reads a chainstate and returns its statistics. `sink` receives the progress; without the number of
+/// coins, it is estimated.
+///
+/// # Errors
+/// What is damaged or cannot be read; [`ErrorKind::Interrupted`].
+pub fn read_back(
+    reader: &ChainstateReader<'_>,
+    coins_total: Option<u64>,
+    threads: usize,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<UtxoStats, Error> {
+    read_elements(reader, coins_total, false, threads, &mut |_| Ok(()), Watch { sink, interrupt })
+}
+
+/// Like [`read_back`], with MuHash if `muhash`; gives the elements of all coins to `each`, in the order of
+/// the hash and many at once.
+///
+/// # Errors
+/// The same errors as [`read_back`]; errors of `each`.
+pub fn read_elements(
+    reader: &ChainstateReader<'_>,
+    coins_total: Option<u64>,
+    muhash: bool,
+    threads: usize,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<UtxoStats, Error> {
+    let mut last: Option<Instant> = None;
+    let mut failure = None;
+    let mut stop = |ReadBackProgress { coins, ranges }, elements: &[u8]| {
+        if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
+            last = Some(Instant::now());
+            let estimate = || coins * 256 / u64::max(ranges, 1);
+            let coins_total = coins_total.unwrap_or_else(estimate).max(coins);
+            sink.event(Event::Coins(CoinProgress { coins, coins_total }));
+        }
+        failure = each(elements).err();
+        failure.is_some() || interrupt.load(Ordering::Relaxed)
+    };
+    let stats = stats_unless_stopped(reader, muhash, threads, &mut stop)?;
+    stats.ok_or_else(|| failure.unwrap_or_else(Error::interrupted))
+}
+
+/// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all
+/// subsidies.
+#[must_use]
+pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts, burned: u64) -> Option<Sats> {
+    let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();
+    let burned = i64::try_from(burned).ok()?;
+    counts.total_amount.filter(|amount| amount.0.checked_add(burned).is_some_and(|sum| sum <= limit))
+}

@@ -1,0 +1,411 @@
+//! Stage undo: the coins that were delivered to the inputs of a block become its undo data.
+//!
+//! The blocks are read a second time. What a block has got is encoded as undo data, and that is then used as
+//! undo data from a file would be: its claims are checked against the rules of spends, and scripts are run. A
+//! block must have got one coin for each input, each tagged with the input's outpoint, so that a fault in the
+//! matching or in a temporary file does not lead to wrong undo data.
+//!
+//! Workers take parts of the chain ([`Deliveries`]) in order. The positions of new undo data are assigned
+//! part by part in the same order, so that the files do not depend on which worker is faster.
+
+use crate::stages::{
+    block_fault::{BlockFault, BlockFaults},
+    block_source::BlockSource,
+    check::SpendCheck,
+    deliveries::{Deliveries, SortedDeliveries},
+    partial_state::RoutedBlock,
+    read::BlockReader,
+    scripts::ScriptQueue,
+};
+use api::{error::Error, event::PROGRESS_INTERVAL, spend_ages::SpendAges};
+use chain::{
+    blocks::{
+        chain::Chain,
+        damage::{Damage, UndoDefect},
+    },
+    threads::spawn,
+};
+use coins::Delivery;
+use crossbeam::channel::{RecvTimeoutError, bounded};
+use disk::{
+    block_files::RecordBuffer,
+    undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
+};
+use rules::ChainParams;
+use std::{
+    cell::Cell,
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
+
+/// The undo data of a block, and where it goes.
+pub struct PlacedUndo<'a> {
+    /// Height of the block.
+    pub height: Height,
+    /// Number of its file.
+    pub file: FileNo,
+    /// Its position there, after the record's frame.
+    pub pos: ByteOffset,
+    /// Hash of the block's parent.
+    pub prev: &'a BlockHash,
+    /// The undo data, without its checksum.
+    pub data: &'a [u8],
+}
+
+/// Where undo data that was made goes.
+pub trait UndoSink: Sync {
+    /// Forgets all undo data, so that it is made again.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn start_over(&self) -> Result<(), Error>;
+
+    /// Continues after an interrupt, at which undo data of these lengths had been made and synced. Returns
+    /// false if it was put in place or given up since then, so that the job must start over.
+    ///
+    /// # Errors
+    /// Any I/O error; an error if that undo data is damaged.
+    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error>;
+
+    /// Forgets the undo data of blocks in files that were deleted.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
+        let _ = (chain, files);
+        Ok(())
+    }
+
+    /// Assigns the next position in a file to undo data of `len` bytes, of the block at `height`. Calls have
+    /// ascending heights.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error>;
+
+    /// Writes undo data at the position that was assigned to it. `buffer` is reused.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn write(&self, undo: &PlacedUndo<'_>, buffer: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Returns when all that was written is on the medium.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn sync(&self) -> Result<(), Error>;
+}
+
+/// What all workers share.
+pub struct UndoMaker<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Reads its blocks.
+    pub reader: &'a BlockReader<'a>,
+    /// Knows what damage to a block means.
+    pub source: &'a dyn BlockSource,
+    /// The network's rules.
+    pub params: &'static ChainParams,
+    /// What was delivered to the blocks.
+    pub deliveries: &'a Deliveries<'a>,
+    /// The queue of scripts, if scripts are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
+    /// The lowest block fault.
+    pub faults: &'a BlockFaults,
+    /// Where the undo data goes; `None`: it is only checked.
+    pub sink: Option<&'a dyn UndoSink>,
+    /// Set by the caller to stop.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// What was made.
+#[derive(Default)]
+pub struct MadeUndoData {
+    /// Lengths of the undo data that went to the sink, by block, in any order.
+    pub lens: Vec<(Height, u32)>,
+    /// Time spent running scripts, summed over all threads.
+    pub scripting: Duration,
+    /// Ages of the coins that were delivered.
+    pub ages: SpendAges,
+}
+
+/// How far the workers are.
+#[derive(Default)]
+struct Done {
+    blocks: AtomicU32,
+    bytes: AtomicU64,
+}
+
+/// Undo data of a block that is to be written.
+struct NewUndo {
+    height: Height,
+    prev: BlockHash,
+    undo: Vec<u8>,
+}
+
+/// Which part may assign positions.
+#[derive(Default)]
+struct Turns {
+    next: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl UndoMaker<'_> {
+    /// Makes the undo data of `blocks`, which are in order of height, with `threads` threads. Faults of
+    /// blocks are recorded. From time to time, calls `progress` with the number of blocks that are done, and
+    /// their bytes.
+    ///
+    /// # Errors
+    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
+    pub fn make(
+        &self,
+        blocks: &[RoutedBlock],
+        threads: usize,
+        progress: &dyn Fn(u32, u64),
+    ) -> Result<MadeUndoData, Error> {
+        // Parts that have such blocks, with these blocks.
+        let parts: Vec<(usize, &[RoutedBlock])> = (0..self.deliveries.part_count())
+            .map(|part| {
+                let heights = self.deliveries.heights(part);
+                let begin = blocks.partition_point(|block| block.height.0 < heights.start);
+                let end = blocks.partition_point(|block| block.height.0 < heights.end);
+                (part, &blocks[begin..end])
+            })
+            .filter(|(_, blocks)| !blocks.is_empty())
+            .collect();
+        let (next, turns, failed) = (AtomicUsize::new(0), Turns::default(), AtomicBool::new(false));
+        let done = Done::default();
+        let work = || {
+            let mut worker = Worker::new(self, &done);
+            let mut work = || -> Result<(), Error> {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&(part, blocks)) = parts.get(at) else { return Ok(()) };
+                    worker.make_part(part, blocks, &failed)?;
+                    if !turns.wait_for(at, &failed) {
+                        return Ok(());
+                    }
+                    let positions = worker.reserve();
+                    turns.pass(at);
+                    worker.write(positions?)?;
+                }
+            };
+            // The others must not wait for the turn of a worker that has failed or panicked.
+            let stop_others = FailUnlessDone { failed: &failed, is_done: Cell::new(false) };
+            work()?;
+            stop_others.is_done.set(true);
+            Ok(worker.finish(&failed))
+        };
+        let outcomes: Vec<Result<MadeUndoData, Error>> = thread::scope(|scope| {
+            let (busy, all_done) = bounded::<()>(0);
+            let workers: Vec<_> = (0..threads.min(parts.len()))
+                .map(|_| {
+                    let (busy, work) = (busy.clone(), &work);
+                    spawn(scope, "undo", move || {
+                        let _busy = busy;
+                        work()
+                    })
+                })
+                .collect();
+            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
+            drop(busy);
+            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+                progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
+            }
+            workers.into_iter().map(|worker| worker?.join().map_err(|_| Error::panicked())?).collect()
+        });
+        let mut all = MadeUndoData::default();
+        for outcome in outcomes {
+            let outcome = outcome?;
+            all.lens.extend(outcome.lens);
+            all.scripting += outcome.scripting;
+            all.ages += outcome.ages;
+        }
+        Ok(all)
+    }
+}
+
+impl Turns {
+    /// Waits until all parts before this one have assigned their positions. Returns false if a worker has
+    /// failed.
+    fn wait_for(&self, part: usize, failed: &AtomicBool) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        while *next < part && !failed.load(Ordering::Relaxed) {
+            // With a timeout, because a failure is not signalled.
+            let waited = self.changed.wait_timeout(next, Duration::from_millis(50));
+            next = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        !failed.load(Ordering::Relaxed)
+    }
+
+    /// Lets the part after this one assign its positions.
+    fn pass(&self, part: usize) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = part + 1;
+        self.changed.notify_all();
+    }
+}
+
+/// Sets a flag when it is dropped before the work is done.
+struct FailUnlessDone<'a> {
+    failed: &'a AtomicBool,
+    is_done: Cell<bool>,
+}
+
+impl Drop for FailUnlessDone<'_> {
+    fn drop(&mut self) {
+        if !self.is_done.get() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a UndoMaker<'a>,
+    progress: &'a Done,
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    block: RecordBuffer,
+    existing: RecordBuffer,
+    /// Undo data of the current part.
+    new: Vec<NewUndo>,
+    /// The record that is written, reused.
+    record: Vec<u8>,
+    done: MadeUndoData,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a UndoMaker<'a>, progress: &'a Done) -> Self {
+        let (arena, undo_arena, block, existing, new, record, done) = Default::default();
+        Self { shared, progress, arena, undo_arena, block, existing, new, record, done }
+    }
+
+    /// Makes the undo data of the blocks of one part.
+    fn make_part(&mut self, part: usize, blocks: &[RoutedBlock], failed: &AtomicBool) -> Result<(), Error> {
+        let shared = self.shared;
+        let deliveries = shared.deliveries.take(part)?;
+        for block in blocks {
+            if shared.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            if failed.load(Ordering::Relaxed) || !shared.faults.matters(block.height) {
+                continue;
+            }
+            let _busy = shared.scripts.map(ScriptQueue::enter);
+            shared.reader.read_block(block.height, &mut self.block)?;
+            self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+            self.progress.bytes.fetch_add(self.block.bytes().len() as u64, Ordering::Relaxed);
+            match self.make_block(block, &deliveries) {
+                Ok(new) if shared.sink.is_some() && !self.is_there(&new)? => self.new.push(new),
+                Ok(_) => {}
+                Err(fault) => {
+                    shared.faults.record(block.height, shared.source.located(block.height, fault));
+                }
+            }
+            if let Some(scripts) = shared.scripts {
+                let started = Instant::now();
+                scripts.drain(shared.faults, failed);
+                self.done.scripting += started.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the undo data of a block, and checks it.
+    fn make_block(
+        &mut self,
+        routed: &RoutedBlock,
+        deliveries: &SortedDeliveries,
+    ) -> Result<NewUndo, BlockFault> {
+        let Self { shared, arena, undo_arena, block, done, .. } = self;
+        let height = routed.height;
+        if block.crc32c() != routed.checksum {
+            return Err(Damage::Changed.into());
+        }
+        let block = &arena.parse_first(block.bytes()).map_err(Damage::Block)?;
+        let undo = undo_of(block, deliveries.of_block(height)).ok_or(BlockFault::Suspect)?;
+        let malformed = |error| Damage::Undo(UndoDefect::Malformed(error));
+        let claims: Vec<Coin<'_>> = UndoView::parse(&undo, undo_arena).map_err(malformed)?.coins().collect();
+        let spends = SpendCheck {
+            params: shared.params,
+            chain: shared.chain,
+            height,
+            block,
+            legacy_sigops: routed.legacy_sigops,
+        };
+        spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
+        done.ages.add(height, &claims);
+        Ok(NewUndo { height, prev: block.header().prev, undo })
+    }
+
+    /// Whether the undo file has the same undo data already, at the position that the index gives.
+    fn is_there(&mut self, new: &NewUndo) -> Result<bool, Error> {
+        match self.shared.reader.read_undo(new.height, &mut self.existing) {
+            Ok(()) => {}
+            Err(error) if error.kind == api::error::ErrorKind::Damaged => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let bytes = self.existing.bytes();
+        let (undo, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_LEN));
+        Ok(undo == new.undo && sum == checksum(&new.prev, undo))
+    }
+
+    /// Assigns positions to the undo data of the current part.
+    fn reserve(&self) -> Result<Vec<ByteOffset>, Error> {
+        let Some(sink) = self.shared.sink else { return Ok(Vec::new()) };
+        let file = |height: Height| self.shared.reader.block(height).file;
+        let reserve = |new: &NewUndo| sink.reserve(new.height, file(new.height), new.undo.len());
+        self.new.iter().map(reserve).collect()
+    }
+
+    /// Writes the undo data of the current part.
+    fn write(&mut self, positions: Vec<ByteOffset>) -> Result<(), Error> {
+        let Some(sink) = self.shared.sink else { return Ok(()) };
+        for (new, pos) in self.new.drain(..).zip(positions) {
+            let NewUndo { height, ref prev, undo: ref data } = new;
+            let file = self.shared.reader.block(height).file;
+            sink.write(&PlacedUndo { height, file, pos, prev, data }, &mut self.record)?;
+            self.done.lens.push((height, data.len() as u32));
+        }
+        Ok(())
+    }
+
+    /// Runs scripts until no worker queues more.
+    fn finish(mut self, failed: &AtomicBool) -> MadeUndoData {
+        if let Some(scripts) = self.shared.scripts {
+            let started = Instant::now();
+            scripts.drain_to_end(self.shared.faults, failed);
+            self.done.scripting += started.elapsed();
+        }
+        self.done
+    }
+}
+
+/// Encodes what was delivered to a block as its undo data. Returns `None` if it is not one coin for each
+/// input.
+fn undo_of<'d>(
+    block: &BlockView<'_>,
+    deliveries: impl ExactSizeIterator<Item = Delivery<'d>>,
+) -> Option<Vec<u8>> {
+    let mut deliveries = deliveries.zip(0..);
+    let mut undo = Vec::new();
+    write_compact_size(&mut undo, block.tx_count().checked_sub(1)? as u64);
+    for tx in block.txs().skip(1) {
+        write_compact_size(&mut undo, tx.input_count() as u64);
+        for input in tx.inputs() {
+            let (delivery, number) = deliveries.next()?;
+            if delivery.spender.input() != number || delivery.tag != Delivery::tag_of(&input.prevout()) {
+                return None;
+            }
+            undo.extend_from_slice(delivery.undo);
+        }
+    }
+    deliveries.next().is_none().then_some(undo)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Data that belongs to blocks, divided by parts of the chain.
+//!
+//! A part is consecutive blocks, so few that what belongs to them fits into a worker's memory. Data arrives
+//! in any order, on any thread, and is only divided by part. When it exceeds its memory it is appended to one
+//! file, much of a part at a time. The parts are taken one by one, and sorted by the thread that takes them.
+//! So everything is written at most once and read once, however much it is.
+
+use crate::stages::work_dir::WorkDir;
+use api::error::Error;
+use chain::{blocks::chain::Chain, threads::lock};
+use disk::{
+    checkpoint::parts_path,
+    scratch_file::{Piece, ScratchFile},
+};
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, TryLockError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+use vfs::During as _;
+use wire::Height;
+
+/// Bytes of blocks in a part. The coins that these blocks spend take about a quarter of it.
+pub const PART_BLOCK_BYTES: u64 = 16 << 20;
+
+/// Minimum size of a piece in the file, in bytes, unless the memory is exceeded without one of this size.
+const MIN_PIECE_BYTES: usize = 16 << 10;
+
+/// Assumed size of a block that is not stored yet, in bytes: that of one of these years on the main network.
+const AWAITED_BLOCK_BYTES: u32 = 1_700_000;
+
+/// Bytes by part of the chain.
+pub struct Parts<'a> {
+    work: &'a WorkDir<'a>,
+    /// The first block of each part, and the block after the last one.
+    bounds: Vec<Height>,
+    parts: Vec<Mutex<Part>>,
+    memory_limit: usize,
+    /// Bytes in memory.
+    in_memory: AtomicUsize,
+    /// All bytes that have not been taken.
+    bytes: AtomicU64,
+    /// Held while bytes are moved to the file.
+    moving: Mutex<()>,
+    file: Mutex<Option<Arc<ScratchFile>>>,
+}
+
+/// The bytes of one part.
+#[derive(Default)]
+struct Part {
+    in_memory: Vec<u8>,
+    in_file: Vec<Piece>,
+}
+
+impl<'a> Parts<'a> {
+    /// Parts of about `part_block_bytes` of blocks, all empty. Beyond `memory_limit`, in bytes, their bytes
+    /// go to a file in `work`, of which there is one at a time.
+    #[must_use]
+    pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
+        let bounds = part_bounds(chain, part_block_bytes);
+        let parts = (1..bounds.len()).map(|_| Mutex::default()).collect();
+        let (in_memory, bytes, moving, file) = Default::default();
+        Self { work, bounds, parts, memory_limit, in_memory, bytes, moving, file }
+    }
+
+    /// The bytes that have not been taken.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of parts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Returns the heights of the blocks of a part.
+    #[must_use]
+    pub fn heights(&self, part: usize) -> Range<u32> {
+        match self.bounds.get(part..part + 2) {
+            Some(&[first, end]) => first.0..end.0,
+            _ => 0..0,
+        }
+    }
+
+    /// Returns the part that contains the block at `height`.
+    #[must_use]
+    pub fn part_of(&self, height: Height) -> usize {
+        self.bounds.partition_point(|&first| first <= height).saturating_sub(1)
+    }
+
+    /// Appends bytes to a part.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn add(&self, part: usize, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(part) = self.parts.get(part) {
+            let in_memory = &mut lock(part).in_memory;
+            let before = in_memory.capacity();
+            in_memory.extend_from_slice(bytes);
+            self.in_memory.fetch_add(in_memory.capacity() - before, Ordering::Relaxed);
+        }
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.move_if_over_limit()
+    }
+
+    /// If the bytes in memory exceed their limit, moves them to the file.
+    fn move_if_over_limit(&self) -> Result<(), Error> {
+        if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit {
+            return Ok(());
+        }
+        let _moving = match self.moving.try_lock() {
+            Ok(moving) => moving,
+            // Another thread does it, and the memory may still grow a little.
+            Err(TryLockError::WouldBlock)
+                if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit / 8 * 9 =>
+            {
+                return Ok(());
+            }
+            Err(_) => lock(&self.moving),
+        };
+        for min_piece in [MIN_PIECE_BYTES, 1] {
+            for part in &self.parts {
+                if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit / 4 {
+                    return Ok(());
+                }
+                let taken = {
+                    let mut part = lock(part);
+                    if part.in_memory.len() < min_piece {
+                        continue;
+                    }
+                    std::mem::take(&mut part.in_memory)
+                };
+                self.in_memory.fetch_sub(taken.capacity(), Ordering::Relaxed);
+                let piece = self.file()?.append(&taken)?;
+                lock(part).in_file.push(piece);
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> Result<Arc<ScratchFile>, Error> {
+        let mut file = lock(&self.file);
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        self.work.take()?;
+        let created = ScratchFile::create(self.work.disk(), &parts_path(self.work.path()))?;
+        Ok(Arc::clone(file.insert(Arc::new(created))))
+    }
+
+    /// Takes all bytes of a part.
+    ///
+    /// # Errors
+    /// Any I/O error; damage to the file.
+    pub fn take(&self, part: usize) -> Result<Vec<u8>, Error> {
+        let taken = self.parts.get(part).map(|part| std::mem::take(&mut *lock(part))).unwrap_or_default();
+        let Part { in_memory: mut bytes, in_file } = taken;
+        self.in_memory.fetch_sub(bytes.capacity(), Ordering::Relaxed);
+        bytes.reserve_exact(in_file.iter().map(Piece::len).sum());
+        for piece in &in_file {
+            self.file()?.read(piece, &mut bytes)?;
+        }
+        self.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    /// Drops all bytes.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clear(&self) -> Result<(), Error> {
+        for part in &self.parts {
+            let taken = std::mem::take(&mut *lock(part));
+            self.in_memory.fetch_sub(taken.in_memory.capacity(), Ordering::Relaxed);
+        }
+        self.bytes.store(0, Ordering::Relaxed);
+        self.remove_file()
+    }
+
+    /// Removes the file, after everything has been taken.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_file(&self) -> Result<(), Error> {
+        if let Some(file) = lock(&self.file).take() {
+            self.work.disk().remove_file(file.path()).during("remove", file.path())?;
+        }
+        Ok(())
+    }
+}
+
+/// Divides a chain into parts of about `bytes` of blocks. The size of a block is what follows it in its file.
+fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
+    let mut sizes = vec![0u32; chain.block_count()];
+    for (_, heights) in chain.by_file() {
+        for pair in heights.windows(2) {
+            let &[height, next] = pair else { continue };
+            let size = chain.block(next).data_pos.0 - chain.block(height).data_pos.0;
+            sizes[height.0 as usize] = u32::try_from(size).unwrap_or(u32::MAX);
+        }
+    }
+    for (height, size) in (0..).map(Height).zip(&mut sizes) {
+        if !chain.was_stored(height) {
+            *size = AWAITED_BLOCK_BYTES;
+        }
+    }
+    let (mut bounds, mut sum) = (vec![Height(0)], 0);
+    for (height, size) in (0..).zip(sizes) {
+        if sum >= bytes {
+            bounds.push(Height(height));
+            sum = 0;
+        }
+        sum += u64::from(size);
+    }
+    bounds.push(Height(chain.block_count() as u32));
+    bounds
+}

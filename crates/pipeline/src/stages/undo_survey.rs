@@ -1,0 +1,274 @@
+//! Reads all undo data of a chain, and finds out which is sound.
+//!
+//! This takes two passes, so that only one kind of file is read at a time, and the second one can do more
+//! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
+//! coins is kept, then the blocks, with whose numbers these must agree.
+
+use crate::stages::read::BlockReader;
+use api::error::{Error, ErrorKind};
+#[cfg(feature = "serde")]
+use api::json::{FlawName, JsonSchema, RevName, Serialize};
+use chain::{
+    blocks::{
+        chain::Chain,
+        files::{Files, LocatedBlock},
+    },
+    threads::{join_all, spawn},
+};
+use digest::siphash::siphash24;
+use disk::{
+    block_files::RecordBuffer,
+    undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
+};
+use std::{
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    thread,
+};
+use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
+
+/// Maximum number of blocks of a file that are named; all are counted.
+const MAX_NAMED_BLOCKS: usize = 5;
+
+/// The undo data of the blocks of one file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct UndoFileCheck {
+    /// Number of the `blk` and `rev` file.
+    #[cfg_attr(feature = "serde", serde(with = "RevName"))]
+    pub file: FileNo,
+    /// Number of blocks whose undo data is sound.
+    #[cfg_attr(feature = "serde", serde(rename = "sound"))]
+    pub kept: u32,
+    /// Number of blocks whose undo data is not on disk.
+    pub missing: u32,
+    /// Number of blocks whose undo data is damaged.
+    pub damaged: u32,
+    /// The lowest blocks whose undo data is missing or damaged.
+    pub first: Vec<FlawedUndo>,
+}
+
+/// A block whose undo data is missing or damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct FlawedUndo {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Whether the undo data is missing; otherwise it is damaged.
+    #[cfg_attr(feature = "serde", serde(rename = "state", with = "FlawName"))]
+    pub is_missing: bool,
+}
+
+/// Counts the states of the undo data of blocks up to `last`, by file.
+pub fn by_file(chain: &Chain, survey: &UndoSurvey, last: Height) -> Vec<UndoFileCheck> {
+    let of_file = |(file, heights): (FileNo, &[Height])| {
+        let mut check = UndoFileCheck { file, kept: 0, missing: 0, damaged: 0, first: Vec::new() };
+        let mut heights: Vec<Height> =
+            heights.iter().copied().filter(|height| height.0 > 0 && *height <= last).collect();
+        heights.sort_unstable();
+        for height in heights {
+            let is_missing = match survey.state(height) {
+                UndoState::Sound => {
+                    check.kept += 1;
+                    continue;
+                }
+                state => state == UndoState::Missing,
+            };
+            *(if is_missing { &mut check.missing } else { &mut check.damaged }) += 1;
+            if check.first.len() < MAX_NAMED_BLOCKS {
+                check.first.push(FlawedUndo { height, hash: chain.block(height).hash, is_missing });
+            }
+        }
+        check
+    };
+    chain.by_file().map(of_file).collect()
+}
+
+/// Number of blocks that a thread takes at once.
+const BATCH_BLOCKS: u32 = 32;
+
+/// The undo data of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UndoState {
+    /// It is on disk, and sound as far as its bytes and the block show.
+    Sound,
+    /// It is not on disk.
+    Missing,
+    /// What is on disk is not undo data of this block.
+    Damaged,
+}
+
+/// The state of the undo data of each block.
+pub struct UndoSurvey {
+    /// By height: [`MISSING`], [`DAMAGED`], or the hash of the shape of sound undo data.
+    states: Vec<AtomicU64>,
+}
+
+const MISSING: u64 = 0;
+const DAMAGED: u64 = 1;
+
+/// Walks over blocks on several threads.
+#[derive(Clone, Copy)]
+pub struct BlockWalk<'a> {
+    /// The chain.
+    pub chain: &'a Chain,
+    /// Its files.
+    pub files: &'a Files<'a>,
+    /// Number of threads.
+    pub threads: usize,
+    /// Called now and then with the number of blocks done.
+    pub progress: &'a (dyn Fn(u32) + Sync),
+    /// Set by the caller to stop.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// The buffers of one thread.
+#[derive(Default)]
+pub struct WalkBuffers {
+    /// The record that was read last.
+    pub record: RecordBuffer,
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    counts: Vec<u8>,
+}
+
+impl BlockWalk<'_> {
+    /// Calls `each` with all `heights` and what `begin` makes for each thread. Returns the error of the
+    /// lowest block that has one.
+    ///
+    /// # Errors
+    /// That error; [`ErrorKind::Interrupted`].
+    pub fn each<S>(
+        &self,
+        heights: Range<u32>,
+        begin: impl Fn() -> S + Sync,
+        each: impl Fn(&mut S, Height) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        let (next, done) = (AtomicU32::new(heights.start), AtomicU32::new(0));
+        let (bound, lowest) = (AtomicU32::new(u32::MAX), Mutex::new(None::<(u32, Error)>));
+        let fail = |height: u32, error: Error| {
+            bound.fetch_min(height, Ordering::Relaxed);
+            let mut lowest = lowest.lock().unwrap_or_else(PoisonError::into_inner);
+            if lowest.as_ref().is_none_or(|(at, _)| height < *at) {
+                *lowest = Some((height, error));
+            }
+        };
+        let work = || {
+            let mut state = begin();
+            loop {
+                let first = next.fetch_add(BATCH_BLOCKS, Ordering::Relaxed);
+                let batch = first..heights.end.min(first.saturating_add(BATCH_BLOCKS));
+                // Blocks below one with an error may have one too, which then counts.
+                for height in batch.clone().take_while(|&at| at < bound.load(Ordering::Relaxed)) {
+                    if self.interrupt.load(Ordering::Relaxed) {
+                        return fail(0, Error::interrupted());
+                    }
+                    if let Err(error) = each(&mut state, Height(height)) {
+                        fail(height, error);
+                    }
+                }
+                if batch.is_empty() {
+                    return;
+                }
+                (self.progress)(done.fetch_add(BATCH_BLOCKS, Ordering::Relaxed));
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads).map(|_| spawn(scope, "worker", work)).collect();
+            join_all(workers).into_iter().collect::<Result<(), _>>()
+        })?;
+        let lowest = lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
+        lowest.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+impl UndoSurvey {
+    /// Reads all records of undo data.
+    ///
+    /// # Errors
+    /// Any I/O error; [`ErrorKind::Interrupted`].
+    pub fn of_records(walk: &BlockWalk<'_>, reader: &BlockReader<'_>) -> Result<Self, Error> {
+        let count = walk.chain.block_count();
+        let states: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(MISSING)).collect();
+        // The genesis block has no undo data.
+        walk.each(1..count as u32, WalkBuffers::default, |buffers, height| {
+            if walk.chain.block(height).undo_pos.is_none() {
+                return Ok(());
+            }
+            let prev = walk.chain.block(Height(height.0 - 1)).hash;
+            let shape = match reader.read_undo(height, &mut buffers.record) {
+                Ok(()) => shape_of_undo(&prev, buffers),
+                Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => None,
+                Err(error) => return Err(error),
+            };
+            states[height.0 as usize].store(shape.unwrap_or(DAMAGED), Ordering::Relaxed);
+            Ok(())
+        })?;
+        Ok(Self { states })
+    }
+
+    /// Returns the state of the block at `height`; the genesis block, which has no undo data, counts as
+    /// sound.
+    #[must_use]
+    pub fn state(&self, height: Height) -> UndoState {
+        match self.states.get(height.0 as usize).map(|state| state.load(Ordering::Relaxed)) {
+            _ if height.0 == 0 => UndoState::Sound,
+            Some(MISSING) | None => UndoState::Missing,
+            Some(DAMAGED) => UndoState::Damaged,
+            Some(_) => UndoState::Sound,
+        }
+    }
+
+    /// Reads the block at `height`, checks that it is that block, and compares it with the shape of its undo
+    /// data. Calls `use_block` with the block.
+    ///
+    /// # Errors
+    /// Damage to the block; any I/O error; errors of `use_block`.
+    pub fn check_block(
+        &self,
+        walk: &BlockWalk<'_>,
+        reader: &BlockReader<'_>,
+        buffers: &mut WalkBuffers,
+        height: Height,
+        use_block: impl FnOnce(&BlockView<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let WalkBuffers { record, arena, counts, .. } = buffers;
+        let hash = walk.chain.block(height).hash;
+        reader.read_block(height, record).map_err(|error| error.at_block(height, hash))?;
+        let located = LocatedBlock { chain: walk.chain, files: walk.files, height };
+        let block = &located.parse(record.bytes(), arena)?;
+        located.check_hash(block.header().hash())?;
+        if let Some(state) = self.states.get(height.0 as usize).filter(|_| height.0 > 0) {
+            let shape = shape_of(counts, block.txs().skip(1).map(|tx| tx.input_count()));
+            let recorded = state.load(Ordering::Relaxed);
+            if recorded > DAMAGED && recorded != shape {
+                state.store(DAMAGED, Ordering::Relaxed);
+            }
+        }
+        use_block(block)
+    }
+}
+
+/// Returns the shape of the undo data that was read; `None` if it is damaged.
+fn shape_of_undo(prev: &BlockHash, buffers: &mut WalkBuffers) -> Option<u64> {
+    let bytes = buffers.record.bytes();
+    let (undo, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_LEN));
+    if sum != checksum(prev, undo) {
+        return None;
+    }
+    let view = UndoView::parse(undo, &mut buffers.undo_arena).ok()?;
+    Some(shape_of(&mut buffers.counts, view.txs().map(|coins| coins.len())))
+}
+
+/// Returns a hash, above [`DAMAGED`], of the number of inputs or coins of each transaction.
+fn shape_of(bytes: &mut Vec<u8>, counts: impl Iterator<Item = usize>) -> u64 {
+    bytes.clear();
+    counts.for_each(|count| bytes.extend_from_slice(&(count as u32).to_le_bytes()));
+    siphash24(1, 2, bytes) | (DAMAGED + 1)
+}

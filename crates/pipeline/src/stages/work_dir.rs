@@ -1,0 +1,248 @@
+//! The work directory: sorted runs of spilled coins, the checkpoint, and a chainstate that is no result.
+//!
+//! It is created when the first file is written to it, and removed when the job is done.
+
+use api::{
+    error::{Error, ErrorKind},
+    hex_reversed,
+    options::ChainOptions,
+    remedy::Remedy,
+};
+use chain::commit::WORK_DIR;
+use digest::sha256::sha256;
+use disk::{
+    checkpoint::{Checkpoint, is_work_file},
+    replace::remove_database,
+};
+use std::{
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use vfs::{Disk, During as _, Lock, dir_of};
+
+/// Name of a chainstate in it that is no job's result.
+const CHAINSTATE: &str = "chainstate";
+
+/// Lock file; the process that holds the lock owns the directory.
+const LOCK_NAME: &str = "peregrine.lock";
+
+/// Prefix of the name of a directory that belongs to one job. The process id and a number follow.
+const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
+
+/// Prefix of the name of a copy of hints. Digits of the digest of their origin follow.
+const HINT_COPY_PREFIX: &str = "hints-";
+/// Number of these digits.
+const HINT_COPY_DIGITS: usize = 16;
+
+/// Returns the name for a copy of the hints that have this name elsewhere.
+#[must_use]
+pub fn hint_copy_name(origin: &str) -> String {
+    let digest = hex_reversed(&sha256(origin.as_bytes()));
+    format!("{HINT_COPY_PREFIX}{}", digest.get(..HINT_COPY_DIGITS).unwrap_or_default())
+}
+
+/// Whether a path has the name of a copy of hints, complete or not.
+#[must_use]
+pub fn is_hint_copy(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let digits = name.strip_suffix(".part").unwrap_or(name).strip_prefix(HINT_COPY_PREFIX);
+    digits.is_some_and(|digits| {
+        digits.len() == HINT_COPY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// The work directory, which need not exist.
+pub struct WorkDir<'a> {
+    disk: &'a dyn Disk,
+    path: PathBuf,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// Returns the system's directory for temporary files that may be large: that of the environment variable
+/// `TMPDIR`, or the one that is kept on a disk, since the usual one may be kept in memory.
+#[must_use]
+pub fn temp_dir(disk: &dyn Disk) -> PathBuf {
+    let on_disk = PathBuf::from("/var/tmp");
+    let is_there = || disk.metadata(&on_disk).ok().flatten().is_some_and(|found| found.is_dir);
+    match std::env::var_os("TMPDIR").is_none() && is_there() {
+        true => on_disk,
+        false => std::env::temp_dir(),
+    }
+}
+
+impl<'a> WorkDir<'a> {
+    /// The directory at `path`. Does not touch the file system.
+    #[must_use]
+    pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
+        Self { disk, path, lock: Mutex::new(None) }
+    }
+
+    /// A directory for this job alone, below `home`. Removes those there that killed processes have left
+    /// behind.
+    #[must_use]
+    pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let of_this_process = format!("{EXCLUSIVE_PREFIX}{}-", std::process::id());
+        let new = format!("{of_this_process}{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        for name in disk.list(home).unwrap_or_default() {
+            let Some(text) = name.to_str().filter(|text| text.starts_with(EXCLUSIVE_PREFIX)) else {
+                continue;
+            };
+            // Locks do not protect a directory from the process that holds them. A process that had the same
+            // id can have left the new one's name.
+            let is_in_use = text.starts_with(&of_this_process) && text != new;
+            if !is_in_use && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
+                // If that fails, or another process works there, nothing depends on it.
+                let _ = Self::new(disk, home.join(&name)).remove();
+            }
+        }
+        Self::new(disk, home.join(new))
+    }
+
+    /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
+    /// this job alone.
+    #[must_use]
+    pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
+        let path = match (&options.work_dir, beside) {
+            (Some(dir), Some(_)) => dir.join(WORK_DIR),
+            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
+            (dir, None) => {
+                return Self::exclusive(disk, &dir.clone().unwrap_or_else(|| temp_dir(disk)));
+            }
+        };
+        Self::new(disk, path)
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn disk(&self) -> &'a dyn Disk {
+        self.disk
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a chainstate that is removed with the other files of the job.
+    #[must_use]
+    pub fn chainstate(&self) -> PathBuf {
+        self.path.join(CHAINSTATE)
+    }
+
+    /// Whether it exists.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn exists(&self) -> Result<bool, Error> {
+        Ok(self.disk.exists(&self.path).during("look for", &self.path)?)
+    }
+
+    /// Creates the directory if it is missing, and locks it for this process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if another process works there; any I/O error.
+    pub fn take(&self) -> Result<(), Error> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
+        if found.is_some_and(|found| !found.is_dir) {
+            let detail = "temporary files should go here, but this is not a directory";
+            return Err(Error::new(ErrorKind::Environment, detail)
+                .in_file(&self.path, None)
+                .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
+        }
+        if found.is_none() {
+            self.disk.create_dir_all(&self.path).during_creation(&self.path)?;
+            // Otherwise a power failure could remove the directory, and a checkpoint with it.
+            let parent = dir_of(&self.path);
+            self.disk.sync_dir(parent).during("sync", parent)?;
+        }
+        let path = self.path.join(LOCK_NAME);
+        *held = self.disk.lock(&path).during("lock", &path)?;
+        if held.is_none() {
+            return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
+                .in_file(path, None)
+                .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a job, with what helps if its temporary files do not fit.
+    #[must_use]
+    pub fn explain(&self, error: Error) -> Error {
+        let is_here = error.file.as_ref().is_some_and(|file| file.starts_with(&self.path));
+        let is_full = is_here && error.remedies.contains(&Remedy::FreeDiskSpace);
+        error.with_remedies(is_full.then_some(Remedy::OtherWorkDir))
+    }
+
+    /// Whether there may be a checkpoint from which another job can resume.
+    #[must_use]
+    pub fn may_have_checkpoint(&self) -> bool {
+        // If it cannot be read, the next job reports that.
+        !matches!(Checkpoint::read(self.disk, &self.path), Ok(None))
+    }
+
+    /// Removes the files of a job, and the directory if nothing else is in it.
+    ///
+    /// # Errors
+    /// The same errors as [`WorkDir::take`].
+    pub fn remove(&self) -> Result<(), Error> {
+        if !self.exists()? {
+            return Ok(());
+        }
+        self.take()?;
+        // The checkpoint goes first: a job could not resume from one whose sorted runs are partly removed.
+        Checkpoint::remove(self.disk, &self.path)?;
+        for name in self.disk.list(&self.path).during("list", &self.path)? {
+            let path = self.path.join(&name);
+            if is_hint_copy(&path) || is_work_file(self.disk, &path)? {
+                self.disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        let chainstate = self.chainstate();
+        if self.disk.exists(&chainstate).during("look for", &chainstate)? {
+            remove_database(self.disk, &chainstate)?;
+        }
+        let lock = self.path.join(LOCK_NAME);
+        self.disk.remove_file(&lock).during("remove", &lock)?;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match self.disk.remove_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => Ok(done.during("remove", &self.path)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    #[test]
+    fn a_job_keeps_its_directory_when_another_begins_in_the_same_process() {
+        let home = tempfile::tempdir().unwrap();
+        let of_killed_process = WorkDir::new(&RealDisk, home.path().join("peregrine-work-0-7"));
+        of_killed_process.take().unwrap();
+        std::fs::create_dir(of_killed_process.chainstate()).unwrap();
+        std::fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
+        let first = WorkDir::exclusive(&RealDisk, home.path());
+        first.take().unwrap();
+        let second = WorkDir::exclusive(&RealDisk, home.path());
+        second.take().unwrap();
+        assert_ne!(first.path(), second.path());
+        assert!(first.exists().unwrap() && second.exists().unwrap());
+        assert!(!of_killed_process.exists().unwrap());
+        first.remove().unwrap();
+        second.remove().unwrap();
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! Deltas on disk, and what is said of them.
+
+use super::range_plan::RangePlan;
+#[cfg(feature = "serde")]
+use api::json::{DigestText, JsonSchema, Serialize};
+use api::{
+    counts::Counts,
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
+use disk::delta::Delta;
+use std::path::PathBuf;
+use vfs::Disk;
+
+/// A delta, and the directory with its files.
+pub(super) struct NamedDelta {
+    pub(super) dir: PathBuf,
+    pub(super) delta: Delta,
+}
+
+/// What a delta has.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct DeltaReport {
+    /// Number of its ranges.
+    pub ranges: u32,
+    /// Number of its shards.
+    pub shards: u32,
+    /// Blocks of its ranges, and what is in them.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub counts: Counts,
+    /// Number of coins that its ranges create and do not spend.
+    pub coins: u64,
+    /// Number of spends of coins that its ranges do not create.
+    pub spends: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Identifies what it amounts to: it is the same on each machine.
+    #[cfg_attr(feature = "serde", serde(rename = "content_sha256", with = "DigestText"))]
+    pub content: [u8; 32],
+    /// Whether it was there already.
+    pub was_there: bool,
+}
+
+impl DeltaReport {
+    pub(super) fn of(delta: &Delta, was_there: bool) -> Self {
+        let spends: u64 = delta.shards.iter().map(|shard| shard.spends).sum();
+        Self {
+            ranges: delta.ranges.len() as u32,
+            shards: delta.shards.len() as u32,
+            counts: Counts::of_words(delta.counts),
+            coins: delta.shards.iter().map(|shard| shard.entries).sum::<u64>() - spends,
+            spends,
+            bytes: delta.shards.iter().map(|shard| shard.bytes).sum(),
+            content: delta.content(),
+            was_there,
+        }
+    }
+}
+
+impl RangePlan {
+    /// Reads the lists of deltas, and checks that they are of this plan.
+    pub(super) fn read_deltas(&self, disk: &dyn Disk, dirs: &[PathBuf]) -> Result<Vec<NamedDelta>, Error> {
+        let read = |dir: &PathBuf| {
+            let delta = Delta::read(disk, dir)?;
+            if delta.plan != self.digest {
+                let detail = "this delta is of another plan";
+                return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None));
+            }
+            let is_known = delta.ranges.iter().all(|range| range.number < self.ranges())
+                && delta.shards.iter().all(|shard| shard.number < self.shards());
+            match is_known {
+                true => Ok(NamedDelta { dir: dir.clone(), delta }),
+                false => Err(Error::damaged("it has ranges or shards that the plan has not")
+                    .in_file(dir, None)
+                    .with_remedies([Remedy::CheckRangeAgain])),
+            }
+        };
+        dirs.iter().map(read).collect()
+    }
+}
+
+/// Returns the numbers below `count` that are not in `present`, as a list for people; `None` if all are.
+pub(super) fn missing(present: &[u32], count: u32) -> Option<String> {
+    let mut gaps: Vec<(u32, u32)> = Vec::new();
+    for number in (0..count).filter(|number| !present.contains(number)) {
+        match gaps.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => gaps.push((number, number)),
+        }
+    }
+    let name = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first} to {last}"),
+    };
+    (!gaps.is_empty()).then(|| gaps.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_named() {
+        assert_eq!(missing(&[0, 1, 2], 3), None);
+        assert_eq!(missing(&[1], 3).unwrap(), "0, 2");
+        assert_eq!(missing(&[7, 3], 8).unwrap(), "0 to 2, 4 to 6");
+    }
+}

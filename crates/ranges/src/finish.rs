@@ -1,0 +1,311 @@
+//! Makes the chainstate of merged deltas, and reports who has checked what.
+
+use super::{
+    check::{CheckRangeOptions, delta_of_range},
+    deltas::{NamedDelta, missing},
+    merge,
+    range_plan::RangePlan,
+};
+use api::{
+    counts::Counts,
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{Event, EventSink as _, Warnings, Watch},
+    machine,
+    note::Warning,
+    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    remedy::Remedy,
+    report::ScriptsReport,
+    stage::Stage,
+};
+#[cfg(feature = "serde")]
+use api::{
+    json::{HashText, JsonSchema, PathText, Seconds, Serialize, TrueOrNull},
+    note::Notes,
+    report::ScriptsFields,
+};
+use chain::{commit::Destination, session::Session};
+use disk::delta::CheckedRange;
+use pipeline::{
+    job,
+    stages::{
+        coin_sink::{CoinSink as _, Coins},
+        finish::{self, Finish},
+        unspent::Unspent,
+        work_dir::{WorkDir, temp_dir},
+    },
+};
+use rules::ChainParams;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network, Sats};
+
+/// How merged deltas become a chainstate.
+#[derive(Clone, Debug)]
+pub struct FinishRangesOptions {
+    /// Threads and hooks for writing. Its datadir has the blocks of ranges that are checked again, and is not
+    /// used otherwise.
+    pub chain: ChainOptions,
+    /// Share of the ranges to check again here, in percent, above 0 and at most 100; at least one range is
+    /// checked, chosen at random. `None`: no range.
+    pub recheck_percent: Option<f64>,
+}
+
+/// The chainstate that deltas have become.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct RangesReport {
+    /// Network of the chain.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Height of its last block.
+    pub height: Height,
+    /// Hash of that block.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Blocks, and what is in them.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub counts: Counts,
+    /// Number of coins.
+    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
+    pub txouts: u64,
+    /// Sum of their amounts.
+    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
+    pub total_amount: Sats,
+    /// `hash_serialized_3` of the coins, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub hash_serialized_3: [u8; 32],
+    /// MuHash of the coins, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub muhash: [u8; 32],
+    /// Whether Core's source pins this hash for the block.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
+    pub is_pinned: bool,
+    /// Which scripts were run; `None` if none were.
+    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
+    pub scripts: Option<ScriptsReport>,
+    /// Who has checked what, by range.
+    pub ranges: Vec<RangeCheck>,
+    /// The new chainstate.
+    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+    pub chainstate: PathBuf,
+    /// How long it took.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    pub elapsed: Duration,
+    /// What the operator must know.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
+    pub notes: Vec<Warning>,
+}
+
+/// The check of a range.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct RangeCheck {
+    /// Number of the range.
+    pub number: u32,
+    /// Height of its first block.
+    pub from: u32,
+    /// Height of its last block.
+    pub to: u32,
+    /// Name of the machine that has checked it.
+    pub checker: String,
+    /// Program that has checked it, with its version.
+    pub program: String,
+    /// Seconds that it took.
+    pub seconds: u32,
+    /// Whether it was checked again here, with the same result.
+    #[cfg_attr(feature = "serde", serde(rename = "rechecked"))]
+    pub is_rechecked: bool,
+}
+
+/// Writes the coins of merged deltas, which are in the directories `inputs`, as the chainstate of the datadir
+/// `output`, which must not have one.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for deltas of another plan, or that are not merged, or if shards are missing;
+/// [`ErrorKind::Damaged`] if a delta is damaged, or false as far as it was checked again; any I/O error;
+/// [`ErrorKind::Interrupted`].
+pub fn finish_ranges(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    inputs: &[PathBuf],
+    options: &FinishRangesOptions,
+    output: &Path,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<RangesReport, Error> {
+    let started = Instant::now();
+    let sink = &Warnings::new(sink);
+    sink.event(Event::Started(Stage::Plan));
+    let params = ChainParams::of(plan.network());
+    let threads = options.chain.threads.get();
+    let deltas = plan.read_deltas(disk, inputs)?;
+    let first = check_complete(plan, &deltas)?;
+    let counts = Counts::of_words(first.delta.counts);
+    let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
+
+    let session = Session::open_for_output(disk, params, output, sink)?;
+    let request = ReindexOptions {
+        output: Some(output.to_owned()),
+        ..ReindexOptions::new(output, plan.network(), ScriptChecks::LeftOut)
+    };
+    let target = Destination::prepare(disk, session.datadir().clone(), &request)?;
+    let chain = plan.chain();
+    let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
+    let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
+    let mut finish = Finish {
+        disk,
+        target: &target,
+        chain: &chain,
+        key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
+        range_bytes: options.chain.hooks.range_bytes,
+        threads,
+        interrupt,
+    };
+    let mut build = || -> Result<_, Error> {
+        need.check(disk, target.building(), target.building(), target.building())?;
+        sink.event(Event::Started(Stage::Finish));
+        let mut runs = Vec::new();
+        for NamedDelta { dir, delta } in &deltas {
+            for shard in &delta.shards {
+                runs.push(merge::open_shard(disk, plan, dir, shard)?);
+            }
+        }
+        let coins = Coins::new(Unspent::of_runs(runs), sink, interrupt);
+        let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
+        let amount = finish::check_supply(params, &chain, &written, 0).ok_or_else(|| {
+            let detail = "the coins amount to more than all subsidies: a delta is false";
+            Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
+        })?;
+        sink.event(Event::Started(Stage::Prove));
+        let stats = finish.prove(&written, true, sink)?;
+        let (height, hash) = plan.tip();
+        let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
+        sink.event(Event::Started(Stage::Commit));
+        target.commit(sink)?;
+        Ok((amount, stats, is_pinned))
+    };
+    let (total_amount, stats, is_pinned) = build().inspect_err(|_| target.discard())?;
+    let (height, hash) = plan.tip();
+    Ok(RangesReport {
+        network: plan.network(),
+        height,
+        hash,
+        counts,
+        txouts: stats.txouts,
+        total_amount,
+        hash_serialized_3: stats.hash_serialized_3.0,
+        muhash: stats.muhash.map_or([0; 32], |hash| hash.0),
+        is_pinned,
+        scripts: plan.scripts(counts.scripts),
+        ranges: first.delta.ranges.iter().map(|range| of_range(plan, range, &rechecked)).collect(),
+        chainstate: target.chainstate_dir(),
+        elapsed: started.elapsed(),
+        notes: sink.take(),
+    })
+}
+
+fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeCheck {
+    let heights = plan.plan.heights(range.number).unwrap_or_default();
+    RangeCheck {
+        number: range.number,
+        from: heights.start,
+        to: heights.end.saturating_sub(1),
+        checker: range.checker.clone(),
+        program: range.program.clone(),
+        seconds: range.seconds,
+        is_rechecked: rechecked.contains(&range.number),
+    }
+}
+
+/// Checks that the deltas have each shard once, and that all of them are merged from the same deltas of all
+/// ranges. Returns the first one.
+fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d NamedDelta, Error> {
+    let usage = |text: String| Error::new(ErrorKind::Usage, text).with_remedies([Remedy::GiveAllDeltas]);
+    let first = deltas.first().ok_or_else(|| usage("there is no delta".to_owned()))?;
+    let mut shards: Vec<(u32, &NamedDelta)> = Vec::new();
+    for named in deltas {
+        let NamedDelta { dir, delta } = named;
+        let numbers: Vec<u32> = delta.ranges.iter().map(|range| range.number).collect();
+        if let Some(missing) = missing(&numbers, plan.ranges()) {
+            return Err(usage(format!("it lacks ranges: {missing}; merge first")).in_file(dir, None));
+        }
+        if delta.shards.iter().any(|shard| shard.spends > 0) {
+            return Err(usage("it has spends without coins; merge first".to_owned()).in_file(dir, None));
+        }
+        let differing = delta.ranges.iter().zip(&first.delta.ranges).find(|(a, b)| a.content != b.content);
+        if let Some((range, _)) = differing {
+            let text = format!(
+                "it was merged from another delta of range {} than {} was; one of the two deltas is false",
+                range.number,
+                first.dir.display()
+            );
+            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        if delta.counts != first.delta.counts {
+            let text = format!("it counts other blocks than {}", first.dir.display());
+            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        for shard in &delta.shards {
+            if let Some((number, other)) = shards.iter().find(|(number, _)| *number == shard.number) {
+                let text = format!("it has shard {number}, and so has {}", other.dir.display());
+                return Err(usage(text).in_file(dir, None));
+            }
+            shards.push((shard.number, named));
+        }
+    }
+    let numbers: Vec<u32> = shards.iter().map(|(number, _)| *number).collect();
+    if let Some(missing) = missing(&numbers, plan.shards()) {
+        return Err(usage(format!("shards are missing: {missing}")));
+    }
+    let (blocks, (height, _)) = (Counts::of_words(first.delta.counts).blocks, plan.tip());
+    if blocks != u64::from(height.0) + 1 {
+        let text = format!("the deltas count {blocks} blocks, but the plan has {}", height.0 + 1);
+        return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+    }
+    Ok(first)
+}
+
+/// Checks some ranges again, and compares them with what other machines have made of them. Returns their
+/// numbers.
+fn recheck(
+    disk: &dyn Disk,
+    plan: &RangePlan,
+    ranges: &[CheckedRange],
+    options: &FinishRangesOptions,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<Vec<u32>, Error> {
+    let Some(percent) = options.recheck_percent else { return Ok(Vec::new()) };
+    let count = (ranges.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
+    let mut left: Vec<&CheckedRange> = ranges.iter().collect();
+    let mut chosen = Vec::new();
+    let home = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
+    let work = &WorkDir::exclusive(disk, &home);
+    while chosen.len() < count && !left.is_empty() {
+        let range = left.swap_remove((u64::from_le_bytes(machine::random()?) % left.len() as u64) as usize);
+        let again = CheckRangeOptions {
+            chain: options.chain.clone(),
+            range: range.number,
+            // Only what the range amounts to is compared.
+            checker: String::new(),
+            program: String::new(),
+            resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
+        };
+        let checked = delta_of_range(disk, plan, &again, work, Watch { sink, interrupt });
+        let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));
+        let removed = work.remove();
+        if content? != range.content {
+            let text = format!(
+                "range {}, which {} has checked, amounts to something else when it is checked here: its \
+                 delta is false, or one of the two machines is defective",
+                range.number, range.checker
+            );
+            return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+        }
+        removed?;
+        chosen.push(range.number);
+    }
+    Ok(chosen)
+}

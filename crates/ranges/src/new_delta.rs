@@ -1,0 +1,131 @@
+//! A delta that is written: its directory gets its name when it is complete.
+
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
+use chain::threads::{join_all, spawn};
+use disk::{
+    delta::{Delta, DeltaShard, is_delta_file, shard_path},
+    sorted_run::{SortedRunMeta, SortedRunWriter},
+};
+use pipeline::stages::work_dir::WorkDir;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+use vfs::{Disk, During as _, dir_of, unfinished};
+use wire::Network;
+
+/// Bytes of a sorted run that are written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A directory that becomes a delta.
+pub struct NewDelta<'w, 'd> {
+    work: &'w WorkDir<'d>,
+    dir: PathBuf,
+}
+
+/// The work directory of the job whose result is the directory `output`: beside it, with a name of its own,
+/// so that several jobs can work in one place.
+pub fn work_dir<'d>(disk: &'d dyn Disk, output: &Path) -> WorkDir<'d> {
+    WorkDir::new(disk, unfinished::temporary(output, unfinished::SUFFIX))
+}
+
+/// The error for an output that exists and is something else.
+pub fn exists(output: &Path) -> Error {
+    Error::new(ErrorKind::Usage, "it exists already, and is something else")
+        .in_file(output, None)
+        .with_remedies([Remedy::OtherName])
+}
+
+impl<'w, 'd> NewDelta<'w, 'd> {
+    /// Begins a delta in a work directory. What an interrupted job has left of one is removed.
+    ///
+    /// # Errors
+    /// Those of [`WorkDir::take`]; any I/O error.
+    pub fn begin(work: &'w WorkDir<'d>) -> Result<Self, Error> {
+        work.take()?;
+        let new = Self { work, dir: work.path().join("delta") };
+        new.clear()?;
+        work.disk().create_dir_all(&new.dir).during_creation(&new.dir)?;
+        Ok(new)
+    }
+
+    /// Writes shards on several threads: `fill` adds the entries of the shard with a number.
+    ///
+    /// # Errors
+    /// The first error of `fill`; any I/O error.
+    pub fn write_shards<E: From<Error> + Send>(
+        &self,
+        network: Network,
+        numbers: &[u32],
+        threads: usize,
+        fill: &(impl Fn(u32, &mut SortedRunWriter) -> Result<(), E> + Sync),
+    ) -> Result<Vec<DeltaShard>, E> {
+        let next = &AtomicU32::new(0);
+        let write = |number: u32| -> Result<DeltaShard, E> {
+            let (disk, path) = (self.work.disk(), shard_path(&self.dir, number));
+            let mut writer =
+                SortedRunWriter::create(disk, &path, network, BUFFER_BYTES).map_err(Error::from)?;
+            fill(number, &mut writer)?;
+            let SortedRunMeta { entries, spends, .. } = writer.finish().map_err(Error::from)?;
+            Ok(DeltaShard::of_file(disk, &self.dir, number, entries, spends).map_err(Error::from)?)
+        };
+        let take = || numbers.get(next.fetch_add(1, Ordering::Relaxed) as usize).copied();
+        let work = || {
+            let all: Result<Vec<_>, E> = std::iter::from_fn(take).map(write).collect();
+            // After an error, the others need not go on.
+            all.inspect_err(|_| next.store(u32::MAX / 2, Ordering::Relaxed))
+        };
+        let mut shards = Vec::new();
+        thread::scope(|scope| {
+            let workers: Vec<_> =
+                (0..threads.min(numbers.len())).map(|_| spawn(scope, "delta", work)).collect();
+            for written in join_all(workers) {
+                shards.extend(written??);
+            }
+            Ok::<(), E>(())
+        })?;
+        shards.sort_unstable_by_key(|shard| shard.number);
+        Ok(shards)
+    }
+
+    /// Writes the list of the files, and gives the directory its name.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn finish(self, delta: &Delta, output: &Path) -> Result<(), Error> {
+        let (disk, dir) = (self.work.disk(), &self.dir);
+        // The list's own commit syncs the directory, and so the names of the shards.
+        delta.write(disk, dir)?;
+        disk.rename(dir, output).during("rename to its final name", dir)?;
+        let parent = dir_of(output);
+        disk.sync_dir(parent).during("sync", parent)?;
+        self.work.remove()
+    }
+
+    /// Removes the directory, and what belongs to a delta in it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clear(&self) -> Result<(), Error> {
+        let (disk, dir) = (self.work.disk(), &self.dir);
+        if !disk.exists(dir).during("look for", dir)? {
+            return Ok(());
+        }
+        for name in disk.list(dir).during("list", dir)? {
+            let path = dir.join(&name);
+            if is_delta_file(&path) {
+                disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        Ok(disk.remove_dir(dir).during("remove", dir)?)
+    }
+
+    /// Removes what was written, after an error, which is the one to report.
+    pub fn discard(&self) {
+        let _ = self.clear();
+    }
+}

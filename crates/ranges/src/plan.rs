@@ -1,0 +1,224 @@
+//! Makes the plan of ranges, and says which files a range needs.
+
+use super::range_plan::RangePlan;
+use api::{
+    error::{Error, ErrorKind},
+    event::Watch,
+    machine,
+    options::{ChainOptions, UndoPolicy},
+    remedy::Remedy,
+};
+use chain::blocks::{chain::Chain, files::Files};
+use disk::{
+    blk::RECORD_HEADER_LEN,
+    datadir::FileKind,
+    range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
+};
+use pipeline::{
+    job::{
+        self,
+        read_only_job::{JobRequest, with_read_only_job},
+    },
+    stages::method::Method,
+};
+use rules::CORE_VERSION;
+use std::{collections::BTreeMap, path::Path};
+use vfs::{Disk, During as _};
+use wire::{FileNo, Height, MAX_BLOCK_LEN};
+
+/// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
+const DEFAULT_SHARDS_MAX: u32 = 64;
+
+/// How a chain is cut.
+#[derive(Clone, Debug)]
+pub struct PlanRangesOptions {
+    /// The blocks, and how they will be checked.
+    pub chain: ChainOptions,
+    /// Whether to find blocks by scanning the block files.
+    pub scan: bool,
+    /// Height of the last block; `None` for the last one with undo data.
+    pub stop_at_height: Option<Height>,
+    /// Number of ranges.
+    pub ranges: u32,
+    /// Number of shards of a delta; `None` for as many as ranges, but at most 64.
+    pub shards: Option<u32>,
+}
+
+/// Cuts the chain of a datadir into ranges of about equal size, and writes the plan to `path`.
+///
+/// # Errors
+/// The same errors as `reindex` before it reads blocks; [`ErrorKind::Usage`] for numbers of ranges
+/// or shards that are impossible, or if there is a file at `path`; [`ErrorKind::Damaged`] if undo data is
+/// missing.
+pub fn plan_ranges(
+    disk: &dyn Disk,
+    options: &PlanRangesOptions,
+    path: &Path,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<RangePlan, Error> {
+    let PlanRangesOptions { chain, scan, stop_at_height, ranges, shards } = options;
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
+    let shards = shards.unwrap_or((*ranges).clamp(1, DEFAULT_SHARDS_MAX));
+    if !(1..=MAX_RANGES).contains(ranges) || !(1..=MAX_SHARDS).contains(&shards) {
+        let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
+        return Err(usage(text));
+    }
+    if disk.exists(path).during("look for", path)? {
+        return Err(usage("a file exists there already".to_owned())
+            .in_file(path, None)
+            .with_remedies([Remedy::OtherName]));
+    }
+    let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
+    let method = &Method::of(chain.undo);
+    let (scan, stop_at_height) = (*scan, *stop_at_height);
+    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None };
+    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, _| {
+        let (of_job, params) = (&job.plan.chain, job.files.params);
+        let count = of_job.block_count();
+        if *ranges as usize > count {
+            return Err(usage(format!("the chain has {count} blocks, fewer than {ranges} ranges")));
+        }
+        let plan = range_plan::RangePlan {
+            network: params.network,
+            magic: params.magic,
+            rules: CORE_VERSION.to_owned(),
+            scripts: chain.scripts.are_run(),
+            assumed_valid_to: job.plan.assumed_valid_to,
+            coinbase_key: machine::random_key()?,
+            shards,
+            ends: cut(&sizes(of_job, job.files)?, *ranges as usize),
+            blocks: (0..count as u32).map(|height| planned(of_job, Height(height))).collect(),
+        };
+        let digest = plan.write(disk, path)?;
+        Ok(RangePlan { plan, digest })
+    })
+    .map_err(with_missing_undo)
+}
+
+/// Adds to an error about undo data that it can be made, where the whole chain is.
+pub fn with_missing_undo(error: Error) -> Error {
+    let helps = job::is_about_undo(&error).then_some(Remedy::MakeUndo);
+    error.with_remedies(helps)
+}
+
+fn planned(chain: &Chain, height: Height) -> PlannedBlock {
+    let block = chain.block(height);
+    PlannedBlock {
+        hash: block.hash,
+        median_time: chain.median_times()[height.0 as usize],
+        file: block.file,
+        data_pos: block.data_pos.0 as u32,
+        undo_pos: block.undo_pos.map_or(0, |pos| pos.0 as u32),
+    }
+}
+
+/// Returns the approximate size of each block in bytes: what follows it in its file.
+fn sizes(chain: &Chain, files: &Files<'_>) -> Result<Vec<u64>, Error> {
+    let mut sizes = vec![0; chain.block_count()];
+    for (file, heights) in chain.by_file() {
+        let pos = |height: Height| chain.block(height).data_pos.0;
+        let mut largest = None;
+        for pair in heights.windows(2) {
+            let size = pos(pair[1]) - pos(pair[0]);
+            sizes[pair[0].0 as usize] = size;
+            largest = largest.max(Some(size));
+        }
+        if let Some(&last) = heights.last() {
+            // bitcoind may have allocated space behind it.
+            let max = largest.unwrap_or(MAX_BLOCK_LEN as u64);
+            sizes[last.0 as usize] = files.len(FileKind::Blk, file)?.saturating_sub(pos(last)).min(max);
+        }
+    }
+    Ok(sizes)
+}
+
+/// Cuts blocks of these sizes into `count` ranges of about equal sizes, each of at least one block. Returns
+/// the height after the last block of each.
+fn cut(sizes: &[u64], count: usize) -> Vec<u32> {
+    let total: u64 = sizes.iter().sum::<u64>().max(1);
+    let (mut ends, mut sum) = (Vec::with_capacity(count), 0);
+    for (height, size) in sizes.iter().enumerate() {
+        sum += size;
+        let (done, left) = (ends.len() + 1, sizes.len() - height - 1);
+        let is_full = u128::from(sum) * count as u128 >= u128::from(total) * done as u128;
+        if done < count && is_full && left > count - done || done <= count && left == count - done {
+            ends.push(height as u32 + 1);
+        }
+    }
+    ends
+}
+
+/// The bytes of a file that a range needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RangeFile {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its number.
+    pub file: FileNo,
+    /// Position of the first byte.
+    pub from: u64,
+    /// Position after the last byte; `None`: the end of the file.
+    pub to: Option<u64>,
+}
+
+impl RangePlan {
+    /// Returns the bytes of block and undo files that a range needs. They may have some of other blocks
+    /// between them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there is no such range.
+    pub fn files(&self, range: u32) -> Result<Vec<RangeFile>, Error> {
+        let heights = self.heights(range)?;
+        let mut records: BTreeMap<(u32, bool), Vec<(u32, bool)>> = BTreeMap::new();
+        for (height, block) in (0..).zip(&self.plan.blocks) {
+            let is_needed = heights.contains(&height);
+            records.entry((block.file.0, false)).or_default().push((block.data_pos, is_needed));
+            if block.undo_pos > 0 {
+                records.entry((block.file.0, true)).or_default().push((block.undo_pos, is_needed));
+            }
+        }
+        let spans = records.into_iter().filter_map(|((file, is_undo), mut records)| {
+            records.sort_unstable();
+            let first = records.iter().position(|(_, is_needed)| *is_needed)?;
+            let last = records.iter().rposition(|(_, is_needed)| *is_needed)?;
+            let frame = |&(pos, _): &(u32, bool)| u64::from(pos).saturating_sub(RECORD_HEADER_LEN as u64);
+            Some(RangeFile {
+                kind: if is_undo { FileKind::Rev } else { FileKind::Blk },
+                file: FileNo(file),
+                from: records.get(first).map_or(0, frame),
+                to: records.get(last + 1).map(frame),
+            })
+        });
+        Ok(spans.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_have_about_as_many_bytes() {
+        assert_eq!(cut(&[10; 8], 4), [2, 4, 6, 8]);
+        assert_eq!(cut(&[1, 1, 1, 1, 1, 95], 2), [5, 6]);
+        assert_eq!(cut(&[100, 0, 0], 3), [1, 2, 3]);
+        assert_eq!(cut(&[0, 0, 100], 2), [2, 3]);
+        assert_eq!(cut(&[100, 0, 0], 1), [3]);
+        assert_eq!(cut(&[0, 0, 0, 0], 2), [3, 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn each_range_has_a_block_and_the_last_one_ends_the_chain(
+            sizes in prop::collection::vec(prop_oneof![Just(0), 0u64..1000], 1..60),
+            count in 1usize..60,
+        ) {
+            let count = count.min(sizes.len());
+            let ends = cut(&sizes, count);
+            prop_assert_eq!(ends.len(), count);
+            prop_assert!(ends.is_sorted_by(|a, b| a < b) && ends[0] > 0);
+            prop_assert_eq!(ends[count - 1] as usize, sizes.len());
+        }
+    }
+}

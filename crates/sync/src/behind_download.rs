@@ -1,0 +1,431 @@
+//! Rebuilds a chainstate behind a download: blocks are checked and matched when they are stored.
+
+use crate::{
+    fetch::{self, Fetched, Follower, fetch},
+    options::{SyncOptions, SyncSink},
+    pruning::settle_bytes,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    options::ReindexOptions,
+    remedy::Remedy,
+    report::ReindexReport,
+    size::HumanSize,
+    stage::Stage,
+};
+use chain::{
+    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, files::Files},
+    header_chain::HeaderChain,
+    plan::{existing_state::ExistingState, planner::AfterSuspect},
+    threads::{lock, spawn},
+};
+use crossbeam::channel::{Sender, bounded};
+use disk::index::IndexRows;
+use engine::commands::reindex::{Awaiting, Planned, plan, reindex_planned};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
+
+/// Interval at which an interrupt is looked for.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Memory in bytes that both take for each block of the chain: header, hash, positions.
+const BLOCK_BYTES: u64 = 300;
+
+/// Maximum number of blocks above a chainstate that are left to bitcoind, which connects some in a second.
+const MAX_LEFT: u32 = 1_000;
+
+/// The same with pruning: more blocks than any branch of a public network has had that was left.
+const MAX_LEFT_BY_PRUNING: u32 = 24;
+
+/// The part of the memory beyond what both need for blocks that wait in it for the rebuild: one in this many.
+const KEPT_SHARE: u64 = 4;
+
+/// Minimum memory in bytes for the rest of the rebuild.
+const MIN_REBUILD_BYTES: u64 = 64 << 20;
+
+/// What a download and the rebuild behind it have reached.
+pub struct FetchedAndRebuilt {
+    /// The download.
+    pub fetched: Fetched,
+    /// The rebuild, or the first invalid block; `None` if the caller must rebuild the chainstate after the
+    /// download, also if the best chain has changed meanwhile.
+    pub rebuilt: Option<Result<ReindexReport, Error>>,
+    /// What follows if the rebuild has met a block that is invalid unless a lower one is.
+    pub suspect: Option<AfterSuspect>,
+}
+
+/// Downloads blocks, and rebuilds the chainstate at the same time, unless it is complete, or the memory is
+/// too small for both.
+///
+/// # Errors
+/// Those of both, except an invalid block.
+pub fn fetch_and_rebuild(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    rebuild: &ReindexOptions,
+    chainstate: Chainstate<'_>,
+    sink: &dyn SyncSink,
+    interrupt: &AtomicBool,
+) -> Result<FetchedAndRebuilt, Error> {
+    let (stop_fetch, stop_rebuild) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    let (planned_in, planned) = bounded(1);
+    let held_back = &HeldBack { sink, state: Mutex::default() };
+    let suspect = &Mutex::new(None);
+    let (fetched, rebuilt) = thread::scope(|scope| {
+        let download = move || {
+            let (planned_in, awaited) = (Some(planned_in), None);
+            let mut follower = Rebuilder {
+                files,
+                options,
+                rebuild,
+                chainstate,
+                sink,
+                stop_fetch,
+                stop_rebuild,
+                suspect,
+                planned_in,
+                awaited,
+            };
+            let fetched = fetch(files, options, None, &mut follower, sink, stop_fetch)?;
+            held_back.release();
+            if let Some((awaited, _)) = follower.awaited {
+                awaited.complete();
+            }
+            Ok(fetched)
+        };
+        let follow = move || {
+            let suspected = |next: AfterSuspect| *lock(suspect) = Some(next);
+            let suspected = chainstate.can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
+            let planned = planned.recv().ok()?;
+            let rebuilt = reindex_planned(files, rebuild, planned, suspected, held_back, stop_rebuild);
+            let ends =
+                |error: &Error| is_final(error) || options.prune_bytes.is_some() && lock(suspect).is_none();
+            if rebuilt.as_ref().is_err_and(ends) {
+                stop_fetch.store(true, Ordering::Relaxed);
+            }
+            Some(rebuilt)
+        };
+        let fetching = spawn(scope, "download", download)?;
+        let stop = |_: &Error| stop_fetch.store(true, Ordering::Relaxed);
+        let rebuilding = spawn(scope, "rebuild", follow).inspect_err(stop)?;
+        while !(fetching.is_finished() && rebuilding.is_finished()) {
+            let has_failed = fetching.is_finished() && !held_back.is_released();
+            let is_interrupted = interrupt.load(Ordering::Relaxed);
+            stop_rebuild.fetch_or(has_failed || is_interrupted, Ordering::Relaxed);
+            stop_fetch.fetch_or(is_interrupted, Ordering::Relaxed);
+            thread::sleep(INTERRUPT_INTERVAL);
+        }
+        let fetched: Result<Fetched, Error> = fetching.join().map_err(|_| Error::panicked())?;
+        Ok::<_, Error>((fetched, rebuilding.join().map_err(|_| Error::panicked())?))
+    })?;
+    let fetched = match (fetched, &rebuilt) {
+        (_, Some(Err(error))) if is_final(error) => return Err(error.clone()),
+        // The rebuild was stopped because of it.
+        (Err(error), _) if error.kind != ErrorKind::Interrupted => return Err(error),
+        (_, Some(Err(error)))
+            if options.prune_bytes.is_some()
+                && lock(suspect).is_none()
+                && !interrupt.load(Ordering::Relaxed) =>
+        {
+            return Err(explain_pruned(error.clone()));
+        }
+        (Err(error), _) => return Err(error),
+        (Ok(_), Some(Err(error))) if interrupt.load(Ordering::Relaxed) => {
+            return Err(explain_interrupt(error.clone()));
+        }
+        (Ok(fetched), _) => fetched,
+    };
+    let rebuilt = rebuilt.filter(|done| !done.as_ref().is_err_and(|it| it.kind == ErrorKind::Interrupted));
+    let suspect = *lock(suspect);
+    Ok(FetchedAndRebuilt { fetched, rebuilt, suspect })
+}
+
+/// What is to become of the chainstate.
+#[derive(Clone, Copy)]
+pub struct Chainstate<'a> {
+    /// Whether blocks can be connected to it after the download.
+    pub can_connect: bool,
+    /// Blocks that this run has found invalid. If there are any, it may be that a rebuild ended below one.
+    pub invalid: &'a [BlockHash],
+}
+
+impl Chainstate<'_> {
+    /// Returns the height of the existing chainstate's best block if the blocks up to `target` are connected
+    /// to it sooner than it would be rebuilt.
+    ///
+    /// # Errors
+    /// Any I/O error; a damaged block index.
+    pub fn is_sooner_connected(
+        self,
+        files: &Files<'_>,
+        chain: &HeaderChain,
+        target: Height,
+    ) -> Result<Option<Height>, Error> {
+        let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(None) };
+        if let Some(height) = chain.height_of(&best) {
+            let above = target.0.saturating_sub(height.0);
+            let is_near = !self.invalid.is_empty() && self.can_connect && above <= height.0 / 2;
+            return Ok((is_near || is_sooner_connected(height, target)).then_some(height));
+        }
+        if self.invalid.is_empty() || !self.can_connect {
+            return Ok(None);
+        }
+        let branch = branch_of(files, chain, best)?;
+        let is_near = |&(height, fork): &(Height, Height)| {
+            height.0 - fork.0 + target.0.saturating_sub(fork.0) <= fork.0 / 2
+        };
+        Ok(branch.filter(is_near).map(|(height, _)| height))
+    }
+}
+
+/// Returns the height of a block that is not in the chain, and that of its highest ancestor in the chain, if
+/// that is near enough for blocks to be disconnected.
+fn branch_of(
+    files: &Files<'_>,
+    chain: &HeaderChain,
+    tip: BlockHash,
+) -> Result<Option<(Height, Height)>, Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let (mut hash, mut height) = (tip, None);
+    for _ in 0..MAX_LEFT {
+        let Some(entry) = rows.entry(&hash)? else { break };
+        let height = *height.get_or_insert(entry.height);
+        if chain.hash(entry.height) == Some(hash) {
+            return Ok(Some((height, entry.height)));
+        }
+        hash = entry.header.prev;
+    }
+    Ok(None)
+}
+
+/// An interrupted rebuild leaves more than there was before the download.
+pub fn explain_interrupt(mut error: Error) -> Error {
+    if error.kind == ErrorKind::Interrupted {
+        error.detail = "interrupted; all blocks are downloaded, the chainstate is unchanged".to_owned();
+    }
+    error
+}
+
+/// With pruning, no other rebuild decides what becomes of a chain whose blocks are deleted.
+fn explain_pruned(mut error: Error) -> Error {
+    if error.kind == ErrorKind::Interrupted {
+        error.kind = ErrorKind::Environment;
+        error.detail =
+            "the best chain has changed below the block at which the rebuild ends, and block files \
+                        were deleted"
+                .to_owned();
+        return error.with_remedies([Remedy::StartOver]);
+    }
+    error.with_remedies([Remedy::WithoutPruning])
+}
+
+/// The last block of a rebuild behind a download of the blocks up to `target`. With pruning, the last blocks
+/// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no block
+/// is needed that is deleted.
+pub fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
+    let is_fixed = options.prune_bytes.is_none() || options.stop_at_height.is_some();
+    let left = if is_fixed { 0 } else { MAX_LEFT_BY_PRUNING.min(target.0 / 200) };
+    Height(target.0 - left)
+}
+
+/// Whether the blocks above a chainstate at height `best` are connected sooner than it would be rebuilt.
+fn is_sooner_connected(best: Height, tip: Height) -> bool {
+    tip.0.saturating_sub(best.0) <= MAX_LEFT.min(best.0 / 100)
+}
+
+/// Whether an error of the rebuild ends the download too. An invalid block does not: there may be a chain
+/// without it.
+fn is_final(error: &Error) -> bool {
+    !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Interrupted)
+}
+
+/// Starts the rebuild when the headers are known, and tells it which blocks are stored.
+struct Rebuilder<'a> {
+    files: &'a Files<'a>,
+    options: &'a SyncOptions,
+    rebuild: &'a ReindexOptions,
+    chainstate: Chainstate<'a>,
+    sink: &'a dyn EventSink,
+    stop_fetch: &'a AtomicBool,
+    stop_rebuild: &'a AtomicBool,
+    /// What follows if the rebuild has met a block that is invalid unless a lower one is.
+    suspect: &'a Mutex<Option<AfterSuspect>>,
+    /// Where the plan goes, until it is made.
+    planned_in: Option<Sender<Planned>>,
+    /// The blocks that the rebuild waits for, and the last one.
+    awaited: Option<(Arc<AwaitedBlocks>, Height)>,
+}
+
+impl Follower for Rebuilder<'_> {
+    fn headers_known(
+        &mut self,
+        chain: &HeaderChain,
+        target: Height,
+        (missing, missing_bytes): (u32, u64),
+    ) -> Result<Option<Height>, Error> {
+        let Self { files, options, rebuild, sink, .. } = *self;
+        let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
+        let prunes = options.prune_bytes.is_some();
+        let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
+        let memory_bytes = fetch::memory_bytes(&options.chain);
+        let need = u64::from(target.0) * BLOCK_BYTES + memory_bytes + MIN_REBUILD_BYTES;
+        if options.blocks_only || is_done || missing == 0 && !prunes {
+            return Ok(None);
+        }
+        if options.chain.memory_bytes < need {
+            let detail = format!(
+                "the memory is too small to delete blocks while others are downloaded; {} are \
+                                  needed",
+                HumanSize(need)
+            );
+            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::MoreMemory]);
+            return if prunes { Err(error()) } else { Ok(None) };
+        }
+        let end = end_of_rebuild(options, target);
+        // Elsewhere, sizes are not known before blocks come.
+        let bytes = if files.params.network == Network::Main { missing_bytes } else { 0 };
+        let settle_bytes = options.prune_bytes.map(settle_bytes);
+        let affordable = (options.chain.memory_bytes - need) / KEPT_SHARE;
+        let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
+        let memory_bytes = memory_bytes + kept_bytes_max;
+        let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
+        let invalid = self.chainstate.invalid;
+        let planned = plan(files, rebuild, invalid, None, Some(awaiting), sink, self.stop_fetch)?;
+        let Some(awaited) = planned.awaited() else {
+            let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
+            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
+            return if prunes { Err(error()) } else { Ok(None) };
+        };
+        // Of two chains with the same work, the block index may prefer the other one.
+        if chain.hash(end) != Some(planned.tip()) {
+            let detail =
+                "block files cannot be deleted: the block index prefers another chain with the same work";
+            let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
+            return if prunes { Err(error()) } else { Ok(None) };
+        }
+        self.awaited = Some((awaited, end));
+        // If the rebuild could not be started, the download is stopped.
+        let _ = planned_in.send(planned);
+        Ok(prunes.then_some(end))
+    }
+
+    fn stored(&mut self, height: Height, (file, data_pos): (FileNo, ByteOffset), block: CheckedBlock) {
+        if let Some((awaited, _)) = &self.awaited {
+            awaited.place(height, file, data_pos, block);
+        }
+    }
+
+    fn given(&mut self, next: Height, is_held: bool) {
+        if let Some((awaited, _)) = &self.awaited {
+            awaited.give(next, is_held);
+        }
+    }
+
+    fn take_settled(&mut self) -> Option<Height> {
+        self.awaited.as_ref().and_then(|(awaited, _)| awaited.take_settled())
+    }
+
+    fn deleted(&mut self, files: &[FileNo]) {
+        if let Some((awaited, _)) = &self.awaited {
+            awaited.add_deleted(files);
+        }
+    }
+
+    fn known_invalid(&self) -> &[BlockHash] {
+        self.chainstate.invalid
+    }
+
+    fn ends_below(&self) -> Option<Height> {
+        match *lock(self.suspect) {
+            // The next download has all of the space for block files.
+            Some(AfterSuspect::EndBelow(_)) if self.options.prune_bytes.is_some() => Some(Height(0)),
+            Some(AfterSuspect::EndBelow(height)) => Some(height),
+            Some(AfterSuspect::Connect(_)) | None => None,
+        }
+    }
+
+    fn chain_changed(&mut self, fork: Height, target: Height) {
+        let is_other = |(_, last): &mut (_, Height)| fork < *last || !is_sooner_connected(*last, target);
+        if self.awaited.take_if(is_other).is_some() {
+            self.stop_rebuild.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Holds back the progress of a rebuild as long as that of the download is shown.
+struct HeldBack<'a> {
+    sink: &'a dyn EventSink,
+    state: Mutex<HeldBackState>,
+}
+
+#[derive(Default)]
+struct HeldBackState {
+    is_released: bool,
+    /// The stage of the rebuild.
+    stage: Option<Stage>,
+    /// How far it is: a stage that waits for blocks may have nothing new to report for long.
+    progress: Option<Event>,
+}
+
+impl HeldBack<'_> {
+    fn release(&self) {
+        let mut state = lock(&self.state);
+        state.is_released = true;
+        if let Some(stage) = state.stage.take() {
+            self.sink.event(Event::Started(stage));
+        }
+        if let Some(progress) = state.progress.take() {
+            self.sink.event(progress);
+        }
+    }
+
+    fn is_released(&self) -> bool {
+        lock(&self.state).is_released
+    }
+}
+
+impl EventSink for HeldBack<'_> {
+    fn event(&self, event: Event) {
+        let mut state = lock(&self.state);
+        match event {
+            Event::Started(stage) if !state.is_released => {
+                state.stage = Some(stage);
+                state.progress = None;
+            }
+            Event::Progress(_) | Event::Coins(_) if !state.is_released => state.progress = Some(event),
+            event => self.sink.event(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::event::Progress;
+
+    /// After a download with pruning, a stage once had no bar until it had something new to report.
+    #[test]
+    fn what_was_held_back_is_shown_when_the_download_ends() {
+        let shown = Mutex::new(Vec::new());
+        let sink = |event: Event| match event {
+            Event::Started(_) => lock(&shown).push(0),
+            Event::Progress(now) => lock(&shown).push(now.blocks),
+            _ => {}
+        };
+        let held = HeldBack { sink: &sink, state: Mutex::default() };
+        let at = |blocks| Event::Progress(Progress { blocks, blocks_total: 9, bytes: 0, bytes_total: 0 });
+        [Event::Started(Stage::Check), at(3), at(4)].into_iter().for_each(|event| held.event(event));
+        assert!(lock(&shown).is_empty(), "the download is shown");
+        held.release();
+        held.event(at(5));
+        assert_eq!(*lock(&shown), [0, 4, 5]);
+    }
+}

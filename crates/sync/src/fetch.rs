@@ -1,0 +1,676 @@
+//! The loop of a download: hands what peers send to the header chain and the block writer, and asks for more.
+
+use crate::options::{
+    DownloadReport, KnownPeer, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncSink,
+};
+use crate::{pruning::Pruning, status::Peers};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    note::{Note, Warning},
+    options::ChainOptions,
+    remedy::Remedy,
+    size::HumanSize,
+    stage::Stage,
+};
+use chain::{
+    block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
+    header_chain::HeaderChain,
+    stored_blocks::{DatadirContents, StoredBlocks, write_index},
+};
+use chain::{
+    blocks::{damage::KnownDamage, files::Files},
+    commit::Destination,
+    plan::indexes,
+};
+use crossbeam::channel::{Receiver, Sender, unbounded};
+use disk::{
+    block_files::{AppendOptions, BlockFiles},
+    index::FileInfo,
+};
+use net::{
+    client::{Client, ClientEvent, ClientOptions},
+    download::{DownloadOptions, SizeEstimate},
+    headers::locator_heights,
+    message::{AddressRecord, Services},
+    peer::PeerId,
+    pool::{PoolOptions, Target},
+};
+use notices::Notices;
+use seeds::Seeds;
+use std::{
+    collections::HashSet,
+    mem,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use vfs::During as _;
+use wire::{BlockHash, FileNo, Height, Network};
+
+mod at_tip;
+mod follower;
+mod headers;
+mod notices;
+mod prune;
+mod seeds;
+mod withheld;
+
+pub use follower::{Follower, TipFollower};
+
+/// Longest time for which the loop waits for peers.
+const POLL_TIME: Duration = Duration::from_millis(200);
+/// Bytes of blocks after which the block index is written.
+const SAVE_BYTES: u64 = 16_000_000_000;
+/// Time for which further peers are asked for headers when one has no more.
+const HEADER_PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which a complete download ends although no peer has said whether there are new headers.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+/// The part of the memory that blocks in hand get: one in this many.
+const POOL_SHARE: u64 = 4;
+/// Bounds of that memory, in bytes.
+const POOL_BYTES: std::ops::RangeInclusive<u64> = 12 << 20..=96 << 20;
+/// Maximum number of threads that check and store blocks.
+const MAX_WRITERS: usize = 8;
+/// Memory of each of them in bytes, for views and hashes of a block.
+const WRITER_BYTES: u64 = 4 << 20;
+
+/// What a download has reached.
+pub struct Fetched {
+    /// What was downloaded.
+    pub report: DownloadReport,
+    /// Height of the last block that is stored with all blocks below it.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The peers that have sent blocks.
+    pub peers: Vec<PeerStatus>,
+    /// The header chain.
+    pub chain: HeaderChain,
+    /// What is known of the peers' addresses.
+    pub known: Vec<KnownPeer>,
+    /// The branch with which all peers go on, if the block index marks it as invalid.
+    pub left_out: Option<MarkedBranch>,
+}
+
+/// What the loop does at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// It asks for headers.
+    Headers,
+    /// It asks for blocks.
+    Blocks,
+    /// All blocks are stored; it has asked whether there are new headers.
+    Ending(Instant),
+    /// It is at the tip, and stays there. It has asked then whether there are new headers.
+    AtTip(Instant),
+}
+
+/// Downloads the headers of the best chain and its missing blocks, and leaves a block index that has them.
+///
+/// `damage`: blocks that are downloaded although they are stored; their entries stay until then.
+///
+/// # Errors
+/// Any I/O error; [`ErrorKind::Interrupted`], after which the block index has all blocks that were stored.
+pub fn fetch(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    damage: Option<&KnownDamage>,
+    follower: &mut dyn Follower,
+    sink: &dyn SyncSink,
+    interrupt: &AtomicBool,
+) -> Result<Fetched, Error> {
+    let stays = follower.at_tip().is_some();
+    sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
+    let mut contents = read_contents(files, options, damage, follower, sink)?;
+    let max_file_len = options.chain.hooks.block_file_len;
+    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
+    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
+    let appender = block_files.append_after(mem::take(&mut contents.infos), append_options);
+    let writer = &BlockWriter::new(files.params, appender);
+    let (arrived_in, arrived) = unbounded();
+    let (outcomes_in, outcomes) = unbounded();
+    // Without a last height, the chain goes on above what the block index knows.
+    let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
+    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0 };
+    let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
+    if damage.is_some() && !fetch.stored.has(Height(0)) {
+        // No peer is asked for it.
+        fetch.append_genesis()?;
+        (fetch.index.is_behind, fetch.index.true_to) = (true, None);
+    }
+    let waker = fetch.client.waker();
+    let wake = move || {
+        // A loop that is not woken looks a little later.
+        let _ = waker.wake();
+    };
+    thread::scope(|scope| {
+        let threads = options.chain.threads.get().min(MAX_WRITERS);
+        writer.start(scope, threads, &arrived, &outcomes_in, &wake)?;
+        drop((arrived, outcomes_in));
+        let start = Instant::now();
+        let seeds = Seeds::ask(options, &mut fetch.client);
+        let mut done = fetch.run(&arrived_in, seeds, interrupt);
+        drop(arrived_in);
+        let known = fetch.known_peers();
+        sink.peer(PeerEvent::Known(known.clone()));
+        // What is in hand is stored or not; the index has it if it is.
+        for block in &outcomes {
+            done = done.and(fetch.handled(block));
+        }
+        done.and(fetch.save())?;
+        Ok(fetch.finish(start, known))
+    })
+}
+
+/// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored.
+fn read_contents(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    damage: Option<&KnownDamage>,
+    follower: &dyn Follower,
+    sink: &dyn SyncSink,
+) -> Result<DatadirContents, Error> {
+    if damage.is_some() {
+        // The block index is written at the end. What is in its way then is found now.
+        Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
+    }
+    let mut contents = DatadirContents::read(files, options.prune_bytes.is_some())?;
+    let DatadirContents { chain, stored, infos, found, has_lost } = &mut contents;
+    follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
+    if let Some(damage) = damage {
+        stored.forget_damaged(chain, &damage.blocks);
+        *has_lost = false;
+    }
+    // Blocks above the known headers will be stored too.
+    let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+        .apply(files, sink)?;
+    if *found > 0 {
+        sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
+        write_index(files, chain, stored, infos, &[], sink)?;
+    }
+    Ok(contents)
+}
+
+/// Memory budget, in bytes, for blocks in hand.
+fn pool_bytes(options: &ChainOptions) -> u64 {
+    (options.memory_bytes / POOL_SHARE).clamp(*POOL_BYTES.start(), *POOL_BYTES.end())
+}
+
+/// Memory in bytes that a download takes besides its headers.
+#[must_use]
+pub fn memory_bytes(options: &ChainOptions) -> u64 {
+    pool_bytes(options) + options.threads.get().min(MAX_WRITERS) as u64 * WRITER_BYTES
+}
+
+/// Creates the client, with the peers that the user named.
+fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool) -> Result<Client, Error> {
+    let PeerOptions { connect, add, known, peers_max, proxy, i2p_sam, networks, use_v2, .. } = &options.peers;
+    let memory_bytes = pool_bytes(&options.chain);
+    let client = Client::new(
+        ClientOptions {
+            pool: PoolOptions {
+                network: options.chain.params.network,
+                magic: options.chain.params.magic,
+                user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
+                height: chain.tip_height().0 as i32,
+                needed: Services::FULL,
+                proxy: *proxy,
+                i2p_sam: *i2p_sam,
+                memory_bytes: memory_bytes as usize,
+                bytes_per_second: options.peers.bytes_per_second,
+            },
+            download: DownloadOptions { memory_bytes, ..DownloadOptions::default() },
+            first_height: 1,
+            peers_max: *peers_max,
+            networks: networks.clone(),
+            only_user_targets: !connect.is_empty(),
+            use_v2: *use_v2,
+            hears_announcements,
+        },
+        locator(chain),
+    );
+    let mut client = client.map_err(poll_failed)?;
+    for target in connect.iter().chain(add) {
+        client.add_target(target.clone());
+    }
+    for peer in known {
+        let KnownPeer { address, services, bytes_per_second, needs_v1, failures } = *peer;
+        let record = AddressRecord { time: 0, services: Services(services), address };
+        client.restore_address(&record, bytes_per_second, needs_v1, failures);
+    }
+    Ok(client)
+}
+
+fn poll_failed(error: std::io::Error) -> Error {
+    let detail = format!("the system cannot wait for connections: {error}");
+    Error::new(ErrorKind::Environment, detail).caused_by(error)
+}
+
+fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
+    let heights = locator_heights(chain.tip_height().0);
+    heights.into_iter().filter_map(|height| chain.hash(Height(height))).collect()
+}
+
+/// The state of the loop.
+struct Fetch<'a> {
+    files: &'a Files<'a>,
+    options: &'a SyncOptions,
+    aim: Aim,
+    follower: &'a mut dyn Follower,
+    sink: &'a dyn SyncSink,
+    writing: Writing<'a>,
+    client: Client,
+    chain: HeaderChain,
+    stored: StoredBlocks,
+    report: DownloadReport,
+    phase: Phase,
+    given: Given,
+    index: IndexLag,
+    seen: SeenPeers,
+    notices: Notices,
+}
+
+/// What the download is to end with, besides its options.
+struct Aim {
+    /// Whether it stays at the tip.
+    stays: bool,
+    /// Whether only blocks of the chain in the block index are wanted.
+    keeps_chain: bool,
+}
+
+/// What checks and stores blocks.
+struct Writing<'a> {
+    writer: &'a BlockWriter<'a>,
+    /// What became of the blocks that the writer had.
+    outcomes: &'a Receiver<HandledBlock>,
+    /// Number of blocks that the writer has.
+    in_hand: u32,
+}
+
+/// The blocks that the client gets.
+struct Given {
+    /// The next one.
+    next: Height,
+    /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
+    missing: (u32, u64),
+    /// Which files are deleted, if any are.
+    pruning: Option<Pruning>,
+    /// The last arguments of [`Follower::given`].
+    announced: Option<(Height, bool)>,
+}
+
+/// What the block index and the chainstate lack.
+#[derive(Default)]
+struct IndexLag {
+    /// Bytes that were stored since the block index was written.
+    unsaved: u64,
+    /// Whether the block index lacks headers of the chain, places blocks that are lost, or does not know that
+    /// a block is invalid.
+    is_behind: bool,
+    /// The last block up to which the block index has all that is known; `None`: it must be written anew.
+    true_to: Option<Height>,
+    /// The block index's entries for the files that have changed since blocks were last connected.
+    changed_files: Vec<(FileNo, FileInfo)>,
+    /// The lowest fork of a reorganisation whose blocks were not looked for in the block index.
+    reorganised: Option<Height>,
+    /// When the first header was announced that is not connected.
+    announced_at: Option<Instant>,
+}
+
+/// The peers of this run.
+#[derive(Default)]
+struct SeenPeers {
+    /// Those with which the handshake was done.
+    peers: Peers,
+    /// What they were, and those before them.
+    targets: HashSet<Target>,
+    /// When the first of them had no more headers.
+    first_finished: Option<Instant>,
+    /// Those that were closed because they offer a block that this run has found invalid.
+    offer_invalid: HashSet<Target>,
+    /// Those whose chains have a block that the block index marks as invalid.
+    offer_marked: HashSet<PeerId>,
+    /// The highest chain of those, and that block.
+    marked: Option<MarkedBranch>,
+}
+
+impl<'a> Fetch<'a> {
+    /// Begins with the blocks that are stored.
+    fn new(
+        files: &'a Files<'a>,
+        options: &'a SyncOptions,
+        contents: DatadirContents,
+        aim: Aim,
+        follower: &'a mut dyn Follower,
+        sink: &'a dyn SyncSink,
+        writing: Writing<'a>,
+    ) -> Result<Self, Error> {
+        let DatadirContents { chain, stored, found, has_lost, .. } = contents;
+        let client = client(options, &chain, aim.stays)?;
+        let true_to = (!has_lost).then_some(chain.tip_height());
+        Ok(Self {
+            files,
+            options,
+            aim,
+            follower,
+            sink,
+            writing,
+            client,
+            chain,
+            stored,
+            report: DownloadReport { found, ..DownloadReport::default() },
+            phase: Phase::Headers,
+            given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None },
+            index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
+            seen: SeenPeers::default(),
+            notices: Notices::new(Instant::now()),
+        })
+    }
+
+    /// Returns what the download has reached. It began at `start`.
+    fn finish(mut self, start: Instant, known: Vec<KnownPeer>) -> Fetched {
+        self.report.elapsed = start.elapsed();
+        self.report.duplicate_bytes = self.client.download().totals().duplicate_bytes;
+        let height = Height(self.first_missing().0.saturating_sub(1));
+        let hash = self.chain.hash(height).unwrap_or_default();
+        let left_out = self.left_out();
+        let peers = self.seen.peers.into_senders();
+        Fetched { report: self.report, height, hash, peers, chain: self.chain, known, left_out }
+    }
+}
+
+impl Fetch<'_> {
+    fn run(
+        &mut self,
+        arrived: &Sender<ArrivedBlock>,
+        mut seeds: Seeds,
+        interrupt: &AtomicBool,
+    ) -> Result<(), Error> {
+        loop {
+            if interrupt.load(Ordering::Relaxed) {
+                if self.aim.stays {
+                    return Ok(());
+                }
+                let detail = "interrupted; the blocks that were downloaded are kept";
+                return Err(Error::new(ErrorKind::Interrupted, detail));
+            }
+            seeds.add(self.options, &mut self.client, self.sink);
+            let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
+            if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) && !self.take_lock()? {
+                return Ok(());
+            }
+            for event in events {
+                self.event(event, arrived);
+            }
+            if !self.find_reorganised()? {
+                return Ok(());
+            }
+            for block in self.writing.outcomes.try_iter() {
+                self.handled(block)?;
+            }
+            self.leave_withheld_branch()?;
+            self.prune()?;
+            if self.is_at_end()? || self.ends_below() {
+                return Ok(());
+            }
+            if self.index.unsaved >= SAVE_BYTES {
+                self.save()?;
+            }
+            self.show_progress();
+            self.note_what_is_missing();
+        }
+    }
+
+    fn event(&mut self, event: ClientEvent, arrived: &Sender<ArrivedBlock>) {
+        match event {
+            ClientEvent::Ready { peer, target, info, transport } => {
+                self.seen.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
+                self.seen.peers.measure(&self.client);
+                if self.seen.targets.insert(target.clone()) {
+                    // It may have what the others lack.
+                    self.chain.forget_withheld();
+                }
+                self.report.peers += 1;
+                self.sink.peer(PeerEvent::Connected {
+                    peer: target.to_string(),
+                    user_agent: info.user_agent,
+                    transport,
+                    height: info.height,
+                });
+            }
+            ClientEvent::Closed { peer, target, reason } => {
+                self.notices.last_closed = Some(format!("{target}: {reason}"));
+                let was_connected = peer.is_some_and(|peer| self.seen.peers.close(peer));
+                let PeerOptions { connect, add, .. } = &self.options.peers;
+                // Many of the addresses that are found lead nowhere.
+                if was_connected || connect.iter().chain(add).any(|named| *named == target) {
+                    let (peer, reason) = (target.to_string(), reason.to_string());
+                    self.sink.peer(PeerEvent::Closed { peer, reason });
+                }
+            }
+            ClientEvent::Headers(batch) => self.headers(&batch),
+            ClientEvent::Block { peer, height, hash, bytes } => {
+                let height = Height(height);
+                self.seen.peers.count_block(peer, bytes.len());
+                let median_time_past_prev = self.chain.median_time_before(height);
+                self.writing.in_hand += 1;
+                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+                // The writers run until this end is dropped.
+                let _ = arrived.send(block);
+            }
+        }
+    }
+
+    /// Goes on with the blocks of another branch above `fork`.
+    fn leave_branch(&mut self, fork: Height) {
+        self.stored.truncate(fork);
+        self.index.true_to = self.index.true_to.map(|height| height.min(fork));
+        self.index.reorganised = self.index.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
+        self.follower.chain_changed(fork, self.target());
+        self.client.leave_branch(fork.0);
+        let first = Height(fork.0 + 1);
+        if self.given.next > first {
+            self.given.next = first;
+            self.client.truncate_download(first.0);
+            self.count_blocks_to_come();
+        }
+    }
+
+    /// Stores the genesis block.
+    fn append_genesis(&mut self) -> Result<(), Error> {
+        let (file, data_pos) = self.writing.writer.append_genesis()?;
+        self.stored.set(Height(0), file, data_pos, 1);
+        Ok(())
+    }
+
+    /// Records what became of a block that the writer had.
+    fn handled(&mut self, block: HandledBlock) -> Result<(), Error> {
+        let HandledBlock { height, hash, len, outcome } = block;
+        self.writing.in_hand -= 1;
+        match outcome {
+            BlockOutcome::Stored { file, data_pos, block } => {
+                self.client.accept_block(height.0, hash, len);
+                if self.chain.hash(height) == Some(hash) {
+                    self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
+                    let below = Height(height.0.saturating_sub(1));
+                    self.index.true_to = self.index.true_to.map(|height| height.min(below));
+                    self.follower.stored(height, (file, data_pos), block);
+                }
+                self.given.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
+                self.report.blocks += 1;
+                self.report.bytes += len as u64;
+                self.index.unsaved += len as u64;
+            }
+            BlockOutcome::Mutated => self.client.reject_block(height.0, hash, len),
+            BlockOutcome::Invalid(violation) => {
+                self.client.accept_block(height.0, hash, len);
+                if self.chain.hash(height) == Some(hash) {
+                    let error = Error::violation(&violation).at_block(height, hash);
+                    self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    self.chain.invalidate(height);
+                    self.index.is_behind = true;
+                    self.leave_branch(self.chain.tip_height());
+                    self.client.ask_headers(locator(&self.chain));
+                }
+            }
+            BlockOutcome::Failed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Moves to the next phase if the present one is complete. Returns whether the download is.
+    fn is_at_end(&mut self) -> Result<bool, Error> {
+        if self.phase == Phase::Headers {
+            if !(self.peers_have_no_more() && self.chain.has_minimum_work()) {
+                return Ok(false);
+            }
+            let missing = self.first_missing();
+            let may_come = self.client.download().peers().any(|(_, peer)| peer.may_have(missing.0));
+            if self.aim.keeps_chain && missing <= self.target() && !may_come {
+                return Err(self.nobody_has(missing));
+            }
+            self.phase = Phase::Blocks;
+            self.find_reorganised()?;
+            self.save()?;
+            self.given.missing = self.missing_blocks();
+            match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {
+                Some(end) => {
+                    let (network, file_len) =
+                        (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
+                    let new =
+                        |bytes| Pruning::new(network, bytes, file_len, end, &self.writing.writer.infos());
+                    self.given.pruning = self.options.prune_bytes.map(new);
+                }
+                None => self.check_space()?,
+            }
+            if !self.aim.stays {
+                self.sink.event(Event::Started(Stage::Download));
+            }
+        }
+        self.give_hashes();
+        let is_complete =
+            self.given.next > self.target() && self.client.download().is_done() && self.writing.in_hand == 0;
+        if self.aim.stays {
+            return if is_complete { self.at_tip() } else { Ok(false) };
+        }
+        if !is_complete {
+            self.phase = Phase::Blocks;
+            return Ok(false);
+        }
+        if self.target() < self.chain.tip_height() {
+            return Ok(true);
+        }
+        if let Phase::Ending(since) = self.phase {
+            return Ok(self.peers_have_no_more() || since.elapsed() >= END_PATIENCE);
+        }
+        self.phase = Phase::Ending(Instant::now());
+        self.seen.first_finished = None;
+        self.client.ask_headers(locator(&self.chain));
+        Ok(false)
+    }
+
+    /// The last block to download.
+    fn target(&self) -> Height {
+        let tip = self.chain.tip_height();
+        self.options.stop_at_height.map_or(tip, |stop| stop.min(tip))
+    }
+
+    /// The lowest block that is not stored.
+    fn first_missing(&self) -> Height {
+        let missing = (0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
+        missing.unwrap_or(Height(self.target().0 + 1))
+    }
+
+    /// Whether all blocks are stored that the follower has a use for.
+    fn ends_below(&self) -> bool {
+        let end = self.follower.ends_below();
+        end.is_some_and(|end| self.phase != Phase::Headers && self.first_missing() >= end)
+    }
+
+    /// Gives the client as many blocks as it can take.
+    fn give_hashes(&mut self) {
+        let target = self.target();
+        let mut is_held = false;
+        while self.given.next <= target && self.client.wanted_hashes() > 0 {
+            is_held =
+                self.given.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.given.next));
+            if is_held {
+                break;
+            }
+            let Some(hash) = self.chain.hash(self.given.next) else { return };
+            let is_last = self.given.next == target;
+            if self.stored.has(self.given.next) {
+                self.client.extend_stored(hash, is_last);
+            } else {
+                self.client.extend([hash], is_last);
+                self.given.pruning.iter_mut().for_each(Pruning::given);
+            }
+            self.given.next.0 += 1;
+        }
+        if self.given.pruning.is_some() && self.given.announced != Some((self.given.next, is_held)) {
+            self.given.announced = Some((self.given.next, is_held));
+            self.follower.given(self.given.next, is_held);
+        }
+    }
+
+    /// Returns when all that was appended is on the medium and in `stored`, with what the block index must
+    /// record about each pair of files.
+    fn flush(&mut self) -> Result<Vec<FileInfo>, Error> {
+        let (writer, outcomes) = (self.writing.writer, self.writing.outcomes);
+        writer.flush(|| outcomes.try_iter().try_for_each(|block| self.handled(block)))
+    }
+
+    /// Writes what is stored to the medium, and then to the block index.
+    fn save(&mut self) -> Result<(), Error> {
+        if self.aim.stays {
+            return self.save_new();
+        }
+        if self.index.unsaved > 0 || self.index.is_behind {
+            let infos = self.flush()?;
+            write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
+            (self.index.unsaved, self.index.is_behind) = (0, false);
+        }
+        Ok(())
+    }
+
+    /// Number and estimated bytes of the blocks to download.
+    fn missing_blocks(&self) -> (u32, u64) {
+        let sizes = SizeEstimate::new(self.options.chain.params.network);
+        let missing = (0..=self.target().0).filter(|&height| !self.stored.has(Height(height)));
+        missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
+    }
+
+    /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
+    fn check_space(&self) -> Result<(), Error> {
+        let (disk, dir, (_, missing)) =
+            (self.files.disk, self.files.datadir.blocks_dir(), self.given.missing);
+        let need = self.options.prune_bytes.map_or(missing, |bytes| bytes.min(missing));
+        let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
+        if self.options.chain.params.network != Network::Main || need <= free {
+            return Ok(());
+        }
+        let detail = format!(
+            "the blocks that are missing take about {}, and {} are free here",
+            HumanSize(need),
+            HumanSize(free)
+        );
+        Err(Error::new(ErrorKind::Environment, detail)
+            .in_file(dir, None)
+            .with_remedies([Remedy::FreeDiskSpace]))
+    }
+
+    /// What is known of the peers' addresses.
+    fn known_peers(&self) -> Vec<KnownPeer> {
+        let entries = self.client.addresses().entries();
+        let known = entries.map(|entry| KnownPeer {
+            address: entry.address,
+            services: entry.services.0,
+            bytes_per_second: entry.speed,
+            needs_v1: entry.needs_v1,
+            failures: entry.failures,
+        });
+        known.collect()
+    }
+}

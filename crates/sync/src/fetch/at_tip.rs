@@ -1,0 +1,92 @@
+//! A download that stays at the tip: new blocks are stored, put into the block index row by row, and handed
+//! to the [`TipFollower`](super::TipFollower). The datadir is locked from the moment that a block has come
+//! until it is connected; in between, other processes can take it.
+
+use super::{Fetch, Phase, locator};
+use api::{error::Error, event::Event, note::Note};
+use chain::stored_blocks::{add_to_index, find_in_index, write_index};
+use std::time::{Duration, Instant};
+use wire::Height;
+
+/// Time after which all peers are asked for headers although none has announced any. It also shows which
+/// connections are dead.
+const ASK_INTERVAL: Duration = Duration::from_secs(120);
+
+impl Fetch<'_> {
+    /// Locks the datadir, if that is to be done for each change. Returns whether it can be changed.
+    pub(super) fn take_lock(&mut self) -> Result<bool, Error> {
+        self.follower.at_tip().map_or(Ok(true), super::TipFollower::take_lock)
+    }
+
+    /// After a reorganisation: finds the blocks of the new branch that are stored since it was the best one
+    /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
+    /// the datadir cannot be changed any more.
+    pub(super) fn find_reorganised(&mut self) -> Result<bool, Error> {
+        if self.phase == Phase::Headers && !self.aim.stays {
+            // More headers may come first.
+            return Ok(true);
+        }
+        let Some(fork) = self.index.reorganised.take() else { return Ok(true) };
+        if !self.take_lock()? {
+            return Ok(false);
+        }
+        find_in_index(self.files, &self.chain, &mut self.stored, Height(fork.0 + 1))?;
+        Ok(true)
+    }
+
+    /// All blocks are stored: they are connected, and the datadir is released. Returns whether the download
+    /// ends.
+    pub(super) fn at_tip(&mut self) -> Result<bool, Error> {
+        self.save_new()?;
+        let now = Instant::now();
+        let Some(follower) = self.follower.at_tip() else { return Ok(true) };
+        if follower.has_lock() {
+            let announced = self.index.announced_at.unwrap_or(now);
+            let changed = std::mem::take(&mut self.index.changed_files);
+            let invalid = follower.connect(&self.chain, &self.stored, &changed, announced)?;
+            if let Some(invalid) = invalid {
+                if self.chain.hash(invalid.height) == Some(invalid.hash) {
+                    self.chain.invalidate(invalid.height);
+                    self.leave_branch(self.chain.tip_height());
+                    self.client.ask_headers(locator(&self.chain));
+                }
+                return Ok(false);
+            }
+            self.index.announced_at = None;
+        }
+        match self.phase {
+            Phase::AtTip(asked) if asked.elapsed() < ASK_INTERVAL => {}
+            Phase::AtTip(_) => {
+                self.client.ask_headers(locator(&self.chain));
+                self.phase = Phase::AtTip(now);
+            }
+            _ => {
+                let (height, hash) = (self.chain.tip_height(), self.chain.hash(self.chain.tip_height()));
+                self.sink.event(Event::Note(Note::AtTip { height, hash: hash.unwrap_or_default() }));
+                self.phase = Phase::AtTip(now);
+            }
+        }
+        self.follower.at_tip().map_or(Ok(true), super::TipFollower::is_over)
+    }
+
+    /// Writes what is stored to the medium, and then to the block index. Without the lock, nothing is stored
+    /// that the index does not have; new headers wait.
+    pub(super) fn save_new(&mut self) -> Result<(), Error> {
+        let has_lock = self.follower.at_tip().is_some_and(|follower| follower.has_lock());
+        if !has_lock || self.index.unsaved == 0 && !self.index.is_behind {
+            return Ok(());
+        }
+        let infos = self.flush()?;
+        match self.index.true_to {
+            Some(height) => {
+                let first = Height(height.0 + 1);
+                let changed = add_to_index(self.files, &self.chain, &self.stored, &infos, first)?;
+                self.index.changed_files.extend(changed);
+            }
+            None => write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?,
+        }
+        (self.index.unsaved, self.index.is_behind) = (0, false);
+        self.index.true_to = Some(self.chain.tip_height());
+        Ok(())
+    }
+}

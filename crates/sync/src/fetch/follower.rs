@@ -1,0 +1,98 @@
+//! What follows a download while it runs, and what has it stay at the tip.
+
+use api::error::Error;
+use chain::{
+    blocks::block_check::CheckedBlock, header_chain::HeaderChain, invalid_blocks::InvalidBlock,
+    stored_blocks::StoredBlocks,
+};
+use disk::index::FileInfo;
+use std::time::Instant;
+use wire::{BlockHash, ByteOffset, FileNo, Height};
+
+/// What a follower does that has the download stay at the tip. The datadir is locked only while it is
+/// changed.
+pub trait TipFollower {
+    /// Whether the datadir is locked, so that it can be changed.
+    fn has_lock(&self) -> bool;
+
+    /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
+    /// ends.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn take_lock(&mut self) -> Result<bool, Error>;
+
+    /// All blocks of the chain are stored and in the block index: connects them, if they have more work than
+    /// the chainstate, and releases the lock. `changed` are the entries for files that have changed, and
+    /// `announced` is when the first of the blocks was announced. If it finds an invalid block, the
+    /// chainstate stays as it is, and the datadir locked.
+    ///
+    /// # Errors
+    /// Damage; any I/O error; an interrupt.
+    fn connect(
+        &mut self,
+        chain: &HeaderChain,
+        stored: &StoredBlocks,
+        changed: &[(FileNo, FileInfo)],
+        announced: Instant,
+    ) -> Result<Option<InvalidBlock>, Error>;
+
+    /// Whether another process uses the datadir, while it is not locked: the download ends.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn is_over(&mut self) -> Result<bool, Error>;
+}
+
+/// What follows a download while it runs. All functions are called by the thread that downloads; they do
+/// nothing unless the follower defines them.
+pub trait Follower {
+    /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
+    /// last block that the follower needs, if block files are deleted behind it.
+    ///
+    /// # Errors
+    /// What makes the download useless.
+    fn headers_known(
+        &mut self,
+        _chain: &HeaderChain,
+        _target: Height,
+        _missing: (u32, u64),
+    ) -> Result<Option<Height>, Error> {
+        Ok(None)
+    }
+
+    /// A block of the chain was stored, at this position of a file.
+    fn stored(&mut self, _height: Height, _at: (FileNo, ByteOffset), _block: CheckedBlock) {}
+
+    /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
+    fn chain_changed(&mut self, _fork: Height, _target: Height) {}
+
+    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
+    fn given(&mut self, _next: Height, _is_held: bool) {}
+
+    /// With pruning: the lowest block that is needed, if it has changed since the last call.
+    fn take_settled(&mut self) -> Option<Height> {
+        None
+    }
+
+    /// With pruning: these files were deleted.
+    fn deleted(&mut self, _files: &[FileNo]) {}
+
+    /// Blocks that this run has found invalid, which are marked in the block index. Peers that offer them are
+    /// closed.
+    fn known_invalid(&self) -> &[BlockHash] {
+        &[]
+    }
+
+    /// A block that is invalid unless a lower one is, if the follower has found one: the download ends when
+    /// all blocks below it are stored.
+    fn ends_below(&self) -> Option<Height> {
+        None
+    }
+
+    /// What has the download stay at the tip; `None`: it ends when all blocks are stored.
+    fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
+        None
+    }
+}

@@ -1,0 +1,128 @@
+//! Headers that peers send, and when there are no more of them.
+
+use super::{END_PATIENCE, Fetch, HEADER_PATIENCE, Phase, locator};
+use crate::options::MarkedBranch;
+use api::{
+    event::Event,
+    note::{Note, Warning},
+};
+use chain::header_chain::{AddedHeaders, RefusedHeaders};
+use net::{headers::HeaderBatch, peer::PeerId};
+use pipeline::job;
+use std::time::Instant;
+use wire::{BlockHash, Height};
+
+impl Fetch<'_> {
+    /// Adds headers, up to the first block that is known to be invalid.
+    pub(super) fn headers(&mut self, batch: &HeaderBatch) {
+        if self.aim.keeps_chain {
+            return self.compare_headers(batch);
+        }
+        let refused = self.chain.first_refused(batch.parent, &batch.hashes);
+        let (len, refused) = refused.map_or((batch.hashes.len(), None), |(len, why)| (len, Some(why)));
+        let added = match (len, refused) {
+            (0, Some(refused)) => Err(refused),
+            (len, refused) => {
+                let (headers, hashes) = (&batch.headers[..len], &batch.hashes[..len]);
+                let added = self.chain.add(batch.parent, headers, hashes, job::now());
+                added.and_then(|added| {
+                    self.added(&added);
+                    let shares_to = (added.shared < added.height).then_some(added.shared.0);
+                    self.client.set_shared(batch.peer, shares_to);
+                    refused.map_or(Ok(added), Err)
+                })
+            }
+        };
+        match added {
+            Ok(added) => {
+                self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
+            }
+            Err(RefusedHeaders::FromFuture) => {
+                if !std::mem::replace(&mut self.notices.has_noted_future, true) {
+                    self.sink.event(Event::Note(Note::HeaderFromFuture));
+                }
+                self.client.accept_headers(batch, 0, 0, locator(&self.chain));
+            }
+            // The peer answered to a locator of before the chain has changed.
+            Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
+            // It may be honest, and will say again and again what it believes.
+            Err(RefusedHeaders::Withheld) => self.client.accept_headers(batch, 0, 0, locator(&self.chain)),
+            // It has done nothing wrong: the user may have marked the block.
+            Err(RefusedHeaders::Marked(hash, height)) => {
+                let tip = Height(height.0.max(self.client.best_height(batch.peer)));
+                self.sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+                self.seen.offer_marked.insert(batch.peer);
+                if self.seen.marked.is_none_or(|marked| marked.tip < tip) {
+                    self.seen.marked = Some(MarkedBranch { height, hash, tip });
+                }
+                let below = Height(height.0.saturating_sub(1));
+                self.client.end_headers(batch, below.0, locator(&self.chain));
+            }
+            Err(RefusedHeaders::KnownInvalid) => {
+                self.seen.offer_invalid.extend(self.client.target(batch.peer).cloned());
+                self.client.reject_headers(batch);
+            }
+            Err(RefusedHeaders::Invalid | RefusedHeaders::TooMany) => self.client.reject_headers(batch),
+        }
+    }
+
+    /// Returns the highest branch that the block index marks as invalid, if all peers go on with one that is
+    /// higher than the chain.
+    pub(super) fn left_out(&self) -> Option<MarkedBranch> {
+        let ends_here = |peer: &PeerId| {
+            self.client.headers().has_finished(*peer) && !self.seen.offer_marked.contains(peer)
+        };
+        let is_confirmed = self.client.download().peers().any(|(peer, _)| ends_here(&peer));
+        self.seen.marked.filter(|marked| !is_confirmed && marked.tip > self.chain.tip_height())
+    }
+
+    /// Finds out up to where a peer's chain is the one in the block index, and has no use for the rest.
+    fn compare_headers(&mut self, batch: &HeaderBatch) {
+        let Some(parent) = self.chain.height_of(&batch.parent) else {
+            return self.client.ask_headers_again(batch, locator(&self.chain));
+        };
+        let is_same = |(hash, height): &(&BlockHash, u32)| self.chain.hash(Height(*height)) == Some(**hash);
+        let same = batch.hashes.iter().zip(parent.0 + 1..).take_while(is_same).count();
+        let shared = parent.0 + same as u32;
+        let leaves = same < batch.hashes.len() && shared < self.chain.tip_height().0;
+        self.client.set_shared(batch.peer, leaves.then_some(shared));
+        match leaves || same < batch.hashes.len() {
+            true => self.client.end_headers(batch, shared, locator(&self.chain)),
+            false => self.client.accept_headers(batch, shared, 0, locator(&self.chain)),
+        }
+    }
+
+    fn added(&mut self, added: &AddedHeaders) {
+        self.index.is_behind |= added.new > 0;
+        if added.new > 0 {
+            self.index.announced_at.get_or_insert_with(Instant::now);
+            let first = Height(added.height.0 - added.new as u32);
+            self.index.true_to = self.index.true_to.map(|height| height.min(first));
+        }
+        let target = self.target();
+        self.follower.chain_changed(target, target);
+        if let Some(fork) = added.fork {
+            self.leave_branch(fork);
+        }
+    }
+
+    /// Whether the peers have no more headers, as far as they answer in time. Connections that are being
+    /// opened may lead to peers that have more, unless blocks were downloaded meanwhile.
+    pub(super) fn peers_have_no_more(&mut self) -> bool {
+        let headers = self.client.headers();
+        if headers.finished_peers() == 0 && self.seen.offer_invalid.is_empty() {
+            self.seen.first_finished = None;
+            return false;
+        }
+        let connect = &self.options.peers.connect;
+        if !connect.is_empty() && connect.iter().all(|target| self.seen.offer_invalid.contains(target)) {
+            return true;
+        }
+        // Honest peers may be slow to connect.
+        let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
+        let since = *self.seen.first_finished.get_or_insert_with(Instant::now);
+        let is_settled = self.client.opening() == 0 || matches!(self.phase, Phase::Ending(_));
+        headers.is_complete_after(HEADER_PATIENCE, Instant::now()) && is_settled
+            || since.elapsed() >= patience
+    }
+}

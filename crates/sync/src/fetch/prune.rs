@@ -1,0 +1,64 @@
+//! Deletes block files while a download runs.
+
+use super::Fetch;
+use crate::pruning::delete_files;
+use api::{error::Error, remedy::Remedy};
+use chain::stored_blocks::write_index;
+use wire::{FileNo, Height};
+
+impl Fetch<'_> {
+    /// With pruning, counts the blocks that were given out and have not come.
+    pub(super) fn count_blocks_to_come(&mut self) {
+        let to_come = (0..self.given.next.0).filter(|&height| !self.stored.has(Height(height))).count();
+        self.given.pruning.iter_mut().for_each(|pruning| pruning.set_to_come(to_come as u32));
+    }
+
+    /// Checks that the blocks below `settled`, which the rebuild does not check again, are stored or were
+    /// pruned: undo data that was made for them belongs to the files in which they were.
+    fn check_completed(&self, settled: Height) -> Result<(), Error> {
+        let is_lost = |&height: &Height| !self.stored.has(height);
+        let Some(lost) = (1..settled.0).map(Height).find(is_lost) else { return Ok(()) };
+        let error =
+            Error::damaged("an interrupted run has checked this block, but the block files lack it now");
+        let hash = self.chain.hash(lost).unwrap_or_default();
+        Err(error.at_block(lost, hash).with_remedies([Remedy::StartOver]))
+    }
+
+    /// With pruning, deletes the files that are not needed any more.
+    pub(super) fn prune(&mut self) -> Result<(), Error> {
+        let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
+        let Some(settled) = self.follower.take_settled() else { return Ok(()) };
+        self.given.announced = None;
+        if pruning.settle(settled) {
+            self.stored.forget_pruned(settled);
+            self.check_completed(settled)?;
+            self.given.missing = self.missing_blocks();
+            self.check_space()?;
+            // A crash may have left files that the index does not list.
+            let infos = self.writing.writer.infos();
+            let full = infos.len().saturating_sub(1);
+            let is_unused = |number: &usize| infos.get(*number).is_some_and(|info| info.size == 0);
+            let unused = (0..full).filter(is_unused).map(|number| FileNo(number as u32));
+            return delete_files(self.files, unused);
+        }
+        let (target, kept_blocks) = (self.target(), self.options.chain.hooks.undo_blocks);
+        let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
+        let before = self.writing.writer.infos();
+        let files = pruning.deletable(&before, Height(target.0.saturating_sub(kept_blocks)));
+        if files.is_empty() {
+            return Ok(());
+        }
+        pruning.deleted(&files, &before);
+        self.report.pruned += self.stored.prune(&files);
+        if !self.stored.is_stored(Height(0)) {
+            self.append_genesis()?;
+            self.report.pruned -= 1;
+        }
+        self.writing.writer.forget(&files);
+        let infos = self.flush()?;
+        write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
+        (self.index.unsaved, self.index.is_behind) = (0, false);
+        self.follower.deleted(&files);
+        delete_files(self.files, files.into_iter())
+    }
+}

@@ -1,0 +1,46 @@
+//! Blocks that no peer has.
+
+use super::{Fetch, locator};
+use api::{
+    error::{Error, ErrorKind},
+    event::Event,
+    note::Note,
+    remedy::Remedy,
+};
+use std::time::Instant;
+use wire::Height;
+
+/// Number of headers above a block that nobody has with which the branch is left. A chain with more of them
+/// has too much work to be left because of the peers that happen to be connected.
+const MAX_WITHHELD: u32 = 1_000;
+
+impl Fetch<'_> {
+    /// Goes on without a block at the end of the chain that all peers lack.
+    pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
+        let Some(height) = self.client.download().withheld(Instant::now()).map(Height) else { return Ok(()) };
+        if self.aim.keeps_chain {
+            return Err(self.nobody_has(height));
+        }
+        if self.chain.tip_height().0 - height.0 < MAX_WITHHELD
+            && let Some(hash) = self.chain.hash(height)
+        {
+            self.sink.event(Event::Note(Note::Withheld { hash, height }));
+            self.chain.set_aside(height);
+            self.leave_branch(self.chain.tip_height());
+            self.client.ask_headers(locator(&self.chain));
+        }
+        Ok(())
+    }
+
+    /// The error if no peer has a block that is to be replaced.
+    pub(super) fn nobody_has(&self, height: Height) -> Error {
+        let shared = self.client.download().peers().filter_map(|(_, peer)| peer.shares_to).max();
+        let chains = shared.map_or(String::new(), |shared| {
+            format!(": their chains leave the one of this datadir above height {shared}")
+        });
+        let detail = format!("no peer that is connected has this block{chains}; name a peer that has it");
+        Error::new(ErrorKind::Environment, detail)
+            .at_block(height, self.chain.hash(height).unwrap_or_default())
+            .with_remedies([Remedy::GiveBlock, Remedy::EndBelowDamage])
+    }
+}

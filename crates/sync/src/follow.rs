@@ -1,0 +1,335 @@
+//! Stays at the tip of the chain: blocks that peers announce are stored and connected, each with its undo
+//! data, and blocks of a branch with less work are disconnected.
+//!
+//! The datadir is locked only from the moment that a block has come until it is connected and synced. In
+//! between, bitcoind can be started. Each time before anything is written, the lock is taken, and the
+//! databases are compared with what they were when it was released: a process that opens a database for
+//! writing leaves other files. If the lock is held, or a database has changed, the run ends.
+//!
+//! What a block costs does not depend on the length of the chain: its rows are added to the block index, and
+//! the plan, which was made once, is changed at its end. After an error, a new one is made.
+
+use crate::{
+    fetch::{Fetched, Follower, TipFollower, fetch},
+    options::{KnownPeer, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    follow::{ConnectedAtTip, FollowEnd, FollowReport},
+    note::{Note, Warning},
+    report::UpdateReport,
+};
+use chain::{
+    blocks::{chain::BlockPosition, files::Files},
+    header_chain::HeaderChain,
+    invalid_blocks::{InvalidBlock, mark_invalid},
+    plan::{
+        best_block::{BestBlock, KnownBlock},
+        planner::Plan,
+    },
+    session::Session,
+    stored_blocks::StoredBlocks,
+};
+use disk::{
+    DiskError,
+    chainstate::ChainstateReader,
+    index::FileInfo,
+    lock::{DatadirLock, LockMode},
+    replace::fingerprint,
+};
+use engine::commands::update::{Update, check, empty_report, open_chainstate};
+use pipeline::job::{self, ChainRequest};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use vfs::Disk;
+use wire::{BlockHash, FileNo, Height};
+
+/// Time between two checks whether another process uses the datadir.
+const HOLDER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to lock a datadir that others read.
+const READER_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Stays at the tip until `interrupt` is set, or another process uses the datadir, and adds to the report of
+/// the download what happened. `known` is what is known of the peers' addresses,
+/// and `invalid` the blocks that were found invalid by then.
+///
+/// # Errors
+/// Those of a download and of an update, except an interrupt and an invalid block.
+pub fn follow(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    known: Vec<KnownPeer>,
+    invalid: Vec<BlockHash>,
+    report: &mut SyncReport,
+    sink: &SyncWarnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<(), Error> {
+    let start = Instant::now();
+    let options = SyncOptions { peers: PeerOptions { known, ..options.peers.clone() }, ..options.clone() };
+    let (mut session, _) = Session::open_for_change(disk, &options.rebuild(), sink)?;
+    let lock = session.take_change_lock();
+    let files = &session.files()?;
+    let mut tip = AtTip {
+        files,
+        options: &options,
+        sink,
+        interrupt,
+        lock,
+        arrived: start,
+        left: Default::default(),
+        last_look: start,
+        plan: None,
+        invalid,
+        report: FollowReport {
+            connected: 0,
+            disconnected: 0,
+            last: VecDeque::new(),
+            elapsed: Duration::ZERO,
+            end: FollowEnd::Interrupted,
+        },
+    };
+    let Fetched { report: download, height, hash, peers, chain, .. } =
+        fetch(files, &options, None, &mut tip, sink, interrupt)?;
+    report.download.blocks += download.blocks;
+    report.download.bytes += download.bytes;
+    report.download.duplicate_bytes += download.duplicate_bytes;
+    report.peers.extend(peers);
+    (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());
+    if let Some(plan) = &tip.plan {
+        report.chainstate_height = Some(plan.chain.tip_height());
+    }
+    tip.report.elapsed = start.elapsed();
+    report.follow = Some(tip.report);
+    Ok(())
+}
+
+/// The state between two blocks.
+struct AtTip<'a> {
+    files: &'a Files<'a>,
+    options: &'a SyncOptions,
+    sink: &'a dyn EventSink,
+    interrupt: &'a AtomicBool,
+    /// Locks the datadir for changes.
+    lock: Option<DatadirLock>,
+    /// When it was to be taken.
+    arrived: Instant,
+    /// What the databases were when it was released.
+    left: [[u8; 32]; 2],
+    /// When a process was last looked for that uses the datadir.
+    last_look: Instant,
+    /// The chain of the chainstate; `None` if it must be read from the block index.
+    plan: Option<Plan>,
+    /// Stored blocks that were found invalid.
+    invalid: Vec<BlockHash>,
+    report: FollowReport,
+}
+
+impl Follower for AtTip<'_> {
+    fn known_invalid(&self) -> &[BlockHash] {
+        &self.invalid
+    }
+
+    fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
+        Some(self)
+    }
+}
+
+impl TipFollower for AtTip<'_> {
+    fn has_lock(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    fn take_lock(&mut self) -> Result<bool, Error> {
+        if self.lock.is_some() {
+            return Ok(true);
+        }
+        self.arrived = Instant::now();
+        let lock = loop {
+            match DatadirLock::take(self.files.disk, self.files.datadir, LockMode::Change) {
+                Ok(lock) => break lock,
+                Err(DiskError::Locked { .. }) if self.is_only_read()? => thread::sleep(READER_INTERVAL),
+                Err(DiskError::Locked { .. }) => {
+                    self.report.end = FollowEnd::DatadirInUse;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+        };
+        if self.databases()? != self.left {
+            self.report.end = FollowEnd::DatadirChanged;
+            return Ok(false);
+        }
+        self.lock = Some(lock);
+        Ok(true)
+    }
+
+    fn connect(
+        &mut self,
+        chain: &HeaderChain,
+        stored: &StoredBlocks,
+        changed: &[(FileNo, FileInfo)],
+        announced: Instant,
+    ) -> Result<Option<InvalidBlock>, Error> {
+        let mut done = empty_report(&self.options.chain, self.files.datadir);
+        let connected = match self.plan.take() {
+            Some(plan) => self.connect_new(plan, (chain, stored), changed, &mut done),
+            None => self.connect_stored(0..0, &mut done),
+        };
+        match connected {
+            Ok(plan) => self.plan = Some(plan),
+            Err(error) if error.kind == ErrorKind::Interrupted => return Ok(None),
+            Err(error) => match (error.kind, error.height, error.block_hash) {
+                (ErrorKind::Consensus, Some(height), Some(hash)) => {
+                    self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    let block = InvalidBlock { height, hash };
+                    self.invalid.extend(mark_invalid(self.files, block)?);
+                    return Ok(Some(block));
+                }
+                _ => return Err(error),
+            },
+        }
+        if let Some(plan) = &self.plan
+            && done.commits > 0
+        {
+            let (now, tip) = (Instant::now(), plan.chain.tip());
+            let step = ConnectedAtTip {
+                height: plan.chain.tip_height(),
+                hash: tip.hash,
+                blocks: done.counts.blocks as u32,
+                disconnected: done.disconnected,
+                transactions: done.counts.transactions,
+                elapsed: now - announced.min(self.arrived),
+                since_arrival: now - self.arrived,
+            };
+            self.report.connected += u64::from(step.blocks);
+            self.report.disconnected += u64::from(step.disconnected);
+            if self.report.last.len() == FollowReport::MAX_LAST {
+                self.report.last.pop_front();
+            }
+            self.report.last.push_back(step);
+            self.sink.event(Event::Note(Note::ConnectedAtTip(step)));
+        }
+        self.left = self.databases()?;
+        self.lock = None;
+        self.last_look = Instant::now();
+        Ok(None)
+    }
+
+    fn is_over(&mut self) -> Result<bool, Error> {
+        if self.lock.is_some() || self.last_look.elapsed() < HOLDER_INTERVAL {
+            return Ok(false);
+        }
+        self.last_look = Instant::now();
+        let holder = DatadirLock::holder(self.files.disk, self.files.datadir)?;
+        let is_used = holder.is_some() && !self.is_only_read()?;
+        if is_used {
+            self.report.end = FollowEnd::DatadirInUse;
+        }
+        Ok(is_used)
+    }
+}
+
+impl AtTip<'_> {
+    /// Whether no other process uses the datadir, or only some that read it.
+    fn is_only_read(&self) -> Result<bool, Error> {
+        match DatadirLock::take(self.files.disk, self.files.datadir, LockMode::Read) {
+            Ok(_) => Ok(true),
+            Err(DiskError::Locked { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Digests of what another process changes when it opens a database for writing.
+    fn databases(&self) -> Result<[[u8; 32]; 2], Error> {
+        let Files { disk, datadir, .. } = *self.files;
+        Ok([fingerprint(disk, &datadir.index_dir())?, fingerprint(disk, &datadir.chainstate_dir())?])
+    }
+
+    /// Connects what the block index has above the chainstate, the blocks at the heights of `exactly` one by
+    /// one.
+    fn connect_stored(&self, mut exactly: Range<u32>, done: &mut UpdateReport) -> Result<Plan, Error> {
+        loop {
+            let coins = open_chainstate(self.files)?;
+            let request = ChainRequest {
+                preferred: Some(coins.best_block()),
+                connected: Some(coins.best_block()),
+                invalid: &self.invalid,
+                makes_undo: true,
+                ..ChainRequest::default()
+            };
+            let mut plan = job::plan(self.files, &self.options.chain, &request, &|_| {}, self.interrupt)?;
+            let before = check(&plan, self.files)?;
+            match self.run(&mut plan, before, coins, exactly, done)? {
+                Some(suspect) => exactly = suspect,
+                None => return Ok(plan),
+            }
+        }
+    }
+
+    /// Connects the blocks of the header chain, if it has more work than that of the plan.
+    fn connect_new(
+        &self,
+        mut plan: Plan,
+        (chain, stored): (&HeaderChain, &StoredBlocks),
+        changed: &[(FileNo, FileInfo)],
+        done: &mut UpdateReport,
+    ) -> Result<Plan, Error> {
+        for &(file, info) in changed {
+            let number = file.0 as usize;
+            if plan.index_files.len() <= number {
+                plan.index_files.resize(number + 1, FileInfo::default());
+            }
+            plan.index_files.get_mut(number).into_iter().for_each(|known| *known = info);
+        }
+        if chain.work() <= plan.work {
+            return Ok(plan);
+        }
+        let (height, hash, tip) = (plan.chain.tip_height(), plan.chain.tip().hash, chain.tip_height());
+        let is_shared =
+            |height: &Height| chain.hash(*height).is_some_and(|hash| plan.chain.has(*height, &hash));
+        let fork = (0..=height.min(tip).0).rev().map(Height).find(is_shared).unwrap_or(Height(0));
+        let new = (fork.0 + 1..=tip.0).map(Height).map(|height| {
+            let (hash, (file, data_pos)) = (chain.hash(height)?, stored.place(height)?);
+            let position = BlockPosition { file, data_pos: data_pos.0 as u32, undo_pos: None };
+            Some((hash, position, chain.median_time_before(Height(height.0 + 1))))
+        });
+        let new = new.collect::<Option<Vec<_>>>().ok_or_else(Error::inconsistent_data)?;
+        let before = BestBlock { known: KnownBlock { hash, height, work: plan.work }, fork, gap: None };
+        plan.chain.replace_above(fork, &new);
+        plan.work = chain.work();
+        // Scripts of another branch are run.
+        plan.assumed_valid_to = plan.assumed_valid_to.map(|height| height.min(fork));
+        let coins = open_chainstate(self.files)?;
+        if coins.best_block() != hash {
+            return Err(Error::inconsistent_data());
+        }
+        match self.run(&mut plan, before, coins, 0..0, done)? {
+            Some(suspect) => self.connect_stored(suspect, done),
+            None => Ok(plan),
+        }
+    }
+
+    /// Brings the chainstate to the plan's chain. See [`Update::run`].
+    fn run(
+        &self,
+        plan: &mut Plan,
+        before: BestBlock,
+        coins: ChainstateReader<'_>,
+        exactly: Range<u32>,
+        done: &mut UpdateReport,
+    ) -> Result<Option<Range<u32>>, Error> {
+        let (options, interrupt) = (&self.options.chain, self.interrupt);
+        let job = Update { files: self.files, before, options, exactly, sink: &|_| {}, interrupt };
+        job.run(plan, coins, done)
+    }
+}

@@ -1,0 +1,31 @@
+//! Downloads headers and blocks from peers into a datadir, with the rebuild of the chainstate behind the
+//! download.
+//!
+//! [`sync`] downloads what a datadir lacks, and can stay at the tip; [`repair`] downloads the blocks that are
+//! damaged or missing. `fetch` polls the client of the `net` crate, `pruning` decides which files are
+//! deleted, and `status` knows what the peers do.
+#![forbid(unsafe_code)]
+
+mod behind_download;
+mod fetch;
+mod follow;
+mod new_datadir;
+mod options;
+mod pruning;
+mod repair;
+mod rounds;
+mod status;
+
+pub use api::follow::{ConnectedAtTip, FollowEnd, FollowReport};
+pub use net::{
+    address::{Host, NetworkKind, PeerAddress},
+    pool::Target,
+    seeds::default_port,
+    transport::TransportVersion,
+};
+pub use options::{
+    DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions,
+    PeerStatus, SyncOptions, SyncReport, SyncSink,
+};
+pub use repair::{RepairOptions, RepairReport, repair};
+pub use rounds::sync;

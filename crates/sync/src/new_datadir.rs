@@ -1,0 +1,140 @@
+//! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
+
+use api::{error::Error, event::EventSink, machine::random, options::ChainOptions};
+use chain::{blocks::files::obfuscation, commit::Destination, session::lock_for_change};
+use disk::{
+    blk::{RECORD_HEADER_LEN, write_record},
+    chainstate::read_best_block,
+    datadir::{Datadir, FileKind},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, find_entry, read_block_index, write_block_index},
+    lock::{DatadirLock, LockMode},
+    scan::count_blocks,
+    xor::read_or_create_block_obfuscation,
+};
+use rules::ChainParams;
+use std::path::Path;
+use vfs::{AtomicFile, Disk, During as _, dir_of};
+use wire::{ByteOffset, FileNo, Height};
+
+/// Creates the datadir, unless it has block files. Each step is complete after a power
+/// cut or did not happen, and the block file, which is what makes it a datadir, comes last.
+///
+/// # Errors
+/// Any I/O error; [`api::error::ErrorKind::Environment`] if another process uses the datadir;
+/// [`api::error::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
+pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> Result<(), Error> {
+    let no_blocks = match Datadir::open(disk, &options.location()) {
+        Ok(found) => return complete(disk, &found, options.params, sink),
+        Err(error) => error,
+    };
+    let (datadir, params) = (Datadir::of(&options.location()), options.params);
+    let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
+    create_dirs(disk, &options.datadir, dir_of(&index_dir))?;
+    if let Some(home) = &options.blocksdir {
+        create_dirs(disk, home, &blocks)?;
+    }
+    let _lock = lock_for_change(disk, &datadir, sink)?;
+    let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
+    if !(blk?.is_empty() && rev?.is_empty()) {
+        return Err(no_blocks.into());
+    }
+    let index = genesis_index(params);
+    if disk.exists(&index_dir).during("look at", &index_dir)? {
+        if read_block_index(disk, &index_dir)? != index {
+            return Err(no_blocks.into());
+        }
+    } else {
+        commit_index(disk, &datadir, &index, sink)?;
+    }
+    let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
+    let (path, mut record) = (datadir.blk_path(FileNo(0)), Vec::new());
+    write_record(&mut record, params.magic, &params.genesis_block());
+    obfuscation.apply(&mut record, 0);
+    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
+}
+
+/// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was
+/// killed: its block file has only the genesis block. bitcoind starts there too.
+///
+/// # Errors
+/// Any I/O error.
+pub fn complete(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    params: &'static ChainParams,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let index_dir = datadir.index_dir();
+    // A database that does not open is not empty.
+    let is_empty = |index: Result<BlockIndex, _>| index.is_ok_and(|index| index.entries.is_empty());
+    if find_entry(disk, &index_dir, &params.genesis_hash).map_or(true, |found| found.is_some())
+        || !is_empty(read_block_index(disk, &index_dir))
+        || !matches!(read_best_block(disk, &datadir.chainstate_dir()), Ok(None))
+        || datadir.blk_files(disk)? != [FileNo(0)]
+        || !datadir.block_files(disk, FileKind::Rev)?.is_empty()
+    {
+        return Ok(());
+    }
+    let _lock = DatadirLock::take(disk, datadir, LockMode::Change)?;
+    let key = obfuscation(disk, datadir, params)?;
+    let mut first = vec![0; RECORD_HEADER_LEN + params.genesis_block().len()];
+    let path = datadir.blk_path(FileNo(0));
+    let file = disk.open(&path).during("open for reading", &path)?;
+    if file.read_exact_at(&mut first, 0).is_err() {
+        return Ok(());
+    }
+    key.apply(&mut first, 0);
+    let mut record = Vec::new();
+    write_record(&mut record, params.magic, &params.genesis_block());
+    if first != record || count_blocks(disk, datadir, key, FileNo(0), ByteOffset(0))? != 1 {
+        return Ok(());
+    }
+    commit_index(disk, datadir, &genesis_index(params), sink)
+}
+
+/// Puts a block index in place.
+fn commit_index(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    index: &BlockIndex,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    let target = Destination::of_index(disk, datadir.clone(), false)?;
+    let commit = || {
+        write_block_index(disk, target.building(), index)?;
+        target.commit(sink).map(drop)
+    };
+    commit().inspect_err(|_| target.discard())
+}
+
+/// Creates the directories down to that of the block files, whose names a power cut does not take back.
+fn create_dirs(disk: &dyn Disk, root: &Path, blocks: &Path) -> Result<(), Error> {
+    let above_root = match disk.exists(root).during("look at", root)? {
+        true => None,
+        false => root.parent().filter(|above| !above.as_os_str().is_empty()),
+    };
+    disk.create_dir_all(blocks).during_creation(blocks)?;
+    let above_blocks = blocks.ancestors().skip(1).take_while(|dir| dir.starts_with(root));
+    for dir in above_blocks.chain(above_root) {
+        disk.sync_dir(dir).during("sync", dir)?;
+    }
+    Ok(())
+}
+
+/// The block index of a datadir that contains only the genesis block.
+fn genesis_index(params: &ChainParams) -> BlockIndex {
+    let mut info =
+        FileInfo { size: (RECORD_HEADER_LEN + params.genesis_block().len()) as u32, ..FileInfo::default() };
+    info.add_block(Height(0), params.genesis.time.0.into());
+    let genesis = IndexEntry {
+        hash: params.genesis_hash,
+        header: params.genesis,
+        height: Height(0),
+        status: BlockStatus::stored(params.segwit_height == Height(0)),
+        tx_count: 1,
+        file: Some(FileNo(0)),
+        data_pos: Some(ByteOffset(RECORD_HEADER_LEN as u64)),
+        undo_pos: None,
+    };
+    BlockIndex { entries: vec![genesis], files: vec![info], ..BlockIndex::default() }
+}

@@ -1,0 +1,335 @@
+//! Options, events and report of a download.
+
+use api::{
+    event::{Event, EventSink, Warnings},
+    follow::FollowReport,
+    note::Warning,
+    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    report::{ReindexReport, UpdateReport},
+};
+#[cfg(feature = "serde")]
+use api::{
+    json::{JsonSchema, Milliseconds, Seconds, Serialize, written},
+    note::Notes,
+};
+use net::{
+    address::{NetworkKind, PeerAddress},
+    pool::Target,
+    transport::TransportVersion,
+};
+use std::{net::SocketAddr, path::Path, time::Duration};
+use wire::{BlockHash, Height, Network};
+
+/// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
+pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
+
+/// What is known of the address of a peer, so that a later run can use it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KnownPeer {
+    /// The address.
+    pub address: PeerAddress,
+    /// The services that it is said to offer, or offered (Core `ServiceFlags`).
+    pub services: u64,
+    /// Bytes per second when it last delivered blocks.
+    pub bytes_per_second: Option<f64>,
+    /// Whether version 2 of the transport failed.
+    pub needs_v1: bool,
+    /// Failures since it last was of use.
+    pub failures: u32,
+}
+
+/// Which peers are used, and how.
+#[derive(Clone, Debug)]
+pub struct PeerOptions {
+    /// Only these peers are used; if empty, peers are looked for.
+    pub connect: Vec<Target>,
+    /// Peers that are used besides those that are found.
+    pub add: Vec<Target>,
+    /// What an earlier run knew of addresses.
+    pub known: Vec<KnownPeer>,
+    /// Maximum number of connections.
+    pub peers_max: usize,
+    /// Maximum number of bytes that are received in a second.
+    pub bytes_per_second: Option<u64>,
+    /// A SOCKS5 proxy through which all connections are made.
+    pub proxy: Option<SocketAddr>,
+    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
+    pub i2p_sam: Option<SocketAddr>,
+    /// Networks whose addresses are dialled.
+    pub networks: Vec<NetworkKind>,
+    /// Whether DNS seeds are asked for addresses.
+    pub use_dns_seeds: bool,
+    /// Whether addresses in the program are used if no others are found.
+    pub use_fixed_seeds: bool,
+    /// Whether version 2 of the transport (BIP-0324) is tried first.
+    pub use_v2: bool,
+}
+
+impl Default for PeerOptions {
+    fn default() -> Self {
+        Self {
+            connect: Vec::new(),
+            add: Vec::new(),
+            known: Vec::new(),
+            peers_max: 64,
+            bytes_per_second: None,
+            proxy: None,
+            i2p_sam: None,
+            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
+            use_dns_seeds: true,
+            use_fixed_seeds: true,
+            use_v2: true,
+        }
+    }
+}
+
+/// What to download, from where, and what to do with it.
+#[derive(Clone, Debug)]
+pub struct SyncOptions {
+    /// The datadir, and how its blocks are checked.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted rebuild of the chainstate.
+    pub resume: ResumeOptions,
+    /// Height of the last block to download; `None` for the last that the peers have.
+    pub stop_at_height: Option<Height>,
+    /// Hints to use.
+    pub hints: Option<HintOptions>,
+    /// Only download: the chainstate stays as it is.
+    pub blocks_only: bool,
+    /// Delete block and undo files that are no longer needed, so that they take about this many bytes, but
+    /// keep the last 288 blocks (Core `-prune`). At least [`MIN_PRUNE_BYTES`]; `None`: keep all files.
+    pub prune_bytes: Option<u64>,
+    /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
+    /// datadir. Not with a last block, with pruning or without a chainstate.
+    pub follow: bool,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
+    /// The peers.
+    pub peers: PeerOptions,
+}
+
+impl SyncOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        Self::of(ChainOptions::new(datadir, network, scripts))
+    }
+
+    /// The default options for this datadir.
+    pub(crate) fn of(chain: ChainOptions) -> Self {
+        Self {
+            chain,
+            resume: ResumeOptions::default(),
+            stop_at_height: None,
+            hints: None,
+            blocks_only: false,
+            prune_bytes: None,
+            follow: false,
+            set_aside_indexes: false,
+            peers: PeerOptions::default(),
+        }
+    }
+
+    /// The options of the rebuild that follows the download.
+    pub(crate) fn rebuild(&self) -> ReindexOptions {
+        ReindexOptions {
+            // The best chain may have changed since. With pruning, all blocks would be downloaded again.
+            resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
+            hints: self.hints.clone(),
+            set_aside_indexes: self.set_aside_indexes,
+            ..ReindexOptions::of(self.chain.clone())
+        }
+    }
+}
+
+/// What a connected peer does.
+#[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct PeerStatus {
+    /// Address or name, and port.
+    pub peer: String,
+    /// What it calls its program; only printable characters.
+    pub user_agent: String,
+    /// The transport that is used.
+    #[cfg_attr(feature = "serde", serde(with = "TransportName"))]
+    pub transport: TransportVersion,
+    /// Shortest round trip that was measured.
+    #[cfg_attr(feature = "serde", serde(rename = "round_trip_ms", with = "Milliseconds"))]
+    pub round_trip: Duration,
+    /// Number of blocks that it has sent.
+    pub blocks: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes per second at present; `None` if it has not sent enough to tell.
+    pub bytes_per_second: Option<f64>,
+    /// Estimated bytes of the blocks that are asked of it.
+    pub bytes_in_flight: u64,
+}
+
+#[cfg(feature = "serde")]
+written! {
+    TransportName: TransportVersion => &'static str, |transport| match transport {
+        TransportVersion::V1 => "v1",
+        TransportVersion::V2 => "v2",
+    };
+}
+
+/// What limits the speed of a download.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownloadLimit {
+    /// No peer that has the blocks is connected.
+    NoPeers,
+    /// The network, or what peers send.
+    Network,
+    /// Checking and storing blocks: the processor or the disk.
+    Storing,
+}
+
+impl DownloadLimit {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoPeers => "missing peers",
+            Self::Network => "the network",
+            Self::Storing => "checking and storing blocks",
+        }
+    }
+}
+
+/// What happened with a peer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PeerEvent {
+    /// The handshake is done.
+    Connected {
+        /// Address or name, and port.
+        peer: String,
+        /// What it calls its program; only printable characters.
+        user_agent: String,
+        /// The transport that is used.
+        transport: TransportVersion,
+        /// Height of its best block, as it said.
+        height: i32,
+    },
+    /// The connection ended or could not be opened.
+    Closed {
+        /// Address or name, and port.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// What the connected peers do; sent about once in a second while blocks are downloaded.
+    Status {
+        /// The peers, the one that has delivered the most bytes first.
+        peers: Vec<PeerStatus>,
+        /// What limits the speed.
+        limit: DownloadLimit,
+    },
+    /// The download has ended; this is what is known of addresses now.
+    Known(Vec<KnownPeer>),
+}
+
+/// Receives the events of a download. Called from several threads.
+pub trait SyncSink: EventSink {
+    /// Takes what happened with a peer; must not block for long.
+    fn peer(&self, event: PeerEvent);
+}
+
+/// A sink that collects the warnings of a download.
+pub(crate) type SyncWarnings<'a> = Warnings<'a, dyn SyncSink + 'a>;
+
+/// For a caller to whom the peers do not matter.
+impl<F: Fn(Event) + Sync> SyncSink for F {
+    fn peer(&self, _: PeerEvent) {}
+}
+
+impl<S: SyncSink + ?Sized> SyncSink for Warnings<'_, S> {
+    fn peer(&self, event: PeerEvent) {
+        self.sink().peer(event);
+    }
+}
+
+/// How much was downloaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct DownloadReport {
+    /// Number of blocks that were downloaded and stored.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_downloaded"))]
+    pub blocks: u32,
+    /// Their bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded"))]
+    pub bytes: u64,
+    /// Bytes of blocks that came twice.
+    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded_twice"))]
+    pub duplicate_bytes: u64,
+    /// Number of blocks that an interrupted download had stored, and that the block index did not place.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_found"))]
+    pub found: u32,
+    /// Number of peers that were connected.
+    pub peers: u32,
+    /// Time until all blocks were stored.
+    #[cfg_attr(feature = "serde", serde(rename = "download_seconds", with = "Seconds"))]
+    pub elapsed: Duration,
+    /// Number of blocks that were deleted.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_deleted"))]
+    pub pruned: u32,
+}
+
+/// Blocks that a download leaves out because the block index marks one as invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct MarkedBranch {
+    /// Height of that block.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Height of the last block of a peer's chain that contains it.
+    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
+    pub tip: Height,
+}
+
+/// Result of a download.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SyncReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Height of the last block that is stored.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Height of the last header that the peers have.
+    #[cfg_attr(feature = "serde", serde(rename = "headers"))]
+    pub header_height: Height,
+    /// Height of the chainstate's best block, if it is one of the chain.
+    pub chainstate_height: Option<Height>,
+    /// What was downloaded.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub download: DownloadReport,
+    /// The peers that have sent blocks, the one that has sent the most bytes first.
+    #[cfg_attr(feature = "serde", serde(rename = "senders"))]
+    pub peers: Vec<PeerStatus>,
+    /// The space for block files, if they were deleted behind the rebuild.
+    pub prune_bytes: Option<u64>,
+    /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
+    /// last block already.
+    pub rebuild: Option<ReindexReport>,
+    /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
+    /// were missing.
+    pub update: Option<UpdateReport>,
+    /// The branch with which all peers go on above the last block, if the block index marks it as invalid:
+    /// because of `invalidateblock`, or because this call or an earlier one has found that it is.
+    pub left_out: Option<MarkedBranch>,
+    /// Time until all of that was done.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    pub elapsed: Duration,
+    /// What happened at the tip; `None` if the call was not to stay there.
+    pub follow: Option<FollowReport>,
+    /// Warnings of the download for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
+    pub notes: Vec<Warning>,
+}

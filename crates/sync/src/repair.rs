@@ -1,0 +1,285 @@
+//! Downloads the blocks that are damaged or missing, and rebuilds only what needs it.
+
+use crate::{
+    fetch::{Fetched, Follower, fetch},
+    new_datadir,
+    options::{DownloadReport, PeerOptions, PeerStatus, SyncOptions, SyncSink, SyncWarnings},
+};
+#[cfg(feature = "serde")]
+use api::{
+    error::ErrorTexts,
+    json::{JsonSchema, Serialize, written},
+    note::Notes,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Warnings, Watch},
+    note::{Note, Warning},
+    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    report::ReindexReport,
+    stage::Stage,
+};
+use chain::{
+    blocks::files::Files,
+    plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
+    session::Session,
+    stored_blocks::forget_stale,
+};
+use disk::{
+    chainstate::{ChainstateReader, read_best_block},
+    datadir::Datadir,
+    index::find_height,
+    node_indexes::set_aside,
+};
+use engine::{MadeUndoReport, MakeUndoOptions, make_undo, reindex};
+use pipeline::{
+    job::{
+        damage_survey::find_damage,
+        index_by_scan::ensure_index,
+        two_chainstates::{check_start, refuse},
+    },
+    stages::finish,
+};
+use std::{path::Path, sync::atomic::AtomicBool};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network};
+
+/// What to repair, and from which peers to download.
+#[derive(Clone, Debug)]
+pub struct RepairOptions {
+    /// The datadir, and how its blocks are checked.
+    pub chain: ChainOptions,
+    /// What to do about an interrupted rebuild of the chainstate.
+    pub resume: ResumeOptions,
+    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
+    pub set_aside_indexes: bool,
+    /// The peers.
+    pub peers: PeerOptions,
+}
+
+impl RepairOptions {
+    /// The default options, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
+        let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
+        Self { chain, resume, set_aside_indexes: false, peers }
+    }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    /// If nothing was downloaded, all numbers are 0.
+    Downloaded: Option<DownloadReport> => DownloadReport, |download| download.unwrap_or_default();
+}
+
+/// Result of [`repair`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct RepairReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Number of blocks that were damaged, or not in their files.
+    #[cfg_attr(feature = "serde", serde(rename = "damaged_blocks"))]
+    pub damaged: u32,
+    /// Number of these in files that do not exist.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_in_missing_files"))]
+    pub lost: u32,
+    /// Number of these files.
+    #[cfg_attr(feature = "serde", serde(rename = "missing_files"))]
+    pub lost_files: u32,
+    /// Number of blocks that the block index did not place, below one that it placed.
+    #[cfg_attr(feature = "serde", serde(rename = "missing_blocks"))]
+    pub missing: u32,
+    /// Number of blocks whose undo data was damaged.
+    pub damaged_undo: u32,
+    /// What was wrong with the lowest damaged blocks; a file that does not exist is named once.
+    #[cfg_attr(feature = "serde", serde(with = "ErrorTexts"))]
+    pub first: Vec<Error>,
+    /// Number of such errors that `first` leaves out.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub others: u32,
+    /// What was downloaded; `None` if all blocks were sound.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "Downloaded"))]
+    pub download: Option<DownloadReport>,
+    /// The peers that have sent blocks, the one that has sent the most bytes first.
+    #[cfg_attr(feature = "serde", serde(rename = "senders"))]
+    pub peers: Vec<PeerStatus>,
+    /// Height of the last block that is stored.
+    pub height: Height,
+    /// The rebuild of the chainstate; `None` if that was sound.
+    pub rebuild: Option<ReindexReport>,
+    /// The undo data that was made, if the chainstate was not rebuilt and some was missing.
+    pub undo: Option<MadeUndoReport>,
+    /// Warnings for the operator.
+    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
+    pub notes: Vec<Warning>,
+}
+
+/// Reads all blocks, downloads those that are damaged or missing, and stores them. Then rebuilds the
+/// chainstate if it is damaged or cannot be completed by bitcoind, and otherwise makes the undo data that is
+/// missing.
+///
+/// A block index that cannot be read, or lacks the chainstate's best block, is first replaced by what a scan
+/// of the block files finds. If they do not have that block either, all blocks of the peers are downloaded;
+/// if it is not among those, the chainstate is set aside.
+///
+/// The block index keeps its entries of damaged blocks until the downloaded ones are stored, and a second
+/// call continues, so that an interrupt leaves nothing worse than it was.
+///
+/// # Errors
+/// Those of [`reindex`], and any error of the network that is not one of a single peer.
+pub fn repair(
+    disk: &dyn Disk,
+    options: &RepairOptions,
+    sink: &dyn SyncSink,
+    interrupt: &AtomicBool,
+) -> Result<RepairReport, Error> {
+    repair_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn repair_in_place(
+    disk: &dyn Disk,
+    options: &RepairOptions,
+    sink: &SyncWarnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<RepairReport, Error> {
+    let RepairOptions { chain, resume, set_aside_indexes, peers } = options;
+    let network = chain.params.network;
+    let resume = ResumeOptions { discard_other: true, ..*resume };
+    let set_aside_indexes = *set_aside_indexes;
+    let rebuild = ReindexOptions { resume, set_aside_indexes, ..ReindexOptions::of(chain.clone()) };
+    new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?;
+    let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
+    let files = &session.files()?;
+    let is_best_lost = ensure_index(files, true, sink, interrupt)?;
+    let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
+    let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
+    let (missing, last_stored) = (found.missing, found.last_stored);
+    sink.event(Event::Note(Note::FoundDamage {
+        blocks: damaged,
+        lost: found.lost,
+        lost_files: found.lost_files,
+        missing,
+        undo: damaged_undo,
+    }));
+    check_start(files)?;
+    if !found.is_empty() {
+        refuse(files, "; a repair would change blocks that the second one could need")?;
+    } else if missing > 0 {
+        refuse(
+            files,
+            ", and bitcoind has not yet downloaded all blocks below the snapshot; they are not damaged",
+        )?;
+    }
+    // Peers need not have stale blocks.
+    let fetched = match damaged - found.stale + missing {
+        0 if found.stale > 0 && !is_best_lost => forget_stale(files, &found.blocks, sink).map(|()| None)?,
+        0 if !is_best_lost => None,
+        _ => {
+            let sync = SyncOptions {
+                peers: peers.clone(),
+                // How high the lost blocks reach is known to peers only.
+                stop_at_height: (!is_best_lost).then_some(last_stored),
+                set_aside_indexes,
+                ..SyncOptions::of(chain.clone())
+            };
+            Some(fetch(files, &sync, Some(&found), &mut Nobody, sink, interrupt)?)
+        }
+    };
+    let height = fetched.as_ref().map_or(last_stored, |fetched| fetched.height);
+    let best = best_block(files, chain, Watch { sink, interrupt })?;
+    if is_best_lost && best.is_none() {
+        set_chainstate_aside(files, sink)?;
+    }
+    let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash)).transpose()?.unwrap_or(true);
+    // Without its stale blocks, a chainstate on a stale branch is of no use.
+    let best = best.map(|(_, best)| best).filter(|_| on_chain || found.stale == 0);
+    let best = best.filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
+    // What follows locks the datadir itself.
+    drop(session);
+    let (mut rebuilt, mut made) = (None, None);
+    match best {
+        None => rebuilt = Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
+        Some(best) if !on_chain || best > last_stored || found.lacks_undo_up_to(best) => {
+            let options = MakeUndoOptions { chain: chain.clone(), keep_old: false };
+            made = Some(make_undo(disk, &options, sink, interrupt).map_err(explain_interrupt)?);
+        }
+        Some(_) => {}
+    }
+    let (download, peers) = match fetched {
+        Some(Fetched { report, peers, .. }) => (Some(report), peers),
+        None => (None, Vec::new()),
+    };
+    Ok(RepairReport {
+        network,
+        damaged,
+        lost: found.lost,
+        lost_files: found.lost_files,
+        missing,
+        damaged_undo,
+        first: found.first,
+        others: found.others,
+        download,
+        peers,
+        height,
+        rebuild: rebuilt,
+        undo: made,
+        notes: sink.take(),
+    })
+}
+
+/// Reads all coins, and returns the chainstate's best block; `None` if its height is not known, or the
+/// chainstate is damaged.
+fn best_block(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<Option<(BlockHash, Height)>, Error> {
+    sink.event(Event::Started(Stage::Prove));
+    let read = || {
+        let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
+        finish::read_back(&reader, None, options.threads.get(), sink, interrupt)?;
+        Ok::<_, Error>(reader.best_block())
+    };
+    match read() {
+        Ok(best) => {
+            let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
+            Ok(height.map(|height| (best, height)))
+        }
+        Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets a chainstate aside that opens, if neither the block files nor the peers have its best block: bitcoind
+/// starts without it only, and a rebuild does not replace it.
+fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<(), Error> {
+    let dir = files.datadir.chainstate_dir();
+    let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(()) };
+    if find_height(files.disk, &files.datadir.index_dir(), &best)?.is_none() {
+        let kept = set_aside(files.disk, &dir)?;
+        sink.event(Event::Warning(Warning::ChainstateSetAside { best, kept }));
+    }
+    Ok(())
+}
+
+/// Whether a block is on the chain with the most work.
+fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash) -> Result<bool, Error> {
+    let (mut tree, _) = tree_of_index(files, files.params)?;
+    let branch = tree.best_headers();
+    Ok(tree.locate(hash, &branch, Height(0)).is_some_and(|best| best.fork == best.known.height))
+}
+
+/// An interrupted rebuild leaves more than there was before.
+fn explain_interrupt(mut error: Error) -> Error {
+    if error.kind == ErrorKind::Interrupted {
+        error.detail = "interrupted; all blocks are stored, the chainstate is unchanged".to_owned();
+    }
+    error
+}
+
+/// Nothing follows the download.
+struct Nobody;
+
+impl Follower for Nobody {}

@@ -1,0 +1,313 @@
+//! Initial block download: headers and blocks from peers, then the chainstate and undo data from the blocks.
+//! Blocks that the rebuild did not have yet are connected at the end.
+
+use crate::{
+    behind_download::{Chainstate, FetchedAndRebuilt, end_of_rebuild, explain_interrupt, fetch_and_rebuild},
+    fetch::Fetched,
+    follow::follow,
+    new_datadir,
+    options::{KnownPeer, SyncOptions, SyncReport, SyncSink, SyncWarnings},
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Warnings, Watch},
+    note::Warning,
+    options::ReindexOptions,
+    report::{ReindexReport, UpdateReport},
+    stage::Stage,
+};
+use chain::{
+    blocks::files::Files,
+    invalid_blocks::{InvalidBlock, mark_invalid},
+    plan::planner::AfterSuspect,
+    session::Session,
+};
+use engine::commands::{
+    reindex::{plan, reindex_planned},
+    update::{UpdateOptions, check_one_chainstate, update_without},
+};
+use pipeline::job::{
+    hint_copy::{self, with_plain_hints},
+    index_by_scan::ensure_index,
+};
+use std::{
+    cell::Cell,
+    ops::Range,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+use vfs::Disk;
+use wire::{BlockHash, Height};
+
+/// Downloads the headers and blocks that a datadir lacks, and brings its chainstate to the last block, by a
+/// rebuild or, if few blocks are missing, by connecting them. A datadir that does not exist is created, and a
+/// block index that cannot be read is replaced by what a scan of the block files finds.
+///
+/// Whenever it ends, also on an error or an interrupt, the datadir is one on which bitcoind starts and
+/// continues; a second call continues too, and downloads no block of the best chain that is stored.
+///
+/// # Errors
+/// Those of [`engine::reindex()`], and any error of the network that is not one of a single peer.
+pub fn sync(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    sink: &dyn SyncSink,
+    interrupt: &AtomicBool,
+) -> Result<SyncReport, Error> {
+    sync_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+}
+
+fn sync_in_place(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    sink: &SyncWarnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<SyncReport, Error> {
+    check_follow(options)?;
+    new_datadir::create(disk, &options.chain, sink)?;
+    let rebuild = options.rebuild();
+    let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
+    // First of all, so that hints that cannot be had are reported at once.
+    let copies = &hint_copy::directory(disk, &options.chain, &datadir);
+    let hints = rebuild.hints.as_ref().filter(|_| !options.blocks_only);
+    with_plain_hints(copies, hints, rebuild.resume.restart, Watch { sink, interrupt }, |hints| {
+        let rebuild = ReindexOptions { hints, ..rebuild.clone() };
+        sync_session(disk, session, options, &rebuild, sink, interrupt)
+    })
+}
+
+/// Refuses what would keep the chainstate away from the tip.
+fn check_follow(options: &SyncOptions) -> Result<(), Error> {
+    let SyncOptions { follow, prune_bytes, blocks_only, stop_at_height, .. } = options;
+    if !follow || prune_bytes.is_none() && !blocks_only && stop_at_height.is_none() {
+        return Ok(());
+    }
+    let detail = "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, \
+                  and not blocks alone";
+    Err(Error::new(ErrorKind::Usage, detail))
+}
+
+/// Downloads and rebuilds; the hints, if there are any, are a plain file. If a block turns out to be invalid,
+/// it is marked in the block index, and the best chain without it is downloaded, until all is valid.
+fn sync_session<'d>(
+    disk: &'d dyn Disk,
+    mut session: Session<'d>,
+    options: &SyncOptions,
+    rebuild: &ReindexOptions,
+    sink: &SyncWarnings<'_>,
+    interrupt: &AtomicBool,
+) -> Result<SyncReport, Error> {
+    let started = Instant::now();
+    let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
+    let (stop_at_height, mut suspect) = (options.stop_at_height, None);
+    let (mut report, known) = loop {
+        let round = Round { disk, options: &options, rebuild, invalid: &invalid, suspect, sink, interrupt };
+        let RoundDone { report, known, next } = round.run(session)?;
+        let report = merged(before.take(), report);
+        if matches!(next, Next::End) {
+            break (report, known);
+        }
+        session = Session::open_for_change(disk, rebuild, sink)?.0;
+        (before, options.peers.known) = (Some(report), known);
+        (suspect, options.stop_at_height) = (None, stop_at_height);
+        match next {
+            Next::End | Next::Again => {}
+            Next::Without(block) => invalid.extend(mark_invalid(&session.files()?, block)?),
+            Next::Below(height) => {
+                suspect = Some(height);
+                options.stop_at_height = height.0.checked_sub(1).map(Height);
+            }
+        }
+    };
+    report.elapsed = started.elapsed();
+    if options.follow {
+        follow(disk, &options, known, invalid, &mut report, sink, interrupt)?;
+    }
+    report.notes = sink.take();
+    Ok(report)
+}
+
+/// Adds to the report of a round what the rounds before it have done.
+fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
+    let Some(before) = before else { return report };
+    let (sum, first) = (&mut report.download, before.download);
+    sum.blocks += first.blocks;
+    sum.bytes += first.bytes;
+    sum.duplicate_bytes += first.duplicate_bytes;
+    sum.found += first.found;
+    sum.peers = sum.peers.max(first.peers);
+    sum.elapsed += first.elapsed;
+    sum.pruned += first.pruned;
+    for sender in before.peers {
+        match report.peers.iter_mut().find(|peer| peer.peer == sender.peer) {
+            Some(peer) => {
+                peer.blocks += sender.blocks;
+                peer.bytes += sender.bytes;
+            }
+            None => report.peers.push(sender),
+        }
+    }
+    report.rebuild = report.rebuild.or(before.rebuild);
+    report.update = report.update.or(before.update);
+    report
+}
+
+/// A download of the best chain without the blocks that are known to be invalid, and the rebuild.
+struct Round<'a> {
+    disk: &'a dyn Disk,
+    options: &'a SyncOptions,
+    rebuild: &'a ReindexOptions,
+    /// Blocks that earlier rounds have found invalid.
+    invalid: &'a [BlockHash],
+    /// A block above the last one, which is connected at the end, because it is probably invalid.
+    suspect: Option<Height>,
+    sink: &'a SyncWarnings<'a>,
+    interrupt: &'a AtomicBool,
+}
+
+/// What a round has reached.
+struct RoundDone {
+    report: SyncReport,
+    /// What is known of the peers' addresses.
+    known: Vec<KnownPeer>,
+    next: Next,
+}
+
+/// What follows a round.
+enum Next {
+    /// No other round.
+    End,
+    /// A round without this block.
+    Without(InvalidBlock),
+    /// A round up to below this block, which is invalid unless a lower one is.
+    Below(Height),
+    /// A round for the blocks above one that was valid against expectation.
+    Again,
+}
+
+impl Round<'_> {
+    fn run(&self, session: Session<'_>) -> Result<RoundDone, Error> {
+        let Self { options, sink, interrupt, .. } = *self;
+        let files = &session.files()?;
+        check_one_chainstate(files)?;
+        ensure_index(files, false, self.sink, self.interrupt)?;
+        let can_connect = !options.blocks_only;
+        let chainstate = Chainstate { can_connect, invalid: self.invalid };
+        let FetchedAndRebuilt { fetched, rebuilt, mut suspect } =
+            fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
+        let Fetched { report: download, height, hash, peers, chain, known, left_out } = fetched;
+        let near = chainstate.is_sooner_connected(files, &chain, height)?;
+        let (network, header_height) = (options.chain.params.network, chain.tip_height());
+        // The rebuild needs the memory.
+        drop(chain);
+        let is_behind = rebuilt.is_some();
+        let rebuilt = match rebuilt {
+            None if !(options.blocks_only || near.is_some()) => {
+                Some(self.rebuild_stored(files, can_connect, &mut suspect))
+            }
+            rebuilt => rebuilt,
+        };
+        // What follows locks the datadir itself.
+        drop(session);
+        let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
+        let below = match suspect {
+            Some(AfterSuspect::EndBelow(height)) if options.prune_bytes.is_some() => Some(height),
+            _ => None,
+        };
+        let (rebuild, mut invalid) = match rebuilt.filter(|_| !connects && below.is_none()).transpose() {
+            Ok(rebuild) => (rebuild, None),
+            Err(error) => (None, Some(self.invalid_block(error)?)),
+        };
+        let best = rebuild.as_ref().map(|rebuilt| rebuilt.height).or(near);
+        // A rebuild after the download had all blocks. With pruning, the last blocks are left to bitcoind.
+        let may_lag = can_connect
+            && (suspect.is_some()
+                || self.suspect.is_some()
+                || !self.invalid.is_empty()
+                || options.prune_bytes.is_none() && (is_behind || rebuild.is_none()));
+        let mut update = None;
+        if may_lag && invalid.is_none() && below.is_none() && (best.is_some() || connects) {
+            let suspected = self.suspect.map(AfterSuspect::EndBelow).or(suspect);
+            let alone = |height: Height| height.0..height.0 + 1;
+            let ends = match suspected {
+                // It is the last block that is connected, unless undo data was false.
+                Some(AfterSuspect::EndBelow(suspected)) => {
+                    let above = (height > suspected).then_some((height, 0..0));
+                    [Some((suspected, alone(suspected))), above]
+                }
+                Some(AfterSuspect::Connect(suspected)) => [Some((height, alone(suspected))), None],
+                None => [Some((end_of_rebuild(options, height).max(best.unwrap_or_default()), 0..0)), None],
+            };
+            for (end, exactly) in ends.into_iter().flatten() {
+                match self.connect_stored(end, exactly) {
+                    Ok(done) => update = Some(done).filter(|done| done.commits > 0).or(update),
+                    Err(error) => {
+                        invalid = Some(self.invalid_block(error)?);
+                        break;
+                    }
+                }
+            }
+        }
+        let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
+        let report = SyncReport {
+            network,
+            height,
+            hash,
+            header_height,
+            chainstate_height,
+            download,
+            peers,
+            prune_bytes: options.prune_bytes,
+            rebuild,
+            update,
+            left_out,
+            elapsed: Duration::ZERO,
+            follow: None,
+            notes: Vec::new(),
+        };
+        let next = match (below, invalid) {
+            (Some(height), _) => Next::Below(height),
+            (None, Some(block)) => Next::Without(block),
+            (None, None) if self.suspect.is_some() => Next::Again,
+            (None, None) => Next::End,
+        };
+        Ok(RoundDone { report, known, next })
+    }
+
+    /// Rebuilds the chainstate from what is stored. Sets `suspect` if it meets a block that is invalid unless
+    /// a lower one is.
+    fn rebuild_stored(
+        &self,
+        files: &Files<'_>,
+        can_connect: bool,
+        suspect: &mut Option<AfterSuspect>,
+    ) -> Result<ReindexReport, Error> {
+        let Self { rebuild, invalid, sink, interrupt, .. } = *self;
+        sink.event(Event::Started(Stage::Plan));
+        let planned = plan(files, rebuild, invalid, None, None, sink, interrupt)?;
+        let found = Cell::new(None);
+        let suspected = |next| found.set(Some(next));
+        let suspected = can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
+        let done = reindex_planned(files, rebuild, planned, suspected, sink, interrupt);
+        *suspect = found.get();
+        done.map_err(explain_interrupt)
+    }
+
+    /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
+    fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
+        let Self { disk, options, invalid, sink, interrupt, .. } = *self;
+        let options = UpdateOptions { chain: options.chain.clone(), stop_at_height: Some(end) };
+        update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
+    }
+
+    /// Returns the block of an error for an invalid block, after a warning; any other error is returned.
+    fn invalid_block(&self, error: Error) -> Result<InvalidBlock, Error> {
+        match (error.kind, error.height, error.block_hash) {
+            (ErrorKind::Consensus, Some(height), Some(hash)) if !self.invalid.contains(&hash) => {
+                self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                Ok(InvalidBlock { height, hash })
+            }
+            _ => Err(error),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the peers of a download do, for those who watch it.
+
+use crate::options::{DownloadLimit, PeerEvent, PeerStatus};
+use net::{client::Client, peer::PeerId, transport::TransportVersion};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+/// Interval between two reports.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of blocks that wait for each thread that stores blocks from which on that limits the speed.
+const WAITING_BLOCKS: u32 = 4;
+
+/// The peers of a download, also those whose connections were closed.
+#[derive(Default)]
+pub struct Peers {
+    all: HashMap<PeerId, PeerStatus>,
+    connected: HashSet<PeerId>,
+    last_report: Option<Instant>,
+}
+
+fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
+    peers.sort_by_key(|peer| Reverse(peer.bytes));
+    peers
+}
+
+impl Peers {
+    /// Adds a peer that is connected, with what it calls its program.
+    pub fn add(&mut self, id: PeerId, peer: String, user_agent: String, transport: TransportVersion) {
+        let (round_trip, blocks, bytes, bytes_per_second, bytes_in_flight) = Default::default();
+        self.connected.insert(id);
+        self.all.insert(
+            id,
+            PeerStatus {
+                peer,
+                user_agent,
+                transport,
+                round_trip,
+                blocks,
+                bytes,
+                bytes_per_second,
+                bytes_in_flight,
+            },
+        );
+    }
+
+    /// Takes over what the client has measured of the connected peers.
+    pub fn measure(&mut self, client: &Client) {
+        for (id, state) in client.download().peers() {
+            if let Some(peer) = self.all.get_mut(&id) {
+                let speed = state.speed;
+                peer.round_trip = state.round_trip();
+                peer.bytes_per_second = speed.is_measured().then(|| speed.bytes_per_second());
+                peer.bytes_in_flight = state.in_flight_bytes();
+            }
+        }
+    }
+
+    /// Records that a connection was closed. Returns whether there was one.
+    pub fn close(&mut self, id: PeerId) -> bool {
+        self.connected.remove(&id)
+    }
+
+    /// Counts a block that a peer has sent.
+    pub fn count_block(&mut self, id: PeerId, bytes: usize) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.blocks += 1;
+            peer.bytes += bytes as u64;
+        }
+    }
+
+    /// Returns what the connected peers do; `None` if that was reported a short time ago. `waiting` blocks
+    /// wait for `writers` threads that store them.
+    pub fn report(&mut self, client: &Client, waiting: u32, writers: u32) -> Option<PeerEvent> {
+        if self.last_report.is_some_and(|last| last.elapsed() < STATUS_INTERVAL) {
+            return None;
+        }
+        self.last_report = Some(Instant::now());
+        self.measure(client);
+        let connected = self.connected.iter().filter_map(|id| self.all.get(id).cloned());
+        let peers = sorted(connected.collect());
+        let limit = match peers.is_empty() {
+            true => DownloadLimit::NoPeers,
+            false if waiting >= WAITING_BLOCKS * writers => DownloadLimit::Storing,
+            false => DownloadLimit::Network,
+        };
+        Some(PeerEvent::Status { peers, limit })
+    }
+
+    /// Returns the peers that have sent blocks, the one that has sent the most bytes first.
+    pub fn into_senders(self) -> Vec<PeerStatus> {
+        sorted(self.all.into_values().filter(|peer| peer.blocks > 0).collect())
+    }
+}
