@@ -152,7 +152,7 @@ fn repair_in_place(
     new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?;
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &session.files()?;
-    let is_best_lost = ensure_index(files, true, sink, interrupt)?;
+    let is_tip_lost = ensure_index(files, true, sink, interrupt)?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     let (missing, last_stored) = (found.missing, found.last_stored);
@@ -174,13 +174,13 @@ fn repair_in_place(
     }
     // Peers need not have stale blocks.
     let fetched = match damaged - found.stale + missing {
-        0 if found.stale > 0 && !is_best_lost => forget_stale(files, &found.blocks, sink).map(|()| None)?,
-        0 if !is_best_lost => None,
+        0 if found.stale > 0 && !is_tip_lost => forget_stale(files, &found.blocks, sink).map(|()| None)?,
+        0 if !is_tip_lost => None,
         _ => {
             let sync = SyncOptions {
                 peers: peers.clone(),
                 // How high the lost blocks reach is known to peers only.
-                stop_at_height: (!is_best_lost).then_some(last_stored),
+                stop_at_height: (!is_tip_lost).then_some(last_stored),
                 set_aside_indexes,
                 ..SyncOptions::of(chain.clone())
             };
@@ -189,7 +189,7 @@ fn repair_in_place(
     };
     let height = fetched.as_ref().map_or(last_stored, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
-    if is_best_lost && best.is_none() {
+    if is_tip_lost && best.is_none() {
         set_chainstate_aside(files, sink)?;
     }
     let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash)).transpose()?.unwrap_or(true);

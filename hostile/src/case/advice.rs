@@ -42,7 +42,8 @@ impl Case<'_> {
             let next = helps.find_map(|help| help.split_once(": peregrine "));
             if let Some((_, next)) = next.filter(|_| ran.code != Some(0)) {
                 let words: Vec<String> = next.split_whitespace().map(str::to_owned).collect();
-                if self.follow([&words[..], &place].concat())?.is_none() {
+                let ran = self.follow([&words[..], &place].concat())?;
+                if ran.is_none_or(|ran| ran.code == Some(5)) {
                     return Ok(());
                 }
             }

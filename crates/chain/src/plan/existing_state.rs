@@ -177,15 +177,7 @@ impl ExistingState {
             }),
             _ => None,
         };
-        let index = self.index.filter(|known| is_scan && known.work > plan.work).map(|known| LowerTip {
-            tip,
-            what: LowerPart::BlockIndex,
-            height: Some(known.height),
-            hash: Some(known.hash),
-            blocks: known.height.0.saturating_sub(tip.0).max(1),
-            gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
-            is_by_damage: false,
-        });
+        let index = if is_scan { self.index_loss(plan) } else { None };
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
         let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
             tip,
@@ -197,6 +189,21 @@ impl ExistingState {
             is_by_damage: false,
         });
         chainstate.or(index).or(undo)
+    }
+
+    /// What a plan by a scan would lose of the blocks that the old index had connected.
+    #[must_use]
+    pub fn index_loss(&self, plan: &Plan) -> Option<LowerTip> {
+        let tip = plan.chain.tip_height();
+        self.index.filter(|known| known.work > plan.work).map(|known| LowerTip {
+            tip,
+            what: LowerPart::BlockIndex,
+            height: Some(known.height),
+            hash: Some(known.hash),
+            blocks: known.height.0.saturating_sub(tip.0).max(1),
+            gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
+            is_by_damage: false,
+        })
     }
 
     fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {

@@ -28,8 +28,9 @@ use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, FileNo, Height};
 
 /// Replaces a block index that cannot be read. With `must_have_best`, also one that lacks the chainstate's
-/// best block, if the files have more blocks than it places. Returns whether the chainstate's best block is
-/// known and not in the block index then.
+/// best block, if the files have more blocks than it places. Returns whether a block that was connected is
+/// not in the block index then: the chainstate's best block, or the last one that the old index had
+/// connected.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates; [`ErrorKind::Damaged`] if the first block is missing;
@@ -63,7 +64,9 @@ pub fn ensure_index(
         let is_damage = error.kind == ErrorKind::Damaged;
         error.with_remedies(is_damage.then_some(Remedy::BitcoindDownload))
     })?;
-    let is_lost = best.is_some() && planned.best_block.is_none();
+    let existing = ExistingState::read(files, true)?;
+    let is_lower = existing.index_loss(&planned).is_some();
+    let is_lost = best.is_some() && planned.best_block.is_none() || is_lower;
     let mut index = index_of(planned);
     // What a `rev` file has that the scan does not recognize stays: the old index may refer to it.
     for (number, info) in (0..).map(FileNo).zip(&mut index.files) {

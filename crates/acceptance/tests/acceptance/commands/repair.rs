@@ -60,6 +60,18 @@ fn chainstate(case: &Case) -> impl PartialEq + use<> {
     tree(&case.root().join("regtest/chainstate"))
 }
 
+/// Once, the result ended below the damage: a scan does not find the blocks above it.
+#[test]
+fn what_a_reindexing_block_index_had_connected_is_downloaded() {
+    let case = at_tip();
+    case.edit_index(|index| index.reindexing = true);
+    flip(&case, 125, 40);
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    let report = repaired(&case);
+    assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
+    assert_eq!(report.download.unwrap().blocks, 16, "those above it too, since the scan cannot link them");
+}
+
 #[test]
 fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
     for heights in [vec![140], vec![125], vec![1], vec![30, 31, 90, 139]] {
