@@ -21,7 +21,7 @@ pub use diagnosis::{
 };
 pub use disk::datadir::Absence;
 
-use advise::{Circumstances, advise};
+use advise::{Circumstances, ScanPrecondition, advise};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -192,8 +192,12 @@ impl Examination<'_> {
             Some(_) => revealed_key(disk, datadir, &params.genesis_hash)?,
             None => None,
         };
+        let lacks_genesis = !state.index.state.is_sound() && key.is_none() && !survey::has_genesis(files);
         let circumstances = Circumstances {
-            files: lengths.scan_precondition(),
+            files: match lengths.scan_precondition() {
+                ScanPrecondition::Complete if lacks_genesis => ScanPrecondition::LacksGenesis,
+                found => found,
+            },
             key,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(),

@@ -379,7 +379,7 @@ fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
     testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end).unwrap();
     fs::remove_file(case.blocks("index/CURRENT")).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair, "the genesis block is there");
-    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end - 1).unwrap();
+    testkit::corrupt::flip_bit(&case.blocks("blk00000.dat"), end - 250, 0).unwrap();
     advised(&case, &Advice::BitcoindReindex);
     let options = RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
     let error = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();

@@ -14,7 +14,7 @@ pub enum ScanPrecondition {
     NoFiles,
     /// Some between the first and the last are missing.
     HasGaps,
-    /// The first is too short for the genesis block, without which a scan ends.
+    /// The first does not have the genesis block, without which a scan ends.
     LacksGenesis,
     /// They are numbered from 0 on.
     Complete,

@@ -60,17 +60,10 @@ impl FileLengths {
         match self.blk.last_key_value() {
             None => ScanPrecondition::NoFiles,
             Some((&last, _)) if last as usize + 1 > self.blk.len() => ScanPrecondition::HasGaps,
-            Some(_) if self.blk.get(&0).is_some_and(|&len| len < GENESIS_RECORD_LEN) => {
-                ScanPrecondition::LacksGenesis
-            }
             Some(_) => ScanPrecondition::Complete,
         }
     }
 }
-
-/// Length of the record of the genesis block, in bytes: 8 of its frame, and the block, which has 285 on each
-/// network.
-const GENESIS_RECORD_LEN: u64 = 8 + 285;
 
 /// Number of block files in which the chainstate's best block is looked for: they have the blocks that
 /// bitcoind stores ahead of it ([`DOWNLOAD_WINDOW`](chain::plan::existing_state::DOWNLOAD_WINDOW)).
@@ -78,19 +71,26 @@ const LAST_FILES: usize = 24;
 
 /// Whether a block is in one of the last block files, as far as they can be read.
 pub fn is_in_last_files(files: &Files<'_>, hash: &BlockHash) -> bool {
-    let find = |number: FileNo| {
-        let path = files.path(FileKind::Blk, number);
-        let (open, _) = files.open(FileKind::Blk, number)?;
-        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
-        while let Some(record) = scanner.next_record()? {
-            if record.header.hash() == *hash {
-                return Ok(true);
-            }
-        }
-        Ok::<_, Error>(false)
-    };
     let Ok(numbers) = files.datadir.blk_files(files.disk) else { return true };
-    numbers.into_iter().rev().take(LAST_FILES).any(|number| find(number).unwrap_or(true))
+    numbers.into_iter().rev().take(LAST_FILES).any(|number| is_in_file(files, number, hash).unwrap_or(true))
+}
+
+/// Whether the genesis block is in the first block file, which bitcoind begins with it, as far as that file
+/// can be read.
+pub fn has_genesis(files: &Files<'_>) -> bool {
+    is_in_file(files, FileNo(0), &files.params.genesis_hash).unwrap_or(true)
+}
+
+fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<bool, Error> {
+    let path = files.path(FileKind::Blk, number);
+    let (open, _) = files.open(FileKind::Blk, number)?;
+    let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
+    while let Some(record) = scanner.next_record()? {
+        if record.header.hash() == *hash {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What the block index amounts to, compared with files and chainstate.
