@@ -25,7 +25,7 @@ use api::{
     report::ScriptsFields,
 };
 use chain::{commit::Destination, session::Session};
-use disk::delta::CheckedRange;
+use disk::{delta::CheckedRange, utxo_stats::UtxoStats};
 use pipeline::{
     job,
     stages::{
@@ -164,30 +164,10 @@ pub fn finish_ranges(
         threads,
         interrupt,
     };
-    let mut build = || -> Result<_, Error> {
-        need.check(disk, target.building(), target.building(), target.building())?;
-        sink.event(Event::Started(Stage::Finish));
-        let mut runs = Vec::new();
-        for NamedDelta { dir, delta } in &deltas {
-            for shard in &delta.shards {
-                runs.push(merge::open_shard(disk, plan, dir, shard)?);
-            }
-        }
-        let coins = Coins::new(Unspent::of_runs(runs), sink, interrupt);
-        let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
-        let amount = finish::check_supply(params, &chain, &written, 0).ok_or_else(|| {
-            let detail = "the coins amount to more than all subsidies: a delta is false";
-            Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
-        })?;
-        sink.event(Event::Started(Stage::Prove));
-        let stats = finish.prove(&written, true, sink)?;
-        let (height, hash) = plan.tip();
-        let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
-        sink.event(Event::Started(Stage::Commit));
-        target.commit(sink)?;
-        Ok((amount, stats, is_pinned))
-    };
-    let (total_amount, stats, is_pinned) = build().inspect_err(|_| target.discard())?;
+    let built = need
+        .check(disk, target.building(), target.building(), target.building())
+        .and_then(|()| build(plan, &deltas, &mut finish, sink));
+    let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
         network: plan.network(),
@@ -205,6 +185,44 @@ pub fn finish_ranges(
         elapsed: started.elapsed(),
         notes: sink.take(),
     })
+}
+
+/// A chainstate that is in place.
+struct Built {
+    total_amount: Sats,
+    stats: UtxoStats,
+    /// Whether Core's source pins the hash.
+    is_pinned: bool,
+}
+
+/// Writes the coins of the deltas, proves them, and puts the chainstate in place.
+fn build(
+    plan: &RangePlan,
+    deltas: &[NamedDelta],
+    finish: &mut Finish<'_, '_>,
+    sink: &Warnings<'_>,
+) -> Result<Built, Error> {
+    let params = ChainParams::of(plan.network());
+    sink.event(Event::Started(Stage::Finish));
+    let mut runs = Vec::new();
+    for NamedDelta { dir, delta } in deltas {
+        for shard in &delta.shards {
+            runs.push(merge::open_shard(finish.disk, plan, dir, shard)?);
+        }
+    }
+    let coins = Coins::new(Unspent::of_runs(runs), sink, finish.interrupt);
+    let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
+    let total_amount = finish::check_supply(params, finish.chain, &written, 0).ok_or_else(|| {
+        let detail = "the coins amount to more than all subsidies: a delta is false";
+        Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
+    })?;
+    sink.event(Event::Started(Stage::Prove));
+    let stats = finish.prove(&written, true, sink)?;
+    let (height, hash) = plan.tip();
+    let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
+    sink.event(Event::Started(Stage::Commit));
+    finish.target.commit(sink)?;
+    Ok(Built { total_amount, stats, is_pinned })
 }
 
 fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeCheck {

@@ -126,26 +126,29 @@ pub fn fetch_and_rebuild(
         let fetched: Result<Fetched, Error> = fetching.join().map_err(|_| Error::panicked())?;
         Ok::<_, Error>((fetched, rebuilding.join().map_err(|_| Error::panicked())?))
     })?;
-    let fetched = match (fetched, &rebuilt) {
-        (_, Some(Err(error))) if is_final(error) => return Err(error.clone()),
-        // The rebuild was stopped because of it.
-        (Err(error), _) if error.kind != ErrorKind::Interrupted => return Err(error),
-        (_, Some(Err(error)))
-            if options.prune_bytes.is_some()
-                && lock(suspect).is_none()
-                && !interrupt.load(Ordering::Relaxed) =>
-        {
-            return Err(explain_pruned(error.clone()));
-        }
-        (Err(error), _) => return Err(error),
-        (Ok(_), Some(Err(error))) if interrupt.load(Ordering::Relaxed) => {
-            return Err(explain_interrupt(error.clone()));
-        }
-        (Ok(fetched), _) => fetched,
-    };
-    let rebuilt = rebuilt.filter(|done| !done.as_ref().is_err_and(|it| it.kind == ErrorKind::Interrupted));
     let suspect = *lock(suspect);
+    let must_rebuild = options.prune_bytes.is_some() && suspect.is_none();
+    let fetched = of_both(fetched, rebuilt.as_ref(), must_rebuild, interrupt.load(Ordering::Relaxed))?;
+    let rebuilt = rebuilt.filter(|done| !done.as_ref().is_err_and(|it| it.kind == ErrorKind::Interrupted));
     Ok(FetchedAndRebuilt { fetched, rebuilt, suspect })
+}
+
+/// Returns the download, or the error of both that is the cause of the other.
+fn of_both(
+    fetched: Result<Fetched, Error>,
+    rebuilt: Option<&Result<ReindexReport, Error>>,
+    must_rebuild: bool,
+    is_interrupted: bool,
+) -> Result<Fetched, Error> {
+    match (fetched, rebuilt) {
+        (_, Some(Err(error))) if is_final(error) => Err(error.clone()),
+        // The rebuild was stopped because of it.
+        (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
+        (_, Some(Err(error))) if must_rebuild && !is_interrupted => Err(explain_pruned(error.clone())),
+        (Err(error), _) => Err(error),
+        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone())),
+        (Ok(fetched), _) => Ok(fetched),
+    }
 }
 
 /// What is to become of the chainstate.

@@ -20,7 +20,7 @@ use api::{
     stage::Stage,
 };
 use chain::{
-    blocks::files::Files,
+    blocks::{damage::KnownDamage, files::Files},
     plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
     session::Session,
     stored_blocks::forget_stale,
@@ -144,11 +144,12 @@ fn repair_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    let RepairOptions { chain, resume, set_aside_indexes, peers } = options;
-    let network = chain.params.network;
-    let resume = ResumeOptions { discard_other: true, ..*resume };
-    let set_aside_indexes = *set_aside_indexes;
-    let rebuild = ReindexOptions { resume, set_aside_indexes, ..ReindexOptions::of(chain.clone()) };
+    let chain = &options.chain;
+    let rebuild = ReindexOptions {
+        resume: ResumeOptions { discard_other: true, ..options.resume },
+        set_aside_indexes: options.set_aside_indexes,
+        ..ReindexOptions::of(chain.clone())
+    };
     new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?;
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &session.files()?;
@@ -163,30 +164,8 @@ fn repair_in_place(
         missing,
         undo: damaged_undo,
     }));
-    check_start(files)?;
-    if !found.is_empty() {
-        refuse(files, "; a repair would change blocks that the second one could need")?;
-    } else if missing > 0 {
-        refuse(
-            files,
-            ", and bitcoind has not yet downloaded all blocks below the snapshot; they are not damaged",
-        )?;
-    }
-    // Peers need not have stale blocks.
-    let fetched = match damaged - found.stale + missing {
-        0 if found.stale > 0 && !is_tip_lost => forget_stale(files, &found.blocks, sink).map(|()| None)?,
-        0 if !is_tip_lost => None,
-        _ => {
-            let sync = SyncOptions {
-                peers: peers.clone(),
-                // How high the lost blocks reach is known to peers only.
-                stop_at_height: (!is_tip_lost).then_some(last_stored),
-                set_aside_indexes,
-                ..SyncOptions::of(chain.clone())
-            };
-            Some(fetch(files, &sync, Some(&found), &mut Nobody, sink, interrupt)?)
-        }
-    };
+    check_second_chainstate(files, &found)?;
+    let fetched = download(files, options, &found, is_tip_lost, sink, interrupt)?;
     let height = fetched.as_ref().map_or(last_stored, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
     if is_tip_lost && best.is_none() {
@@ -207,12 +186,9 @@ fn repair_in_place(
         }
         Some(_) => {}
     }
-    let (download, peers) = match fetched {
-        Some(Fetched { report, peers, .. }) => (Some(report), peers),
-        None => (None, Vec::new()),
-    };
+    let (download, peers) = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers));
     Ok(RepairReport {
-        network,
+        network: chain.params.network,
         damaged,
         lost: found.lost,
         lost_files: found.lost_files,
@@ -226,6 +202,51 @@ fn repair_in_place(
         rebuild: rebuilt,
         undo: made,
         notes: sink.take(),
+    })
+}
+
+/// Refuses a repair that a second chainstate forbids.
+fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(), Error> {
+    check_start(files)?;
+    if !found.is_empty() {
+        refuse(files, "; a repair would change blocks that the second one could need")
+    } else if found.missing > 0 {
+        refuse(
+            files,
+            ", and bitcoind has not yet downloaded all blocks below the snapshot; they are not damaged",
+        )
+    } else {
+        Ok(())
+    }
+}
+
+/// Downloads what is damaged or missing, if it is not only stale blocks, or all above it if the last blocks
+/// are lost.
+fn download(
+    files: &Files<'_>,
+    options: &RepairOptions,
+    found: &KnownDamage,
+    is_tip_lost: bool,
+    sink: &dyn SyncSink,
+    interrupt: &AtomicBool,
+) -> Result<Option<Fetched>, Error> {
+    // Peers need not have stale blocks.
+    Ok(match found.blocks.len() as u32 - found.stale + found.missing {
+        0 if found.stale > 0 && !is_tip_lost => {
+            forget_stale(files, &found.blocks, sink)?;
+            None
+        }
+        0 if !is_tip_lost => None,
+        _ => {
+            let sync = SyncOptions {
+                peers: options.peers.clone(),
+                // How high the lost blocks reach is known to peers only.
+                stop_at_height: (!is_tip_lost).then_some(found.last_stored),
+                set_aside_indexes: options.set_aside_indexes,
+                ..SyncOptions::of(options.chain.clone())
+            };
+            Some(fetch(files, &sync, Some(found), &mut Nobody, sink, interrupt)?)
+        }
     })
 }
 

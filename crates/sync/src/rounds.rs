@@ -227,26 +227,7 @@ impl Round<'_> {
                 || options.prune_bytes.is_none() && (is_behind || rebuild.is_none()));
         let mut update = None;
         if may_lag && invalid.is_none() && below.is_none() && (best.is_some() || connects) {
-            let suspected = self.suspect.map(AfterSuspect::EndBelow).or(suspect);
-            let alone = |height: Height| height.0..height.0 + 1;
-            let ends = match suspected {
-                // It is the last block that is connected, unless undo data was false.
-                Some(AfterSuspect::EndBelow(suspected)) => {
-                    let above = (height > suspected).then_some((height, 0..0));
-                    [Some((suspected, alone(suspected))), above]
-                }
-                Some(AfterSuspect::Connect(suspected)) => [Some((height, alone(suspected))), None],
-                None => [Some((end_of_rebuild(options, height).max(best.unwrap_or_default()), 0..0)), None],
-            };
-            for (end, exactly) in ends.into_iter().flatten() {
-                match self.connect_stored(end, exactly) {
-                    Ok(done) => update = Some(done).filter(|done| done.commits > 0).or(update),
-                    Err(error) => {
-                        invalid = Some(self.invalid_block(error)?);
-                        break;
-                    }
-                }
-            }
+            (update, invalid) = self.connect_rest(height, best, suspect)?;
         }
         let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
         let report = SyncReport {
@@ -272,6 +253,38 @@ impl Round<'_> {
             (None, None) => Next::End,
         };
         Ok(RoundDone { report, known, next })
+    }
+
+    /// Connects the stored blocks above the chainstate's best block, up to `height`, and alone the one that
+    /// is probably invalid. Returns what was connected, and the first invalid block.
+    fn connect_rest(
+        &self,
+        height: Height,
+        best: Option<Height>,
+        suspect: Option<AfterSuspect>,
+    ) -> Result<(Option<UpdateReport>, Option<InvalidBlock>), Error> {
+        let suspected = self.suspect.map(AfterSuspect::EndBelow).or(suspect);
+        let alone = |height: Height| height.0..height.0 + 1;
+        let ends = match suspected {
+            // It is the last block that is connected, unless undo data was false.
+            Some(AfterSuspect::EndBelow(suspected)) => {
+                let above = (height > suspected).then_some((height, 0..0));
+                [Some((suspected, alone(suspected))), above]
+            }
+            Some(AfterSuspect::Connect(suspected)) => [Some((height, alone(suspected))), None],
+            None => {
+                let end = end_of_rebuild(self.options, height).max(best.unwrap_or_default());
+                [Some((end, 0..0)), None]
+            }
+        };
+        let mut update = None;
+        for (end, exactly) in ends.into_iter().flatten() {
+            match self.connect_stored(end, exactly) {
+                Ok(done) => update = Some(done).filter(|done| done.commits > 0).or(update),
+                Err(error) => return Ok((update, Some(self.invalid_block(error)?))),
+            }
+        }
+        Ok((update, None))
     }
 
     /// Rebuilds the chainstate from what is stored. Sets `suspect` if it meets a block that is invalid unless

@@ -18,6 +18,8 @@ pub(super) struct Runs {
     pub(super) keep_old: bool,
     /// Whether a run has set an index aside.
     pub(super) has_set_aside: bool,
+    /// Whether a repair has set the chainstate aside, because its best block is nowhere, and said so.
+    pub(super) has_set_chainstate_aside: bool,
     /// Height of the highest block that was connected in the old index, and the lower height after the last
     /// run, if it is lower.
     pub(super) lower_than: Option<(u32, u32)>,

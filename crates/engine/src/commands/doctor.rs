@@ -188,8 +188,20 @@ impl Examination<'_> {
         if self.options.deep && state.key.is_none() {
             state.deep = Some(self.deep(files, &state)?);
         }
+        let advice = self.advice(files, lengths, &mut state)?;
+        Ok((state, advice))
+    }
+
+    /// Finds what to do next, and notes in `state` why a rebuild would be refused, if it would be advised.
+    fn advice(
+        &self,
+        files: &Files<'_>,
+        lengths: &FileLengths,
+        state: &mut DatadirState,
+    ) -> Result<Advice, Error> {
+        let Self { disk, datadir, .. } = *self;
         let key = match state.key {
-            Some(_) => revealed_key(disk, datadir, &params.genesis_hash)?,
+            Some(_) => revealed_key(disk, datadir, &files.params.genesis_hash)?,
             None => None,
         };
         let lacks_genesis = !state.index.state.is_sound() && key.is_none() && !survey::has_genesis(files);
@@ -202,19 +214,18 @@ impl Examination<'_> {
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(),
         };
-        let advice = advise(&state, &circumstances);
+        let advice = advise(state, &circumstances);
         let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
         if writes.contains(&advice)
             && let Some(path) = in_place_of_new_files(disk, datadir)?
         {
-            return Ok((state, Advice::MoveAway { path }));
+            return Ok(Advice::MoveAway { path });
         }
         if ![Advice::Reindex, Advice::MakeUndo].contains(&advice) {
-            return Ok((state, advice));
+            return Ok(advice);
         }
         state.refusal = self.refusal(files).err();
-        let advice = advise(&state, &circumstances);
-        Ok((state, advice))
+        Ok(advise(state, &circumstances))
     }
 
     /// Whether bitcoind may have block files in a directory that the caller does not name; that directory, if

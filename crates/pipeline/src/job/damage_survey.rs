@@ -17,6 +17,7 @@ use api::{
 use chain::{
     blocks::{
         block_hashes::BlockHashes,
+        chain::Chain,
         damage::KnownDamage,
         files::{Files, LocatedBlock},
     },
@@ -26,7 +27,7 @@ use std::{
     collections::BTreeSet,
     sync::{Mutex, PoisonError, atomic::Ordering},
 };
-use wire::{ByteOffset, FileNo, Height};
+use wire::{BlockHash, ByteOffset, FileNo, Height};
 
 /// Maximum number of damaged blocks that are described; all are counted.
 pub const MAX_NAMED_BLOCKS: usize = 5;
@@ -124,6 +125,18 @@ pub fn find_damage(
             checked => checked?,
         }
     }
+    Ok(summary(chain, &undo, damaged, stale_damaged))
+}
+
+/// What is damaged or missing, all in all.
+fn summary(
+    chain: &Chain,
+    undo: &UndoSurvey,
+    mut damaged: Vec<(Height, BlockHash, Error)>,
+    stale_damaged: u32,
+) -> KnownDamage {
+    let blocks_total = chain.block_count() as u32;
+    let hash = |height: Height| chain.block(height).hash;
     damaged.sort_by_key(|(height, ..)| *height);
     let has_damaged_undo = |&height: &Height| undo.state(height) == UndoState::Damaged;
     let all = || (0..blocks_total).map(Height);
@@ -156,5 +169,5 @@ pub fn find_damage(
     };
     damage.blocks.sort_unstable();
     damage.undo.sort_unstable();
-    Ok(damage)
+    damage
 }

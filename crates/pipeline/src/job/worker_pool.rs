@@ -231,14 +231,33 @@ impl WorkerPool<'_> {
                 Stop::Not
             }
         };
+        let outcomes = self.run_workers(&shared, || check::work(&shared, &stop, key));
+        drop(source);
+        let blocks_before = before.partial.counts.blocks;
+        let mut all = before;
+        for outcome in outcomes {
+            all = all.merge(outcome?)?;
+        }
+        let checked = all.partial.counts.blocks - blocks_before;
+        self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
+        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
+        Ok((all, faults.into_lowest()))
+    }
+
+    /// Runs `work` on each thread, and sends progress events until all have ended.
+    fn run_workers(
+        &self,
+        shared: &Shared<'_>,
+        work: impl Fn() -> Result<Outcome, Error> + Sync,
+    ) -> Vec<Result<Outcome, Error>> {
         let (done, all_done) = bounded::<()>(0);
-        let outcomes: Vec<_> = thread::scope(|scope| {
+        thread::scope(|scope| {
             let workers: Vec<_> = (0..self.job.threads())
                 .map(|_| {
-                    let (done, shared, stop) = (done.clone(), &shared, &stop);
+                    let (done, work) = (done.clone(), &work);
                     let work = move || {
                         let _done = done;
-                        check::work(shared, stop, key)
+                        work()
                     };
                     // The workers that run already must stop, instead of finishing all blocks before this
                     // error is returned.
@@ -255,17 +274,7 @@ impl WorkerPool<'_> {
                 worker.and_then(|worker| worker.join().map_err(|_| Error::panicked())?)
             };
             workers.into_iter().map(join).collect()
-        });
-        drop(source);
-        let blocks_before = before.partial.counts.blocks;
-        let mut all = before;
-        for outcome in outcomes {
-            all = all.merge(outcome?)?;
-        }
-        let checked = all.partial.counts.blocks - blocks_before;
-        self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
-        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
-        Ok((all, faults.into_lowest()))
+        })
     }
 }
 

@@ -138,6 +138,12 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     if blocks.beyond_use > 0 {
         return Advice::ReindexByScan;
     }
+    of_chainstate(found, is_usable)
+}
+
+/// The advice for a datadir whose blocks and block index are sound.
+fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
+    let DatadirState { index, undo, chainstate, .. } = found;
     let is_new = index.stored_height == Height(0);
     let needs_rebuild = match chainstate.position {
         Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored) => return Advice::ReindexByScan,
