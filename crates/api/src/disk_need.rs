@@ -7,6 +7,7 @@ use crate::{
     error::{Error, ErrorKind},
     remedy::Remedy,
     size::HumanSize,
+    subject::Subject,
 };
 use std::{fmt, path::Path};
 use vfs::{Disk, During as _};
@@ -101,12 +102,10 @@ impl DiskNeed {
             if free < need {
                 let detail =
                     format!("not enough disk space: the run {self}, and {} are free", HumanSize(free));
-                return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).with_remedies([
-                    Remedy::FreeDiskSpace,
-                    Remedy::MoreMemory,
-                    Remedy::OtherWorkDir,
-                    Remedy::OtherOutput,
-                ]));
+                return Err(Error::new(ErrorKind::Environment, detail)
+                    .in_file(dir, None)
+                    .about(Subject::DiskSpace)
+                    .with_remedies([Remedy::MoreMemory, Remedy::OtherWorkDir, Remedy::OtherOutput]));
             }
         }
         Ok(())

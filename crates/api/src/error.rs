@@ -2,16 +2,17 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{OptionalPathText, texts, written};
-use crate::remedy::Remedy;
+use crate::{remedy::Remedy, subject::Subject};
 use ::hints::HintsError;
 use disk::block_files::{RecordError, RecordFlaw};
-use disk::{DiskError, LevelDbError};
+use disk::{DiskError, LevelDbError, datadir::FileKind};
 use rules::Violation;
 use std::{
     borrow::Cow,
+    ffi::OsStr,
     fmt, io,
     ops::{Deref, DerefMut},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 use vfs::{FileError, Limit, NotRegular, UnfinishedError};
@@ -72,20 +73,15 @@ pub struct ErrorInfo {
     pub offset: Option<u64>,
     /// What is wrong, with values.
     pub detail: String,
+    /// What it is about.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub subjects: Vec<Subject>,
     /// What the user can do: one of these.
     #[cfg_attr(feature = "serde", serde(with = "RemedyNames"))]
     pub remedies: Vec<Remedy>,
-    /// Whether the file is missing, and not damaged.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub is_missing: bool,
     /// The error that caused this one.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Whether the block may be one that was stored and never connected: neither it nor a block above it has
-    /// undo data, or a scan took it for the last block of the chain, and the undo data found for it matches a
-    /// sibling too.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub contested: bool,
 }
 
 impl Error {
@@ -104,10 +100,9 @@ impl Error {
             file: None,
             offset: None,
             detail: detail.into(),
+            subjects: Vec::new(),
             remedies: Vec::new(),
-            is_missing: false,
             cause: None,
-            contested: false,
         }))
     }
 
@@ -181,6 +176,27 @@ impl Error {
         self
     }
 
+    /// Adds what it is about, and what the user can do about that.
+    #[must_use]
+    pub fn about(mut self, subject: Subject) -> Self {
+        self.subjects.push(subject);
+        self.with_remedies(subject.remedies().iter().copied())
+    }
+
+    /// Adds that a block or undo file is damaged or missing.
+    #[must_use]
+    pub fn about_file(self, kind: FileKind) -> Self {
+        match kind {
+            FileKind::Blk => self.about(Subject::BlockFile),
+            FileKind::Rev => self.about(Subject::UndoData).with_remedies([Remedy::RestoreFile]),
+        }
+    }
+
+    /// Whether it is about this.
+    pub fn is_about(&self, subject: Subject) -> bool {
+        self.subjects.contains(&subject)
+    }
+
     /// Adds what the user can do, after what else was added before.
     #[must_use]
     pub fn with_remedies(mut self, remedies: impl IntoIterator<Item = Remedy>) -> Self {
@@ -233,13 +249,6 @@ impl Error {
     /// Drops what the user can do.
     pub fn without_remedies(mut self) -> Self {
         self.remedies.clear();
-        self
-    }
-
-    /// Records that the file is missing, and not damaged.
-    #[must_use]
-    pub fn missing(mut self) -> Self {
-        self.is_missing = true;
         self
     }
 
@@ -350,7 +359,7 @@ impl From<Error> for ErrorFields {
         let kind = match error.kind {
             ErrorKind::Usage => Kind::Usage,
             ErrorKind::Consensus => Kind::Consensus,
-            ErrorKind::Damaged if error.is_missing => Kind::Missing,
+            ErrorKind::Damaged if error.is_about(Subject::MissingFile) => Kind::Missing,
             ErrorKind::Damaged => Kind::Damaged,
             ErrorKind::Hints => Kind::Hints,
             ErrorKind::Environment => Kind::Environment,
@@ -404,18 +413,20 @@ impl From<FileError> for Error {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => {
                 vec![Remedy::CreateDirectory, Remedy::OtherName]
             }
-            io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => vec![Remedy::FreeDiskSpace],
             io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
             _ => Limit::of(&error.source).map(Remedy::RaiseLimit).into_iter().collect(),
         };
-        let is_missing = kind == ErrorKind::Damaged && error.source.kind() == io::ErrorKind::NotFound;
-        let mut converted = Self::new(kind, format!("cannot {}: {}", error.action, io_text(&error.source)))
+        let subject = match error.source.kind() {
+            io::ErrorKind::NotFound if kind == ErrorKind::Damaged => Some(Subject::MissingFile),
+            io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => Some(Subject::DiskSpace),
+            _ => None,
+        };
+        let converted = Self::new(kind, format!("cannot {}: {}", error.action, io_text(&error.source)))
             .in_file(&error.path, None)
             .with_remedies(remedies)
             .caused_by(error);
-        converted.is_missing = is_missing;
-        converted
+        subject.into_iter().fold(converted, Self::about)
     }
 }
 
@@ -429,12 +440,11 @@ pub fn io_text(error: &io::Error) -> String {
 
 impl From<RecordError> for Error {
     fn from(error: RecordError) -> Self {
-        let (cause, rebuild_index) = match error.flaw {
+        let (cause, may_be_index) = match error.flaw {
             RecordFlaw::Io(source) => {
                 let kind = error.kind;
                 let error = Self::reading(error.path, error.offset, source);
-                let helps = if error.is_of_medium() { Remedy::of_file(kind) } else { &[] };
-                return error.with_remedies(helps.iter().copied());
+                return if error.is_of_medium() { error.about_file(kind) } else { error };
             }
             RecordFlaw::StartsBeyondEnd { .. } | RecordFlaw::EndsBeyondEnd { .. } => {
                 (": the file is truncated, or the block index belongs to other files", true)
@@ -444,10 +454,10 @@ impl From<RecordError> for Error {
             }
             _ => ("; the file is damaged, or xor.dat belongs to other files", false),
         };
-        Self::damaged(format!("{}{cause}", error.flaw))
+        let converted = Self::damaged(format!("{}{cause}", error.flaw))
             .in_file(error.path, Some(error.offset))
-            .with_remedies(Remedy::of_file(error.kind).iter().copied())
-            .with_remedies(rebuild_index.then_some(Remedy::RebuildIndex))
+            .about_file(error.kind);
+        if may_be_index { converted.about(Subject::BlockIndex) } else { converted }
     }
 }
 
@@ -456,10 +466,14 @@ impl From<LevelDbError> for Error {
         match error {
             LevelDbError::File(error) => error.into(),
             LevelDbError::Damaged { ref path, offset, ref flaw } => {
-                Self::damaged(format!("the database is damaged: {flaw}"))
-                    .in_file(path, Some(offset))
-                    .with_remedies(Remedy::of_database(path))
-                    .caused_by(error)
+                let subject = match path.parent().and_then(Path::file_name).and_then(OsStr::to_str) {
+                    Some("chainstate") => Some(Subject::Chainstate),
+                    Some("index") => Some(Subject::BlockIndex),
+                    _ => None,
+                };
+                let converted =
+                    Self::damaged(format!("the database is damaged: {flaw}")).in_file(path, Some(offset));
+                subject.into_iter().fold(converted, Self::about).caused_by(error)
             }
             other => Self::damaged(other.to_string()).caused_by(other),
         }
@@ -513,7 +527,9 @@ impl From<DiskError> for Error {
             Self::damaged(flaw).in_file(path, offset).with_remedies([Remedy::StartOver])
         };
         let converted = match &error {
-            DiskError::NoDatadir { path, flaw } => Self::damaged(flaw.as_str()).in_file(path, None).missing(),
+            DiskError::NoDatadir { path, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, None).about(Subject::MissingFile)
+            }
             DiskError::Locked { .. } => {
                 environment(error.to_string()).with_remedies([Remedy::EndOtherProgram])
             }
@@ -531,7 +547,8 @@ impl From<DiskError> for Error {
             DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
             DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
             DiskError::IndexRow { .. } => Self::damaged(error.to_string())
-                .with_remedies([Remedy::BitcoindReindex, Remedy::RebuildIndex]),
+                .with_remedies([Remedy::BitcoindReindex])
+                .about(Subject::BlockIndex),
             DiskError::OtherNetwork { found, .. } => {
                 Self::damaged(error.to_string()).with_remedies([Remedy::ChooseNetwork(*found)])
             }

@@ -19,6 +19,7 @@ pub mod report;
 pub mod size;
 pub mod spend_ages;
 pub mod stage;
+pub mod subject;
 pub mod utxo_stats;
 
 use wire::BlockHash;

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
-use crate::{error::Error, remedy::Remedy};
+use crate::{error::Error, remedy::Remedy, subject::Subject};
 use std::{fmt, path::Path};
 use wire::{BlockHash, Height};
 
@@ -62,15 +62,13 @@ pub enum LowerPart {
 impl LowerTip {
     /// The error for a result that would be lower, in the network's directory.
     pub fn error(&self, net_dir: &Path) -> Error {
-        let helps: &[Remedy] = match self.gap {
-            Some(Gap::Undo(_)) => &[Remedy::MakeUndo, Remedy::RestoreFiles],
-            Some(Gap::Block(_) | Gap::Lost) => &Remedy::FOR_MISSING_FILES,
-            Some(Gap::Invalid(_)) | None => &[],
+        let error = Error::damaged(format!("{self}; nothing was changed")).in_file(net_dir, None);
+        let error = match self.gap {
+            Some(Gap::Undo(_)) => error.about(Subject::UndoData).with_remedies([Remedy::RestoreFiles]),
+            Some(Gap::Block(_) | Gap::Lost) => error.about(Subject::MissingBlocks),
+            Some(Gap::Invalid(_)) | None => error,
         };
-        Error::damaged(format!("{self}; nothing was changed"))
-            .in_file(net_dir, None)
-            .with_remedies(helps.iter().copied())
-            .with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
+        error.with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the user can do about an error.
 
 use disk::Obstacle;
-use disk::datadir::FileKind;
 use std::{fmt, path::Path};
 use vfs::{Disk, Limit};
 use wire::{Height, Network};
@@ -85,6 +84,10 @@ pub enum Remedy {
     BitcoindDownload,
     /// Rebuild the chainstate.
     RebuildChainstate,
+    /// Name the index that is to be made (`make_indexes`).
+    NameIndex,
+    /// Make the index anew (`make_indexes`).
+    MakeIndex,
     /// Check the range again, on another machine if need be (`check_range`).
     CheckRangeAgain,
     /// Pass each of the deltas once (`merge_deltas`).
@@ -172,6 +175,8 @@ impl Remedy {
             Self::RestoreFiles => "restore-files",
             Self::BitcoindReindex | Self::BitcoindDownload => "bitcoind-reindex",
             Self::RebuildChainstate => "rebuild-chainstate",
+            Self::NameIndex => "name-index",
+            Self::MakeIndex => "make-index",
             Self::CheckRangeAgain => "check-range-again",
             Self::GiveAllDeltas => "give-all-deltas",
             Self::Verify => "verify",
@@ -232,6 +237,8 @@ impl Remedy {
             Self::BitcoindReindex,
             Self::BitcoindDownload,
             Self::RebuildChainstate,
+            Self::NameIndex,
+            Self::MakeIndex,
             Self::CheckRangeAgain,
             Self::GiveAllDeltas,
             Self::Verify,
@@ -254,27 +261,6 @@ impl Remedy {
             Self::Prune,
             Self::WithoutPruning,
         ]
-    }
-
-    /// What can be done if a file of this kind is damaged or missing.
-    pub const fn of_file(kind: FileKind) -> &'static [Self] {
-        match kind {
-            FileKind::Blk => &[Self::Repair, Self::GiveBlock, Self::EndBelowDamage, Self::RestoreFile],
-            FileKind::Rev => &[Self::MakeUndo, Self::RestoreFile],
-        }
-    }
-
-    /// What can be done if blocks, or the files with them, are missing.
-    pub const FOR_MISSING_FILES: [Self; 3] = [Self::Repair, Self::EndBelowDamage, Self::RestoreFiles];
-
-    /// What can be done if a file of a database is damaged.
-    pub fn of_database(file: &Path) -> Option<Self> {
-        let dir = file.parent()?.file_name()?.to_str()?;
-        match dir {
-            "chainstate" => Some(Self::RebuildChainstate),
-            "index" => Some(Self::RebuildIndex),
-            _ => None,
-        }
     }
 
     /// What can be done about an obstacle to the replacement of a database.
@@ -328,6 +314,8 @@ impl fmt::Display for Remedy {
             Self::BitcoindReindex => "run bitcoind -reindex",
             Self::BitcoindDownload => "let bitcoind -reindex download the blocks again",
             Self::RebuildChainstate => "rebuild the chainstate",
+            Self::NameIndex => "name the index that is to be made",
+            Self::MakeIndex => "make the index anew",
             Self::CheckRangeAgain => "check that range again, and merge its delta instead",
             Self::GiveAllDeltas => "pass each delta once",
             Self::Verify => "run verify",

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{HashText, JsonSchema, OptionalHashText, Serialize};
-use crate::{error::Error, hex_reversed, remedy::Remedy};
+use crate::{error::Error, hex_reversed, subject::Subject};
 use disk::utxo_stats::UtxoStats;
 use rules::ChainParams;
 use wire::{BlockHash, Height, Network, Sats};
@@ -76,6 +76,6 @@ impl UtxoStatsReport {
             hex_reversed(&self.hash_serialized_3),
             self.best_block
         );
-        Err(Error::damaged(detail).with_remedies([Remedy::RebuildChainstate]))
+        Err(Error::damaged(detail).about(Subject::Chainstate))
     }
 }

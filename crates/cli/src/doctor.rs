@@ -106,7 +106,7 @@ fn state_lines(
     lines.push(("block files", state.blocks.to_string()));
     lines.push(("undo files", state.undo.to_string()));
     lines.push(("chainstate", state.chainstate.to_string()));
-    let snapshot = match (&state.snapshot_error, state.has_snapshot) {
+    let snapshot = match (&state.snapshot.error, state.snapshot.exists) {
         (Some(error), _) => error.fact_text(),
         (None, true) => "there is one: bitcoind uses it first".to_owned(),
         (None, false) => "none".to_owned(),
@@ -118,7 +118,7 @@ fn state_lines(
     lines.push(("interrupted runs", leftovers_text(state)));
     lines.push(("disk space", space_text(state)));
     lines.push(("rebuild", duration_text(state)));
-    if let Some(error) = &state.refusal {
+    if let Some(error) = &state.rebuild.refusal {
         lines.push(("rebuild refused", error.fact_text()));
     }
     if let Some(deep) = &state.deep {

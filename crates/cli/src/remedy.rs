@@ -80,6 +80,8 @@ const fn with_command(remedy: &Remedy) -> Option<&'static str> {
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
         Remedy::MakeUndo => "make it with: peregrine undo make",
         Remedy::RebuildChainstate => "rebuild it with: peregrine reindex",
+        Remedy::NameIndex => "name one, as in: peregrine index make txindex",
+        Remedy::MakeIndex => "make it with: peregrine index make",
         Remedy::CheckRangeAgain => {
             "check the range again, into another directory, with: peregrine range check"
         }

@@ -62,6 +62,7 @@ pub use api::{
     size::{HumanMemory, HumanShare, HumanSize},
     spend_ages::SpendAges,
     stage::Stage,
+    subject::Subject,
     utxo_stats::UtxoStatsReport,
 };
 pub use coins::aggregate::AggregateKind;
@@ -69,7 +70,7 @@ pub use commands::{
     doctor::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
         Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed,
-        RebuildTime, ScriptWork, diagnose,
+        RebuildTime, ScriptWork, SnapshotState, diagnose,
     },
     get_coins::{GetReport, get_coins},
     hints::{
@@ -77,9 +78,7 @@ pub use commands::{
         make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
-    read_blocks::{
-        BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
-    },
+    read_blocks::{BlockRange, BlockStats, ReadBlocksOptions, read_blocks},
     read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
     recover::{RecoveryReport, recover},
     reindex::reindex,
@@ -107,6 +106,7 @@ pub use hints::{
 };
 pub use pipeline::job::{hints::HintCheck, stored_chainstate::StoredCoin};
 pub use pipeline::stages::{
+    block_parts::{BlockConsumer, BlockData, PartConsumer},
     stats_change::{BlockAmounts, UnspendableAmounts},
     undo_survey::{FlawedUndo, UndoFileCheck},
 };

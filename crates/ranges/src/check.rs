@@ -3,7 +3,6 @@
 use super::{
     deltas::DeltaReport,
     new_delta::{self, NewDelta},
-    plan::with_missing_undo,
     range_plan::RangePlan,
 };
 use api::{
@@ -13,6 +12,7 @@ use api::{
     options::{AssumeValid, ChainOptions, ResumeOptions, ScriptChecks, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     plan::planner::{Plan, SharedPlan},
@@ -100,7 +100,7 @@ pub fn delta_of_range<'w, 'd>(
     chain.cut_to(heights);
     let shared = SharedPlan { digest: plan.digest, coinbase_key: plan.plan.coinbase_key };
     let job_plan = Plan::of_range(files, chain, shared, plan.plan.assumed_valid_to);
-    let job_plan = &job_plan.map_err(with_missing_undo).map_err(without_index)?;
+    let job_plan = &job_plan.map_err(without_index)?;
     clock.lap(Stage::Plan);
     let job = &Job {
         files,
@@ -120,7 +120,7 @@ pub fn delta_of_range<'w, 'd>(
     };
     let done = write_delta((job, work), plan, options, clock);
     done.map_err(|error| {
-        let error = without_index(with_missing_undo(work.explain(error)));
+        let error = without_index(work.explain(error));
         let error = checkpoint::with_resume_hint(error, work, options.resume.restart);
         if error.kind == ErrorKind::Consensus || !work.may_have_checkpoint() {
             // This error is the one to report.
@@ -132,7 +132,7 @@ pub fn delta_of_range<'w, 'd>(
 
 /// The error for files that do not have what the plan places in them: no block index is used.
 fn without_index(mut error: Error) -> Error {
-    if error.remedies.contains(&Remedy::RebuildIndex) {
+    if error.is_about(Subject::BlockIndex) {
         error.remedies.retain(|remedy| *remedy != Remedy::RebuildIndex);
         return error.with_remedies([Remedy::RestoreFile]);
     }

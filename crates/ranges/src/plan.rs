@@ -15,10 +15,7 @@ use disk::{
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
 use pipeline::{
-    job::{
-        self,
-        read_only_job::{JobRequest, with_read_only_job},
-    },
+    job::read_only_job::{JobRequest, with_read_only_job},
     stages::method::Method,
 };
 use rules::CORE_VERSION;
@@ -83,7 +80,7 @@ pub fn plan_ranges(
             magic: params.magic,
             rules: CORE_VERSION.to_owned(),
             scripts: chain.scripts.are_run(),
-            assumed_valid_to: job.plan.assumed_valid_to,
+            assumed_valid_to: job.plan.choice.assumed_valid_to,
             coinbase_key: machine::random_key()?,
             shards,
             ends: cut(&sizes(of_job, job.files)?, *ranges as usize),
@@ -92,13 +89,6 @@ pub fn plan_ranges(
         let digest = plan.write(disk, path)?;
         Ok(RangePlan { plan, digest })
     })
-    .map_err(with_missing_undo)
-}
-
-/// Adds to an error about undo data that it can be made, where the whole chain is.
-pub fn with_missing_undo(error: Error) -> Error {
-    let helps = job::is_about_undo(&error).then_some(Remedy::MakeUndo);
-    error.with_remedies(helps)
 }
 
 fn planned(chain: &Chain, height: Height) -> PlannedBlock {

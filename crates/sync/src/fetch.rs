@@ -9,9 +9,9 @@ use api::{
     event::{Event, EventSink},
     note::{Note, Warning},
     options::ChainOptions,
-    remedy::Remedy,
     size::HumanSize,
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
@@ -656,9 +656,7 @@ impl Fetch<'_> {
             HumanSize(need),
             HumanSize(free)
         );
-        Err(Error::new(ErrorKind::Environment, detail)
-            .in_file(dir, None)
-            .with_remedies([Remedy::FreeDiskSpace]))
+        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
     }
 
     /// What is known of the peers' addresses.

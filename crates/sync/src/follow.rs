@@ -291,7 +291,7 @@ impl AtTip<'_> {
             }
             plan.index_files.get_mut(number).into_iter().for_each(|known| *known = info);
         }
-        if chain.work() <= plan.work {
+        if chain.work() <= plan.choice.work {
             return Ok(plan);
         }
         let (height, hash, tip) = (plan.chain.tip_height(), plan.chain.tip().hash, chain.tip_height());
@@ -304,11 +304,12 @@ impl AtTip<'_> {
             Some((hash, position, chain.median_time_before(Height(height.0 + 1))))
         });
         let new = new.collect::<Option<Vec<_>>>().ok_or_else(Error::inconsistent_data)?;
-        let before = BestBlock { known: KnownBlock { hash, height, work: plan.work }, fork, gap: None };
+        let before =
+            BestBlock { known: KnownBlock { hash, height, work: plan.choice.work }, fork, gap: None };
         plan.chain.replace_above(fork, &new);
-        plan.work = chain.work();
+        plan.choice.work = chain.work();
         // Scripts of another branch are run.
-        plan.assumed_valid_to = plan.assumed_valid_to.map(|height| height.min(fork));
+        plan.choice.assumed_valid_to = plan.choice.assumed_valid_to.map(|height| height.min(fork));
         let coins = open_chainstate(self.files)?;
         if coins.best_block() != hash {
             return Err(Error::inconsistent_data());

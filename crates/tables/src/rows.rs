@@ -2,7 +2,7 @@
 
 use crate::script_type::{self, ScriptType};
 use bitcoin::Script;
-use engine::{BlockData, BlockStats, Error, Network, Remedy, SpentCoin, Txid, UtxoElement};
+use engine::{BlockData, BlockStats, Error, Network, SpentCoin, Subject, Txid, UtxoElement};
 use export::{
     BlockRow, BlockTable, CoinRow, InputRow, InputTable, OutputRow, OutputTable, Table, TransactionRow,
     TransactionTable,
@@ -134,7 +134,7 @@ impl BlockRows for InputTable {
             compressed.decompress(&mut script).map_err(|error| {
                 Error::damaged(format!("the undo data has a malformed coin: {error}"))
                     .at_block(data.height, data.hash)
-                    .with_remedies([Remedy::MakeUndo])
+                    .about(Subject::UndoData)
             })?;
             let prevout = input.prevout();
             add(InputRow {

@@ -7,7 +7,7 @@ use crate::blocks::{
     chain::{Chain, ChainBlock},
     damage::Damage,
 };
-use api::{error::Error, remedy::Remedy};
+use api::{error::Error, subject::Subject};
 use digest::obfuscation::Obfuscation;
 use disk::{
     block_files::{BlockFiles, RecordBuffer, RecordFile},
@@ -119,9 +119,9 @@ impl Files<'_> {
     fn not_opened(kind: FileKind, path: PathBuf, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::NotFound => Error::damaged("the file is missing")
-                .missing()
+                .about(Subject::MissingFile)
                 .in_file(path, None)
-                .with_remedies(Remedy::of_file(kind).iter().copied()),
+                .about_file(kind),
             _ => Error::reading(path, 0, source),
         }
     }
@@ -141,7 +141,7 @@ impl Files<'_> {
         let damaged = |flaw: &str| {
             Error::damaged(format!("the block is damaged: {flaw}"))
                 .in_file(self.path(FileKind::Blk, file), Some(data_pos.0))
-                .with_remedies(Remedy::of_file(FileKind::Blk).iter().copied())
+                .about_file(FileKind::Blk)
         };
         let mut check = || {
             self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
@@ -272,7 +272,7 @@ impl LocatedBlock<'_> {
         let error = Error::damaged(format!("{what}: {flaw}"))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
-            .with_remedies(Remedy::of_file(kind).iter().copied());
+            .about_file(kind);
         match damage {
             Damage::Block(malformed) => error.caused_by(*malformed),
             Damage::Mutated(violation) => {

@@ -19,6 +19,7 @@ use api::{
     lower_tip::{Gap, LowerPart, LowerTip},
     note::Warning,
     remedy::Remedy,
+    subject::Subject,
 };
 use disk::datadir::FileKind;
 use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
@@ -130,7 +131,7 @@ impl ExistingState {
             );
             return Err(Error::damaged(detail)
                 .in_file(files.datadir.index_dir(), None)
-                .with_remedies([Remedy::RebuildIndex]));
+                .about(Subject::BlockIndex));
         }
         for (file, heights) in plan.chain.by_file() {
             let info = plan.index_files.get(file.0 as usize).copied().unwrap_or_default();
@@ -147,7 +148,7 @@ impl ExistingState {
                     return Err(Error::damaged(detail)
                         .at_block(height, block.hash)
                         .in_file(files.path(kind, file), Some(pos.0))
-                        .with_remedies([Remedy::RebuildIndex]));
+                        .about(Subject::BlockIndex));
                 }
             }
         }
@@ -157,7 +158,7 @@ impl ExistingState {
     fn loss(&self, plan: &Plan, is_scan: bool) -> Option<LowerTip> {
         let tip = plan.chain.tip_height();
         let chainstate = match (self.best_block, plan.best_block) {
-            (Some(_), Some(best)) if best.known.work > plan.work => Some(LowerTip {
+            (Some(_), Some(best)) if best.known.work > plan.choice.work => Some(LowerTip {
                 tip,
                 what: LowerPart::Chainstate,
                 height: Some(best.known.height),
@@ -179,13 +180,13 @@ impl ExistingState {
         };
         let index = if is_scan { self.index_loss(plan) } else { None };
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
-        let undo = (unknown && plan.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
+        let undo = (unknown && plan.choice.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
             tip,
             what: LowerPart::Blocks,
             height: None,
             hash: None,
-            blocks: plan.unconnected,
-            gap: plan.gap,
+            blocks: plan.choice.unconnected,
+            gap: plan.choice.gap,
             is_by_damage: false,
         });
         chainstate.or(index).or(undo)
@@ -195,23 +196,23 @@ impl ExistingState {
     #[must_use]
     pub fn index_loss(&self, plan: &Plan) -> Option<LowerTip> {
         let tip = plan.chain.tip_height();
-        self.index.filter(|known| known.work > plan.work).map(|known| LowerTip {
+        self.index.filter(|known| known.work > plan.choice.work).map(|known| LowerTip {
             tip,
             what: LowerPart::BlockIndex,
             height: Some(known.height),
             hash: Some(known.hash),
             blocks: known.height.0.saturating_sub(tip.0).max(1),
-            gap: if plan.stops_as_asked { None } else { plan.gap.or(Some(Gap::Lost)) },
+            gap: if plan.stops_as_asked { None } else { plan.choice.gap.or(Some(Gap::Lost)) },
             is_by_damage: false,
         })
     }
 
     fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
         let tip = plan.chain.tip_height();
-        if plan.unconnected > 0 && !lost {
+        if plan.choice.unconnected > 0 && !lost {
             let is_known = self.index.or(self.best_in_index).is_some() || plan.new_index.is_none();
             sink.event(Event::Warning(Warning::Unconnected {
-                blocks: plan.unconnected,
+                blocks: plan.choice.unconnected,
                 tip,
                 may_be_lost: !is_known,
             }));

@@ -12,13 +12,13 @@ use crate::{
         chain_request::ChainRequest,
         second_chainstate::{CHECKED_AT_START, Obstacle, SecondChainstate},
         siblings::Siblings,
-        tree::{ChosenChain, Node, Tree},
+        tree::{Choice, ChosenChain, Node, Tree},
     },
 };
 use api::{
     error::{Error, ErrorKind},
-    lower_tip::Gap,
     remedy::Remedy,
+    subject::Subject,
 };
 use coins::SipKey;
 use disk::datadir::FileKind;
@@ -28,7 +28,7 @@ use disk::{
     scan::{Scan, scan_files},
     undo::CHECKSUM_LEN,
 };
-use rules::{ChainParams, U256};
+use rules::ChainParams;
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicBool, Ordering},
@@ -40,12 +40,8 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 pub struct Plan {
     /// The chain to rebuild.
     pub chain: Chain,
-    /// Sum of work of the chain.
-    pub work: U256,
-    /// Number of stored blocks above the chain that have no undo data.
-    pub unconnected: u32,
-    /// Why they cannot be rebuilt.
-    pub gap: Option<Gap>,
+    /// What the choice of the chain has shown.
+    pub choice: Choice,
     /// Whether the caller chose the last block.
     pub stops_as_asked: bool,
     /// The best block of the old chainstate, if the tree contains it.
@@ -56,8 +52,6 @@ pub struct Plan {
     pub block_bytes: u64,
     /// With a scan: the block index to write once the chain is proven.
     pub new_index: Option<BlockIndex>,
-    /// Height up to which scripts need not be run.
-    pub assumed_valid_to: Option<Height>,
     /// The assumed-valid block that was asked for, if the tree does not contain it.
     pub unknown_assumed: Option<BlockHash>,
     /// With a scan: no connected block descends from the last block, and the undo data of the last block also
@@ -72,9 +66,6 @@ pub struct Plan {
     /// `blk` files that do not exist, and in which the block index places blocks outside the chain. bitcoind
     /// would not start.
     pub missing_files: Vec<FileNo>,
-    /// If blocks with more work are left out because the block index marks one as invalid: that block, and
-    /// the height of the last one.
-    pub marked_invalid: Option<(Height, BlockHash, Height)>,
     /// Why bitcoind would not start with the result beside the second chainstate.
     pub obstacle: Option<Obstacle>,
     /// Without a scan: whether the block index says that block files have been deleted.
@@ -130,20 +121,16 @@ impl Plan {
         Ok(Self {
             block_bytes: check_files(files, &chain, "the plan")?,
             chain,
-            work: U256::default(),
-            unconnected: 0,
-            gap: None,
+            choice: Choice { assumed_valid_to, ..Choice::default() },
             stops_as_asked: true,
             best_block: None,
             index_files: Vec::new(),
             new_index: None,
-            assumed_valid_to,
             unknown_assumed: None,
             tip_is_contested: false,
             never_connected_from: None,
             lacks_last_undo: false,
             missing_files: Vec::new(),
-            marked_invalid: None,
             obstacle: None,
             is_pruned: false,
             shared: Some(shared),
@@ -186,8 +173,7 @@ pub fn plan(
 ) -> Result<Plan, Error> {
     let Found { mut tree, scanned, contested, index_files, is_pruned } =
         find(files, request.scan, now, interrupt)?;
-    let ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected } =
-        tree.choose(request)?;
+    let ChosenChain { branch, choice, last_connected } = tree.choose(request)?;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
     let best_block = request.preferred.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
@@ -217,20 +203,16 @@ pub fn plan(
     Ok(Plan {
         stops_as_asked: request.stop_at_height.is_some(),
         chain,
-        work,
-        unconnected,
-        gap,
+        choice,
         best_block,
         index_files,
         block_bytes,
         new_index,
-        assumed_valid_to,
         unknown_assumed,
         tip_is_contested,
         never_connected_from,
         lacks_last_undo,
         missing_files,
-        marked_invalid,
         obstacle,
         is_pruned,
         shared: None,
@@ -388,7 +370,7 @@ pub fn tree_of_index<'a>(
 }
 
 fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
-    Error::damaged(detail).in_file(files.datadir.index_dir(), None).with_remedies([Remedy::RebuildIndex])
+    Error::damaged(detail).in_file(files.datadir.index_dir(), None).about(Subject::BlockIndex)
 }
 
 /// The tree of a block index, all but the blocks of the index, and the heights that it records.
@@ -399,7 +381,7 @@ type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
 pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
     let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
-        error if error.kind == ErrorKind::Damaged => error.with_remedies([Remedy::RebuildIndex]),
+        error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
         error => error,
     };
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
@@ -519,7 +501,7 @@ fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Er
             ))
             .at_block(height, chain.block(height).hash)
             .in_file(path, Some(pos))
-            .with_remedies([Remedy::RebuildIndex])
+            .about(Subject::BlockIndex)
         };
         let last_pos = chain.block(last).data_pos.0;
         if last_pos >= blk_len {
@@ -550,5 +532,5 @@ fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf
     Error::damaged("the block index places a record before byte 8")
         .at_block(height, chain.block(height).hash)
         .in_file(path, Some(0))
-        .with_remedies([Remedy::RebuildIndex])
+        .about(Subject::BlockIndex)
 }

@@ -16,6 +16,7 @@ use crate::{blocks::files::Files, plan::tree::Tree};
 use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
+    subject::Subject,
 };
 use disk::{
     DiskError,
@@ -209,7 +210,7 @@ impl SecondChainstate {
         };
         Error::new(ErrorKind::Usage, detail)
             .in_file(&self.dir, None)
-            .with_remedies([Remedy::MoveSnapshotAway])
+            .about(Subject::SecondChainstate)
             .with_remedies(stop)
     }
 }

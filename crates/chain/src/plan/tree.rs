@@ -29,6 +29,7 @@ use api::{
     error::{Error, ErrorKind},
     lower_tip::Gap,
     remedy::Remedy,
+    subject::Subject,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
 use std::{cell::Cell, num::NonZeroU32};
@@ -160,19 +161,26 @@ struct Orphan {
 pub struct ChosenChain {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// Sum of work of the branch.
+    /// What the choice has shown.
+    pub choice: Choice,
+    /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
+    pub last_connected: u32,
+}
+
+/// What the choice of a chain has shown.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Choice {
+    /// Sum of work of the chain.
     pub work: U256,
-    /// Number of stored blocks above the last connected one.
+    /// Number of stored blocks above the last connected one, which have no undo data.
     pub unconnected: u32,
-    /// Why they are not connected.
+    /// Why they are not connected, and cannot be rebuilt.
     pub gap: Option<Gap>,
     /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
-    /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
-    pub last_connected: u32,
 }
 
 impl<'a> Tree<'a> {
@@ -483,7 +491,7 @@ impl<'a> Tree<'a> {
                 "the genesis block was not found: the blocks directory is empty, the block index is damaged, \
                  or the node was pruned, so that a rebuild is not possible",
             )
-            .with_remedies([Remedy::RebuildIndex])
+            .about(Subject::BlockIndex)
         })?;
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {
@@ -509,7 +517,7 @@ impl<'a> Tree<'a> {
                 self.hashes.get(orphan.node),
                 orphan.prev
             ))
-            .with_remedies(Remedy::FOR_MISSING_FILES));
+            .about(Subject::MissingBlocks));
         }
         let tip = match request.end {
             Some(end) => self.end_of_branch(&end, undo_from)?,
@@ -539,7 +547,8 @@ impl<'a> Tree<'a> {
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
-        Ok(ChosenChain { branch, work, unconnected, gap, assumed_valid_to, marked_invalid, last_connected })
+        let choice = Choice { work, unconnected, gap, assumed_valid_to, marked_invalid };
+        Ok(ChosenChain { branch, choice, last_connected })
     }
 
     /// Returns the height of `chain` up to which scripts need not be run, given that the user vouches for

@@ -4,7 +4,7 @@
 use crate::report::scripts_text;
 use engine::{
     AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Remedy,
-    ScriptsReport, hex,
+    ScriptsReport, Subject, hex,
 };
 use ranges::RangePlan;
 use schemars::JsonSchema;
@@ -66,7 +66,7 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
 pub fn read(path: &Path) -> Result<RangePlan, Error> {
     let damaged = |text: String| Error::new(ErrorKind::Damaged, text).in_file(path, None);
     let bytes = RealDisk.read(path, MAX_LEN).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => damaged("there is no such plan".to_owned()).missing(),
+        io::ErrorKind::NotFound => damaged("there is no such plan".to_owned()).about(Subject::MissingFile),
         _ => damaged(format!("cannot read the plan: {error}")),
     })?;
     let reference: Reference = serde_json::from_slice(&bytes)

@@ -17,7 +17,7 @@ mod words;
 
 pub use diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis,
-    FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, RebuildTime, ScriptWork,
+    FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState,
 };
 pub use disk::datadir::Absence;
 
@@ -178,11 +178,12 @@ impl Examination<'_> {
             blocks,
             undo,
             chainstate,
-            has_snapshot,
-            snapshot_error: if has_snapshot && !is_held { self.snapshot_error(files)? } else { None },
+            snapshot: SnapshotState {
+                exists: has_snapshot,
+                error: if has_snapshot && !is_held { self.snapshot_error(files)? } else { None },
+            },
             indexes: NodeIndex::find(disk, datadir.net_dir())?.into_iter().map(|index| index.name).collect(),
             leftovers: self.leftovers(),
-            refusal: None,
             deep: None,
         };
         if self.options.deep && state.key.is_none() {
@@ -224,7 +225,7 @@ impl Examination<'_> {
         if ![Advice::Reindex, Advice::MakeUndo].contains(&advice) {
             return Ok(advice);
         }
-        state.refusal = self.refusal(files).err();
+        state.rebuild.refusal = self.refusal(files).err();
         Ok(advise(state, &circumstances))
     }
 

@@ -21,6 +21,7 @@ use api::{
     options::{ChainOptions, ReindexOptions, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
+    subject::Subject,
 };
 #[cfg(feature = "serde")]
 use api::{
@@ -158,7 +159,7 @@ fn blocks_below(
     let second = datadir.snapshot_dir();
     if disk.exists(&second).during("look for", &second)? {
         let error = usage("the datadir has a chainstate of a snapshot already".to_owned());
-        return Err(error.in_file(second, None).with_remedies([Remedy::MoveSnapshotAway]));
+        return Err(error.in_file(second, None).about(Subject::SecondChainstate));
     }
     let index_dir = datadir.index_dir();
     let in_index = |error: Error| error.in_file(&index_dir, None);
@@ -181,9 +182,9 @@ fn blocks_below(
     let chainstate = datadir.chainstate_dir();
     if let Some(best) = read_best_block(disk, &chainstate)? {
         let detail = format!("the chainstate's best block {best} is not in the block index");
-        let known = headers.find(&best).ok_or_else(|| {
-            Error::damaged(detail).in_file(&chainstate, None).with_remedies([Remedy::RebuildChainstate])
-        })?;
+        let known = headers
+            .find(&best)
+            .ok_or_else(|| Error::damaged(detail).in_file(&chainstate, None).about(Subject::Chainstate))?;
         if headers.work(known) >= headers.work(block) {
             let detail = format!(
                 "the chainstate is at height {} already; a snapshot of height {} would be of no use",

@@ -1,6 +1,9 @@
 //! The rebuild, stage by stage: control flow only.
 
-use ::hints::HintReader;
+mod planned;
+
+pub use planned::{Awaiting, Planned, plan};
+
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -13,15 +16,10 @@ use api::{
     stage::Stage,
 };
 use chain::{
-    blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
+    blocks::{damage::KnownDamage, files::Files},
     commit::{Destination, directory_bytes},
     given_blocks,
-    plan::{
-        existing_state::{Accepted, ExistingState},
-        indexes::{self, SetAside},
-        planner::{AfterSuspect, Plan},
-        second_chainstate::SecondChainstate,
-    },
+    plan::planner::{AfterSuspect, Plan},
     session::Session,
 };
 use digest::sha256::batched_bytes;
@@ -32,13 +30,12 @@ use disk::{
 };
 use pipeline::{
     job::{
-        self, ChainRequest, Job, MatchStats, MatchedCoins, checkpoint,
+        self, Job, MatchStats, MatchedCoins, checkpoint,
         clock::Clock,
         damage_survey::find_damage,
         hint_copy::{self, with_plain_hints},
         hints,
         memory::MemoryBudget,
-        pacing::Pacing,
         two_chainstates,
         undo_files::{NewUndo, UndoFiles},
     },
@@ -53,12 +50,12 @@ use std::{
     cell::OnceCell,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 use vfs::Disk;
-use wire::{BlockHash, Height, Sats};
+use wire::{Height, Sats};
 
 /// Rebuilds the chainstate. On failure the datadir is unchanged; if the very last step fails, it contains
 /// either the old chainstate or the new one, whole. Blocks that the caller passes are stored first, and stay.
@@ -250,135 +247,19 @@ impl Suspects {
     }
 }
 
-/// The chain of a rebuild, and what was found with it.
-pub struct Planned {
-    plan: Plan,
-    hint_reader: Option<HintReader>,
-    lost_blocks: u32,
-    /// The indexes that bitcoind could not go on with.
-    set_aside: SetAside,
-    /// The blocks that are stored while the rebuild runs, and what is known of them.
-    awaited: Option<(Arc<AwaitedBlocks>, Awaiting)>,
-}
-
-/// The end of a chain whose blocks are stored while it is rebuilt.
-#[derive(Clone, Copy)]
-pub struct Awaiting {
-    /// Height of the last block.
-    pub end: Height,
-    /// Estimated bytes of the blocks that are not stored.
-    pub bytes: u64,
-    /// Memory that storing them takes, in bytes.
-    pub memory_bytes: u64,
-    /// The part of it for blocks that are kept until they are taken ([`AwaitedBlocks::new`]).
-    pub kept_bytes_max: u64,
-    /// With pruning, bytes of blocks after which the rebuild settles ([`Pacing`]).
-    pub settle_bytes: Option<u64>,
-}
-
-impl Planned {
-    /// The last block of the chain.
-    pub fn tip(&self) -> BlockHash {
-        self.plan.chain.tip().hash
-    }
-
-    /// Ends the chain below a height.
-    fn end_below(&mut self, height: Height) {
-        let below = Height(height.0.saturating_sub(1));
-        self.plan.block_bytes =
-            self.plan.block_bytes / self.plan.chain.block_count() as u64 * u64::from(height.0);
-        self.plan.chain = self.plan.chain.up_to(below);
-    }
-
-    /// The blocks that are stored while the rebuild runs; `None` if it must begin after that.
-    pub fn awaited(&self) -> Option<Arc<AwaitedBlocks>> {
-        self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
-    }
-
-    /// How the rebuild keeps pace with a download that deletes block files; `None` if none are deleted.
-    fn pacing(&self) -> Option<Pacing<'_>> {
-        let (awaited, Awaiting { settle_bytes, .. }) = self.awaited.as_ref()?;
-        settle_bytes.map(|settle_bytes| Pacing { awaited, settle_bytes })
-    }
-
-    /// Whether block files are deleted behind the rebuild.
-    fn prunes(&self) -> bool {
-        self.pacing().is_some()
-    }
-}
-
-/// Chooses the chain without the blocks in `invalid`, and below what is damaged if that is given, and checks
-/// that its chainstate can replace the existing one.
-///
-/// # Errors
-/// Those of [`reindex`] that can be found before a block is read.
-pub fn plan(
-    files: &Files<'_>,
-    options: &ReindexOptions,
-    invalid: &[BlockHash],
-    damage: Option<&KnownDamage>,
-    awaiting: Option<Awaiting>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
-) -> Result<Planned, Error> {
-    let in_place = options.output.is_none();
-    let before = if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
-    let second = SecondChainstate::find(files.disk, files.datadir, files.params);
-    let second = if in_place { second? } else { None };
-    let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
-    let request = ChainRequest {
-        scan: options.scan,
-        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.stop_at_height),
-        without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
-        hints: hint_reader.as_ref().map(hints::end),
-        preferred: before.best_block,
-        invalid,
-        damage,
-        makes_undo: options.makes_undo(),
-        awaits_blocks: awaiting.is_some(),
-        ..ChainRequest::default()
-    };
-    let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), sink, interrupt)?;
-    job::note_all_scripts(&options.chain, &plan, sink);
-    let mut set_aside = SetAside::default();
-    if let Some(second) = second {
-        if let Some(obstacle) = &plan.obstacle {
-            return Err(second.error(obstacle).with_remedies([Remedy::OtherOutput]));
-        }
-        if let Some(base) = second.base() {
-            sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
-        }
-    }
-    if in_place {
-        set_aside = indexes::before_rebuild(files, &plan, damage, options.set_aside_indexes, sink)?;
-    }
-    let accepted = match damage {
-        _ if options.accept_lower_tip => Accepted::AnyLoss,
-        Some(_) => Accepted::LossByDamage,
-        None => Accepted::Nothing,
-    };
-    let lost_blocks = if in_place { before.check(&plan, files, accepted, sink)? } else { 0 };
-    let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
-        Some((hints, reader)) => {
-            hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height
-        }
-        None => false,
-    };
-    let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
-        plan.block_bytes += blocks.bytes;
-        (Arc::new(AwaitedBlocks::new(plan.chain.block_count(), blocks.kept_bytes_max)), blocks)
-    });
-    Ok(Planned { plan, hint_reader, lost_blocks, set_aside, awaited })
-}
-
-/// What a successful attempt reports.
-struct Rebuilt<'a> {
-    hashed_before: u64,
+/// What has been written, and is proven.
+struct Proven<'a> {
     stats: MatchStats,
     hints: Option<&'a HintOptions>,
     total_amount: Sats,
     utxo_stats: UtxoStats,
     is_pinned: bool,
+}
+
+/// What a successful attempt reports.
+struct Rebuilt<'a> {
+    proven: Proven<'a>,
+    hashed_before: u64,
     undo: Option<UndoReport>,
     kept: Vec<PathBuf>,
     lost_blocks: u32,
@@ -450,25 +331,9 @@ impl Rebuild<'_> {
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
         self.check_disk_need(planned, budget, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
-        let in_place = options.output.is_none();
-        let undo_files = UndoFiles::new(files, self.target.datadir(), infos, options.scan && in_place)?;
-        let makes_undo = method.makes_undo();
-        if self.lists_missing_files(plan) {
-            self.target.prepare_index()?;
-            sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
-        }
-        if self.damage.get().is_some_and(|damage| !damage.is_empty()) {
-            self.target.prepare_index()?;
-        }
-        if makes_undo && lacking > 0 {
-            if awaited.is_none() {
-                // Otherwise, the block index is still being written.
-                self.target.prepare_index()?;
-            }
-            if in_place {
-                undo_files.check_access(&plan.chain, method.needs_undo_from())?;
-            }
-        }
+        let scans_in_place = options.scan && options.output.is_none();
+        let undo_files = UndoFiles::new(files, self.target.datadir(), infos, scans_in_place)?;
+        self.prepare_changes(planned, &undo_files, method, lacking)?;
         let suspects = self.suspect;
         let goes_on_below = |height, rests_on_undo| {
             suspects.is_some_and(|suspects| suspects.note(planned, height, rests_on_undo))
@@ -482,37 +347,14 @@ impl Rebuild<'_> {
             hints: options.hints.as_ref(),
             method,
             work,
-            undo_sink: makes_undo.then_some(&undo_files),
+            undo_sink: method.makes_undo().then_some(&undo_files),
             goes_on_below: suspects.map(|_| &goes_on_below as &(dyn Fn(Height, bool) -> bool + Sync)),
             pacing,
             resume: Some(&options.resume),
             sink,
             interrupt,
         };
-        let mut finish = Finish {
-            disk: work.disk(),
-            target: self.target,
-            chain: &plan.chain,
-            key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
-            range_bytes: options.chain.hooks.range_bytes,
-            threads: job.threads(),
-            interrupt,
-        };
-        let (written, stats, hints) = match options.engine {
-            Engine::Join => write_joined(&job, clock, &mut finish)?,
-            Engine::Cache => {
-                let (written, stats) = job.connect_all(finish.target.building(), finish.key, clock)?;
-                (written, stats, None)
-            }
-        };
-        let total_amount = check_supply(&job, &written, stats.burned, clock)?;
-
-        sink.event(Event::Started(Stage::Prove));
-        let utxo_stats = finish.prove(&written, false, sink)?;
-        let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-        let found = &utxo_stats.hash_serialized_3.0;
-        let is_pinned = job::check_pinned_hash(options.chain.params, height, &hash, found)?;
-        clock.lap(Stage::Prove);
+        let proven = self.write_and_prove(&job, clock)?;
 
         let is_interrupted = || interrupt.load(Ordering::Relaxed);
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
@@ -523,20 +365,75 @@ impl Rebuild<'_> {
         }
         let undo = undo_files.take();
         let kept = self.commit(planned, undo.as_ref(), clock)?;
-        let undo = makes_undo.then(|| undo.as_ref().map_or_else(UndoReport::default, NewUndo::report));
+        let undo_report = || undo.as_ref().map_or_else(UndoReport::default, NewUndo::report);
         let rebuilt = Rebuilt {
+            proven,
             hashed_before,
-            stats,
-            hints,
-            total_amount,
-            utxo_stats,
-            is_pinned,
-            undo,
+            undo: method.makes_undo().then(undo_report),
             kept,
             lost_blocks,
             was_behind_download: awaited.is_some(),
         };
         self.report(&job, rebuilt, clock)
+    }
+
+    /// Prepares what changes besides the chainstate: the block index, and in place the `rev` files, if the
+    /// undo data of `lacking` blocks is made.
+    fn prepare_changes(
+        &self,
+        planned: &Planned,
+        undo_files: &UndoFiles<'_>,
+        method: &Method,
+        lacking: u64,
+    ) -> Result<(), Error> {
+        let plan = &planned.plan;
+        if self.lists_missing_files(plan) {
+            self.target.prepare_index()?;
+            self.sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
+        }
+        if self.damage.get().is_some_and(|damage| !damage.is_empty()) {
+            self.target.prepare_index()?;
+        }
+        if method.makes_undo() && lacking > 0 {
+            if planned.awaited.is_none() {
+                // Otherwise, the block index is still being written.
+                self.target.prepare_index()?;
+            }
+            if self.options.output.is_none() {
+                undo_files.check_access(&plan.chain, method.needs_undo_from())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the coins that are left of all blocks, and proves what was written.
+    fn write_and_prove<'a>(&self, job: &Job<'a>, clock: &mut Clock) -> Result<Proven<'a>, Error> {
+        let Self { options, sink, .. } = *self;
+        let finish = &mut Finish {
+            disk: job.work.disk(),
+            target: self.target,
+            chain: &job.plan.chain,
+            key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
+            range_bytes: options.chain.hooks.range_bytes,
+            threads: job.threads(),
+            interrupt: job.interrupt,
+        };
+        let (written, stats, hints) = match options.engine {
+            Engine::Join => write_joined(job, clock, finish)?,
+            Engine::Cache => {
+                let (written, stats) = job.connect_all(finish.target.building(), finish.key, clock)?;
+                (written, stats, None)
+            }
+        };
+        let total_amount = check_supply(job, &written, stats.burned, clock)?;
+
+        sink.event(Event::Started(Stage::Prove));
+        let utxo_stats = finish.prove(&written, false, sink)?;
+        let tip = job.plan.chain.tip().hash;
+        let (height, found) = (job.plan.chain.tip_height(), &utxo_stats.hash_serialized_3.0);
+        let is_pinned = job::check_pinned_hash(options.chain.params, height, &tip, found)?;
+        clock.lap(Stage::Prove);
+        Ok(Proven { stats, hints, total_amount, utxo_stats, is_pinned })
     }
 
     /// Whether the block index has to change because it places blocks in files that do not exist.
@@ -644,7 +541,7 @@ impl Rebuild<'_> {
 
     fn report(&self, job: &Job<'_>, rebuilt: Rebuilt<'_>, clock: &mut Clock) -> Result<ReindexReport, Error> {
         let Self { options, .. } = *self;
-        let Rebuilt { stats, hints, utxo_stats, .. } = rebuilt;
+        let Proven { stats, hints, total_amount, utxo_stats, is_pinned } = rebuilt.proven;
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
         let sha256_limit = Sha256Limit::measured(batched_bytes() - rebuilt.hashed_before, threads, elapsed);
         Ok(ReindexReport {
@@ -654,9 +551,9 @@ impl Rebuild<'_> {
             hash: plan.chain.tip().hash,
             counts: stats.counts,
             txouts: utxo_stats.txouts,
-            total_amount: rebuilt.total_amount,
+            total_amount,
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
-            is_pinned: rebuilt.is_pinned,
+            is_pinned,
             scripts: job::scripts_report(&options.chain, plan, &stats.counts),
             matching: if hints.is_some() { Matching::Swiftsync } else { stats.matching },
             resumed: stats.resumed,
@@ -678,7 +575,7 @@ impl Rebuild<'_> {
             undo: rebuilt.undo,
             lost_blocks: rebuilt.lost_blocks,
             damaged_blocks: self.damaged_blocks(),
-            unconnected: plan.unconnected,
+            unconnected: plan.choice.unconnected,
             notes: self.sink.take(),
         })
     }

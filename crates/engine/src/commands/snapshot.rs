@@ -8,8 +8,8 @@ use api::{
     event::{Event, EventSink, Watch},
     machine,
     options::{ChainOptions, ChainstateOptions, MakeOptions},
-    remedy::Remedy,
     stage::Stage,
+    subject::Subject,
     utxo_stats::UtxoStatsReport,
 };
 use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
@@ -125,7 +125,7 @@ pub fn make_snapshot_of_chainstate(
     let height = chainstate.height.ok_or_else(|| {
         Error::damaged(format!("the block index does not have the chainstate's best block {hash}"))
             .in_file(&chainstate.index_dir, None)
-            .with_remedies([Remedy::RebuildIndex])
+            .about(Subject::BlockIndex)
     })?;
     let stats = stats_of_coins(&chainstate.reader, false, options.threads.get())?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);

@@ -10,6 +10,7 @@ use api::{
     remedy::Remedy,
     report::UpdateReport,
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     blocks::files::Files,
@@ -183,12 +184,12 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
     check_one_chainstate(files)?;
     let current = dir.join("CURRENT");
     if !files.disk.exists(&current).during("look for", &current)? {
-        let error = Error::damaged("there is no chainstate").missing().in_file(dir, None);
-        return Err(error.with_remedies([Remedy::RebuildChainstate]));
+        let error = Error::damaged("there is no chainstate").about(Subject::MissingFile).in_file(dir, None);
+        return Err(error.about(Subject::Chainstate));
     }
     let opened = ChainstateReader::open(files.disk, &dir).map_err(Error::from);
     opened.map_err(|error| match error.kind {
-        ErrorKind::Damaged => error.with_remedies([Remedy::RebuildChainstate]),
+        ErrorKind::Damaged => error.about(Subject::Chainstate),
         _ => error,
     })
 }
@@ -200,7 +201,7 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
 pub fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
     let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
-        && best.known.work > plan.work
+        && best.known.work > plan.choice.work
     {
         let detail = format!(
             "the chainstate is at height {}; an update does not go back to height {}",
@@ -270,7 +271,7 @@ impl<'a> Update<'a> {
         let scripts = self.options.scripts.verifier().map(|verifier| Scripts {
             params: files.params,
             verifier,
-            skipped_to: plan.assumed_valid_to,
+            skipped_to: plan.choice.assumed_valid_to,
         });
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());

@@ -7,9 +7,9 @@ use api::{
     event::{Event, EventSink, Warnings},
     note::Warning,
     options::VerifyOptions,
-    remedy::Remedy,
     report::ScriptsReport,
     stage::Stage,
+    subject::Subject,
 };
 #[cfg(feature = "serde")]
 use api::{
@@ -237,7 +237,7 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     let dir = datadir.index_dir();
     find_height(disk, &dir, &best)?.ok_or_else(|| {
         let detail = format!("the chainstate's best block {best} is not in the block index");
-        Error::damaged(detail).in_file(dir, None).with_remedies([Remedy::RebuildChainstate])
+        Error::damaged(detail).in_file(dir, None).about(Subject::Chainstate)
     })
 }
 

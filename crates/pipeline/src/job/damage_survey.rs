@@ -13,6 +13,7 @@ use api::{
     event::{Event, Progress, Watch},
     options::ChainOptions,
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     blocks::{
@@ -144,13 +145,13 @@ fn summary(
     let last_stored = all().rfind(is_stored).unwrap_or_default();
     let lacks_undo = |height: &Height| is_stored(height) && chain.block(*height).undo_pos.is_none();
     let mut lost_files = BTreeSet::new();
-    let lost = damaged.iter().filter(|(.., error)| error.is_missing).count() as u32;
+    let lost = damaged.iter().filter(|(.., error)| error.is_about(Subject::MissingFile)).count() as u32;
     let blocks = damaged.iter().map(|(_, hash, _)| *hash).collect();
     let lowest = damaged.first().map(|(height, ..)| *height);
     let mut first: Vec<Error> = damaged
         .into_iter()
         .map(|(.., error)| error)
-        .filter(|error| !error.is_missing || lost_files.insert(error.file.clone()))
+        .filter(|error| !error.is_about(Subject::MissingFile) || lost_files.insert(error.file.clone()))
         .collect();
     let others = first.len().saturating_sub(MAX_NAMED_BLOCKS) as u32;
     first.truncate(MAX_NAMED_BLOCKS);

@@ -13,6 +13,7 @@ use api::{
     options::{ChainOptions, HintOptions, RemoteFile},
     remedy::Remedy,
     size::HumanSize,
+    subject::Subject,
 };
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use disk::datadir::Datadir;
@@ -181,7 +182,8 @@ fn download(
             format!("the hints take at least {}, {} are free here", HumanSize(need), HumanSize(free));
         return Err(Error::new(ErrorKind::Environment, detail)
             .in_file(dir.path(), None)
-            .with_remedies([Remedy::FreeDiskSpace, Remedy::OtherWorkDir]));
+            .about(Subject::DiskSpace)
+            .with_remedies([Remedy::OtherWorkDir]));
     }
     let unpacked = Unpacked::new(pieces).map_err(failed)?;
     let original = Path::new(remote.name());

@@ -79,12 +79,12 @@ pub fn use_of(
     let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
     let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
     let height = info.height.min(Height(chain.tip_height().0.saturating_sub(undo_blocks)));
-    let is_trusted = height == Height(0) || plan.assumed_valid_to.is_some_and(|valid| valid >= height);
+    let is_trusted = height == Height(0) || plan.choice.assumed_valid_to.is_some_and(|valid| valid >= height);
     if !with_undo && !is_trusted {
         let detail = format!(
             "scripts cannot be checked without undo data, so all blocks up to height {height}, where \
              the hints end, must be assumed valid; {}",
-            plan.assumed_valid_to.map_or("none is".to_owned(), |valid| format!(
+            plan.choice.assumed_valid_to.map_or("none is".to_owned(), |valid| format!(
                 "only those up to height {valid} are: two weeks of blocks above a block are needed"
             ))
         );

@@ -9,6 +9,7 @@ use api::{
     note::Warning,
     remedy::Remedy,
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
@@ -50,7 +51,7 @@ pub fn ensure_index(
             }
             _ => return Ok(false),
         },
-        Err(error) if error.remedies.contains(&Remedy::RebuildIndex) => (error, 0),
+        Err(error) if error.is_about(Subject::BlockIndex) => (error, 0),
         Err(error) => return Err(error),
     };
     refuse(files, ", and a scan of the block files does not find which blocks bitcoind knows besides")?;

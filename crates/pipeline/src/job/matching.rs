@@ -32,6 +32,7 @@ use api::{
     remedy::Remedy,
     report::SpillVolume,
     stage::Stage,
+    subject::Subject,
 };
 use chain::threads::spawn;
 use coins::SipKey;
@@ -263,7 +264,7 @@ impl Job<'_> {
     /// Which scripts are run; `None` if none are.
     pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = self.files.params;
-        let skipped_to = self.plan.assumed_valid_to;
+        let skipped_to = self.plan.choice.assumed_valid_to;
         self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to })
     }
 
@@ -387,12 +388,14 @@ impl Job<'_> {
     }
 
     /// Marks the error as contested if it is about a block that may never have been connected.
-    pub fn mark_contested(&self, mut error: Error) -> Error {
+    pub fn mark_contested(&self, error: Error) -> Error {
         let plan = self.plan;
         let is_contested_tip = plan.tip_is_contested && error.block_hash == Some(plan.chain.tip().hash);
         let is_above = |from| error.height.is_some_and(|height| height >= from);
         let was_never_connected = plan.never_connected_from.is_some_and(is_above);
-        error.contested = error.kind == ErrorKind::Consensus && (is_contested_tip || was_never_connected);
+        if error.kind == ErrorKind::Consensus && (is_contested_tip || was_never_connected) {
+            return error.about(Subject::ContestedBlock);
+        }
         error
     }
 

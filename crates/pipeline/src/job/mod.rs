@@ -48,9 +48,9 @@ use api::{
     hex_reversed,
     note::{Note, Warning},
     options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
-    remedy::Remedy,
     report::{ScriptsReport, SpillVolume},
     spend_ages::SpendAges,
+    subject::Subject,
 };
 use chain::{
     blocks::files::Files,
@@ -152,14 +152,14 @@ pub fn plan_beside(
             _ => Event::Note(Note::UnknownAssumedBlock { hash, is_default: true }),
         });
     }
-    if let Some((height, hash, tip)) = plan.marked_invalid {
+    if let Some((height, hash, tip)) = plan.choice.marked_invalid {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
     }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
         block_bytes: plan.block_bytes,
-        unconnected: plan.unconnected,
+        unconnected: plan.choice.unconnected,
     });
     if request.end_without_undo().is_some() && !request.makes_undo && plan.lacks_last_undo {
         sink.event(Event::Warning(Warning::LacksLastUndo { blocks: CHECKED_AT_START }));
@@ -191,7 +191,7 @@ pub fn retry_without_invalid<T>(
     let mut invalid = Vec::new();
     loop {
         match attempt(&invalid) {
-            Err(error) if error.contested => match error.block_hash {
+            Err(error) if error.is_about(Subject::ContestedBlock) => match error.block_hash {
                 Some(hash) if !invalid.contains(&hash) => {
                     sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
                     invalid.push(hash);
@@ -206,7 +206,7 @@ pub fn retry_without_invalid<T>(
 /// Reports which scripts were run; `None` if none were asked for.
 #[must_use]
 pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
-    let report = ScriptsReport::new(plan.assumed_valid_to, plan.chain.tip_height(), counts.scripts);
+    let report = ScriptsReport::new(plan.choice.assumed_valid_to, plan.chain.tip_height(), counts.scripts);
     options.scripts.are_run().then_some(report)
 }
 
@@ -307,7 +307,7 @@ impl Job<'_> {
         let mut resume = self.resume;
         if self.expects_undo() {
             match with_undo(self, clock) {
-                Err(error) if is_about_undo(&error) && self.options.undo == UndoPolicy::Auto => {
+                Err(error) if error.is_about(Subject::UndoData) && self.options.undo == UndoPolicy::Auto => {
                     self.work.remove()?;
                     resume = None;
                 }
@@ -316,11 +316,6 @@ impl Job<'_> {
         }
         without_undo(&Job { method: &Method::of(self.options.undo), resume, ..*self }, clock)
     }
-}
-
-/// Whether an error says that undo data is damaged or missing.
-pub fn is_about_undo(error: &Error) -> bool {
-    error.kind == ErrorKind::Damaged && error.remedies.contains(&Remedy::MakeUndo)
 }
 
 /// Returns the current time as a block time.

@@ -1,6 +1,6 @@
 //! The chainstate of a datadir, open for commands that only read coins.
 
-use api::{error::Error, machine, options::ChainstateOptions, remedy::Remedy};
+use api::{error::Error, machine, options::ChainstateOptions, subject::Subject};
 use chain::session::lock_for_reading;
 use disk::{
     chainstate::ChainstateReader,
@@ -45,8 +45,9 @@ impl<'d> StoredChainstate<'d> {
         let lock = lock_for_reading(disk, &datadir)?;
         let dir = datadir.chainstate_dir();
         if !disk.exists(&dir).during("look for", &dir)? {
-            let error = Error::damaged("there is no chainstate").missing().in_file(&dir, None);
-            return Err(error.with_remedies([Remedy::RebuildChainstate]));
+            let error =
+                Error::damaged("there is no chainstate").about(Subject::MissingFile).in_file(&dir, None);
+            return Err(error.about(Subject::Chainstate));
         }
         let reader = ChainstateReader::open(disk, &dir)?;
         let index_dir = datadir.index_dir();
@@ -93,7 +94,7 @@ impl StoredCoin {
     ) -> Result<Self, Error> {
         Self::decode(best, outpoint, coin).map_err(|flaw| {
             let error = Error::damaged(format!("coin {outpoint}: {flaw}")).in_file(reader.dir(), None);
-            error.with_remedies([Remedy::RebuildChainstate])
+            error.about(Subject::Chainstate)
         })
     }
 

@@ -12,7 +12,7 @@ use crate::stages::{
     stored_coins::{StoredCoins, TipCoins, flush},
     window::{ConnectedBlock, view_error},
 };
-use api::{error::Error, machine::random_key, remedy::Remedy};
+use api::{error::Error, machine::random_key, remedy::Remedy, subject::Subject};
 use chain::blocks::{
     block_hashes::BlockHashes,
     chain::{BlockPosition, Chain},
@@ -138,7 +138,7 @@ impl<'a> Tip<'a> {
                 Err(Error::damaged(detail)
                     .at_block(height, hash)
                     .in_file(self.files.datadir.chainstate_dir(), None)
-                    .with_remedies([Remedy::RebuildChainstate]))
+                    .about(Subject::Chainstate))
             }
             Err(DisconnectError::Failed(flaw)) => {
                 let mut error = damaged(UndoDefect::Shape);
@@ -158,7 +158,7 @@ impl<'a> Tip<'a> {
         let entry = self.index.entry(hash)?;
         let Some((mut entry, file)) = entry.and_then(|entry| Some((entry, entry.file?))) else {
             let detail = "the block index has lost this block while it was read";
-            return Err(Error::damaged(detail).at_block(height, *hash).with_remedies([Remedy::RebuildIndex]));
+            return Err(Error::damaged(detail).at_block(height, *hash).about(Subject::BlockIndex));
         };
         if !is_undo_stored {
             entry.undo_pos = Some(self.appender.append_undo(file, height, prev, undo)?);

@@ -2,7 +2,7 @@
 
 use api::{
     error::{Error, ErrorKind},
-    remedy::Remedy,
+    subject::Subject,
 };
 use chain::{
     blocks::files::Files,
@@ -39,8 +39,8 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
         error.detail,
         dir.display()
     );
-    error.remedies.insert(0, Remedy::LetBitcoindFinish);
-    error
+    let others = std::mem::take(&mut error.remedies);
+    error.about(Subject::UnvalidatedSnapshot).with_remedies(others)
 }
 
 /// Returns why bitcoind does not start with both chainstates as they are.
@@ -70,7 +70,7 @@ pub fn check_start(files: &Files<'_>) -> Result<(), Error> {
     let obstacle = current_obstacle(files, &second)?;
     obstacle.map_or(Ok(()), |obstacle| {
         let error = second.error(&obstacle).without_remedies();
-        Err(error.with_remedies([Remedy::MoveSnapshotAway]))
+        Err(error.about(Subject::SecondChainstate))
     })
 }
 
@@ -84,8 +84,9 @@ pub fn refuse(files: &Files<'_>, why: &str) -> Result<(), Error> {
     };
     let detail = format!("this node was started from a UTXO snapshot and has two chainstates{why}");
     let error = Error::new(ErrorKind::Usage, detail).in_file(&second.dir, None);
-    let can_start = matches!(current_obstacle(files, &second), Ok(None));
-    Err(error
-        .with_remedies(can_start.then_some(Remedy::LetBitcoindFinish))
-        .with_remedies([Remedy::MoveSnapshotAway]))
+    let error = match current_obstacle(files, &second) {
+        Ok(None) => error.about(Subject::UnvalidatedSnapshot),
+        _ => error,
+    };
+    Err(error.about(Subject::SecondChainstate))
 }

@@ -19,6 +19,7 @@
 pub mod apply;
 pub mod awaited_source;
 pub mod block_fault;
+pub mod block_parts;
 pub mod block_source;
 pub mod check;
 pub mod coin_sink;

@@ -22,7 +22,7 @@ use crate::stages::{
     stats_change::{Cancelled, StatsChange},
     stored_coins::TipCoins,
 };
-use api::{counts::Counts, error::Error, remedy::Remedy};
+use api::{counts::Counts, error::Error, subject::Subject};
 use chain::{
     blocks::{block_hashes::BlockHashes, chain::Chain},
     threads::{for_all, for_all_beside, lock},
@@ -557,6 +557,6 @@ pub fn view_error(error: CacheError<DiskError>) -> Error {
     match error {
         CacheError::Source(error) => error.into(),
         error => Error::damaged(format!("{error}: the chainstate is not that of these blocks"))
-            .with_remedies([Remedy::RebuildChainstate]),
+            .about(Subject::Chainstate),
     }
 }

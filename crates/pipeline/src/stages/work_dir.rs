@@ -7,6 +7,7 @@ use api::{
     hex_reversed,
     options::ChainOptions,
     remedy::Remedy,
+    subject::Subject,
 };
 use chain::commit::WORK_DIR;
 use digest::sha256::sha256;
@@ -180,7 +181,7 @@ impl<'a> WorkDir<'a> {
     #[must_use]
     pub fn explain(&self, error: Error) -> Error {
         let is_here = error.file.as_ref().is_some_and(|file| file.starts_with(&self.path));
-        let is_full = is_here && error.remedies.contains(&Remedy::FreeDiskSpace);
+        let is_full = is_here && error.is_about(Subject::DiskSpace);
         error.with_remedies(is_full.then_some(Remedy::OtherWorkDir))
     }
 

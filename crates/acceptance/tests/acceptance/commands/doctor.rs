@@ -85,7 +85,7 @@ fn a_sound_datadir_needs_only_bitcoind() {
     let case = sound();
     let state = advised(&case, &Advice::StartBitcoind);
     assert_eq!(state.dir, case.root().join("regtest"));
-    assert!(state.lock == LockState::Free && state.version.is_none() && state.refusal.is_none());
+    assert!(state.lock == LockState::Free && state.version.is_none() && state.rebuild.refusal.is_none());
     assert_eq!((state.index.stored_height, state.index.header_height), (tip(), tip()));
     assert_eq!(state.index.headers as usize, case.index().entries.len());
     assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
@@ -99,7 +99,7 @@ fn a_sound_datadir_needs_only_bitcoind() {
     assert_eq!(state.chainstate.position, Some(ChainstatePosition::AtTip));
     assert!(state.rebuild.free.is_some() && state.rebuild.need.chainstate > 0);
     assert!(state.rebuild.bytes_per_second.is_some() && state.rebuild.duration.is_some());
-    assert!(!state.has_snapshot && state.indexes.is_empty() && !state.leftovers.has_journal);
+    assert!(!state.snapshot.exists && state.indexes.is_empty() && !state.leftovers.has_journal);
     let deep = diagnosed(case.root(), true);
     assert!(deep.is_sound());
     let deep = deep.found.unwrap().deep.unwrap();
@@ -649,12 +649,12 @@ fn other_contents_are_reported() {
     let state = *diagnosed(case.root(), false).found.unwrap();
     assert_eq!(state.indexes, ["txindex"]);
     // Without `base_blockhash`, bitcoind ignores the directory.
-    assert!(!state.has_snapshot && state.snapshot_error.is_none());
+    assert!(!state.snapshot.exists && state.snapshot.error.is_none());
     assert_eq!(state.version.as_deref(), Some("Bitcoin Core version v30.0.0"));
     fs::write(net.join("chainstate_snapshot/base_blockhash"), [7; 32]).unwrap();
     let found = diagnosed(case.root(), false);
     assert!(!found.is_sound() && found.advice == Advice::MoveSnapshotAway, "{found:?}");
-    assert!(found.found.unwrap().has_snapshot);
+    assert!(found.found.unwrap().snapshot.exists);
 }
 
 /// A datadir that contains only the genesis block, or not even that.

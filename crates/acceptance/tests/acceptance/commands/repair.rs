@@ -6,7 +6,7 @@ use acceptance::{
     tree,
 };
 use disk::index::{BlockStatus, IndexEntry};
-use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions, ScriptChecks, Warning};
+use engine::{Error, ErrorKind, Event, Height, Network, ReindexOptions, ScriptChecks, Subject, Warning};
 use std::{
     fs, io,
     path::Path,
@@ -244,7 +244,7 @@ fn a_damaged_block_beside_a_missing_file_is_counted_and_named_by_itself() {
     let report = repaired(&case);
     assert_eq!((report.damaged, report.lost, report.lost_files), (lost + 1, lost, 1));
     assert!(lost > 5 && report.first.len() == 2 && report.others == 0, "{:?}", report.first);
-    assert!(report.first[0].is_missing && report.first[1].height == Some(Height(139)));
+    assert!(report.first[0].is_about(Subject::MissingFile) && report.first[1].height == Some(Height(139)));
     assert_sound(case.root(), chain(), "a damaged block and a missing file");
 }
 

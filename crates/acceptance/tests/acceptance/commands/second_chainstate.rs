@@ -259,7 +259,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
     match done {
         Ok(()) => {
             let state = doctor(&case).found.unwrap();
-            assert!(state.snapshot_error.is_none(), "{what}: {:?}", state.snapshot_error);
+            assert!(state.snapshot.error.is_none(), "{what}: {:?}", state.snapshot.error);
             let has_changed = |part: &str| {
                 let part = case.root().join("regtest").join(part);
                 let of = |tree: &std::collections::BTreeMap<PathBuf, Option<Vec<u8>>>| {
@@ -397,7 +397,7 @@ fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
     assert_same_tree(&before, case.root(), "snapshot load");
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     execute("snapshot load", &case).unwrap();
-    assert!(doctor(&case).found.unwrap().snapshot_error.is_none());
+    assert!(doctor(&case).found.unwrap().snapshot.error.is_none());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{BREAKS_RULE, BestTip, CONNECTED, FAILED, Node, Tree};
 use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
+    subject::Subject,
 };
 use disk::datadir::FileKind;
 use rules::Violation;
@@ -26,16 +27,16 @@ impl Tree<'_> {
                 self.bad_header(number, &violation)
             }
             _ => {
-                const FOR_MISSING_UNDO: [Remedy; 2] = [Remedy::MakeUndo, Remedy::RestoreFiles];
-                let (what, remedies) = match self.nodes[number as usize].data_pos {
-                    None => ("the block", &Remedy::FOR_MISSING_FILES[..]),
-                    Some(_) => ("the undo data of the block", &FOR_MISSING_UNDO[..]),
+                let (what, subject) = match self.nodes[number as usize].data_pos {
+                    None => ("the block", Subject::MissingBlocks),
+                    Some(_) => ("the undo data of the block", Subject::UndoData),
                 };
                 Error::damaged(format!(
                     "{what} is not on disk, but blocks above it are: the node was pruned, or files are \
                      missing; a chainstate can only be rebuilt from all blocks and undo data"
                 ))
-                .with_remedies(remedies.iter().copied())
+                .about(subject)
+                .with_remedies([Remedy::RestoreFiles])
             }
         };
         error.at_block(height, *self.hashes.get(number))
@@ -80,6 +81,6 @@ impl Tree<'_> {
              was altered",
             error.detail, file.0
         );
-        error.with_remedies(Remedy::of_file(FileKind::Blk).iter().copied())
+        error.about_file(FileKind::Blk)
     }
 }

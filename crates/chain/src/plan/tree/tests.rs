@@ -119,8 +119,8 @@ fn an_invalid_block_and_its_descendants_are_not_chosen() {
     let request = ChainRequest { invalid: &invalid, ..ChainRequest::default() };
     assert_eq!(stored.tip(&request), second);
     stored.add(first, 0, false);
-    let (_, choice) = stored.choose(&request).unwrap();
-    assert_eq!(choice.unconnected, 0, "no block can be connected to it");
+    let (_, chosen) = stored.choose(&request).unwrap();
+    assert_eq!(chosen.choice.unconnected, 0, "no block can be connected to it");
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn stored_blocks_without_undo_data_suffice_up_to_the_last_block_of_the_hints() {
 fn blocks_without_undo_data_above_the_last_block_of_the_hints_count_as_never_connected() {
     let mut stored = Stored::chain(6);
     stored.0[1..].iter_mut().for_each(|block| block.1 = false);
-    let (branch, choice) = stored.choose(&without_undo(4, Some(stored.hash(4)))).unwrap();
-    assert_eq!((branch.len(), choice.unconnected), (5, 2));
+    let (branch, chosen) = stored.choose(&without_undo(4, Some(stored.hash(4)))).unwrap();
+    assert_eq!((branch.len(), chosen.choice.unconnected), (5, 2));
     assert_eq!(stored.tip(&ChainRequest::default()), 0);
 }
 

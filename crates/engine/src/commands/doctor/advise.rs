@@ -1,7 +1,7 @@
 //! Chooses the one thing to do next.
 
 use super::diagnosis::{Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
-use api::{error::Error, remedy::Remedy};
+use api::{error::Error, remedy::Remedy, subject::Subject};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use std::{io, path::PathBuf};
 use vfs::FileError;
@@ -94,9 +94,9 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     // Otherwise, a rebuild by a scan would be refused.
     let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
         || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
-    if found.has_snapshot && (is_damaged || lacks_blocks)
-        || found.snapshot_error.is_some()
-        || found.is_refused_for(Remedy::MoveSnapshotAway)
+    if found.snapshot.exists && (is_damaged || lacks_blocks)
+        || found.snapshot.error.is_some()
+        || found.is_refused_for(Subject::SecondChainstate)
     {
         return Advice::MoveSnapshotAway;
     }
@@ -147,16 +147,16 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
     let is_new = index.stored_height == Height(0);
     let needs_rebuild = match chainstate.position {
         Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored) => return Advice::ReindexByScan,
-        Some(ChainstatePosition::Behind(blocks)) => blocks > DOWNLOAD_WINDOW && !found.has_snapshot,
+        Some(ChainstatePosition::Behind(blocks)) => blocks > DOWNLOAD_WINDOW && !found.snapshot.exists,
         Some(ChainstatePosition::OnBranch { fork, stored }) => {
-            stored.0.saturating_sub(fork.0) > DOWNLOAD_WINDOW && !found.has_snapshot
+            stored.0.saturating_sub(fork.0) > DOWNLOAD_WINDOW && !found.snapshot.exists
         }
         _ => false,
     };
     let lacks_undo = undo.lacking() > 0 || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
-    if found.is_refused_for(Remedy::RebuildIndex) {
+    if found.is_refused_for(Subject::BlockIndex) {
         Advice::ReindexByScan
-    } else if found.is_refused_for(Remedy::LetBitcoindFinish) {
+    } else if found.is_refused_for(Subject::UnvalidatedSnapshot) {
         Advice::StartBitcoind
     } else if !is_usable && !is_new || needs_rebuild {
         Advice::Reindex

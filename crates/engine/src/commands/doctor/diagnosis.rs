@@ -4,7 +4,7 @@
 use super::fields;
 #[cfg(feature = "serde")]
 use api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
-use api::{disk_need::DiskNeed, error::Error, remedy::Remedy};
+use api::{disk_need::DiskNeed, error::Error, subject::Subject};
 use disk::datadir::Absence;
 use pipeline::stages::undo_survey::UndoFileCheck;
 #[cfg(feature = "serde")]
@@ -66,22 +66,30 @@ pub struct DatadirState {
     /// The chainstate.
     #[cfg_attr(feature = "serde", serde(with = "ChainstateText"))]
     pub chainstate: ChainstateState,
-    /// Whether bitcoind loads a second chainstate, from a snapshot.
-    pub has_snapshot: bool,
-    /// Why bitcoind does not start with it.
-    pub snapshot_error: Option<Error>,
+    /// The second chainstate.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub snapshot: SnapshotState,
     /// Names of the indexes that bitcoind keeps besides the block index.
     pub indexes: Vec<String>,
     /// What interrupted runs have left.
     pub leftovers: Leftovers,
-    /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
-    #[cfg_attr(feature = "serde", serde(rename = "rebuild_refused"))]
-    pub refusal: Option<Error>,
     /// What a rebuild needs.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub rebuild: RebuildNeed,
     /// What reading everything has shown, if it was asked for.
     pub deep: Option<DeepState>,
+}
+
+/// The second chainstate of a datadir.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SnapshotState {
+    /// Whether bitcoind loads one, from a snapshot.
+    #[cfg_attr(feature = "serde", serde(rename = "has_snapshot"))]
+    pub exists: bool,
+    /// Why bitcoind does not start with it.
+    #[cfg_attr(feature = "serde", serde(rename = "snapshot_error"))]
+    pub error: Option<Error>,
 }
 
 /// The owner of a datadir.
@@ -263,9 +271,12 @@ pub struct Leftovers {
 }
 
 /// What a rebuild would need, estimated.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RebuildNeed {
+    /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
+    #[cfg_attr(feature = "serde", serde(rename = "rebuild_refused"))]
+    pub refusal: Option<Error>,
     /// Disk space.
     #[cfg_attr(feature = "serde", serde(rename = "rebuild_needs_bytes", with = "NeededBytes"))]
     pub need: DiskNeed,
@@ -458,8 +469,8 @@ impl DatadirState {
             && !self.chainstate.is_unknown()
             && self.key.is_none()
             && self.blocks.beyond_use == 0
-            && !self.is_refused_for(Remedy::RebuildIndex)
-            && self.snapshot_error.is_none()
+            && !self.is_refused_for(Subject::BlockIndex)
+            && self.snapshot.error.is_none()
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
@@ -474,9 +485,9 @@ impl ChainstateState {
 }
 
 impl DatadirState {
-    /// Whether a rebuild would be refused, and this offered instead.
-    pub(super) fn is_refused_for(&self, remedy: Remedy) -> bool {
-        self.refusal.as_ref().is_some_and(|error| error.remedies.contains(&remedy))
+    /// Whether a rebuild would be refused because of this.
+    pub(super) fn is_refused_for(&self, subject: Subject) -> bool {
+        self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(subject))
     }
 }
 
@@ -500,7 +511,9 @@ impl DeepState {
 
     /// Whether the blocks could not be read because some are missing.
     pub(super) fn lacks_blocks(&self) -> bool {
-        self.refusal.as_ref().is_some_and(|error| error.remedies.contains(&Remedy::Repair))
+        self.refusal
+            .as_ref()
+            .is_some_and(|error| error.is_about(Subject::BlockFile) || error.is_about(Subject::MissingBlocks))
     }
 
     /// Whether undo data is missing or damaged.

@@ -50,7 +50,7 @@ impl Estimate<'_> {
         let free = disk.free_space(dir_of(&resolved)).ok();
         if index.is_pruned {
             let need = DiskNeed { chainstate: 0, temporary: 0, undo: 0 };
-            return RebuildNeed { need, free, bytes_per_second: None, duration: None };
+            return RebuildNeed { refusal: None, need, free, bytes_per_second: None, duration: None };
         }
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
         let budget = MemoryBudget::after_plan(options, index.blocks as usize);
@@ -74,7 +74,13 @@ impl Estimate<'_> {
                 is_busy: machine::is_busy(),
             }
         });
-        RebuildNeed { need, free, bytes_per_second: speeds.get(speeds.len() / 2).copied(), duration }
+        RebuildNeed {
+            refusal: None,
+            need,
+            free,
+            bytes_per_second: speeds.get(speeds.len() / 2).copied(),
+            duration,
+        }
     }
 
     /// Reads small samples of the block files. Returns the speed of each in bytes per second, ascending.

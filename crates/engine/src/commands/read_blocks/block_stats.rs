@@ -1,6 +1,6 @@
 //! What Core's `getblockstats` computes of a block.
 
-use super::BlockData;
+use pipeline::stages::block_parts::BlockData;
 use rules::{SpentCoin, is_bip30_exempt, subsidy};
 use wire::{Sats, script::is_unspendable};
 

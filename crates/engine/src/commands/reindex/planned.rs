@@ -1,0 +1,143 @@
+//! The chain that a rebuild makes a chainstate of, and what was found with it.
+
+use ::hints::HintReader;
+use api::{
+    error::Error,
+    event::{Event, EventSink},
+    note::Warning,
+    options::ReindexOptions,
+    remedy::Remedy,
+};
+use chain::{
+    blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
+    plan::{
+        existing_state::{Accepted, ExistingState},
+        indexes::{self, SetAside},
+        planner::Plan,
+        second_chainstate::SecondChainstate,
+    },
+};
+use pipeline::job::{self, ChainRequest, hints, pacing::Pacing};
+use std::sync::{Arc, atomic::AtomicBool};
+use wire::{BlockHash, Height};
+
+/// The chain of a rebuild, and what was found with it.
+pub struct Planned {
+    pub(super) plan: Plan,
+    pub(super) hint_reader: Option<HintReader>,
+    pub(super) lost_blocks: u32,
+    /// The indexes that bitcoind could not go on with.
+    pub(super) set_aside: SetAside,
+    /// The blocks that are stored while the rebuild runs, and what is known of them.
+    pub(super) awaited: Option<(Arc<AwaitedBlocks>, Awaiting)>,
+}
+
+/// The end of a chain whose blocks are stored while it is rebuilt.
+#[derive(Clone, Copy)]
+pub struct Awaiting {
+    /// Height of the last block.
+    pub end: Height,
+    /// Estimated bytes of the blocks that are not stored.
+    pub bytes: u64,
+    /// Memory that storing them takes, in bytes.
+    pub memory_bytes: u64,
+    /// The part of it for blocks that are kept until they are taken ([`AwaitedBlocks::new`]).
+    pub kept_bytes_max: u64,
+    /// With pruning, bytes of blocks after which the rebuild settles ([`Pacing`]).
+    pub settle_bytes: Option<u64>,
+}
+
+impl Planned {
+    /// The last block of the chain.
+    pub fn tip(&self) -> BlockHash {
+        self.plan.chain.tip().hash
+    }
+
+    /// Ends the chain below a height.
+    pub(super) fn end_below(&mut self, height: Height) {
+        let below = Height(height.0.saturating_sub(1));
+        self.plan.block_bytes =
+            self.plan.block_bytes / self.plan.chain.block_count() as u64 * u64::from(height.0);
+        self.plan.chain = self.plan.chain.up_to(below);
+    }
+
+    /// The blocks that are stored while the rebuild runs; `None` if it must begin after that.
+    pub fn awaited(&self) -> Option<Arc<AwaitedBlocks>> {
+        self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
+    }
+
+    /// How the rebuild keeps pace with a download that deletes block files; `None` if none are deleted.
+    pub(super) fn pacing(&self) -> Option<Pacing<'_>> {
+        let (awaited, Awaiting { settle_bytes, .. }) = self.awaited.as_ref()?;
+        settle_bytes.map(|settle_bytes| Pacing { awaited, settle_bytes })
+    }
+
+    /// Whether block files are deleted behind the rebuild.
+    pub(super) fn prunes(&self) -> bool {
+        self.pacing().is_some()
+    }
+}
+
+/// Chooses the chain without the blocks in `invalid`, and below what is damaged if that is given, and checks
+/// that its chainstate can replace the existing one.
+///
+/// # Errors
+/// Those of [`reindex`] that can be found before a block is read.
+pub fn plan(
+    files: &Files<'_>,
+    options: &ReindexOptions,
+    invalid: &[BlockHash],
+    damage: Option<&KnownDamage>,
+    awaiting: Option<Awaiting>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<Planned, Error> {
+    let in_place = options.output.is_none();
+    let before = if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
+    let second = SecondChainstate::find(files.disk, files.datadir, files.params);
+    let second = if in_place { second? } else { None };
+    let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
+    let request = ChainRequest {
+        scan: options.scan,
+        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.stop_at_height),
+        without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
+        hints: hint_reader.as_ref().map(hints::end),
+        preferred: before.best_block,
+        invalid,
+        damage,
+        makes_undo: options.makes_undo(),
+        awaits_blocks: awaiting.is_some(),
+        ..ChainRequest::default()
+    };
+    let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), sink, interrupt)?;
+    job::note_all_scripts(&options.chain, &plan, sink);
+    let mut set_aside = SetAside::default();
+    if let Some(second) = second {
+        if let Some(obstacle) = &plan.obstacle {
+            return Err(second.error(obstacle).with_remedies([Remedy::OtherOutput]));
+        }
+        if let Some(base) = second.base() {
+            sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
+        }
+    }
+    if in_place {
+        set_aside = indexes::before_rebuild(files, &plan, damage, options.set_aside_indexes, sink)?;
+    }
+    let accepted = match damage {
+        _ if options.accept_lower_tip => Accepted::AnyLoss,
+        Some(_) => Accepted::LossByDamage,
+        None => Accepted::Nothing,
+    };
+    let lost_blocks = if in_place { before.check(&plan, files, accepted, sink)? } else { 0 };
+    let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
+        Some((hints, reader)) => {
+            hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height
+        }
+        None => false,
+    };
+    let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
+        plan.block_bytes += blocks.bytes;
+        (Arc::new(AwaitedBlocks::new(plan.chain.block_count(), blocks.kept_bytes_max)), blocks)
+    });
+    Ok(Planned { plan, hint_reader, lost_blocks, set_aside, awaited })
+}

@@ -1,0 +1,291 @@
+//! Gives the blocks of a chain to a consumer, with the coins that they spend, in parts of the chain, on
+//! several threads.
+//!
+//! Each block is checked as far as that is possible by itself, and its undo data by its checksum. That the
+//! coins in it are the right ones is not checked.
+
+use crate::stages::{check::claims_of, read::BlockReader};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Progress, Watch},
+    subject::Subject,
+};
+use chain::{
+    blocks::{
+        block_hashes::BlockHashes,
+        damage::{Damage, UndoDefect},
+        files::Files,
+    },
+    plan::planner::Plan,
+    threads::{join_all, lock, spawn},
+};
+use disk::{
+    block_files::RecordBuffer,
+    datadir::FileKind,
+    undo::{CHECKSUM_LEN, UndoArena},
+};
+use rules::{ChainParams, SpentCoin};
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
+
+/// Number of blocks after which progress is reported.
+const PROGRESS_BLOCKS: u32 = 32;
+
+/// A block, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockData<'a> {
+    /// The rules of its network.
+    pub params: &'static ChainParams,
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The median of its time and those of the ten blocks below (Core `GetMedianTimePast`).
+    pub median_time: BlockTime,
+    /// The block.
+    pub block: &'a BlockView<'a>,
+    /// The id of each transaction.
+    pub txids: &'a [Txid],
+    /// The wtxid of each transaction if any has a witness; otherwise empty. That of the coinbase is zero in
+    /// the commitment, but not here.
+    pub wtxids: &'a [Wtxid],
+    /// The coins that its inputs spend, in the order of the inputs, without the coinbase's. Empty if they
+    /// were not asked for.
+    pub coins: &'a [SpentCoin<'a>],
+    /// The same coins, compressed.
+    pub claims: &'a [Coin<'a>],
+}
+
+impl<'a> BlockData<'a> {
+    /// Returns each transaction with the coins that it spends, if coins were asked for. The coinbase spends
+    /// none.
+    pub fn txs(&self) -> impl Iterator<Item = (TxView<'a>, &'a [SpentCoin<'a>])> {
+        let mut coins = self.coins;
+        self.block.txs().zip(0..).map(move |(tx, index)| {
+            let count = if index == 0 { 0 } else { tx.input_count() };
+            let (own, others) = coins.split_at_checked(count).unwrap_or_default();
+            coins = others;
+            (tx, own)
+        })
+    }
+}
+
+/// What takes the parts of a range of blocks, on several threads.
+pub trait BlockConsumer: Sync {
+    /// Begins the part with the blocks at these heights. Returns `None` if it is not needed.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error>;
+}
+
+/// What takes the blocks of a part, in order of height.
+pub trait PartConsumer {
+    /// Takes a block.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error>;
+
+    /// The part has no more blocks.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// Parts of a chain that are to be read.
+pub struct BlockParts<'a> {
+    /// The chain.
+    pub plan: &'a Plan,
+    /// Where its blocks are.
+    pub files: &'a Files<'a>,
+    /// The blocks, of which there is at least one.
+    pub heights: RangeInclusive<u32>,
+    /// Also give the coins that the blocks spend, for which undo data is needed.
+    pub with_coins: bool,
+    /// Number of blocks of a part. Parts begin at its multiples.
+    pub part_blocks: u32,
+    /// Number of parts that are read at the same time.
+    pub threads: usize,
+}
+
+impl BlockParts<'_> {
+    /// Gives the blocks to a consumer. Each is checked as far as that is possible by itself, and its undo
+    /// data by its checksum. Threads take the parts in order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] for a block or undo data that is damaged or missing;
+    /// [`ErrorKind::Consensus`] for a block that breaks a rule; errors of the consumer;
+    /// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of
+    /// the lowest part is returned.
+    pub fn read(&self, consumer: &impl BlockConsumer, watch: Watch<'_>) -> Result<(), Error> {
+        let shared = &Shared {
+            parts: self,
+            reader: &BlockReader::new(&self.plan.chain, self.files),
+            watch,
+            next: AtomicU32::new(self.heights.start() / self.part_blocks),
+            done: AtomicU32::new(0),
+            failed: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        };
+        thread::scope(|scope| {
+            let work = || shared.work(consumer);
+            let workers: Vec<_> = (0..self.threads).map(|_| spawn(scope, "worker", work)).collect();
+            join_all(workers).into_iter().collect::<Result<(), _>>()
+        })?;
+        lock(&shared.failed).take().map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// What all workers share.
+struct Shared<'a> {
+    parts: &'a BlockParts<'a>,
+    reader: &'a BlockReader<'a>,
+    watch: Watch<'a>,
+    /// Number of the next part.
+    next: AtomicU32,
+    /// Number of blocks that are done.
+    done: AtomicU32,
+    /// The error of the lowest part that has one.
+    failed: Mutex<Option<(u32, Error)>>,
+    has_failed: AtomicBool,
+}
+
+/// The buffers of a worker.
+#[derive(Default)]
+struct Buffers {
+    block: RecordBuffer,
+    undo: RecordBuffer,
+    arena: BlockArena,
+    undo_arena: UndoArena,
+    hashes: BlockHashes,
+}
+
+/// Tells the other workers to stop if the consumer panics.
+struct StopIfPanicking<'a>(&'a AtomicBool);
+
+impl Drop for StopIfPanicking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+impl Shared<'_> {
+    fn work(&self, consumer: &impl BlockConsumer) {
+        let mut buffers = Buffers::default();
+        let _stop_others = StopIfPanicking(&self.has_failed);
+        while !self.has_failed.load(Ordering::Relaxed) {
+            let part = self.next.fetch_add(1, Ordering::Relaxed);
+            let first = part.saturating_mul(self.parts.part_blocks).max(*self.parts.heights.start());
+            if first > *self.parts.heights.end() {
+                return;
+            }
+            let last = (part + 1).saturating_mul(self.parts.part_blocks) - 1;
+            let heights = first..=last.min(*self.parts.heights.end());
+            if let Err(error) = self.read_part(heights, consumer, &mut buffers) {
+                let failed = &mut *lock(&self.failed);
+                if failed.as_ref().is_none_or(|(lowest, _)| part < *lowest) {
+                    *failed = Some((part, error));
+                }
+                self.has_failed.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn read_part(
+        &self,
+        heights: RangeInclusive<u32>,
+        consumer: &impl BlockConsumer,
+        buffers: &mut Buffers,
+    ) -> Result<(), Error> {
+        let Some(mut part) = consumer.begin_part(heights.clone())? else {
+            self.done.fetch_add(heights.count() as u32, Ordering::Relaxed);
+            return Ok(());
+        };
+        for height in heights {
+            if self.watch.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            self.read(Height(height), buffers, |block| part.block(block))?;
+            let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+            if done.is_multiple_of(PROGRESS_BLOCKS) {
+                self.progress(done);
+            }
+        }
+        part.finish()
+    }
+
+    /// Reads and checks a block.
+    fn read(
+        &self,
+        height: Height,
+        buffers: &mut Buffers,
+        each: impl FnOnce(&BlockData<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (chain, located) = (&self.parts.plan.chain, self.reader.located(height));
+        let position = chain.block(height);
+        let Buffers { block, undo, arena, undo_arena, hashes } = buffers;
+        self.reader.read_block(height, block).map_err(|error| error.at_block(height, position.hash))?;
+        undo.clear();
+        let with_coins = self.parts.with_coins && height.0 > 0;
+        if with_coins {
+            self.read_undo(height, undo)?;
+        }
+        let block = &located.parse(block.bytes(), arena)?;
+        let undo = undo.bytes();
+        let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
+        let checked = located.check_view(block, undo_data, hashes)?;
+        checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
+        let claims = match with_coins {
+            true => claims_of(block, undo_data, checksum, undo_arena, &hashes.undo_checksum),
+            false => Ok(Vec::new()),
+        };
+        let coins = claims.and_then(|claims| {
+            let coins = claims.iter().map(SpentCoin::from_coin).collect::<Result<Vec<_>, _>>();
+            Ok((coins.map_err(UndoDefect::Coin)?, claims))
+        });
+        let bad_undo = |defect| located.damaged(&Damage::Undo(defect)).about(Subject::UndoData);
+        let (coins, claims) = coins.map_err(bad_undo)?;
+        each(&BlockData {
+            params: self.parts.files.params,
+            height,
+            hash: position.hash,
+            median_time: chain.median_times().get(height.0 as usize).copied().unwrap_or_default(),
+            block,
+            txids: &hashes.txids,
+            wtxids: &hashes.wtxids,
+            coins: &coins,
+            claims: &claims,
+        })
+    }
+
+    fn read_undo(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {
+        let position = self.parts.plan.chain.block(height);
+        let missing = || {
+            let (file, _) = self.reader.located(height).position(FileKind::Rev);
+            Error::damaged("the undo data of the block is not on disk").in_file(file, None)
+        };
+        let read = position.undo_pos.ok_or_else(missing).and_then(|_| self.reader.read_undo(height, into));
+        read.map_err(|error| {
+            let error = error.at_block(height, position.hash);
+            if error.kind == ErrorKind::Damaged { error.about(Subject::UndoData) } else { error }
+        })
+    }
+
+    fn progress(&self, blocks: u32) {
+        let plan = self.parts.plan;
+        let (of_chain, blocks_total) =
+            (plan.chain.block_count() as u64, self.parts.heights.clone().count() as u32);
+        let bytes = |blocks: u32| plan.block_bytes / of_chain * u64::from(blocks);
+        let (bytes, bytes_total) = (bytes(blocks), bytes(blocks_total));
+        self.watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+    }
+}
