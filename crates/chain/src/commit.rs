@@ -15,6 +15,7 @@ use api::{
 use disk::{
     datadir::{CHAINSTATE, Datadir, FileKind, INDEX, SNAPSHOT_CHAINSTATE, file_no},
     made_undo::has_made_undo,
+    node_indexes::IndexKind,
     replace::{CommitError, Replacement},
 };
 use std::{
@@ -27,9 +28,10 @@ use vfs::{Disk, During as _};
 pub const WORK_DIR: &str = "peregrine-work";
 
 /// All databases that may be put in place, in that order: the block index first, since it must contain the
-/// best blocks of the chainstates.
-pub fn replaceable() -> [&'static Path; 3] {
-    [INDEX, CHAINSTATE, SNAPSHOT_CHAINSTATE].map(Path::new)
+/// best blocks of the chainstates, above which no other index may be.
+pub fn replaceable() -> Vec<PathBuf> {
+    let databases = [INDEX, CHAINSTATE, SNAPSHOT_CHAINSTATE].map(PathBuf::from).into_iter();
+    databases.chain(IndexKind::ALL.map(IndexKind::replaced_dir)).collect()
 }
 
 /// Where the new databases go.

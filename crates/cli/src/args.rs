@@ -7,6 +7,7 @@ use crate::export::ExportCommand;
 use crate::{
     doctor::DoctorArgs,
     hints::HintsCommand,
+    index::IndexCommand,
     packaging::{CompletionsArgs, EXIT_CODES, ManArgs},
     peers::PeersArgs,
     range::RangeCommand,
@@ -64,6 +65,11 @@ pub enum Command {
     Undo {
         #[command(subcommand)]
         command: UndoCommand,
+    },
+    /// Make, check or continue bitcoind's indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex
+    Index {
+        #[command(subcommand)]
+        command: IndexCommand,
     },
     /// Inspect the UTXO set on disk
     Utxo {

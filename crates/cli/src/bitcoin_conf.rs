@@ -146,6 +146,11 @@ impl BitcoinConf {
         self.lookup(network, name).map(|value| value.unwrap_or("0".to_owned()))
     }
 
+    /// Whether bitcoind keeps an index, whose name is that of its option.
+    pub fn turns_on(&self, network: Network, name: &str) -> bool {
+        self.get(network, name).is_some_and(|value| value == "basic" || is_true(&value))
+    }
+
     /// Returns the path that counts for a name on a network.
     pub fn path(&self, network: Network, name: &str) -> Option<PathBuf> {
         self.lookup(network, name).flatten().filter(|path| !path.is_empty()).map(PathBuf::from)

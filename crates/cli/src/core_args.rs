@@ -8,6 +8,7 @@ use engine::{
     ErrorKind, FileKind, Height, Location, Network, RealDisk, ScriptChecks,
 };
 use hex_conservative::decode_to_vec;
+use indexes::IndexKind;
 use peregrine::{output::print_message, running::set_chain};
 use std::{
     env,
@@ -64,6 +65,8 @@ pub struct Located {
     pub assume_valid: Option<AssumeValid>,
     /// To how many MiB the configuration file lets bitcoind prune; `None` if it does not.
     pub prune: Option<u64>,
+    /// The indexes that the configuration file turns on.
+    pub indexes: Vec<IndexKind>,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,
     /// Options that another command needs, besides those of the datadir and the configuration file, to work
@@ -201,6 +204,10 @@ impl CoreArgs {
                 .get(network, "assumevalid")
                 .map(|text| conf_assume_valid(&text))
                 .transpose()?,
+            indexes: IndexKind::ALL
+                .into_iter()
+                .filter(|kind| conf.turns_on(network, kind.option()))
+                .collect(),
             prune: conf
                 .get(network, "prune")
                 .and_then(|text| text.parse().ok())

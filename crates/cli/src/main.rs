@@ -13,6 +13,7 @@ mod doctor;
 mod export;
 mod hint_location;
 mod hints;
+mod index;
 mod limits;
 mod packaging;
 mod paths;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Command::Hints { command } => hints::run(&command),
         Command::Snapshot { command } => snapshot::run(&command),
         Command::Undo { command } => undo::run(&command),
+        Command::Index { command } => index::run(&command),
         Command::Range(command) => range::run(&command),
         #[cfg(feature = "export")]
         Command::Export { command } => export::run(&command),

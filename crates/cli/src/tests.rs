@@ -18,6 +18,7 @@ use engine::{
     LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport, SnapshotReport, UndoCheck,
     UpdateReport, UtxoStatsReport, VerifyReport,
 };
+use indexes::{CheckedIndexesReport, MadeIndexesReport};
 use peregrine::output::SCHEMA;
 use ranges::RangesReport;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema, schema_for};
@@ -53,6 +54,9 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         ("snapshot load", of.subschema_for::<WithFile<LoadedSnapshotReport>>()),
         ("undo check", of.subschema_for::<UndoCheck>()),
         ("undo make", of.subschema_for::<MadeUndoReport>()),
+        ("index make", of.subschema_for::<MadeIndexesReport>()),
+        ("index check", of.subschema_for::<CheckedIndexesReport>()),
+        ("index update", of.subschema_for::<MadeIndexesReport>()),
         ("utxo stats", of.subschema_for::<Stats>()),
         ("utxo get", of.subschema_for::<GetJson>()),
         ("utxo scan", of.subschema_for::<ScanJson>()),

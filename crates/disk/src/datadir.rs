@@ -32,6 +32,19 @@ pub const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
 /// File in it with the hash of the snapshot's block (Core `SNAPSHOT_BLOCKHASH_FILENAME`).
 pub const SNAPSHOT_BASE: &str = "base_blockhash";
 
+/// Directory of the database of a block filter index, in that of its files.
+pub const FILTER_DATABASE: &str = "db";
+
+/// The first file with block filters.
+pub const FIRST_FILTERS: &str = "fltr00000.dat";
+
+/// Whether a file with this name has block filters.
+#[must_use]
+pub fn is_filter_file(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix("fltr")?.strip_suffix(".dat"));
+    number.is_some_and(|number| number.len() >= 5 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Kind of a file of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FileKind {

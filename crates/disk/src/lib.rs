@@ -43,7 +43,7 @@ pub mod scratch_file;
 mod sealed;
 pub mod snapshot;
 pub mod sorted_run;
-mod table_run;
+pub mod table_run;
 pub mod undo;
 pub mod utxo_stats;
 pub mod xor;

@@ -30,30 +30,78 @@ use wire::{BlockHash, Reader};
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
 
-const BEST_BLOCK: &[u8] = b"B";
+/// Key of the best block.
+pub const BEST_BLOCK: &[u8] = b"B";
 /// The best block of the rows of a `txindex` that name blocks by their hashes.
-const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
+pub const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
 /// The row of a `txospenderindex` that has the same prefix as the others.
 const SPENDER_KEY: &[u8] = b"siphash_key\0";
 /// First bytes of the keys of a `txindex` that have no positions.
 const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"xshB\x0d\x0e";
 
 /// Which index it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum IndexKind {
     /// `-txindex`.
     Tx,
-    /// `-txospenderindex`.
-    TxoSpender,
     /// `-blockfilterindex`.
     BlockFilter,
     /// `-coinstatsindex`, of this and of earlier releases.
     CoinStats,
+    /// `-txospenderindex`.
+    TxoSpender,
     /// None that is known.
     Unknown,
 }
 
 impl IndexKind {
+    /// Those that are known.
+    pub const ALL: [Self; 4] = [Self::Tx, Self::BlockFilter, Self::CoinStats, Self::TxoSpender];
+
+    /// The option of bitcoind that keeps it, without the dash.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Tx => "txindex",
+            Self::TxoSpender => "txospenderindex",
+            Self::BlockFilter => "blockfilterindex",
+            Self::CoinStats => "coinstatsindex",
+            Self::Unknown => "index",
+        }
+    }
+
+    /// The name of its directory, of today's release.
+    #[must_use]
+    pub const fn dir_name(self) -> &'static str {
+        match self {
+            Self::BlockFilter => "blockfilter",
+            other => other.option(),
+        }
+    }
+
+    /// Whether it is made from undo data too.
+    #[must_use]
+    pub const fn needs_undo(self) -> bool {
+        matches!(self, Self::BlockFilter | Self::CoinStats)
+    }
+
+    /// The directory of its database, in that of the network.
+    #[must_use]
+    pub fn database_dir(self) -> PathBuf {
+        let dir = Path::new(INDEXES_DIR).join(self.dir_name());
+        // Joined with nothing, a path would get a slash at its end.
+        if self.database().is_empty() { dir } else { dir.join(self.database()) }
+    }
+
+    /// The directory with all of it, which is replaced as a whole, in that of the network.
+    #[must_use]
+    pub fn replaced_dir(self) -> PathBuf {
+        match self {
+            Self::BlockFilter => Path::new(INDEXES_DIR).join(self.dir_name()).join("basic"),
+            _ => self.database_dir(),
+        }
+    }
+
     fn of_name(name: &OsStr) -> Self {
         match name.to_str() {
             Some("txindex") => Self::Tx,
@@ -174,7 +222,8 @@ fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 }
 
 /// The first hash of a locator; `None` if there is none.
-fn first_of_locator(row: &[u8]) -> Option<BlockHash> {
+#[must_use]
+pub fn first_of_locator(row: &[u8]) -> Option<BlockHash> {
     let mut reader = Reader::new(row);
     reader.bytes(4).ok()?;
     let count = reader.compact_size().ok()?;

@@ -20,7 +20,7 @@
 
 mod journal;
 
-use crate::datadir::SNAPSHOT_BASE;
+use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_filter_file};
 use crate::error::{DiskError, Obstacle};
 use digest::sha256::Sha256;
 use journal::{Journal, JournalEntry, JournalPhase};
@@ -217,7 +217,7 @@ impl ReplacedDatabase {
     fn move_foreign(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         for name in disk.list(&self.beside).during("list", &self.beside)? {
             let (from, to) = (self.beside.join(&name), self.live.join(&name));
-            if !is_database_file(&name) && !exists(disk, &to)? {
+            if !is_built_file(&name) && name != FILTER_DATABASE && !exists(disk, &to)? {
                 disk.rename(&from, &to).during("move to the new database", &from)?;
             }
         }
@@ -393,7 +393,7 @@ pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathB
 ///
 /// # Errors
 /// [`DiskError::File`].
-pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<bool, DiskError> {
+pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[impl AsRef<Path>]) -> Result<bool, DiskError> {
     if Journal::exists(disk, home)? {
         return Ok(true);
     }
@@ -410,9 +410,13 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<b
 ///
 /// # Errors
 /// [`DiskError::File`].
-pub fn foreign_building(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<PathBuf>, DiskError> {
+pub fn foreign_building(
+    disk: &dyn Disk,
+    home: &Path,
+    names: &[impl AsRef<Path>],
+) -> Result<Option<PathBuf>, DiskError> {
     for name in names {
-        let place = ReplacedDatabase::new(disk, home, name)?.beside;
+        let place = ReplacedDatabase::new(disk, home, name.as_ref())?.beside;
         if exists(disk, &place)? && !is_new_database_dir(disk, &place)? {
             return Ok(Some(place));
         }
@@ -422,10 +426,14 @@ pub fn foreign_building(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result
 
 /// Returns where an earlier job may have built databases: beside each one, and beside the link that it may
 /// have become since.
-fn building_places(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Vec<PathBuf>, DiskError> {
+fn building_places(
+    disk: &dyn Disk,
+    home: &Path,
+    names: &[impl AsRef<Path>],
+) -> Result<Vec<PathBuf>, DiskError> {
     let mut places = Vec::new();
     for name in names {
-        places.push(ReplacedDatabase::new(disk, home, name)?.beside);
+        places.push(ReplacedDatabase::new(disk, home, name.as_ref())?.beside);
         places.push(with_suffix(&home.join(name), NEW_SUFFIX));
     }
     Ok(places)
@@ -437,7 +445,11 @@ fn building_places(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Vec<
 ///
 /// # Errors
 /// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
-pub fn recover(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<Recovery>, DiskError> {
+pub fn recover(
+    disk: &dyn Disk,
+    home: &Path,
+    names: &[impl AsRef<Path>],
+) -> Result<Option<Recovery>, DiskError> {
     let recovery = match Journal::read(disk, home)? {
         Some(journal) => Some(recover_from(disk, home, journal)?),
         None => None,
@@ -578,8 +590,19 @@ fn is_new_database_dir(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
         return Ok(false);
     }
     let names = disk.list(dir).during("list", dir)?;
-    let marked = names.is_empty() || names.iter().any(|name| name == MARK);
-    Ok(marked && names.iter().all(|name| name == MARK || is_built_file(name)))
+    let is_marked = names.is_empty() || names.iter().any(|name| name == MARK);
+    let is_nested = nested_database(disk, dir)?.is_some();
+    let is_own =
+        |name: &OsString| name == MARK || is_built_file(name) || is_nested && name == FILTER_DATABASE;
+    Ok(is_marked && names.iter().all(is_own))
+}
+
+/// The database in a directory with the files of a block filter index, which are made and replaced together.
+fn nested_database(disk: &dyn Disk, dir: &Path) -> Result<Option<PathBuf>, DiskError> {
+    let nested = dir.join(FILTER_DATABASE);
+    let is_dir = disk.metadata(&nested).during("look at", &nested)?.is_some_and(|found| found.is_dir);
+    let is_own = is_dir && (exists(disk, &dir.join(MARK))? || exists(disk, &dir.join(FIRST_FILTERS))?);
+    Ok(is_own.then_some(nested))
 }
 
 /// Removes a database's files, then the mark, then the directory, which must be empty by then.
@@ -596,6 +619,12 @@ pub fn remove_database(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
 }
 
 fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    if let Some(nested) = nested_database(disk, dir)? {
+        remove_files(disk, &nested)?;
+        if disk.list(&nested).during("list", &nested)?.is_empty() {
+            disk.remove_dir(&nested).during("remove", &nested)?;
+        }
+    }
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
         if is_file_of_database(disk, &path)? {
@@ -605,10 +634,10 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Whether a file with this name is built with a database: LevelDB's own, and the base block of a snapshot's
-/// chainstate.
+/// Whether a file with this name is built with a database: LevelDB's own, the base block of a snapshot's
+/// chainstate, and block filters.
 fn is_built_file(name: &OsStr) -> bool {
-    is_database_file(name) || name == SNAPSHOT_BASE
+    is_database_file(name) || name == SNAPSHOT_BASE || is_filter_file(name)
 }
 
 /// Whether `path` has the name of a database's file, and is not a directory.
@@ -636,6 +665,9 @@ pub fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
         if name == "CURRENT" && len < CURRENT_LEN_LIMIT {
             sha.update(&disk.read(&path, CURRENT_LEN_LIMIT).during("read", &path)?);
         }
+    }
+    if let Some(nested) = nested_database(disk, dir)? {
+        sha.update(&fingerprint(disk, &nested)?);
     }
     Ok(sha.finalize())
 }

@@ -9,7 +9,7 @@ use vfs::Disk;
 const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE - TARGET_TABLE_SIZE / 16;
 
 /// Writes the tables `first`, `first + step`, `first + 2 * step`, ... of a database.
-pub(crate) struct TableRun<'a> {
+pub struct TableRun<'a> {
     disk: &'a dyn Disk,
     dir: PathBuf,
     next: u64,
@@ -20,12 +20,16 @@ pub(crate) struct TableRun<'a> {
 
 impl<'a> TableRun<'a> {
     /// Writes nothing yet; `dir` must exist before the first row.
-    pub(crate) fn new(disk: &'a dyn Disk, dir: impl Into<PathBuf>, first: u64, step: u64) -> Self {
+    #[must_use]
+    pub fn new(disk: &'a dyn Disk, dir: impl Into<PathBuf>, first: u64, step: u64) -> Self {
         Self { disk, dir: dir.into(), next: first, step, open: None, done: Vec::new() }
     }
 
     /// Appends a row; keys must ascend.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
+    ///
+    /// # Errors
+    /// [`LevelDbError::Order`] if they do not; [`LevelDbError::File`].
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
         let table = match &mut self.open {
             Some(table) => table,
             none => {
@@ -42,7 +46,10 @@ impl<'a> TableRun<'a> {
     }
 
     /// Completes the last table and syncs all of them. Returns no tables if there was no row.
-    pub(crate) fn finish(self) -> Result<Vec<TableMeta>, LevelDbError> {
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`].
+    pub fn finish(self) -> Result<Vec<TableMeta>, LevelDbError> {
         self.complete()?.into_iter().map(UnsyncedTable::sync).collect()
     }
 

@@ -57,6 +57,9 @@ pub mod stages {
     pub const MAKE: &[Stage] = &[Plan, Check, Finish];
     pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];
     pub const MAKE_UNDO: &[Stage] = &[Plan, Check, Commit];
+    pub const MAKE_INDEXES: &[Stage] = &[Plan, Read, Finish, Commit];
+    pub const UPDATE_INDEXES: &[Stage] = &[Plan, Read, Finish];
+    pub const CHECK_INDEXES: &[Stage] = &[Plan, Read, Check];
     pub const CHECK: &[Stage] = &[Plan, Check];
     pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
     #[cfg(feature = "export")]

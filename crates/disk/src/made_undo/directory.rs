@@ -240,7 +240,7 @@ impl MadeUndoDir {
     /// Removes the files that were made anew and put in place, if there is no block index that could refer to
     /// them, and no commit that could put one there: otherwise they would be in the way of another run.
     fn take_back(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let is_committing = needs_recovery(disk, self.result.net_dir(), &[])?;
+        let is_committing = needs_recovery(disk, self.result.net_dir(), &[] as &[&Path])?;
         let sizes = match is_committing || exists(disk, &self.result.index_dir())? {
             true => None,
             false => self.read_complete(disk)?.zip(self.read_numbers(disk, MARK, &MARK_MAGIC)?),

@@ -8,10 +8,11 @@ use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("cli", &["tables", "sync", "ranges", "engine", "export", "script"]),
+    ("cli", &["tables", "sync", "ranges", "indexes", "engine", "export", "script"]),
     ("python", &["tables", "engine", "export", "script"]),
     ("tables", &["engine", "export"]),
     ("sync", &["engine", "pipeline", "chain", "api", "rules", "disk", "net", "vfs", "wire"]),
+    ("indexes", &["pipeline", "chain", "api", "rules", "disk", "leveldb", "vfs", "wire", "digest"]),
     ("ranges", &["pipeline", "chain", "api", "rules", "coins", "disk", "vfs", "wire"]),
     ("engine", &["pipeline", "chain", "api", "rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
     ("pipeline", &["chain", "api", "rules", "coins", "disk", "hints", "vfs", "wire", "digest"]),
@@ -33,8 +34,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "acceptance",
         &[
-            "testkit", "sync", "ranges", "engine", "rules", "disk", "hints", "leveldb", "vfs", "wire",
-            "digest",
+            "testkit", "sync", "ranges", "indexes", "engine", "rules", "disk", "hints", "leveldb", "vfs",
+            "wire", "digest",
         ],
     ),
     (

@@ -1,0 +1,190 @@
+//! The commands `peregrine index make`, `check` and `update`.
+
+use crate::{
+    args::common::{DatadirArgs, size},
+    core_args::Located,
+    paths,
+    progress::{Style, stages},
+    report::notes_text,
+    run,
+};
+use clap::{Args, Subcommand};
+use engine::{ChainOptions, RealDisk};
+use indexes::{CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use std::path::PathBuf;
+
+#[derive(Subcommand, Debug)]
+pub enum IndexCommand {
+    /// Make indexes anew beside those that are there, and then exchange them
+    Make(MakeIndexArgs),
+    /// Compare every row and filter with the blocks; exit code 4 if anything differs
+    Check(CheckIndexArgs),
+    /// Continue indexes from their best blocks to the chainstate's
+    Update(UpdateIndexArgs),
+}
+
+/// Options of all commands for indexes.
+#[derive(Args, Debug)]
+pub struct IndexRunArgs {
+    /// The indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex [default: those in the
+    /// datadir; for make, also those that bitcoin.conf turns on]
+    #[arg(value_name = "NAME", value_parser = kind)]
+    pub names: Vec<IndexKind>,
+
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Directory for temporary files [default: beside the result, or the system's if there is none]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(Args, Debug)]
+pub struct MakeIndexArgs {
+    #[command(flatten)]
+    pub run: IndexRunArgs,
+
+    /// Rows of a txindex: by-txid, which all releases read, or by-block, which releases from 32 on read, at
+    /// 40 % of the size [default: as those of the old one; by-txid if there is none]
+    #[arg(long, value_name = "by-txid|by-block", value_parser = tx_form)]
+    pub txindex_rows: Option<TxForm>,
+
+    /// Keep the replaced indexes, with the suffix .old
+    #[arg(long)]
+    pub keep_old: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckIndexArgs {
+    #[command(flatten)]
+    pub run: IndexRunArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct UpdateIndexArgs {
+    #[command(flatten)]
+    pub run: IndexRunArgs,
+}
+
+/// Parses the name of an index: that of bitcoind's option.
+fn kind(name: &str) -> Result<IndexKind, String> {
+    let known = IndexKind::ALL.into_iter().find(|kind| kind.option() == name);
+    known.ok_or_else(|| format!("must be one of {}", IndexKind::ALL.map(IndexKind::option).join(", ")))
+}
+
+fn tx_form(name: &str) -> Result<TxForm, String> {
+    match name {
+        "by-txid" => Ok(TxForm::ByTxid),
+        "by-block" => Ok(TxForm::ByBlock),
+        _ => Err("must be by-txid or by-block".to_owned()),
+    }
+}
+
+impl IndexRunArgs {
+    /// Returns the options of the commands.
+    pub fn options(&self, located: &Located) -> IndexOptions {
+        let chain = self.datadir.default_options(located);
+        let memory_bytes = self.memory.unwrap_or(chain.memory_bytes);
+        let chain = ChainOptions { memory_bytes, work_dir: self.work_dir.clone(), ..chain };
+        IndexOptions { kinds: self.names.clone(), ..IndexOptions::new(chain) }
+    }
+}
+
+/// Runs a command.
+pub fn run(command: &IndexCommand) -> Done {
+    match command {
+        IndexCommand::Make(args) => make(args),
+        IndexCommand::Check(args) => check(&args.run),
+        IndexCommand::Update(args) => update(&args.run),
+    }
+}
+
+fn make(args: &MakeIndexArgs) -> Done {
+    let MakeIndexArgs { run, txindex_rows, keep_old } = args;
+    let located = run.datadir.core.locate()?;
+    paths::check_work_dir(&located, run.work_dir.as_deref())?;
+    let options = run.options(&located);
+    let options = IndexOptions {
+        also: located.indexes.clone(),
+        tx_form: *txindex_rows,
+        keep_old: *keep_old,
+        ..options
+    };
+    let made = run::run(Some(&options.chain), run.progress, stages::MAKE_INDEXES, |sink, interrupt| {
+        indexes::make_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
+    Ok(reply(&made, Exit::Done, made_text))
+}
+
+fn update(args: &IndexRunArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    paths::check_work_dir(&located, args.work_dir.as_deref())?;
+    let options = args.options(&located);
+    let made = run::run(Some(&options.chain), args.progress, stages::UPDATE_INDEXES, |sink, interrupt| {
+        indexes::update_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
+    Ok(reply(&made, Exit::Done, made_text))
+}
+
+fn check(args: &IndexRunArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    let options = args.options(&located);
+    let checked = run::run(Some(&options.chain), args.progress, stages::CHECK_INDEXES, |sink, interrupt| {
+        indexes::check_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
+    let exit = if checked.is_sound() { Exit::Done } else { Exit::Damaged };
+    Ok(reply(&checked, exit, checked_text))
+}
+
+fn made_text(made: &MadeIndexesReport) -> String {
+    let mut text = format!("block              {} ({})", made.hash, made.height);
+    for index in &made.indexes {
+        let rows = match index.form {
+            Some(TxForm::ByTxid) => " rows by txid",
+            Some(TxForm::ByBlock) => " rows by block",
+            None => " rows",
+        };
+        text += &format!("\n{:<18} {}{rows}", index.name.option(), index.rows);
+        if index.from_height > 0 {
+            text += &format!(", from block {}", index.from_height);
+        }
+    }
+    for path in &made.kept {
+        text += &format!("\nkept               {}", path.display());
+    }
+    text + &notes_text(&made.notes)
+}
+
+fn checked_text(checked: &CheckedIndexesReport) -> String {
+    let mut text = format!("block              {} ({})", checked.hash, checked.height);
+    for index in &checked.indexes {
+        text += &format!("\n{:<18} ", index.name.option());
+        text += &match index.height {
+            Some(height) if height < checked.height => format!("up to block {height}, which is behind: "),
+            Some(height) => format!("up to block {height}: "),
+            None if index.flaws == 0 => "empty: ".to_owned(),
+            None => String::new(),
+        };
+        text += &format!("{} rows sound, {} wrong or missing", index.sound_rows, index.flaws);
+        if let Some(flaw) = &index.first {
+            let at = flaw.height.map(|height| format!("block {height}: ")).unwrap_or_default();
+            text += &format!("\n  {at}{}", flaw.detail);
+        }
+    }
+    if !checked.is_sound() {
+        text += "\nhelp               `index make` makes them anew";
+    }
+    text + &notes_text(&checked.notes)
+}

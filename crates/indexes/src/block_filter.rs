@@ -1,0 +1,200 @@
+//! The basic filters of blocks (BIP 158), and the rows and files of `blockfilterindex`.
+//!
+//! ```text
+//! db      't' | height 4, big-endian -> block hash 32 | filter hash 32 | filter header 32 | file, position
+//!         's' | block hash 32        -> filter hash 32 | filter header 32 | file, position  removed blocks
+//!         'P'                        -> file, position      of the next filter
+//! fltrNNNNN.dat                      block hash 32 | CompactSize | filter, one after the other
+//! ```
+//! File and position are VARINTs. A filter that would end above 16 MiB begins the next file. The filter
+//! header is a hash of the filter hash and the header before it. Source: Core `index/blockfilterindex.cpp`,
+//! `blockfilter.cpp`.
+
+use crate::rows::Row;
+use digest::{sha256::sha256d, siphash::siphash24};
+use wire::{
+    BlockHash, Height, Reader,
+    read::{write_compact_size, write_var_int},
+};
+
+/// Maximum length of a file with filters (Core `MAX_FLTR_FILE_SIZE`).
+pub const MAX_FILE_LEN: u32 = 16 << 20;
+/// Key of the place of the next filter.
+pub const NEXT_PLACE: &[u8] = b"P";
+
+/// BIP 158: number of bits of a remainder.
+const P: u32 = 19;
+/// BIP 158: the inverse of the rate of false matches.
+const M: u64 = 784_931;
+
+/// First byte of an output script that is not in a filter.
+const OP_RETURN: u8 = 0x6a;
+
+/// Collects the scripts of a block for its filter.
+#[derive(Default)]
+pub struct FilterBuilder<'a> {
+    scripts: Vec<&'a [u8]>,
+}
+
+impl<'a> FilterBuilder<'a> {
+    /// Adds the script of an output.
+    pub fn add_output(&mut self, script: &'a [u8]) {
+        if script.first() != Some(&OP_RETURN) {
+            self.add_spent(script);
+        }
+    }
+
+    /// Adds the script of a coin that the block spends.
+    pub fn add_spent(&mut self, script: &'a [u8]) {
+        if !script.is_empty() {
+            self.scripts.push(script);
+        }
+    }
+
+    /// Returns the encoded filter of the block with this hash.
+    pub fn encode(self, block: &BlockHash) -> Vec<u8> {
+        let (words, _) = block.0.as_chunks::<8>();
+        let [k0, k1] = [words[0], words[1]].map(u64::from_le_bytes);
+        let hash = |script: &'a [u8]| (siphash24(k0, k1, script), script);
+        let mut elements: Vec<(u64, &[u8])> = self.scripts.into_iter().map(hash).collect();
+        elements.sort_unstable();
+        elements.dedup();
+        let range = elements.len() as u64 * M;
+        let mut encoded = Vec::with_capacity(elements.len() * (P as usize + 2) / 8 + 16);
+        write_compact_size(&mut encoded, elements.len() as u64);
+        let mut bits = BitWriter { out: encoded, pending: 0, count: 0 };
+        let mut last = 0;
+        for (hash, _) in elements {
+            // Multiplied to the range, which keeps the order.
+            let value = ((u128::from(hash) * u128::from(range)) >> 64) as u64;
+            let delta = value - last;
+            last = value;
+            (0..delta >> P).for_each(|_| bits.write(1, 1));
+            bits.write(0, 1);
+            bits.write(delta & ((1 << P) - 1), P);
+        }
+        bits.finish()
+    }
+}
+
+/// Writes bits, the most significant of each byte first.
+struct BitWriter {
+    out: Vec<u8>,
+    /// The bits of the byte that is not complete, in its low bits.
+    pending: u64,
+    /// Their number.
+    count: u32,
+}
+
+impl BitWriter {
+    /// Appends the `count` low bits of `bits`, at most 56.
+    fn write(&mut self, bits: u64, count: u32) {
+        self.pending = self.pending << count | bits;
+        self.count += count;
+        while self.count >= 8 {
+            self.count -= 8;
+            self.out.push((self.pending >> self.count) as u8);
+        }
+        self.pending &= (1 << self.count) - 1;
+    }
+
+    /// Fills the last byte with zeros.
+    fn finish(mut self) -> Vec<u8> {
+        if self.count > 0 {
+            self.write(0, 8 - self.count);
+        }
+        self.out
+    }
+}
+
+/// A place in the files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct FilterPlace {
+    /// Number of the file.
+    pub file: u32,
+    /// Position there.
+    pub pos: u32,
+}
+
+impl FilterPlace {
+    /// Appends Core's `FlatFilePos`.
+    pub fn write(self, out: &mut Vec<u8>) {
+        write_var_int(out, self.file.into());
+        write_var_int(out, self.pos.into());
+    }
+
+    /// The row that says that the next filter is here.
+    pub fn to_row(self) -> Row {
+        let mut value = Vec::new();
+        self.write(&mut value);
+        (NEXT_PLACE.to_vec(), value)
+    }
+
+    /// Reads the value of the row of a block. `None` if it is malformed.
+    pub fn of_row(value: &[u8]) -> Option<(BlockHash, FilterHashes, Self)> {
+        let mut reader = Reader::new(value);
+        let block = BlockHash(reader.array().ok()?);
+        let hashes = FilterHashes { hash: reader.array().ok()?, header: reader.array().ok()? };
+        let (place, rest) = Self::read(value.get(reader.position()..)?)?;
+        rest.is_empty().then_some((block, hashes, place))
+    }
+
+    /// Reads one, and returns what follows. `None` if it is malformed.
+    pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut reader = Reader::new(bytes);
+        let (file, pos) = (reader.var_int().ok()?, reader.var_int().ok()?);
+        let rest = bytes.get(reader.position()..)?;
+        Some((Self { file: u32::try_from(file).ok()?, pos: u32::try_from(pos).ok()? }, rest))
+    }
+
+    /// The place of a record of `len` bytes that is appended here.
+    pub const fn of_next(self, len: u32) -> Self {
+        match self.pos.saturating_add(len) > MAX_FILE_LEN {
+            true => Self { file: self.file + 1, pos: 0 },
+            false => self,
+        }
+    }
+}
+
+/// The name of a file.
+pub fn file_name(number: u32) -> String {
+    format!("fltr{number:05}.dat")
+}
+
+/// The record of a filter in a file.
+pub fn record(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
+    let mut record = block.0.to_vec();
+    write_compact_size(&mut record, filter.len() as u64);
+    record.extend_from_slice(filter);
+    record
+}
+
+/// The hashes of a filter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilterHashes {
+    /// The hash of the filter.
+    pub hash: [u8; 32],
+    /// Its header, which commits to all filters below.
+    pub header: [u8; 32],
+}
+
+impl FilterHashes {
+    /// The hashes of a filter above one with the header `before`; that of genesis has zeros before it.
+    pub fn of(filter: &[u8], before: &[u8; 32]) -> Self {
+        let hash = sha256d(filter);
+        Self { hash, header: sha256d(&[hash, *before].concat()) }
+    }
+}
+
+/// The key of the row of a height, in this index and in `coinstatsindex`.
+pub fn height_key(height: Height) -> [u8; 5] {
+    let [a, b, c, d] = height.0.to_be_bytes();
+    [b't', a, b, c, d]
+}
+
+/// The value of the row of a block.
+pub fn row_value(block: &BlockHash, hashes: &FilterHashes, place: FilterPlace) -> Vec<u8> {
+    let mut value = [block.0, hashes.hash, hashes.header].concat();
+    place.write(&mut value);
+    value
+}

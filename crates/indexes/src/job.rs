@@ -1,0 +1,337 @@
+//! What the commands for indexes share: the chain up to the chainstate's best block, the indexes that are
+//! meant, temporary files, and where the rows of each index begin.
+
+use crate::{
+    block_filter::FilterPlace,
+    coin_stats::Totals,
+    collect::{CollectedRows, Filter, Filters, InOrderSink, Stats, StatsSums, Wanted},
+    options::{IndexOptions, TxForm},
+    partitions::Partitions,
+    rows::{Row, RowSet},
+    stored::StoredIndex,
+    tx::{ByBlock, ByTxid, NEXT_SEQUENCE, SPENDER_KEY, Spends, TXID_SALT, key_value},
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Watch},
+    machine,
+    remedy::Remedy,
+    stage::Stage,
+    subject::Subject,
+};
+use chain::{blocks::files::Files, plan::planner::Plan};
+use digest::{muhash::MuHash3072, siphash::SipKey};
+use disk::{
+    chainstate::read_best_block,
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
+};
+use pipeline::{
+    job::{self, memory::MemoryBudget},
+    stages::work_dir::WorkDir,
+};
+use std::ops::RangeInclusive;
+use wire::Height;
+
+/// Record bytes for each thousand bytes of blocks, on mainnet with some more to spare: it decides only about
+/// how many partitions there are.
+const TX_RECORD_SHARE: u64 = 90;
+const SPEND_RECORD_SHARE: u64 = 90;
+
+/// What a command works with.
+pub struct IndexJob<'a> {
+    /// The datadir.
+    pub files: &'a Files<'a>,
+    /// The chain up to the chainstate's best block.
+    pub plan: &'a Plan,
+    /// Temporary files.
+    pub work: &'a WorkDir<'a>,
+    /// How the memory is divided.
+    pub budget: MemoryBudget,
+    /// What is wanted.
+    pub options: &'a IndexOptions,
+    /// Whom to tell, and whether to stop.
+    pub watch: Watch<'a>,
+}
+
+/// Chooses the chain up to the chainstate's best block: an index must not be above it.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if there is no chainstate, or the block index lacks its best block; those of a
+/// plan.
+pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Result<Plan, Error> {
+    watch.sink.event(Event::Started(Stage::Plan));
+    let dir = files.datadir.chainstate_dir();
+    let best = read_best_block(files.disk, &dir)?.ok_or_else(|| {
+        Error::damaged("there is no chainstate, and an index must not be above it")
+            .in_file(&dir, None)
+            .about(Subject::Chainstate)
+    })?;
+    let plan = job::plan_to_best_block(files, &options.chain, false, Some(best), watch)?;
+    if plan.chain.tip().hash != best {
+        let detail = format!("the chainstate's best block {best} cannot be reached on the stored blocks");
+        return Err(Error::damaged(detail).in_file(dir, None).about(Subject::MissingBlocks));
+    }
+    Ok(plan)
+}
+
+/// The indexes that a command is about: those that are named, or else those in the datadir.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there are none; any I/O error.
+pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>, Error> {
+    let mut kinds = options.kinds.clone();
+    if kinds.is_empty() {
+        let found = NodeIndex::find(files.disk, files.datadir.net_dir())?;
+        let is_there = |kind: &IndexKind| found.iter().any(|index| index.name == kind.dir_name());
+        kinds.extend(IndexKind::ALL.into_iter().filter(is_there));
+        kinds.extend(&options.also);
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    if kinds.is_empty() {
+        let error = Error::new(ErrorKind::Usage, "the datadir has no index, and none is named");
+        return Err(error.in_file(files.datadir.net_dir(), None).with_remedies([Remedy::NameIndex]));
+    }
+    Ok(kinds)
+}
+
+/// Checks that the undo data is there that these indexes need, of the blocks from a height on.
+///
+/// # Errors
+/// [`ErrorKind::Damaged`] if some is missing.
+pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), Error> {
+    let lacking = plan.blocks_without_undo(Height(from));
+    if lacking == 0 || !kinds.iter().any(|kind| kind.needs_undo()) {
+        return Ok(());
+    }
+    let detail = format!("the undo data of {lacking} blocks is missing, which these indexes are made from");
+    Err(Error::damaged(detail).about(Subject::UndoData))
+}
+
+/// Where the rows of each index begin.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Heights of the first and of the last block.
+    pub heights: RangeInclusive<u32>,
+    /// The form of the rows of a `txindex`.
+    pub tx_form: TxForm,
+    /// Of a `txindex` with rows by block, the heights of the blocks that have rows by txid from before.
+    pub rows_by_txid: Option<RangeInclusive<u32>>,
+    /// The key of its hashes, or of those of a `txospenderindex`.
+    pub key: SipKey,
+    /// The next sequence number of a `txindex`.
+    pub next_sequence: u32,
+    /// The header of the filter below.
+    pub header: [u8; 32],
+    /// The place of the next filter.
+    pub place: FilterPlace,
+    /// The totals below.
+    pub totals: Totals,
+    /// The MuHash below.
+    pub muhash: MuHash3072,
+}
+
+impl Start {
+    /// The form of the rows, if it is that of a `txindex`.
+    pub fn form_of(&self, kind: IndexKind) -> Option<TxForm> {
+        (kind == IndexKind::Tx).then_some(self.tx_form)
+    }
+
+    /// That of a new index.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if the system has no random numbers.
+    pub fn of_new(options: &IndexOptions, tx_form: TxForm, to: Height) -> Result<Self, Error> {
+        Ok(Self {
+            heights: 0..=to.0,
+            tx_form,
+            rows_by_txid: None,
+            key: options.key.map_or_else(machine::random_key, Ok)?,
+            next_sequence: 0,
+            header: [0; 32],
+            place: FilterPlace::default(),
+            totals: Totals::default(),
+            muhash: MuHash3072::new(),
+        })
+    }
+
+    /// That of an index which has rows up to the block at `best`, and gets those up to `to`.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read.
+    pub fn above(
+        index: &StoredIndex<'_>,
+        options: &IndexOptions,
+        best: Height,
+        to: Height,
+    ) -> Result<Self, Error> {
+        let tx_form = if index.is_by_block() { TxForm::ByBlock } else { TxForm::ByTxid };
+        let mut start = Self { heights: best.0 + 1..=to.0, ..Self::of_new(options, tx_form, to)? };
+        match index.kind {
+            IndexKind::Tx if index.is_by_block() => {
+                (start.key, start.next_sequence) = (index.txid_salt()?, index.next_sequence()?);
+            }
+            IndexKind::TxoSpender => start.key = index.spender_key()?,
+            IndexKind::BlockFilter => {
+                start.place = index.next_place()?;
+                start.header = index.filter(best)?.1.header;
+            }
+            IndexKind::CoinStats => (start.totals, start.muhash) = index.totals(best)?,
+            _ => {}
+        }
+        Ok(start)
+    }
+}
+
+/// Where the rows of each index begin that is meant.
+#[derive(Default)]
+pub struct Starts(Vec<(IndexKind, Start)>);
+
+impl Starts {
+    /// Adds an index.
+    pub fn add(&mut self, kind: IndexKind, start: Start) {
+        self.0.push((kind, start));
+    }
+
+    /// Where the rows of an index begin, if it is meant.
+    pub fn of(&self, kind: IndexKind) -> Option<&Start> {
+        self.0.iter().find(|(other, _)| *other == kind).map(|(_, start)| start)
+    }
+}
+
+/// What takes what comes in the order of the blocks.
+#[derive(Default)]
+pub struct InOrderSinks<'s> {
+    /// Takes the filters.
+    pub filters: Option<Box<dyn InOrderSink<Filter> + 's>>,
+    /// Takes the statistics.
+    pub stats: Option<Box<dyn InOrderSink<Stats> + 's>>,
+}
+
+impl<'a> IndexJob<'a> {
+    /// Reads the blocks from where each index begins. `sequences` are the sequence numbers of the blocks of
+    /// which a `txindex` gets rows by block. Returns the rows that come in any order, and the MuHash of all
+    /// coins if statistics are wanted.
+    ///
+    /// # Errors
+    /// Blocks or undo data that are damaged or missing; errors of the sinks; any I/O error.
+    pub fn collect(
+        &self,
+        starts: &Starts,
+        sequences: Vec<Option<u32>>,
+        sinks: InOrderSinks<'_>,
+    ) -> Result<(CollectedRows<'a>, Option<MuHash3072>), Error> {
+        let wanted = self.wanted(starts, sequences, sinks)?;
+        self.watch.sink.event(Event::Started(Stage::Read));
+        wanted.collect(self.files, self.plan, self.budget.threads, self.watch)
+    }
+
+    fn wanted<'s>(
+        &self,
+        starts: &Starts,
+        sequences: Vec<Option<u32>>,
+        sinks: InOrderSinks<'s>,
+    ) -> Result<Wanted<'a, 's>, Error> {
+        let (mut by_txid, mut by_block) = (None, None);
+        if let Some(start) = starts.of(IndexKind::Tx) {
+            let heights = start.heights.clone();
+            match start.tx_form {
+                TxForm::ByTxid => by_txid = Some((heights.clone(), self.by_txid(&heights)?)),
+                TxForm::ByBlock => {
+                    let form = ByBlock::new(start.key, sequences);
+                    by_block = Some((heights.clone(), self.by_block(&heights, form)?));
+                    if let Some(heights) = &start.rows_by_txid {
+                        by_txid = Some((heights.clone(), self.by_txid(heights)?));
+                    }
+                }
+            }
+        }
+        let spends = starts.of(IndexKind::TxoSpender).map(|start| {
+            let heights = start.heights.clone();
+            Ok::<_, Error>((heights.clone(), self.spends(&heights, start.key)?))
+        });
+        let filters = starts.of(IndexKind::BlockFilter).zip(sinks.filters);
+        let stats = starts.of(IndexKind::CoinStats).zip(sinks.stats);
+        Ok(Wanted {
+            rows: CollectedRows { by_txid, by_block, spends: spends.transpose()? },
+            filters: filters.map(|(start, sink)| Filters {
+                heights: start.heights.clone(),
+                header: start.header,
+                sink,
+            }),
+            stats: stats.map(|(start, sink)| StatsSums {
+                heights: start.heights.clone(),
+                totals: start.totals,
+                muhash: start.muhash.clone(),
+                sink,
+            }),
+        })
+    }
+
+    /// Memory for the records that a worker sorts, in bytes.
+    pub const fn sort_bytes(&self) -> usize {
+        self.budget.join_bytes / 4 / self.budget.threads
+    }
+
+    /// Sorts records in a temporary file, of which there are about `share` bytes for each thousand bytes of
+    /// blocks.
+    fn partitions<const N: usize>(
+        &self,
+        name: &str,
+        heights: &RangeInclusive<u32>,
+        share: u64,
+    ) -> Result<Partitions<N>, Error> {
+        self.work.take()?;
+        let blocks = heights.clone().count() as u64;
+        let bytes = self.plan.block_bytes / self.plan.chain.block_count() as u64 * blocks / 1000 * share;
+        let path = self.work.path().join(name);
+        Partitions::create(self.files.disk, &path, bytes, self.budget.join_bytes / 4, self.budget.threads)
+    }
+
+    /// The rows by txid of the blocks at these heights.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn by_txid(&self, heights: &RangeInclusive<u32>) -> Result<RowSet<ByTxid<'a>, 40>, Error> {
+        let partitions = self.partitions("txids", heights, TX_RECORD_SHARE)?;
+        Ok(RowSet::new(ByTxid(&self.plan.chain), partitions, Vec::new()))
+    }
+
+    /// The rows by block of the blocks at these heights.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn by_block(
+        &self,
+        heights: &RangeInclusive<u32>,
+        form: ByBlock,
+    ) -> Result<RowSet<ByBlock, 13>, Error> {
+        Ok(RowSet::new(form, self.partitions("tx-hashes", heights, TX_RECORD_SHARE / 3)?, Vec::new()))
+    }
+
+    /// The rows of spends of the blocks at these heights, with that of the key.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn spends(
+        &self,
+        heights: &RangeInclusive<u32>,
+        key: SipKey,
+    ) -> Result<RowSet<Spends<'a>, 16>, Error> {
+        let form = Spends { chain: &self.plan.chain, key };
+        let others = vec![(SPENDER_KEY.to_vec(), key_value(key))];
+        Ok(RowSet::new(form, self.partitions("spends", heights, SPEND_RECORD_SHARE)?, others))
+    }
+}
+
+/// The rows of an index that are below those of blocks, if it ends with the best block of this locator.
+pub fn rows_below(kind: IndexKind, start: &Start, next_sequence: u32, locator: Vec<u8>) -> Vec<Row> {
+    match (kind, start.tx_form) {
+        (IndexKind::Tx, TxForm::ByBlock) => vec![
+            (BEST_BLOCK_V2.to_vec(), locator),
+            (NEXT_SEQUENCE.to_vec(), next_sequence.to_le_bytes().to_vec()),
+            (TXID_SALT.to_vec(), key_value(start.key)),
+        ],
+        _ => vec![(BEST_BLOCK.to_vec(), locator)],
+    }
+}

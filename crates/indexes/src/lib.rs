@@ -1,0 +1,44 @@
+//! The indexes that bitcoind keeps besides the block index and the chainstate: made, checked and continued
+//! from the blocks on disk.
+//!
+//! | index | what it is from | rows |
+//! | --- | --- | --- |
+//! | `txindex` | blocks | [`tx`] |
+//! | `txospenderindex` | blocks | [`tx`] |
+//! | `blockfilterindex` | blocks and undo data | [`block_filter`] |
+//! | `coinstatsindex` | blocks and undo data | [`coin_stats`] |
+//!
+//! All that are wanted are made in one pass over the blocks ([`collect`]): rows whose keys are hashes are
+//! sorted through a temporary file ([`partitions`]), and what depends on the blocks below is taken in their
+//! order ([`in_order`]). A check makes the same rows, and compares them with those that are there.
+//!
+//! Source of all formats: Core `src/index/`.
+
+#![forbid(unsafe_code)]
+
+mod block_filter;
+mod check;
+mod coin_stats;
+mod collect;
+mod filter_reader;
+mod findings;
+mod in_order;
+mod job;
+mod locator;
+mod make;
+mod options;
+mod partitions;
+mod places;
+mod rows;
+mod stored;
+mod tx;
+mod update;
+mod write;
+
+pub use check::check_indexes;
+pub use disk::node_indexes::IndexKind;
+pub use make::make_indexes;
+pub use options::{
+    CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
+};
+pub use update::update_indexes;

@@ -1,0 +1,323 @@
+//! Makes indexes anew, beside those that are there, and puts them in place.
+
+use crate::{
+    block_filter::{FilterPlace, file_name},
+    coin_stats::muhash_row,
+    collect::CollectedRows,
+    filter_reader::FilterReader,
+    job::{self, InOrderSinks, IndexJob, Start, Starts, rows_below},
+    locator::locator,
+    options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
+    rows::{Row, RowForm, RowSet, RowSink},
+    stored::StoredIndex,
+    write::{FilterFiles, FilterRows, NewTables, StatsRows, give_sorted},
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Warnings, Watch},
+    machine,
+    note::Warning,
+    options::ReindexOptions,
+    stage::Stage,
+    subject::Subject,
+};
+use chain::{session::Session, threads::for_all};
+use digest::sha256::sha256d;
+use disk::{
+    datadir::FILTER_DATABASE,
+    node_indexes::IndexKind,
+    replace::{CommitError, Replacement},
+};
+use leveldb::{Database, TableMeta, write_database};
+use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+use vfs::{Disk, During as _};
+
+/// Makes indexes anew from the blocks up to the chainstate's best block, beside those that are there, and
+/// then exchanges all of them at once. If this fails or is interrupted, the old ones stay.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if no index is named and none is there; [`ErrorKind::Damaged`] for blocks or undo
+/// data that are damaged or missing; [`ErrorKind::Environment`] if the disk is full, the datadir in use, or
+/// its owner another user; [`ErrorKind::Interrupted`].
+pub fn make_indexes(
+    disk: &dyn Disk,
+    options: &IndexOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<MadeIndexesReport, Error> {
+    let (started, sink) = (Instant::now(), &Warnings::new(sink));
+    let watch = Watch { sink, interrupt };
+    let in_place = ReindexOptions::of(options.chain.clone());
+    let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+    let files = &session.files()?;
+    let kinds = job::kinds(files, options)?;
+    let plan = &job::plan(files, options, watch)?;
+    job::require_undo(plan, &kinds, 1)?;
+    let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
+    let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
+    let replacement =
+        Replacement::begin(disk, datadir.net_dir(), &names, machine::random()?, options.keep_old)?;
+    let work = &WorkDir::for_result(disk, &options.chain, Some(&datadir.chainstate_dir()));
+    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+    let job = &IndexJob { files, plan, work, budget, options, watch };
+    let made = check_space(job, &kinds)
+        .and_then(|()| Making { job, kinds: &kinds, replacement: &replacement }.make())
+        .and_then(|indexes| Ok((indexes, commit(job, &replacement)?)));
+    let removed = work.remove();
+    let (indexes, kept) = made.map_err(|error| work.explain(error)).inspect_err(|_| replacement.discard())?;
+    if let Err(error) = removed {
+        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+    }
+    Ok(MadeIndexesReport {
+        network: options.chain.params.network,
+        height: plan.chain.tip_height(),
+        hash: plan.chain.tip().hash,
+        indexes,
+        kept,
+        threads: budget.threads,
+        elapsed: started.elapsed(),
+        notes: sink.take(),
+    })
+}
+
+/// Checks that the new indexes and the temporary files fit on the disk.
+fn check_space(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(), Error> {
+    // For each thousand bytes of blocks, with some to spare: what stays, and what is temporary.
+    let share = |kind: &IndexKind| match kind {
+        IndexKind::Tx => 110 + 90,
+        IndexKind::TxoSpender => 130 + 90,
+        _ => 30,
+    };
+    let need = job.plan.block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
+    let dir = job.files.datadir.net_dir();
+    let free = job.files.disk.free_space(dir).during("find the free space of", dir)?;
+    if free >= need {
+        return Ok(());
+    }
+    let [need, free] = [need, free].map(api::size::HumanSize);
+    let detail = format!(
+        "not enough disk space: the indexes and temporary files take about {need}, and {free} are free"
+    );
+    Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
+}
+
+fn commit(job: &IndexJob<'_>, replacement: &Replacement<'_>) -> Result<Vec<PathBuf>, Error> {
+    let Watch { sink, interrupt } = job.watch;
+    sink.event(Event::Started(Stage::Commit));
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(Error::interrupted());
+    }
+    match replacement.commit() {
+        Ok(kept) => Ok(kept),
+        Err(CommitError::Failed(error)) => Err(error.into()),
+        Err(CommitError::InPlace(error)) => {
+            sink.event(Event::Warning(Warning::CleanUpPending { error: error.into() }));
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// The new databases.
+struct Making<'a> {
+    job: &'a IndexJob<'a>,
+    kinds: &'a [IndexKind],
+    replacement: &'a Replacement<'a>,
+}
+
+impl Making<'_> {
+    /// The directory that is built for an index.
+    fn building(&self, kind: IndexKind) -> &Path {
+        let number = self.kinds.iter().position(|other| *other == kind);
+        self.replacement.building(number.unwrap_or_default())
+    }
+
+    /// The directory of the new database of an index.
+    fn database(&self, kind: IndexKind) -> PathBuf {
+        let dir = self.building(kind);
+        if kind == IndexKind::BlockFilter { dir.join(FILTER_DATABASE) } else { dir.to_owned() }
+    }
+
+    /// The form of the rows of a new `txindex`: that of the old one, unless the caller chose it.
+    fn tx_form(&self) -> TxForm {
+        let files = self.job.files;
+        self.job.options.tx_form.unwrap_or_else(|| {
+            match StoredIndex::open(files.disk, files.datadir.net_dir(), IndexKind::Tx) {
+                Ok(Some(index)) if index.is_by_block() => TxForm::ByBlock,
+                _ => TxForm::ByTxid,
+            }
+        })
+    }
+
+    /// Makes all of them; returns what was written.
+    fn make(&self) -> Result<Vec<MadeIndex>, Error> {
+        let IndexJob { files, plan, options, watch, .. } = *self.job;
+        let tx_form = self.tx_form();
+        let mut starts = Starts::default();
+        for &kind in self.kinds {
+            let database = self.database(kind);
+            files.disk.create_dir_all(&database).during_creation(&database)?;
+            starts.add(kind, Start::of_new(options, tx_form, plan.chain.tip_height())?);
+        }
+        let tables = |kind| NewTables::new(files.disk, &self.database(kind), 1, 2, watch.interrupt);
+        let mut filters = starts.of(IndexKind::BlockFilter).map(|start| {
+            let files = FilterFiles::new(files.disk, self.building(IndexKind::BlockFilter), start.place);
+            (files, tables(IndexKind::BlockFilter))
+        });
+        let mut stats = starts.of(IndexKind::CoinStats).map(|_| tables(IndexKind::CoinStats));
+        let sinks = InOrderSinks {
+            filters: filters.as_mut().map(|(files, rows)| Box::new(FilterRows { files, rows }) as _),
+            stats: stats.as_mut().map(|rows| Box::new(StatsRows(rows)) as _),
+        };
+        let sequences = (0..=plan.chain.tip_height().0).map(|height| height.checked_sub(1)).collect();
+        let (rows, muhash) = self.job.collect(&starts, sequences, sinks)?;
+
+        watch.sink.event(Event::Started(Stage::Finish));
+        let mut made = Vec::new();
+        for &kind in self.kinds {
+            let Some(start) = starts.of(kind) else { continue };
+            let rows = match kind {
+                IndexKind::BlockFilter => {
+                    let Some((mut files, tables)) = filters.take() else { continue };
+                    let place = files.finish()?.to_row();
+                    self.write_in_order(kind, start, tables, place)?
+                }
+                IndexKind::CoinStats => {
+                    let Some((tables, muhash)) = stats.take().zip(muhash.as_ref()) else { continue };
+                    self.write_in_order(kind, start, tables, muhash_row(muhash))?
+                }
+                _ => self.write_rows(kind, start, &rows)?,
+            };
+            made.push(MadeIndex { name: kind, from_height: 0, rows, form: start.form_of(kind) });
+        }
+        Ok(made)
+    }
+
+    /// The rows below those of blocks.
+    fn rows_below(&self, kind: IndexKind, start: &Start) -> Vec<Row> {
+        let tip = self.job.plan.chain.tip_height();
+        rows_below(kind, start, tip.0, locator(&self.job.plan.chain, tip))
+    }
+
+    /// Writes the database of an index whose rows come in any order. Returns the number of rows.
+    fn write_rows(&self, kind: IndexKind, start: &Start, rows: &CollectedRows<'_>) -> Result<u64, Error> {
+        let below = self.rows_below(kind, start);
+        match (kind, rows) {
+            (IndexKind::TxoSpender, CollectedRows { spends: Some((_, rows)), .. }) => {
+                self.write_set(kind, rows, |sink| give_sorted(below, sink))
+            }
+            (IndexKind::Tx, CollectedRows { by_txid: Some((_, rows)), .. }) => {
+                self.write_set(kind, rows, |sink| give_sorted(below, sink))
+            }
+            (IndexKind::Tx, CollectedRows { by_block: Some((_, rows)), .. }) => {
+                self.write_set(kind, rows, |sink| {
+                    give_sorted(below, sink)?;
+                    rows.form().give_blocks(&self.job.plan.chain, sink)
+                })
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn write_set<F: RowForm<N>, const N: usize>(
+        &self,
+        kind: IndexKind,
+        rows: &RowSet<F, N>,
+        give_below: impl FnOnce(&mut dyn RowSink) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let (dir, step) = (self.database(kind), rows.ranges() as u64 + 1);
+        let IndexJob { files, watch, .. } = *self.job;
+        let mut below = NewTables::new(files.disk, &dir, step, step, watch.interrupt);
+        give_below(&mut below)?;
+        let (mut tables, mut count) = below.finish()?;
+        let write = |range: usize| {
+            let mut tables = NewTables::new(files.disk, &dir, range as u64 + 1, step, watch.interrupt);
+            rows.give(range, self.job.sort_bytes(), &mut tables)?;
+            tables.finish()
+        };
+        for written in for_all(self.job.budget.threads, 0..rows.ranges(), write)? {
+            let (of_range, rows) = written?;
+            tables.extend(of_range);
+            count += rows;
+        }
+        self.complete(kind, &tables, count)
+    }
+
+    /// Writes the database of an index whose rows came in order, with `state`, the row from which it
+    /// continues. Returns the number of rows.
+    fn write_in_order(
+        &self,
+        kind: IndexKind,
+        start: &Start,
+        rows: NewTables<'_>,
+        state: Row,
+    ) -> Result<u64, Error> {
+        let (mut tables, count) = rows.finish()?;
+        let (disk, interrupt) = (self.job.files.disk, self.job.watch.interrupt);
+        let mut below = NewTables::new(disk, &self.database(kind), 2, 2, interrupt);
+        let rows = self.rows_below(kind, start).into_iter().chain([state]).collect();
+        give_sorted(rows, &mut below)?;
+        let (others, other_count) = below.finish()?;
+        tables.extend(others);
+        self.complete(kind, &tables, count + other_count)
+    }
+
+    /// Completes a database of these tables, and reads all of its `rows` rows and filters back.
+    fn complete(&self, kind: IndexKind, tables: &[TableMeta], rows: u64) -> Result<u64, Error> {
+        let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
+        write_database(disk, &dir, tables)?;
+        let found = count_rows(disk, &dir, threads)?;
+        if found != rows {
+            let detail = format!(
+                "the new index has {found} rows, but {rows} were written; check the disk and the memory"
+            );
+            return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None));
+        }
+        if kind == IndexKind::BlockFilter {
+            check_filter_files(disk, &dir, self.building(kind))?;
+        }
+        Ok(rows)
+    }
+}
+
+/// Reads all rows of a database, and so checks the checksums of all blocks of its tables; returns their
+/// number.
+fn count_rows(disk: &dyn Disk, dir: &Path, threads: usize) -> Result<u64, Error> {
+    let database = &Database::open(disk, dir)?;
+    // Most keys begin with one of a few letters, and go on with a hash.
+    let starts =
+        (b't'..=b'x').chain([b's']).flat_map(|first| (0..=15).map(move |high| vec![first, high << 4]));
+    let mut starts: Vec<Vec<u8>> = starts.chain([Vec::new()]).collect();
+    starts.sort_unstable();
+    let ends = starts.iter().skip(1).map(Some).chain([None]);
+    let count = |(start, end): (&Vec<u8>, Option<&Vec<u8>>)| {
+        let mut cursor = database.range(start, end.map(Vec::as_slice))?;
+        let mut rows = 0u64;
+        while cursor.advance()? {
+            rows += 1;
+        }
+        Ok::<u64, Error>(rows)
+    };
+    for_all(threads, starts.iter().zip(ends), count)?.into_iter().sum()
+}
+
+/// Reads the filter of each row, and compares it with its hash.
+fn check_filter_files(disk: &dyn Disk, database: &Path, dir: &Path) -> Result<(), Error> {
+    let (database, mut reader) = (Database::open(disk, database)?, FilterReader::new(disk, dir));
+    let mut rows = database.range(b"t", Some(b"u"))?;
+    while rows.advance()? {
+        let Some((block, hashes, place)) = FilterPlace::of_row(rows.value()) else { continue };
+        if reader.read(&block, place)?.is_none_or(|filter| sha256d(&filter) != hashes.hash) {
+            let detail =
+                "a new filter reads back differently from what was written; check the disk and the memory";
+            return Err(
+                Error::new(ErrorKind::Environment, detail).in_file(dir.join(file_name(place.file)), None)
+            );
+        }
+    }
+    Ok(())
+}

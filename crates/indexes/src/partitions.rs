@@ -1,0 +1,153 @@
+//! Records that come in any order and are wanted sorted, in bounded memory.
+//!
+//! The keys of the rows are hashes, so their leading bits divide them evenly. Each worker keeps a buffer for
+//! each partition, and appends full ones to a temporary file. When all records are there, a partition at a
+//! time is read back and sorted.
+
+use api::error::Error;
+use chain::threads::lock;
+use disk::scratch_file::{Piece, ScratchFile};
+use std::{path::Path, sync::Mutex};
+use vfs::Disk;
+
+/// Bytes of records that a partition should have: the rows of about a table.
+const PARTITION_BYTES: u64 = 16 << 20;
+/// Maximum number of partitions, as a power of two.
+const MAX_BITS: u32 = 9;
+/// Minimum and maximum bytes of a buffer. Less would make the temporary file slow to read.
+const PIECE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
+
+/// Records of `N` bytes, in partitions by their leading bits.
+pub struct Partitions<const N: usize> {
+    file: ScratchFile,
+    bits: u32,
+    piece_bytes: usize,
+    pieces: Vec<Mutex<Vec<Piece>>>,
+    /// The collectors that no worker uses at present.
+    idle: Mutex<Vec<Collector<N>>>,
+}
+
+/// The records of one worker that are not in the file yet.
+pub struct Collector<const N: usize>(Vec<Vec<u8>>);
+
+impl<const N: usize> Partitions<N> {
+    /// Creates the temporary file at `path`, for about `bytes` of records, of which workers together keep at
+    /// most `memory` bytes.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn create(
+        disk: &dyn Disk,
+        path: &Path,
+        bytes: u64,
+        memory: usize,
+        workers: usize,
+    ) -> Result<Self, Error> {
+        let bits = bytes.div_ceil(PARTITION_BYTES).next_power_of_two().ilog2().min(MAX_BITS);
+        let [least, most] = PIECE_BYTES;
+        let piece_bytes = (memory / (workers << bits)).clamp(least, most) / N * N;
+        let pieces = (0..1 << bits).map(|_| Mutex::default()).collect();
+        let file = ScratchFile::create(disk, path)?;
+        Ok(Self { file, bits, piece_bytes, pieces, idle: Mutex::default() })
+    }
+
+    /// Number of partitions.
+    pub const fn count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Returns the number of the partition of records that begin with `leading`.
+    pub fn partition_of(&self, leading: &[u8]) -> usize {
+        (first_word(leading) >> (64 - self.bits - 1) >> 1) as usize
+    }
+
+    /// Returns the bytes with which the lowest possible record of a partition begins.
+    pub fn leading(&self, number: usize) -> [u8; 2] {
+        ((number << (u16::BITS - 1 - self.bits) << 1) as u16).to_be_bytes()
+    }
+
+    /// Calls `work` with a collector for this thread.
+    pub fn with_collector<T>(&self, work: impl FnOnce(&mut Collector<N>) -> T) -> T {
+        let idle = lock(&self.idle).pop();
+        let mut collector = idle.unwrap_or_else(|| Collector(vec![Vec::new(); self.count()]));
+        let result = work(&mut collector);
+        lock(&self.idle).push(collector);
+        result
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn add(&self, collector: &mut Collector<N>, record: &[u8; N]) -> Result<(), Error> {
+        let number = self.partition_of(record);
+        let buffer = &mut collector.0[number];
+        buffer.extend_from_slice(record);
+        if buffer.len() >= self.piece_bytes {
+            self.append(number, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, number: usize, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        lock(&self.pieces[number]).push(self.file.append(buffer)?);
+        buffer.clear();
+        Ok(())
+    }
+
+    /// Writes what collectors still have. No worker has one.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn finish(&self) -> Result<(), Error> {
+        for mut collector in std::mem::take(&mut *lock(&self.idle)) {
+            for (number, buffer) in
+                collector.0.iter_mut().enumerate().filter(|(_, buffer)| !buffer.is_empty())
+            {
+                self.append(number, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all records of a partition to `each`, sorted, in lists of ascending records. The records take at
+    /// most about `memory` bytes: of a larger partition, a part at a time is read.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read; errors of `each`.
+    pub fn sorted(
+        &self,
+        number: usize,
+        memory: usize,
+        mut each: impl FnMut(&[[u8; N]]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let pieces = lock(&self.pieces[number]).clone();
+        let bytes: usize = pieces.iter().map(Piece::len).sum();
+        let passes = bytes.div_ceil(memory.max(1)).next_power_of_two();
+        let (mut records, mut buffer) = (Vec::new(), Vec::new());
+        for pass in 0..passes as u64 {
+            records.clear();
+            for piece in &pieces {
+                buffer.clear();
+                self.file.read(piece, &mut buffer)?;
+                let all = buffer.as_chunks::<N>().0.iter();
+                // The bits below those of the partition choose the pass.
+                let of_pass = |record: &&[u8; N]| {
+                    let below = first_word(&record[..]).checked_shl(self.bits).unwrap_or_default();
+                    passes == 1 || below >> (64 - passes.ilog2()) == pass
+                };
+                records.extend(all.filter(of_pass));
+            }
+            records.sort_unstable();
+            each(&records)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first eight bytes, or fewer and zeros.
+fn first_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.iter_mut().zip(bytes).for_each(|(word, byte)| *word = *byte);
+    u64::from_be_bytes(word)
+}

@@ -1,0 +1,78 @@
+//! Which block is at a place in the block files: for rows that need not be there.
+
+use crate::options::IndexFlaw;
+use api::error::Error;
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    threads::lock,
+};
+use disk::index::stream_block_index;
+use std::sync::{Arc, Mutex};
+use wire::{Height, Reader};
+
+/// The places of all stored blocks, which are found when they are needed.
+pub struct Places<'a> {
+    files: &'a Files<'a>,
+    chain: &'a Chain,
+    /// The index has the blocks of the chain up to this one.
+    best: Height,
+    /// Sorted.
+    found: Mutex<Option<Arc<Vec<StoredBlock>>>>,
+}
+
+/// A stored block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct StoredBlock {
+    file: u64,
+    pos: u64,
+    /// Its height, if it is a block of the chain up to the best one.
+    indexed: Option<Height>,
+}
+
+impl<'a> Places<'a> {
+    /// The places of the blocks of a datadir, of which an index has those of the chain up to `best`.
+    pub fn new(files: &'a Files<'a>, chain: &'a Chain, best: Height) -> Self {
+        Self { files, chain, best, found: Mutex::default() }
+    }
+
+    /// What it means that a row with this place is there which need not be: nothing, if it is that of a
+    /// stored block outside the chain, or above the best block.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read.
+    pub fn judge(&self, place: &[u8]) -> Result<Option<IndexFlaw>, Error> {
+        let flaw = |height, detail: &str| Ok(Some(IndexFlaw { height, detail: detail.to_owned() }));
+        let mut reader = Reader::new(place);
+        let (file, pos) = (reader.var_int(), reader.var_int());
+        let (Ok(file), Ok(pos), Ok(_), 0) = (file, pos, reader.var_int(), reader.remaining()) else {
+            return flaw(None, "a row is malformed");
+        };
+        let all = self.all()?;
+        let Ok(at) = all.binary_search_by_key(&(file, pos), |block| (block.file, block.pos)) else {
+            return flaw(None, "a row has a place where no block is");
+        };
+        match all.get(at).and_then(|block| block.indexed) {
+            Some(height) => flaw(Some(height), "a row is not of a transaction of its block"),
+            None => Ok(None),
+        }
+    }
+
+    fn all(&self) -> Result<Arc<Vec<StoredBlock>>, Error> {
+        let found = &mut *lock(&self.found);
+        if let Some(found) = found {
+            return Ok(Arc::clone(found));
+        }
+        let mut all = Vec::new();
+        stream_block_index(self.files.disk, &self.files.datadir.index_dir(), |entry| {
+            if let Some((file, pos)) = entry.file.zip(entry.data_pos) {
+                let is_indexed = entry.height <= self.best && self.chain.has(entry.height, &entry.hash);
+                let indexed = is_indexed.then_some(entry.height);
+                all.push(StoredBlock { file: file.0.into(), pos: pos.0, indexed });
+            }
+        })?;
+        all.sort_unstable();
+        let all = Arc::new(all);
+        *found = Some(Arc::clone(&all));
+        Ok(all)
+    }
+}

@@ -1,0 +1,219 @@
+//! The rows of `txindex` and `txospenderindex`, which lead from a hash to a place in the blocks.
+//!
+//! ```text
+//! txindex, by txid (releases up to 31)
+//!   't' | txid 32                                   -> file, position, offset
+//! txindex, by block (from 32 on)
+//!   'x' | 5 bytes of a hash of the txid | sequence | offset 3   -> (empty)
+//!   's' | sequence -> block hash 32         'h' | block hash 32 -> sequence 4
+//!   0e "next_block_seq" -> sequence 4       0e "txid_hash_salt" -> salt 16
+//! txospenderindex
+//!   's' | hash 8 | file, position, offset           -> (empty)
+//!   "siphash_key" 00                                -> key 16
+//! ```
+//! File, position, offset and sequence are VARINTs; the 3 bytes are big-endian, other numbers little-endian.
+//! The position is that of the block's first byte in its file. The offset is that of the transaction, counted
+//! from there in the rows by block, and from the end of the header in the others. Genesis has no rows.
+//!
+//! Source: Core `index/txindex.cpp`, `index/txindex_key.h`, `index/txospenderindex.cpp`, `index/disktxpos.h`.
+
+use crate::rows::{RowForm, RowSink};
+use api::error::Error;
+use chain::blocks::chain::Chain;
+use digest::siphash::{SipHash13Uj, SipKey, siphash24};
+use wire::{BlockHash, Height, OutPoint, Txid, read::write_var_int};
+
+/// Length of a block header.
+const HEADER_LEN: u32 = 80;
+/// Number of bytes of the hash in a row by block.
+const PREFIX_LEN: usize = 5;
+
+/// Key of the next sequence number.
+pub const NEXT_SEQUENCE: &[u8] = b"\x0enext_block_seq";
+/// Key of the salt of a txindex.
+pub const TXID_SALT: &[u8] = b"\x0etxid_hash_salt";
+/// Key of the key of a txospenderindex.
+pub const SPENDER_KEY: &[u8] = b"siphash_key\0";
+
+/// The value of the row with a key of SipHash.
+pub fn key_value(SipKey(k0, k1): SipKey) -> Vec<u8> {
+    [k0.to_le_bytes(), k1.to_le_bytes()].concat()
+}
+
+/// Reads the value of the row with a key of SipHash.
+pub fn read_key(value: &[u8]) -> Option<SipKey> {
+    let (words, rest) = value.as_chunks::<8>();
+    match words {
+        [k0, k1] if rest.is_empty() => Some(SipKey(u64::from_le_bytes(*k0), u64::from_le_bytes(*k1))),
+        _ => None,
+    }
+}
+
+/// Where a transaction is: its block, and its offset there, header included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxPlace {
+    /// Height of the block.
+    pub height: Height,
+    /// Offset in bytes.
+    pub offset: u32,
+}
+
+impl TxPlace {
+    fn to_bytes(self) -> [u8; 8] {
+        (u64::from(self.height.0) << 32 | u64::from(self.offset)).to_be_bytes()
+    }
+
+    fn of_bytes(bytes: &[u8; 8]) -> Self {
+        let number = u64::from_be_bytes(*bytes);
+        Self { height: Height((number >> 32) as u32), offset: number as u32 }
+    }
+
+    /// Appends Core's `CDiskTxPos`.
+    fn write_disk_pos(self, chain: &Chain, out: &mut Vec<u8>) {
+        let block = chain.block(self.height);
+        write_var_int(out, block.file.0.into());
+        write_var_int(out, block.data_pos.0);
+        write_var_int(out, u64::from(self.offset.saturating_sub(HEADER_LEN)));
+    }
+}
+
+/// Joins a hash and a place.
+fn record<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8; N] {
+    let mut record = [0; N];
+    let bytes = hash.into_iter().chain(place.to_bytes());
+    record.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    record
+}
+
+/// Rows by txid.
+pub struct ByTxid<'a>(pub &'a Chain);
+
+impl ByTxid<'_> {
+    /// The record of a transaction.
+    pub fn record(txid: &Txid, place: TxPlace) -> [u8; 40] {
+        record(txid.0, place)
+    }
+}
+
+impl RowForm<40> for ByTxid<'_> {
+    const FIRST: u8 = b't';
+    const GROUP: usize = 32;
+
+    fn write(&self, record: &[u8; 40], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height {
+        let ([hash @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
+            return Height(0);
+        };
+        let place = TxPlace::of_bytes(place);
+        key.extend_from_slice(hash);
+        place.write_disk_pos(self.0, value);
+        place.height
+    }
+}
+
+/// Rows by block.
+pub struct ByBlock {
+    hasher: SipHash13Uj,
+    /// The sequence number of each block of the chain that has one, by height.
+    pub sequences: Vec<Option<u32>>,
+}
+
+impl ByBlock {
+    /// The rows of blocks with these sequence numbers.
+    pub fn new(SipKey(k0, k1): SipKey, sequences: Vec<Option<u32>>) -> Self {
+        Self { hasher: SipHash13Uj::new(k0, k1), sequences }
+    }
+
+    /// The record of a transaction.
+    pub fn record(&self, txid: &Txid, place: TxPlace) -> [u8; 13] {
+        let [prefix @ .., _, _, _] = self.hasher.with_jumbo(&txid.0).finish().to_be_bytes();
+        record::<PREFIX_LEN, 13>(prefix, place)
+    }
+
+    /// The sequence number of the block at `height`.
+    pub fn sequence(&self, height: Height) -> Option<u32> {
+        self.sequences.get(height.0 as usize).copied().flatten()
+    }
+
+    /// Gives the rows of the blocks themselves to `sink`, in order.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn give_blocks(&self, chain: &Chain, sink: &mut dyn RowSink) -> Result<(), Error> {
+        let heights = (0..).map(Height).zip(&self.sequences);
+        let mut blocks: Vec<(Height, u32)> =
+            heights.filter_map(|(height, sequence)| Some((height, (*sequence)?))).collect();
+        blocks.sort_unstable_by_key(|(height, _)| chain.block(*height).hash.0);
+        for &(height, sequence) in &blocks {
+            let key = hash_key(&chain.block(height).hash);
+            sink.row(&key, &sequence.to_le_bytes(), Some(height))?;
+        }
+        blocks.sort_unstable_by_key(|(_, sequence)| sequence_key(*sequence));
+        for (height, sequence) in blocks {
+            sink.row(&sequence_key(sequence), &chain.block(height).hash.0, Some(height))?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of the row with the sequence number of a block.
+pub fn hash_key(hash: &BlockHash) -> Vec<u8> {
+    [&b"h"[..], &hash.0].concat()
+}
+
+/// The key of the row with the block of a sequence number.
+pub fn sequence_key(sequence: u32) -> Vec<u8> {
+    let mut key = vec![b's'];
+    write_var_int(&mut key, sequence.into());
+    key
+}
+
+impl RowForm<13> for ByBlock {
+    const FIRST: u8 = b'x';
+    const GROUP: usize = PREFIX_LEN;
+
+    fn write(&self, record: &[u8; 13], key: &mut Vec<u8>, _value: &mut Vec<u8>) -> Height {
+        let ([prefix @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
+            return Height(0);
+        };
+        let place = TxPlace::of_bytes(place);
+        key.extend_from_slice(prefix);
+        write_var_int(key, self.sequence(place.height).unwrap_or_default().into());
+        let [_, offset @ ..] = place.offset.to_be_bytes();
+        key.extend_from_slice(&offset);
+        place.height
+    }
+}
+
+/// Rows of spends.
+pub struct Spends<'a> {
+    /// Where the blocks are.
+    pub chain: &'a Chain,
+    /// The key of the hashes of outpoints.
+    pub key: SipKey,
+}
+
+impl Spends<'_> {
+    /// The record of an input that spends `prevout`.
+    pub fn record(&self, prevout: &OutPoint, place: TxPlace) -> [u8; 16] {
+        let mut bytes = [0; 36];
+        let (txid, vout) = bytes.split_at_mut(32);
+        txid.copy_from_slice(&prevout.txid.0);
+        vout.copy_from_slice(&prevout.vout.to_le_bytes());
+        record(siphash24(self.key.0, self.key.1, &bytes).to_le_bytes(), place)
+    }
+}
+
+impl RowForm<16> for Spends<'_> {
+    const FIRST: u8 = b's';
+    const GROUP: usize = 8;
+
+    fn write(&self, record: &[u8; 16], key: &mut Vec<u8>, _value: &mut Vec<u8>) -> Height {
+        let ([hash @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
+            return Height(0);
+        };
+        let place = TxPlace::of_bytes(place);
+        key.extend_from_slice(hash);
+        place.write_disk_pos(self.chain, key);
+        place.height
+    }
+}
