@@ -10,6 +10,7 @@
 
 pub mod faults;
 pub mod hinted;
+pub mod indexes;
 pub mod lies;
 pub mod ranges;
 pub mod sync;

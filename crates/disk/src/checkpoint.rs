@@ -43,6 +43,8 @@ use wire::{FileNo, Network, Reader, WireError};
 const MANIFEST: &str = "manifest";
 /// Name of the file with coins on the way to their spenders, which no manifest lists.
 const DELIVERIES: &str = "deliveries.tmp";
+/// Suffix of the names of files with rows of indexes that are not sorted yet.
+pub const ROWS_SUFFIX: &str = ".rows";
 /// Name of a manifest that is being written.
 const UNFINISHED: &str = "manifest.new";
 
@@ -354,7 +356,7 @@ fn run_name(number: u64) -> String {
 }
 
 /// Whether a file in the work directory was written by a rebuild, by its name and first bytes: a manifest,
-/// finished or not, a run, or deliveries. Those that no manifest lists can be removed.
+/// finished or not, a run, deliveries, or rows of indexes. Those that no manifest lists can be removed.
 ///
 /// # Errors
 /// [`DiskError::File`].
@@ -365,6 +367,7 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let magic = match name {
         MANIFEST | UNFINISHED => MAGIC,
         DELIVERIES => scratch_file::MAGIC,
+        _ if name.ends_with(ROWS_SUFFIX) => scratch_file::MAGIC,
         _ if is_run => sorted_run::MAGIC,
         _ => return Ok(false),
     };

@@ -181,8 +181,15 @@ impl<'a> Checking<'a> {
         let mut compared = Compared::begin(checked.index.database.range(b"h", Some(b"t"))?, &judge)?;
         form.give_blocks(&self.job.plan.chain, &mut compared)?;
         let mut findings = compared.finish()?;
-        lacking
-            .for_each(|height| findings.add_flaw(Some(Height(height)), "the block has no sequence number"));
+        for height in lacking {
+            findings.add_flaw(Some(Height(height)), "the block has no sequence number");
+        }
+        let last = form.sequences.iter().flatten().max();
+        match checked.index.next_sequence() {
+            Ok(next) if last.is_none_or(|last| *last < next) => {}
+            Ok(_) => findings.add_flaw(None, "bitcoind would use a sequence number twice"),
+            Err(error) => findings.note_damage(Err(error))?,
+        }
         Ok(findings)
     }
 

@@ -23,6 +23,7 @@ use chain::{blocks::files::Files, plan::planner::Plan};
 use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::{
     chainstate::read_best_block,
+    checkpoint::ROWS_SUFFIX,
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
 };
 use pipeline::{
@@ -284,7 +285,7 @@ impl<'a> IndexJob<'a> {
         self.work.take()?;
         let blocks = heights.clone().count() as u64;
         let bytes = self.plan.block_bytes / self.plan.chain.block_count() as u64 * blocks / 1000 * share;
-        let path = self.work.path().join(name);
+        let path = self.work.path().join(format!("{name}{ROWS_SUFFIX}"));
         Partitions::create(self.files.disk, &path, bytes, self.budget.join_bytes / 4, self.budget.threads)
     }
 

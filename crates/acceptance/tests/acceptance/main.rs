@@ -66,6 +66,14 @@ mod undo {
     mod tips;
 }
 
+/// bitcoind's indexes.
+mod indexes {
+    mod changes;
+    mod faults;
+    mod make;
+    mod update;
+}
+
 /// Ranges of a chain that are checked apart.
 mod ranges {
     mod lies;

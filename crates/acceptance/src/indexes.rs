@@ -1,0 +1,102 @@
+//! Shared by the tests of indexes: making, checking and reading them.
+
+use crate::Case;
+use digest::siphash::SipKey;
+use engine::{ChainOptions, Error, Height, Network, ScriptChecks};
+use indexes::{
+    CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm, check_indexes, make_indexes,
+    update_indexes,
+};
+use leveldb::{Database, TableWriter, write_database};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    slice,
+    sync::atomic::AtomicBool,
+};
+use testkit::fault::FaultDisk;
+use vfs::RealDisk;
+
+/// The rows of a database.
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Options for all indexes, whose hashes have the same key in all tests.
+pub fn all_indexes(chain: ChainOptions, tx_form: TxForm) -> IndexOptions {
+    IndexOptions {
+        kinds: IndexKind::ALL.to_vec(),
+        tx_form: Some(tx_form),
+        key: Some(SipKey(11, 12)),
+        ..IndexOptions::new(chain)
+    }
+}
+
+/// Options for all indexes of a generated chain.
+pub fn of_case(case: &Case, tx_form: TxForm) -> IndexOptions {
+    all_indexes(case.options().chain, tx_form)
+}
+
+/// Options for the datadir of a network.
+pub fn of_datadir(root: &Path, network: Network, tx_form: TxForm) -> IndexOptions {
+    all_indexes(ChainOptions::new(root, network, ScriptChecks::LeftOut), tx_form)
+}
+
+/// Makes indexes.
+pub fn make(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
+    make_indexes(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Continues indexes.
+pub fn update(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
+    update_indexes(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Checks indexes.
+pub fn check(options: &IndexOptions) -> CheckedIndexesReport {
+    check_indexes(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
+}
+
+/// Asserts that a check of these indexes finds nothing, up to this height.
+pub fn assert_sound(options: &IndexOptions, height: u32) {
+    let checked = check(options);
+    for index in &checked.indexes {
+        assert_eq!((index.height, &index.first), (Some(Height(height)), &None), "{index:?}");
+        assert!(index.sound_rows > 0, "{index:?}");
+    }
+    assert_eq!(checked.indexes.len(), options.kinds.len());
+}
+
+/// The directory of the database of an index of a generated chain.
+pub fn database(case: &Case, kind: IndexKind) -> PathBuf {
+    case.root().join("regtest").join(kind.database_dir())
+}
+
+/// All rows of a database.
+pub fn rows(dir: &Path) -> Rows {
+    let database = Database::open(&RealDisk, dir).unwrap();
+    let (mut cursor, mut rows) = (database.cursor().unwrap(), Rows::new());
+    while cursor.advance().unwrap() {
+        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
+    }
+    rows
+}
+
+/// Replaces a database by one with these rows.
+pub fn write_rows(dir: &Path, rows: &Rows) {
+    fs::remove_dir_all(dir).unwrap();
+    fs::create_dir_all(dir).unwrap();
+    let disk = FaultDisk::healthy();
+    let mut table = TableWriter::create(&disk, dir, 1).unwrap();
+    rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
+    write_database(&disk, dir, slice::from_ref(&table.finish().unwrap())).unwrap();
+}
+
+/// The filters of a generated chain, one file after the other.
+pub fn filters(case: &Case) -> Vec<u8> {
+    let dir = case.root().join("regtest").join(IndexKind::BlockFilter.replaced_dir());
+    (0..)
+        .map(|number| dir.join(format!("fltr{number:05}.dat")))
+        .map_while(|path| fs::read(path).ok())
+        .flatten()
+        .collect()
+}
