@@ -5,7 +5,7 @@ use crate::json::{JsonSchema, Serialize};
 use crate::machine;
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
-use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location};
+use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location, node_indexes::IndexKind};
 use rules::ChainParams;
 use std::{
     borrow::Cow,
@@ -348,8 +348,33 @@ pub struct ReindexOptions {
     pub blocks: Vec<PathBuf>,
     /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
     pub keep_old: bool,
-    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
-    pub set_aside_indexes: bool,
+    /// Which indexes of the node are set aside if they would become wrong.
+    pub set_aside_indexes: SetAsideIndexes,
+}
+
+/// Which indexes of the node a run sets aside that it would make wrong. If it would make another one wrong, it
+/// is refused.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum SetAsideIndexes {
+    /// None.
+    #[default]
+    None,
+    /// Any.
+    Any,
+    /// Any of these, which will be made anew.
+    These(Vec<IndexKind>),
+}
+
+impl SetAsideIndexes {
+    /// Whether an index of this kind may be set aside.
+    #[must_use]
+    pub fn allow(&self, kind: IndexKind) -> bool {
+        match self {
+            Self::None => false,
+            Self::Any => true,
+            Self::These(kinds) => kinds.contains(&kind),
+        }
+    }
 }
 
 impl ReindexOptions {
@@ -373,7 +398,7 @@ impl ReindexOptions {
             until_damage: false,
             blocks: Vec::new(),
             keep_old: false,
-            set_aside_indexes: false,
+            set_aside_indexes: SetAsideIndexes::None,
         }
     }
 

@@ -57,7 +57,7 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     }
     let mut moved: Vec<Height> = given.iter().map(|given| given.block.height).collect();
     moved.sort_unstable();
-    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+    indexes::before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes)?
         .apply(files, sink)?;
     let max_file_len = options.chain.hooks.block_file_len;
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };

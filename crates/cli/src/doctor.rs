@@ -112,8 +112,8 @@ fn state_lines(
         (None, false) => "none".to_owned(),
     };
     lines.push(("snapshot", snapshot));
-    let indexes = if state.indexes.is_empty() { "none".to_owned() } else { state.indexes.join(", ") };
-    lines.push(("other indexes", indexes));
+    let indexes: Vec<String> = state.indexes.iter().map(ToString::to_string).collect();
+    lines.push(("other indexes", if indexes.is_empty() { "none".to_owned() } else { indexes.join("; ") }));
     lines.push(("pruned", pruned_text(state, has_prune)));
     lines.push(("interrupted runs", leftovers_text(state)));
     lines.push(("disk space", space_text(state)));

@@ -1,7 +1,7 @@
 //! The commands `peregrine index make`, `check` and `update`.
 
 use crate::{
-    args::common::{DatadirArgs, size},
+    args::common::{DatadirArgs, NamedIndexes, index_kind, size},
     core_args::Located,
     paths,
     progress::{Style, stages},
@@ -15,6 +15,8 @@ use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Subcommand, Debug)]
@@ -32,7 +34,7 @@ pub enum IndexCommand {
 pub struct IndexRunArgs {
     /// The indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex [default: those in the
     /// datadir; for make, also those that bitcoin.conf turns on]
-    #[arg(value_name = "NAME", value_parser = kind)]
+    #[arg(value_name = "NAME", value_parser = index_kind)]
     pub names: Vec<IndexKind>,
 
     #[command(flatten)]
@@ -78,12 +80,6 @@ pub struct UpdateIndexArgs {
     pub run: IndexRunArgs,
 }
 
-/// Parses the name of an index: that of bitcoind's option.
-fn kind(name: &str) -> Result<IndexKind, String> {
-    let known = IndexKind::ALL.into_iter().find(|kind| kind.option() == name);
-    known.ok_or_else(|| format!("must be one of {}", IndexKind::ALL.map(IndexKind::option).join(", ")))
-}
-
 fn tx_form(name: &str) -> Result<TxForm, String> {
     match name {
         "by-txid" => Ok(TxForm::ByTxid),
@@ -109,6 +105,37 @@ pub fn run(command: &IndexCommand) -> Done {
         IndexCommand::Check(args) => check(&args.run),
         IndexCommand::Update(args) => update(&args.run),
     }
+}
+
+/// What a command reports that changes the chainstate, with the indexes that were continued or made after it.
+#[derive(Serialize, JsonSchema)]
+pub struct WithIndexes<T> {
+    #[serde(flatten)]
+    pub report: T,
+    /// The indexes that `--index` names.
+    pub indexes: Option<MadeIndexesReport>,
+}
+
+/// Continues or makes the indexes that a command names which has changed the chainstate, and returns what it
+/// prints.
+pub fn reply_with_indexes<T: Serialize>(
+    report: T,
+    exit: Exit,
+    named: &NamedIndexes,
+    (chain, style): (&ChainOptions, Style),
+    text: impl FnOnce(&T) -> String,
+) -> Done {
+    let indexes = (!named.kinds.is_empty() && exit == Exit::Done).then(|| {
+        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
+        run::run(Some(chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
+            indexes::bring_indexes(&RealDisk, &options, sink, interrupt)
+        })
+    });
+    let report = WithIndexes { report, indexes: indexes.transpose()? };
+    Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
+        let made = indexes.as_ref().map(|made| format!("\n\n{}", made_text(made)));
+        text(report) + &made.unwrap_or_default()
+    }))
 }
 
 fn make(args: &MakeIndexArgs) -> Done {

@@ -4,7 +4,7 @@ use crate::{
     args::common::{CheckArgs, IndexArgs, OnHintFailure, ResumeArgs},
     core_args::Located,
     hint_location::HintLocation,
-    paths,
+    index, paths,
     progress::stages,
     report,
     run::run,
@@ -12,10 +12,13 @@ use crate::{
     storage::StorageJson,
 };
 use clap::Args as ClapArgs;
-use engine::{AggregateKind, Engine, Event, EventSink as _, Height, HintOptions, RealDisk, ReindexOptions};
+use engine::{
+    AggregateKind, Engine, Error, ErrorKind, Event, EventSink as _, Height, HintOptions, RealDisk,
+    ReindexOptions,
+};
 use peregrine::{
     exit::Exit,
-    output::{Done, reply},
+    output::Done,
     run_log::{Run, RunLog},
 };
 use std::{net::SocketAddr, path::PathBuf};
@@ -116,7 +119,7 @@ impl ReindexArgs {
             until_damage: self.until_damage,
             blocks: self.blocks.clone(),
             keep_old: self.keep_old,
-            set_aside_indexes: self.indexes.set_aside_indexes,
+            set_aside_indexes: self.indexes.set_aside(),
             engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
@@ -136,6 +139,11 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let options = args.options(&located);
     let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
     let work_dir = args.check.run.work_dir.as_deref();
+    if options.output.is_some() && !args.indexes.named.kinds.is_empty() {
+        let detail =
+            "--index is about indexes of the datadir, which --output leaves as it is; leave out one of them";
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
     let style = args.check.run.progress;
@@ -167,5 +175,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?.unwrap_or_default()))
     })?;
-    Ok(reply(&report, Exit::Done, |report| report::reindex_text(report, None) + &shared))
+    let how = (&options.chain, style);
+    index::reply_with_indexes(report, Exit::Done, &args.indexes.named, how, |report| {
+        report::reindex_text(report, None) + &shared
+    })
 }

@@ -3,7 +3,7 @@
 use crate::{
     args::common::{DatadirArgs, IndexArgs, ResumeArgs, RunArgs},
     core_args::Located,
-    paths,
+    index, paths,
     peer_args::PeerArgs,
     peers::Saving,
     progress::stages,
@@ -13,10 +13,7 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{Error, HumanSize, RealDisk};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
+use peregrine::{exit::Exit, output::Done};
 use sync::{DownloadReport, RepairOptions, RepairReport};
 
 #[derive(ClapArgs, Debug)]
@@ -43,7 +40,7 @@ impl RepairArgs {
         Ok(RepairOptions {
             chain: self.datadir.chain_options(located, &self.run),
             resume: self.resume.options(),
-            set_aside_indexes: self.indexes.set_aside_indexes,
+            set_aside_indexes: self.indexes.set_aside(),
             peers: self.peers.options(located)?,
         })
     }
@@ -57,7 +54,8 @@ pub fn run(args: &RepairArgs) -> Done {
     let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
-    Ok(reply(&report, Exit::Done, repair_text))
+    let how = (&options.chain, args.run.progress);
+    index::reply_with_indexes(report, Exit::Done, &args.indexes.named, how, repair_text)
 }
 
 fn repair_text(report: &RepairReport) -> String {

@@ -4,7 +4,7 @@ use crate::{
     args::common::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
     hint_location::HintLocation,
-    paths,
+    index, paths,
     peer_args::{PeerArgs, is_direct},
     peers::Saving,
     progress::stages,
@@ -14,10 +14,7 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{AggregateKind, Error, ErrorKind, Height, HintOptions, HumanSize, RealDisk};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
+use peregrine::{exit::Exit, output::Done};
 use sync::{DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, SyncOptions, SyncReport};
 
 #[derive(ClapArgs, Debug)]
@@ -75,6 +72,22 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
+    /// Refuses indexes of blocks that are deleted, or of no chainstate.
+    fn check_indexes(&self) -> Result<(), Error> {
+        let detail = match self {
+            _ if self.indexes.named.kinds.is_empty() => return Ok(()),
+            Self { prune: Some(_), .. } => {
+                "--index makes indexes from all blocks, which --prune deletes; leave out one of them"
+            }
+            Self { blocks_only: true, .. } | Self { follow: true, .. } => {
+                "--index makes indexes up to the chainstate's best block when the run is done; leave out \
+                 --blocks-only and --follow, or run peregrine index make afterwards"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Usage, detail))
+    }
+
     /// Refuses what would keep the chainstate away from the tip, and says what to do.
     fn check_follow(&self) -> Result<(), Error> {
         let detail = match self {
@@ -98,6 +111,7 @@ impl SyncArgs {
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
         self.check_follow()?;
+        self.check_indexes()?;
         let peers = self.peers.options(located)?;
         self.hints.as_ref().map_or(Ok(()), |hints| hints.check(self.peers.proxy))?;
         if let Some(HintLocation::Url(url)) = &self.hints
@@ -111,7 +125,7 @@ impl SyncArgs {
         Ok(SyncOptions {
             chain: self.datadir.chain_options(located, &self.run),
             resume: self.resume.options(),
-            set_aside_indexes: self.indexes.set_aside_indexes,
+            set_aside_indexes: self.indexes.set_aside(),
             stop_at_height: self.stop_at_height.map(Height),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
@@ -143,7 +157,8 @@ pub fn run(args: &SyncArgs) -> Done {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
-    Ok(reply(&report, exit, sync_text))
+    let how = (&options.chain, args.run.progress);
+    index::reply_with_indexes(report, exit, &args.indexes.named, how, sync_text)
 }
 
 fn follow_text(report: &FollowReport) -> String {

@@ -5,6 +5,7 @@ use crate::{
     command_options::command_names,
     doctor::DoctorReport,
     hints::{CheckJson, InfoJson},
+    index::WithIndexes,
     peers::PeersJson,
     progress::ProgressJson,
     range::{DeltaJson, FilesJson, PlanJson},
@@ -37,10 +38,10 @@ enum Stats {
 fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
     vec![
         ("doctor", of.subschema_for::<DoctorReport>()),
-        ("reindex", of.subschema_for::<ReindexReport>()),
-        ("update", of.subschema_for::<UpdateReport>()),
-        ("sync", of.subschema_for::<SyncReport>()),
-        ("repair", of.subschema_for::<RepairReport>()),
+        ("reindex", of.subschema_for::<WithIndexes<ReindexReport>>()),
+        ("update", of.subschema_for::<WithIndexes<UpdateReport>>()),
+        ("sync", of.subschema_for::<WithIndexes<SyncReport>>()),
+        ("repair", of.subschema_for::<WithIndexes<RepairReport>>()),
         ("recover", of.subschema_for::<RecoveryReport>()),
         ("peers", of.subschema_for::<PeersJson>()),
         ("verify", of.subschema_for::<VerifyReport>()),

@@ -1,8 +1,9 @@
 //! The command `peregrine update`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, size},
+    args::common::{DatadirArgs, NamedIndexes, size},
     core_args::{Located, assume_valid},
+    index,
     progress::{Style, stages},
     report::{checked_text, next_text, notes_text, scripts_text, stages_text},
     run,
@@ -10,10 +11,7 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{AssumeValid, Height, RealDisk, UpdateOptions, UpdateReport};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
+use peregrine::{exit::Exit, output::Done};
 
 #[derive(ClapArgs, Debug)]
 pub struct UpdateArgs {
@@ -33,6 +31,9 @@ pub struct UpdateArgs {
     /// more, the fewer commits
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
+
+    #[command(flatten)]
+    pub indexes: NamedIndexes,
 
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
@@ -55,7 +56,9 @@ pub fn run(args: &UpdateArgs) -> Done {
         engine::update(&RealDisk, &options, sink, interrupt)
     })?;
     let prune = || report.is_pruned.then(|| located.prune_target());
-    Ok(reply(&report, Exit::Done, |report| update_text(report, prune())))
+    let prune = prune();
+    let how = (&options.chain, args.progress);
+    index::reply_with_indexes(report, Exit::Done, &args.indexes, how, |report| update_text(report, prune))
 }
 
 /// Returns a report of an update. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.

@@ -36,6 +36,11 @@ pub const BEST_BLOCK: &[u8] = b"B";
 pub const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
 /// The row of a `txospenderindex` that has the same prefix as the others.
 const SPENDER_KEY: &[u8] = b"siphash_key\0";
+/// Name of the folder of the coin statistics of releases up to 29.
+pub const OLD_COIN_STATS: &str = "coinstats";
+/// The first bytes of hashes between two rows of a sample.
+const SAMPLE_STEP: usize = 4;
+
 /// First bytes of the keys of a `txindex` that have no positions.
 const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"xshB\x0d\x0e";
 
@@ -190,6 +195,30 @@ impl NodeIndex {
             IndexKind::Unknown => true,
         };
         Ok(IndexContents { best_blocks, has_positions })
+    }
+
+    /// Returns some of the places in block files that its rows have: file and position.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
+    pub fn sample_places(&self, disk: &dyn Disk) -> Result<Vec<(u64, u64)>, DiskError> {
+        let database = Database::open(disk, &self.path.join(self.kind.database()))?;
+        let first = if self.kind == IndexKind::Tx { b't' } else { b's' };
+        let mut places = Vec::new();
+        for start in (0..=u8::MAX).step_by(SAMPLE_STEP) {
+            let mut rows = database.range(&[first, start], Some(&[first + 1]))?;
+            while rows.advance()? {
+                let place = match self.kind {
+                    IndexKind::Tx => rows.value(),
+                    _ if rows.key() == SPENDER_KEY => continue,
+                    _ => rows.key().get(9..).unwrap_or_default(),
+                };
+                let mut reader = Reader::new(place);
+                places.extend(reader.var_int().ok().zip(reader.var_int().ok()));
+                break;
+            }
+        }
+        Ok(places)
     }
 
     /// Renames the directory of the index, and leaves an empty one of the same owner and mode in its place,

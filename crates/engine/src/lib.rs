@@ -52,7 +52,7 @@ pub use api::{
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
         HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions,
-        ScriptChecks, TestHooks, UndoPolicy, VerifyOptions,
+        ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
     report::{
@@ -69,8 +69,8 @@ pub use coins::aggregate::AggregateKind;
 pub use commands::{
     doctor::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
-        Diagnosis, DoctorOptions, FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed,
-        RebuildTime, ScriptWork, SnapshotState, diagnose,
+        Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexStanding, IndexState, Leftovers,
+        LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState, diagnose,
     },
     get_coins::{GetReport, get_coins},
     hints::{

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod block_filter;
+mod bring;
 mod check;
 mod coin_stats;
 mod collect;
@@ -35,6 +36,7 @@ mod tx;
 mod update;
 mod write;
 
+pub use bring::bring_indexes;
 pub use check::check_indexes;
 pub use disk::node_indexes::IndexKind;
 pub use make::make_indexes;

@@ -97,14 +97,14 @@ impl<'d> StoredIndex<'d> {
         self.row(TXID_SALT, "salt of its hashes", read_key)
     }
 
-    /// The next sequence number.
+    /// The next sequence number: 0 if there is no row with it, as for bitcoind.
     ///
     /// # Errors
     /// What is damaged or cannot be read.
     pub fn next_sequence(&self) -> Result<u32, Error> {
-        self.row(NEXT_SEQUENCE, "next sequence number", |value| {
-            Some(u32::from_le_bytes(value.try_into().ok()?))
-        })
+        let Some(value) = self.database.get(NEXT_SEQUENCE)? else { return Ok(0) };
+        let number = value.try_into().map_err(|_| self.damaged("the next sequence number is malformed"))?;
+        Ok(u32::from_le_bytes(number))
     }
 
     /// The sequence number of each block of the chain up to `end`, by height.

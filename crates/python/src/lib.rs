@@ -14,7 +14,9 @@ mod report;
 mod stream;
 mod work;
 
-use engine::{AssumeValid, ChainOptions, Engine, Height, ReindexOptions, ResumeOptions, UndoPolicy};
+use engine::{
+    AssumeValid, ChainOptions, Engine, Height, ReindexOptions, ResumeOptions, SetAsideIndexes, UndoPolicy,
+};
 use error::raised;
 use export::{BlockTable, InputTable, OutputTable, TransactionTable};
 use options::{Place, named, usage};
@@ -155,7 +157,7 @@ fn rebuild_chainstate<'py>(
             hints: None,
             accept_lower_tip,
             until_damage,
-            set_aside_indexes,
+            set_aside_indexes: if set_aside_indexes { SetAsideIndexes::Any } else { SetAsideIndexes::None },
             blocks: Vec::new(),
             keep_old,
             chain: ChainOptions { undo, assume_valid, work_dir, ..chain },

@@ -184,7 +184,7 @@ fn read_contents(
     }
     // Blocks above the known headers will be stored too.
     let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
-    indexes::before_moves(files, |height| chain.hash(height), &moved, options.set_aside_indexes)?
+    indexes::before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes)?
         .apply(files, sink)?;
     if *found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));

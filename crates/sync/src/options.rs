@@ -4,7 +4,7 @@ use api::{
     event::{Event, EventSink, Warnings},
     follow::FollowReport,
     note::Warning,
-    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions, ScriptChecks, SetAsideIndexes},
     report::{ReindexReport, UpdateReport},
 };
 #[cfg(feature = "serde")]
@@ -102,8 +102,8 @@ pub struct SyncOptions {
     /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
     /// datadir. Not with a last block, with pruning or without a chainstate.
     pub follow: bool,
-    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
-    pub set_aside_indexes: bool,
+    /// Which indexes of the node are set aside if they would become wrong.
+    pub set_aside_indexes: SetAsideIndexes,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -125,7 +125,7 @@ impl SyncOptions {
             blocks_only: false,
             prune_bytes: None,
             follow: false,
-            set_aside_indexes: false,
+            set_aside_indexes: SetAsideIndexes::None,
             peers: PeerOptions::default(),
         }
     }
@@ -136,7 +136,7 @@ impl SyncOptions {
             // The best chain may have changed since. With pruning, all blocks would be downloaded again.
             resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
             hints: self.hints.clone(),
-            set_aside_indexes: self.set_aside_indexes,
+            set_aside_indexes: self.set_aside_indexes.clone(),
             ..ReindexOptions::of(self.chain.clone())
         }
     }

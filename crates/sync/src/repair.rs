@@ -15,7 +15,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
     note::{Note, Warning},
-    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks, SetAsideIndexes},
     report::ReindexReport,
     stage::Stage,
 };
@@ -51,8 +51,8 @@ pub struct RepairOptions {
     pub chain: ChainOptions,
     /// What to do about an interrupted rebuild of the chainstate.
     pub resume: ResumeOptions,
-    /// Set indexes of the node aside that would become wrong: otherwise, that is an error.
-    pub set_aside_indexes: bool,
+    /// Which indexes of the node are set aside if they would become wrong.
+    pub set_aside_indexes: SetAsideIndexes,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -62,7 +62,7 @@ impl RepairOptions {
     #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
-        Self { chain, resume, set_aside_indexes: false, peers }
+        Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, peers }
     }
 }
 
@@ -147,7 +147,7 @@ fn repair_in_place(
     let chain = &options.chain;
     let rebuild = ReindexOptions {
         resume: ResumeOptions { discard_other: true, ..options.resume },
-        set_aside_indexes: options.set_aside_indexes,
+        set_aside_indexes: options.set_aside_indexes.clone(),
         ..ReindexOptions::of(chain.clone())
     };
     new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?;
@@ -242,7 +242,7 @@ fn download(
                 peers: options.peers.clone(),
                 // How high the lost blocks reach is known to peers only.
                 stop_at_height: (!is_tip_lost).then_some(found.last_stored),
-                set_aside_indexes: options.set_aside_indexes,
+                set_aside_indexes: options.set_aside_indexes.clone(),
                 ..SyncOptions::of(options.chain.clone())
             };
             Some(fetch(files, &sync, Some(found), &mut Nobody, sink, interrupt)?)

@@ -69,6 +69,7 @@ mod undo {
 /// bitcoind's indexes.
 mod indexes {
     mod changes;
+    mod doctor;
     mod faults;
     mod make;
     mod update;

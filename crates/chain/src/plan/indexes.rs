@@ -18,6 +18,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     note::Warning,
+    options::SetAsideIndexes,
     remedy::Remedy,
 };
 use disk::{
@@ -90,7 +91,7 @@ pub fn before_moves(
     files: &Files<'_>,
     hash_at: impl Fn(Height) -> Option<BlockHash>,
     moved: &[Height],
-    may_set_aside: bool,
+    may_set_aside: &SetAsideIndexes,
 ) -> Result<SetAside, Error> {
     let Some(&lowest) = moved.first() else { return Ok(SetAside::default()) };
     check_each(files, may_set_aside, |kind, contents| {
@@ -128,7 +129,7 @@ pub fn before_rebuild(
     files: &Files<'_>,
     plan: &Plan,
     damage: Option<&KnownDamage>,
-    may_set_aside: bool,
+    may_set_aside: &SetAsideIndexes,
     sink: &dyn EventSink,
 ) -> Result<SetAside, Error> {
     let chain = &plan.chain;
@@ -229,7 +230,7 @@ impl Entries<'_> {
 /// rows would be.
 fn check_each(
     files: &Files<'_>,
-    may_set_aside: bool,
+    may_set_aside: &SetAsideIndexes,
     harm_of: impl Fn(IndexKind, &IndexContents) -> Result<Option<Harm>, Error>,
 ) -> Result<SetAside, Error> {
     let (mut harmed, mut reasons) = (Vec::new(), Vec::new());
@@ -243,11 +244,13 @@ fn check_each(
             Err(error) => return Err(error.into()),
         };
         if let Some(harm) = harm {
-            reasons.push(format!("{}: {harm}", index.name));
+            if !may_set_aside.allow(index.kind) {
+                reasons.push(format!("{}: {harm}", index.name));
+            }
             harmed.push(index);
         }
     }
-    if harmed.is_empty() || may_set_aside {
+    if reasons.is_empty() {
         return Ok(SetAside(harmed));
     }
     let detail = format!(

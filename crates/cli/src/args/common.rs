@@ -7,18 +7,46 @@ use crate::{
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AssumeValid, ChainOptions, ChainstateOptions, Height, HumanMemory, MakeOptions, ResumeOptions,
-    ScriptChecks, UndoPolicy,
+    AssumeValid, ChainOptions, ChainstateOptions, Height, HumanMemory, IndexKind, MakeOptions, ResumeOptions,
+    ScriptChecks, SetAsideIndexes, UndoPolicy,
 };
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// What commands that store blocks may do to indexes.
-#[derive(ClapArgs, Clone, Copy, Debug)]
+#[derive(ClapArgs, Clone, Debug)]
 pub struct IndexArgs {
     /// Rename those folders in indexes/ of which rows would become wrong, such as an old txindex whose blocks
     /// get other places, so that bitcoind builds just these again. Without this, such a run is refused
     #[arg(long)]
     pub set_aside_indexes: bool,
+
+    #[command(flatten)]
+    pub named: NamedIndexes,
+}
+
+/// The indexes that are to end with the chainstate after a command that changes it.
+#[derive(ClapArgs, Clone, Debug)]
+pub struct NamedIndexes {
+    /// Afterwards, continue this index to the chainstate's best block, or make it anew if that is not possible:
+    /// txindex, blockfilterindex, coinstatsindex or txospenderindex; can be given repeatedly
+    #[arg(long = "index", value_name = "NAME", value_parser = index_kind)]
+    pub kinds: Vec<IndexKind>,
+}
+
+/// Parses the name of an index: that of bitcoind's option.
+pub fn index_kind(name: &str) -> Result<IndexKind, String> {
+    let known = IndexKind::ALL.into_iter().find(|kind| kind.option() == name);
+    known.ok_or_else(|| format!("must be one of {}", IndexKind::ALL.map(IndexKind::option).join(", ")))
+}
+
+impl IndexArgs {
+    /// Returns which indexes may be set aside.
+    pub fn set_aside(&self) -> SetAsideIndexes {
+        match self.set_aside_indexes {
+            true => SetAsideIndexes::Any,
+            false => SetAsideIndexes::These(self.named.kinds.clone()),
+        }
+    }
 }
 
 /// Options of all commands that make a file from the blocks up to a height.

@@ -74,6 +74,7 @@ impl<'a> NextLine<'a> {
             Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
             Advice::ChooseNetwork { network } => self.doctor_of(*network),
             Advice::FinishReplacement => self.peregrine(&["recover"]),
+            Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
             Advice::Sync => self.peregrine(&["sync"]),
             Advice::Repair => self.peregrine(&["repair"]),
             Advice::Reindex => self.peregrine(&["reindex"]),

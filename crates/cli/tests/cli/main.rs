@@ -12,6 +12,7 @@ mod hint_sources;
 mod hints;
 mod kill;
 mod limits;
+mod made_indexes;
 mod node_indexes;
 mod operator_defaults;
 mod packaging;

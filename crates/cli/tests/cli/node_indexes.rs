@@ -26,7 +26,7 @@ use testkit::{
 const HIT: u32 = 115;
 
 /// All indexes that this bitcoind knows.
-fn flags() -> Vec<&'static str> {
+pub fn flags() -> Vec<&'static str> {
     let help = Command::new(std::env::var_os("PEREGRINE_BITCOIND").unwrap()).arg("-help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
@@ -34,7 +34,7 @@ fn flags() -> Vec<&'static str> {
 }
 
 /// Starts bitcoind with all indexes, and waits until it says that they are at its tip.
-fn start(datadir: &Path) -> Option<Node> {
+pub fn start(datadir: &Path) -> Option<Node> {
     std::env::var_os("PEREGRINE_BITCOIND")?;
     let node = Node::start(datadir, &flags(), "the indexes of bitcoind")?;
     let is_synced = |found: &Value| {
@@ -51,7 +51,7 @@ fn start(datadir: &Path) -> Option<Node> {
 }
 
 /// What bitcoind answers of transactions, filters, spent outputs and statistics, by way of its indexes.
-fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
+pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
     let (mut answers, mut spent) = (Vec::new(), Vec::new());
     for (height, block) in (0..).zip(chain.main()) {
         let parsed: Block = deserialize(&block.bytes).unwrap();
@@ -86,7 +86,7 @@ fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
 }
 
 /// A copy of a datadir.
-fn copy(datadir: &Path) -> TempDir {
+pub fn copy(datadir: &Path) -> TempDir {
     let dir = TempDir::new().unwrap();
     let done = Command::new("cp").arg("-a").arg(datadir.join(".")).arg(dir.path()).status().unwrap();
     assert!(done.success());

@@ -10,6 +10,7 @@ mod diagnosis;
 mod estimate;
 #[cfg(feature = "serde")]
 mod fields;
+mod indexes;
 mod log;
 mod obstacles;
 mod survey;
@@ -19,7 +20,8 @@ pub use diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis,
     FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState,
 };
-pub use disk::datadir::Absence;
+pub use disk::{datadir::Absence, node_indexes::IndexKind};
+pub use indexes::{FoundIndex, IndexStanding};
 
 use advise::{Circumstances, ScanPrecondition, advise};
 use api::{
@@ -44,7 +46,6 @@ use disk::{
     datadir::Datadir,
     lock::DatadirLock,
     made_undo::has_made_undo,
-    node_indexes::NodeIndex,
     replace,
     xor::revealed_key,
 };
@@ -134,6 +135,16 @@ struct Examination<'a> {
     interrupt: &'a AtomicBool,
 }
 
+/// What the block index tells of the rest.
+struct Compared {
+    index: IndexState,
+    /// The block files and the undo files.
+    files: [FilesState; 2],
+    /// The scripts that a rebuild runs.
+    scripts: Option<ScriptWork>,
+    indexes: Vec<FoundIndex>,
+}
+
 impl Examination<'_> {
     fn run(&self) -> Result<(DatadirState, Advice), Error> {
         let Self { disk, datadir, options, .. } = *self;
@@ -154,8 +165,8 @@ impl Examination<'_> {
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(disk, datadir, params)?;
         let has_snapshot = second.is_some();
-        let (index, [blocks, undo], scripts) =
-            self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held));
+        let Compared { index, files: [blocks, undo], scripts, indexes } =
+            self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         if let Some(best) = chainstate.best_block.filter(|_| is_unknown && key.is_none())
             && !survey::is_in_last_files(files, &best)
@@ -182,7 +193,7 @@ impl Examination<'_> {
                 exists: has_snapshot,
                 error: if has_snapshot && !is_held { self.snapshot_error(files)? } else { None },
             },
-            indexes: NodeIndex::find(disk, datadir.net_dir())?.into_iter().map(|index| index.name).collect(),
+            indexes,
             leftovers: self.leftovers(),
             deep: None,
         };
@@ -319,14 +330,19 @@ impl Examination<'_> {
         chainstate: &mut ChainstateState,
         lengths: &FileLengths,
         (has_snapshot, is_held): (bool, bool),
-    ) -> (IndexState, [FilesState; 2], Option<ScriptWork>) {
+    ) -> Result<Compared, Error> {
         let assumed = self.options.chain.assume_valid.hash(files.params);
         let (mut tree, index) = match tree_of_index(files, files.params) {
             Ok(read) => read,
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
                 let scripts = assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum()));
-                return (IndexState::unknown(state), lengths.each().map(FilesState::of_lengths), scripts);
+                return Ok(Compared {
+                    index: IndexState::unknown(state),
+                    files: lengths.each().map(FilesState::of_lengths),
+                    scripts,
+                    indexes: indexes::find(files, None, None, is_held)?,
+                });
             }
         };
         let may_lack_blocks = index.pruned || has_snapshot;
@@ -341,7 +357,12 @@ impl Examination<'_> {
             stored_height: found.stored_height,
             is_pruned: index.pruned,
         };
-        (index, [found.block_files, found.undo_files], Some(found.scripts))
+        Ok(Compared {
+            index,
+            files: [found.block_files, found.undo_files],
+            scripts: Some(found.scripts),
+            indexes: indexes::find(files, Some(&tree), best, is_held)?,
+        })
     }
 
     /// Why bitcoind does not start with the chainstate of the snapshot.

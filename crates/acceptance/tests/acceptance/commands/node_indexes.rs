@@ -15,8 +15,8 @@ use disk::{
     node_indexes::{INDEXES_DIR, NodeIndex},
 };
 use engine::{
-    Error, ErrorKind, Height, MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks, UpdateOptions,
-    Warning, make_undo, reindex, update,
+    Error, ErrorKind, Height, MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks,
+    SetAsideIndexes, UpdateOptions, Warning, make_undo, reindex, update,
 };
 use leveldb::{Database, TableWriter, write_database};
 use std::{
@@ -165,7 +165,7 @@ fn damage(command: &str, case: &Case) {
 }
 
 /// Runs a command. Returns where indexes were set aside.
-fn execute(command: &str, case: &Case, set_aside_indexes: bool) -> Result<Vec<PathBuf>, Error> {
+fn execute(command: &str, case: &Case, may_set_aside: bool) -> Result<Vec<PathBuf>, Error> {
     let (disk, never, dir) = (FaultDisk::healthy(), AtomicBool::new(false), scratch());
     let kept = Mutex::new(Vec::new());
     let sink = |event| {
@@ -173,9 +173,11 @@ fn execute(command: &str, case: &Case, set_aside_indexes: bool) -> Result<Vec<Pa
             kept.lock().unwrap().push(path);
         }
     };
-    let options = ReindexOptions { set_aside_indexes, ..case.options() };
+    let set_aside_indexes = if may_set_aside { SetAsideIndexes::Any } else { SetAsideIndexes::None };
+    let options = ReindexOptions { set_aside_indexes: set_aside_indexes.clone(), ..case.options() };
     let peer = honest();
-    let download = SyncOptions { set_aside_indexes, ..from(case.root(), &[&peer]) };
+    let download =
+        SyncOptions { set_aside_indexes: set_aside_indexes.clone(), ..from(case.root(), &[&peer]) };
     let repairing = RepairOptions {
         set_aside_indexes,
         peers: download.peers.clone(),
@@ -283,7 +285,7 @@ fn a_rebuild_is_refused_if_the_block_index_lacks_the_best_block_of_an_index() {
         // Nor does it start if the old block index lacks the block already.
         let error = run(&case.options()).unwrap_err();
         assert_mentions(&error, &[row.name, "is not in the block index"]);
-        let options = ReindexOptions { set_aside_indexes: true, ..case.scan() };
+        let options = ReindexOptions { set_aside_indexes: SetAsideIndexes::Any, ..case.scan() };
         assert!(run(&options).unwrap().notes.iter().any(|it| matches!(it, Warning::IndexSetAside { .. })));
     }
 }
@@ -304,7 +306,7 @@ fn block_files_that_were_exchanged_make_an_index_wrong() {
         assert_eq!(done.is_err(), has_places, "{}: {done:?}", row.what);
         if let Err(error) = done {
             assert_mentions(&error, &[row.name, "get other places in the block index"]);
-            let options = ReindexOptions { set_aside_indexes: true, ..case.scan() };
+            let options = ReindexOptions { set_aside_indexes: SetAsideIndexes::Any, ..case.scan() };
             assert_eq!(run(&options).unwrap().height, Height(TIP));
         }
     }

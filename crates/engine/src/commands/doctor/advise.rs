@@ -45,7 +45,17 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .clone()
             .or_else(|| of_access(found))
             .or_else(|| of_key(found, circumstances.key))
-            .unwrap_or_else(|| of_content(found, circumstances)),
+            .unwrap_or_else(|| of_indexes(found, of_content(found, circumstances))),
+    }
+}
+
+/// What is left to do about indexes if there is nothing else.
+fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
+    let broken = found.indexes.iter().filter(|index| index.is_broken());
+    let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
+    match advice {
+        Advice::StartBitcoind if !names.is_empty() => Advice::MakeIndexes { names },
+        other => other,
     }
 }
 

@@ -1,7 +1,8 @@
 //! What an examination of a datadir reports.
 
+use super::indexes::FoundIndex;
 #[cfg(feature = "serde")]
-use super::fields;
+use super::{fields, indexes::FoundIndexes};
 #[cfg(feature = "serde")]
 use api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
 use api::{disk_need::DiskNeed, error::Error, subject::Subject};
@@ -69,8 +70,9 @@ pub struct DatadirState {
     /// The second chainstate.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub snapshot: SnapshotState,
-    /// Names of the indexes that bitcoind keeps besides the block index.
-    pub indexes: Vec<String>,
+    /// The indexes that bitcoind keeps besides the block index.
+    #[cfg_attr(feature = "serde", serde(flatten, with = "FoundIndexes"))]
+    pub indexes: Vec<FoundIndex>,
     /// What interrupted runs have left.
     pub leftovers: Leftovers,
     /// What a rebuild needs.
@@ -435,6 +437,11 @@ pub enum Advice {
     ReindexByScan,
     /// Make the undo data that is missing.
     MakeUndo,
+    /// Make these indexes anew: bitcoind does not start with them, or does not find transactions.
+    MakeIndexes {
+        /// The options of bitcoind that keep them.
+        names: Vec<&'static str>,
+    },
     /// Move the chainstate of a snapshot away, with which bitcoind does not start or nothing can be rebuilt.
     MoveSnapshotAway,
     /// Run `bitcoind -reindex`, which downloads all blocks that are missing or damaged.
@@ -473,6 +480,7 @@ impl DatadirState {
             && self.snapshot.error.is_none()
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
+            && !self.indexes.iter().any(FoundIndex::is_broken)
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
     }
 }

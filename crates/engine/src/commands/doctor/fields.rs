@@ -23,6 +23,42 @@ pub enum Absence {
 }
 
 #[derive(Serialize, JsonSchema)]
+pub struct Indexes {
+    /// The names of their folders.
+    pub indexes: Vec<String>,
+    /// How each stands to the chainstate, in the same order.
+    pub index_states: Vec<Index>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct Index {
+    pub name: String,
+    pub state: IndexCode,
+    /// Number of blocks by which it is behind.
+    pub blocks_behind: Option<u32>,
+    /// Height of its best block, if that is not on the chainstate's chain.
+    pub height: Option<Height>,
+    pub error: Option<Error>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IndexCode {
+    Synced,
+    Behind,
+    /// Its best block is not on the chainstate's chain, or above its best block.
+    OffChain,
+    Empty,
+    /// Of releases up to 29.
+    Superseded,
+    UnknownBestBlock,
+    /// Rows have places where no block is.
+    Misplaced,
+    Damaged,
+    NotExamined,
+}
+
+#[derive(Serialize, JsonSchema)]
 pub struct Lock {
     pub state: LockCode,
     pub pid: Option<u32>,

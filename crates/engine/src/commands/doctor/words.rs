@@ -3,6 +3,7 @@
 use super::diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
 };
+use super::indexes::{FoundIndex, IndexStanding};
 use api::size::HumanSize;
 use std::fmt;
 use wire::Height;
@@ -102,6 +103,31 @@ impl fmt::Display for ChainstateState {
     }
 }
 
+impl fmt::Display for FoundIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name)?;
+        match &self.standing {
+            IndexStanding::Synced => f.write_str(" at the chainstate's best block"),
+            IndexStanding::Behind(blocks) => write!(f, " {blocks} blocks behind, bitcoind continues it"),
+            IndexStanding::OffChain(height) => {
+                write!(f, " ends at height {height} on another branch or ahead, which bitcoind takes back")
+            }
+            IndexStanding::Empty => f.write_str(" empty, bitcoind makes it"),
+            IndexStanding::Superseded => {
+                f.write_str(" of a release up to 29, no longer used: it can be deleted")
+            }
+            IndexStanding::UnknownBestBlock => f.write_str(
+                " ends with a block that the block index does not contain; bitcoind does not start",
+            ),
+            IndexStanding::Misplaced => {
+                f.write_str(" has places of blocks where none is: transactions would not be found")
+            }
+            IndexStanding::Damaged(error) => write!(f, " damaged: {}", error.fact_text()),
+            IndexStanding::NotExamined => f.write_str(" (not examined)"),
+        }
+    }
+}
+
 /// Words what to do next, without the command.
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,6 +164,7 @@ impl fmt::Display for Advice {
             Self::Reindex => "rebuild the chainstate",
             Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",
             Self::MakeUndo => "make the undo data that is missing or damaged",
+            Self::MakeIndexes { .. } => "make the indexes anew with which bitcoind cannot go on",
             Self::MoveSnapshotAway => "set the snapshot's chainstate aside, and examine again",
             Self::BitcoindReindex => "let bitcoind download blocks again: not all are stored and sound",
         })

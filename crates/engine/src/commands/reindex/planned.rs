@@ -121,7 +121,7 @@ pub fn plan(
         }
     }
     if in_place {
-        set_aside = indexes::before_rebuild(files, &plan, damage, options.set_aside_indexes, sink)?;
+        set_aside = indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes, sink)?;
     }
     let accepted = match damage {
         _ if options.accept_lower_tip => Accepted::AnyLoss,

@@ -1,0 +1,91 @@
+//! `doctor` says how each index stands to the chainstate, and which must be made anew.
+
+use super::{make::at_tip, update::behind};
+use acceptance::{
+    Case,
+    indexes::{Rows, database, make, of_case, rows, write_rows},
+};
+use engine::{Advice, Diagnosis, DoctorOptions, FoundIndex, IndexStanding, Network, diagnose};
+use indexes::{IndexKind, TxForm};
+use std::{fs, sync::atomic::AtomicBool};
+use testkit::fault::FaultDisk;
+use wire::read::write_var_int;
+
+fn doctor(case: &Case) -> Diagnosis {
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+}
+
+fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
+    let found = doctor(case);
+    let (advice, state) = (found.advice.clone(), found.found.unwrap());
+    let is_sound = state.is_sound();
+    let index = state.indexes.into_iter().find(|index| index.kind == kind).unwrap();
+    (index, advice, is_sound)
+}
+
+#[test]
+fn sound_indexes_need_nothing() {
+    let case = at_tip();
+    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    for kind in IndexKind::ALL {
+        let (found, advice, is_sound) = index(&case, kind);
+        assert!(matches!(found.standing, IndexStanding::Synced), "{found:?}");
+        assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
+    }
+    let (case, _) = behind(TxForm::ByBlock);
+    for kind in IndexKind::ALL {
+        let (found, advice, is_sound) = index(&case, kind);
+        assert!(matches!(found.standing, IndexStanding::Behind(3)), "{found:?}");
+        assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
+    }
+    fs::rename(
+        case.root().join("regtest/indexes/coinstatsindex"),
+        case.root().join("regtest/indexes/coinstats"),
+    )
+    .unwrap();
+    let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
+    assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
+}
+
+/// Changes the rows of one index, and returns how it stands then.
+fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, bool) {
+    let case = at_tip();
+    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    let mut changed = rows(&database(&case, kind));
+    change(&mut changed);
+    write_rows(&database(&case, kind), &changed);
+    index(&case, kind)
+}
+
+#[test]
+fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
+    let other_best = |rows: &mut Rows| {
+        rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
+    };
+    let (found, advice, is_sound) = changed(IndexKind::CoinStats, other_best);
+    assert!(matches!(found.standing, IndexStanding::UnknownBestBlock) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex"] });
+
+    let elsewhere = |rows: &mut Rows| {
+        for (_, value) in rows.iter_mut().filter(|(key, _)| key[0] == b't') {
+            value.clear();
+            [90, 8, 1].into_iter().for_each(|number| write_var_int(value, number));
+        }
+    };
+    let (found, advice, is_sound) = changed(IndexKind::Tx, elsewhere);
+    assert!(matches!(found.standing, IndexStanding::Misplaced) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec!["txindex"] });
+
+    let without_best = |rows: &mut Rows| drop(rows.remove(&b"B"[..]));
+    let (found, advice, is_sound) = changed(IndexKind::TxoSpender, without_best);
+    assert!(matches!(found.standing, IndexStanding::Empty) && is_sound, "{found:?}");
+    assert_eq!(advice, Advice::StartBitcoind);
+
+    let case = at_tip();
+    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    fs::write(database(&case, IndexKind::BlockFilter).join("CURRENT"), b"MANIFEST-999999\n").unwrap();
+    let (found, advice, is_sound) = index(&case, IndexKind::BlockFilter);
+    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
+}

@@ -1,0 +1,149 @@
+//! Indexes that are made and continued, beside a real bitcoind: it starts on them, answers from them as from
+//! its own, and continues them; and its own are those that a check wants.
+//!
+//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
+//! nothing is compared.
+
+use crate::{common, node_indexes};
+
+use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use node_indexes::{answers, copy, flags, start};
+use serde_json::Value;
+use std::{fs, path::Path, thread, time::Duration};
+use testkit::Chain;
+
+/// An address of regtest, to which blocks are mined.
+const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
+
+/// Runs a command, which must succeed, and returns its report.
+fn report(datadir: &Path, line: &str) -> Value {
+    let words: Vec<&str> = line.split(' ').chain(["--json", "--progress", "none"]).collect();
+    let output = run(datadir, &words);
+    assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
+    json(&output)
+}
+
+/// Asserts that a check of all indexes finds nothing, and that they end at this height.
+fn assert_sound(datadir: &Path, height: u32, what: &str) {
+    let report = report(datadir, "index check");
+    let indexes = report["indexes"].as_array().unwrap();
+    assert_eq!(indexes.len(), flags().len(), "{what}: {report}");
+    for index in indexes {
+        assert_eq!((&index["height"], &index["flaws"]), (&height.into(), &0.into()), "{what}: {report}");
+    }
+}
+
+/// The names of the indexes that this bitcoind knows, after these words.
+fn with_names(words: &str, option: &str) -> String {
+    let names = flags().into_iter().map(|flag| format!(" {option}{}", &flag[1..]));
+    words.to_owned() + &names.collect::<String>()
+}
+
+/// Starts bitcoind, whose indexes must be at its tip at once.
+fn synced(datadir: &Path, what: &str) -> Node {
+    let log = datadir.join("regtest/debug.log");
+    let before = fs::read_to_string(&log).unwrap_or_default().len();
+    let node = start(datadir).unwrap();
+    let text = fs::read_to_string(&log).unwrap()[before..].to_owned();
+    // It says so of each block after which 30 seconds have passed, and of the first.
+    assert!(!text.contains("Syncing "), "{what}: bitcoind has made an index itself");
+    node
+}
+
+/// Takes 20 blocks back and connects them again.
+fn reorganise(node: &Node, chain: &Chain) {
+    let tip = chain.tip().height;
+    let hash = chain.main().nth(tip as usize - 19).unwrap().hash.to_string();
+    node.call(&["invalidateblock", &hash]);
+    assert!(node.has_height(u64::from(tip) - 20));
+    node.call(&["reconsiderblock", &hash]);
+    assert!(node.has_height(tip.into()));
+    for _ in 0..200 {
+        let found = node.call(&["getindexinfo"]).unwrap();
+        if found.as_object().unwrap().values().all(|index| index["best_block_height"] == tip) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the indexes do not get back to the tip");
+}
+
+/// Makes the block filters anew if bitcoind has damaged them itself: releases up to 31.99 forget, when they are
+/// killed after a reorganisation, where the next filter goes, and would write it over one that is needed.
+fn mend_filters(datadir: &Path) {
+    let words = ["index", "check", "blockfilterindex", "--json", "--progress", "none"];
+    let output = run(datadir, &words);
+    let flaw = &json(&output)["indexes"][0]["first"]["detail"];
+    if output.status.code() == Some(4) {
+        assert_eq!(*flaw, "bitcoind would write the next filter over this one");
+        report(datadir, "index make blockfilterindex");
+    }
+}
+
+#[test]
+fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
+    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
+        println!("not compared with indexes of bitcoind: PEREGRINE_BITCOIND does not name a bitcoind");
+        return;
+    }
+    let (bare, chain) = rebuilt();
+    let tip = chain.tip().height;
+    let own = copy(bare.path());
+    let node = start(own.path()).unwrap();
+    let wanted = answers(&node, &chain);
+    node.stop();
+    assert_sound(own.path(), tip, "those of bitcoind");
+    let has_new_rows = flags().contains(&"-txospenderindex");
+    for rows in ["by-txid", "by-block"].into_iter().filter(|rows| has_new_rows || *rows == "by-txid") {
+        let case = copy(bare.path());
+        report(case.path(), &(with_names("index make", "") + " --txindex-rows " + rows));
+        let node = synced(case.path(), rows);
+        assert!(answers(&node, &chain) == wanted, "{rows}: bitcoind answers otherwise");
+        reorganise(&node, &chain);
+        assert!(
+            answers(&node, &chain) == wanted,
+            "{rows}: bitcoind answers otherwise after a reorganisation"
+        );
+        node.stop();
+        assert_sound(case.path(), tip, rows);
+        let node = synced(case.path(), rows);
+        reorganise(&node, &chain);
+        // Killed: what it has not written yet, it makes again.
+        drop(node);
+        let node = start(case.path()).unwrap();
+        assert!(answers(&node, &chain) == wanted, "{rows}: bitcoind answers otherwise after it was killed");
+        node.stop();
+        mend_filters(case.path());
+        assert_sound(case.path(), tip, "after it was killed");
+        let node = start(case.path()).unwrap();
+        node.call(&["generatetoaddress", "3", ADDRESS]);
+        node.stop();
+        assert_sound(case.path(), tip + 3, rows);
+    }
+}
+
+#[test]
+fn indexes_that_were_continued_are_those_that_bitcoind_goes_on_with() {
+    let (dir, chain) = rebuilt();
+    let tip = chain.tip().height;
+    let Some(node) = Node::start(dir.path(), &[], "indexes that were continued") else { return };
+    node.stop();
+    report(dir.path(), &with_names("index make", ""));
+    let node = Node::start(dir.path(), &[], "").unwrap();
+    node.call(&["generatetoaddress", "5", ADDRESS]).unwrap();
+    node.stop();
+    report(dir.path(), "index update");
+    assert_sound(dir.path(), tip + 5, "continued");
+    let node = synced(dir.path(), "continued");
+    answers(&node, &chain);
+    node.stop();
+    // The same by a command that changes the chainstate.
+    let node = Node::start(dir.path(), &[], "").unwrap();
+    node.call(&["generatetoaddress", "2", ADDRESS]).unwrap();
+    node.stop();
+    fs::remove_dir_all(dir.path().join("regtest/indexes/coinstatsindex")).unwrap();
+    let rebuilt = report(dir.path(), &with_names("reindex", "--index "));
+    assert_eq!(rebuilt["indexes"]["indexes"].as_array().unwrap().len(), flags().len(), "{rebuilt}");
+    assert_sound(dir.path(), tip + 7, "after a rebuild");
+    synced(dir.path(), "after a rebuild").stop();
+}

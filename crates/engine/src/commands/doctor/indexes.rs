@@ -1,0 +1,151 @@
+//! How the indexes that bitcoind keeps stand to the chainstate, in a few look-ups of each.
+
+#[cfg(feature = "serde")]
+use super::fields;
+use api::error::Error;
+#[cfg(feature = "serde")]
+use api::json::written;
+use chain::{blocks::files::Files, plan::tree::Tree};
+use disk::{
+    DiskError,
+    node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
+};
+use std::collections::HashSet;
+use wire::{BlockHash, Height};
+
+/// An index that bitcoind keeps.
+#[derive(Clone, Debug)]
+pub struct FoundIndex {
+    /// The name of its folder.
+    pub name: String,
+    /// Which index it is.
+    pub kind: IndexKind,
+    /// How it stands to the chainstate.
+    pub standing: IndexStanding,
+}
+
+/// How an index stands to the chainstate.
+#[derive(Clone, Debug)]
+pub enum IndexStanding {
+    /// It ends with the chainstate's best block.
+    Synced,
+    /// It ends so many blocks below, and bitcoind continues it.
+    Behind(u32),
+    /// It ends with a block at this height that is not on the chainstate's chain, or above its best block:
+    /// bitcoind takes that back.
+    OffChain(Height),
+    /// It has no best block: bitcoind makes it anew.
+    Empty,
+    /// It has the form of releases up to 29, which later ones leave alone.
+    Superseded,
+    /// The block index does not contain its best block: bitcoind does not start.
+    UnknownBestBlock,
+    /// Some of its rows have places where no block is: block files were moved, and transactions are not
+    /// found.
+    Misplaced,
+    /// Its database is damaged: bitcoind does not start.
+    Damaged(Error),
+    /// It is of no kind that is known, another process uses it, or there is nothing to compare it with.
+    NotExamined,
+}
+
+impl FoundIndex {
+    /// Whether it must be made anew.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        use IndexStanding::{Damaged, Misplaced, UnknownBestBlock};
+        matches!(self.standing, Damaged(_) | Misplaced | UnknownBestBlock)
+    }
+}
+
+#[cfg(feature = "serde")]
+written! {
+    FoundIndexes: Vec<FoundIndex> => fields::Indexes, |indexes| fields::Indexes {
+        indexes: indexes.iter().map(|index| index.name.clone()).collect(),
+        index_states: indexes.iter().map(|FoundIndex { name, standing, .. }| {
+            use fields::IndexCode;
+            let (mut blocks_behind, mut height, mut error) = (None, None, None);
+            let state = match standing {
+                IndexStanding::Synced => IndexCode::Synced,
+                IndexStanding::Behind(blocks) => {
+                    blocks_behind = Some(*blocks);
+                    IndexCode::Behind
+                }
+                IndexStanding::OffChain(at) => {
+                    height = Some(*at);
+                    IndexCode::OffChain
+                }
+                IndexStanding::Empty => IndexCode::Empty,
+                IndexStanding::Superseded => IndexCode::Superseded,
+                IndexStanding::UnknownBestBlock => IndexCode::UnknownBestBlock,
+                IndexStanding::Misplaced => IndexCode::Misplaced,
+                IndexStanding::Damaged(flaw) => {
+                    error = Some(flaw.clone());
+                    IndexCode::Damaged
+                }
+                IndexStanding::NotExamined => IndexCode::NotExamined,
+            };
+            fields::Index { name: name.clone(), state, blocks_behind, height, error }
+        }).collect(),
+    };
+}
+
+/// Finds the indexes. `tree` has the blocks of the block index, if it can be read, and `best` is the
+/// chainstate's best block.
+///
+/// # Errors
+/// Any I/O error.
+pub fn find(
+    files: &Files<'_>,
+    tree: Option<&Tree<'_>>,
+    best: Option<BlockHash>,
+    is_held: bool,
+) -> Result<Vec<FoundIndex>, Error> {
+    let branch = tree.zip(best).map(|(tree, best)| tree.branch_to(&best)).unwrap_or_default();
+    NodeIndex::find(files.disk, files.datadir.net_dir())?
+        .into_iter()
+        .map(|index| {
+            let standing = match index.read(files.disk) {
+                _ if index.kind == IndexKind::Unknown => IndexStanding::NotExamined,
+                _ if index.name == OLD_COIN_STATS => IndexStanding::Superseded,
+                // Another process may be changing it.
+                Err(DiskError::LevelDb(_)) if is_held => IndexStanding::NotExamined,
+                Err(DiskError::LevelDb(error)) => IndexStanding::Damaged(error.into()),
+                Err(error) => return Err(error.into()),
+                Ok(contents) => match tree.filter(|_| !branch.is_empty()) {
+                    Some(tree) => standing(files, tree, &branch, &index, &contents)?,
+                    None => IndexStanding::NotExamined,
+                },
+            };
+            Ok(FoundIndex { name: index.name, kind: index.kind, standing })
+        })
+        .collect()
+}
+
+/// How an index stands to a branch, which ends with the chainstate's best block.
+fn standing(
+    files: &Files<'_>,
+    tree: &Tree<'_>,
+    branch: &[u32],
+    index: &NodeIndex,
+    contents: &IndexContents,
+) -> Result<IndexStanding, Error> {
+    let height_of = |best: &BlockHash| tree.branch_to(best).len().checked_sub(1);
+    // The rows by block of a `txindex`, if there are any, go on from those by txid.
+    let Some(best) = contents.best_blocks.last() else { return Ok(IndexStanding::Empty) };
+    let Some(height) = height_of(best) else { return Ok(IndexStanding::UnknownBestBlock) };
+    if contents.has_positions {
+        let numbers = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
+        let places: HashSet<(u64, u64)> = numbers.map(|(file, pos)| (file.0.into(), pos.0)).collect();
+        if index.sample_places(files.disk)?.iter().any(|place| !places.contains(place)) {
+            return Ok(IndexStanding::Misplaced);
+        }
+    }
+    let (tip, height) = (branch.len() as u32 - 1, height as u32);
+    let is_on_branch = branch.get(height as usize).is_some_and(|number| tree.hash(*number) == *best);
+    Ok(match is_on_branch {
+        true if height == tip => IndexStanding::Synced,
+        true => IndexStanding::Behind(tip - height),
+        false => IndexStanding::OffChain(Height(height)),
+    })
+}

@@ -1,0 +1,68 @@
+//! Brings indexes to the chainstate's best block: those that can be continued are, and the others are made anew.
+
+use crate::{
+    job,
+    make::make_indexes,
+    options::{IndexOptions, MadeIndexesReport},
+    stored::{Position, StoredIndex},
+    update::update_indexes,
+};
+use api::{
+    error::{Error, ErrorKind},
+    event::{EventSink, Watch},
+};
+use chain::session::Session;
+use disk::node_indexes::IndexKind;
+use std::sync::atomic::AtomicBool;
+use vfs::Disk;
+
+/// Continues indexes to the chainstate's best block. Makes those anew that cannot be continued: there is none,
+/// it is damaged, or its best block is not on the chain.
+///
+/// # Errors
+/// The same errors as [`make_indexes`].
+pub fn bring_indexes(
+    disk: &dyn Disk,
+    options: &IndexOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<MadeIndexesReport, Error> {
+    let (continued, made) = divide(disk, options, Watch { sink, interrupt })?;
+    let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
+    if made.is_empty() {
+        return update_indexes(disk, &with(continued), sink, interrupt);
+    }
+    let mut report = make_indexes(disk, &with(made), sink, interrupt)?;
+    if !continued.is_empty() {
+        let more = update_indexes(disk, &with(continued), sink, interrupt)?;
+        report.indexes.extend(more.indexes);
+        report.notes.extend(more.notes);
+        report.elapsed += more.elapsed;
+    }
+    Ok(report)
+}
+
+/// Divides indexes into those that can be continued and the others.
+fn divide(
+    disk: &dyn Disk,
+    options: &IndexOptions,
+    watch: Watch<'_>,
+) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
+    let session = Session::open_for_reading(disk, &options.chain)?;
+    let files = &session.files()?;
+    let kinds = job::kinds(files, options)?;
+    let plan = job::plan(files, options, watch)?;
+    let (mut continued, mut made) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        let position = match StoredIndex::open(disk, files.datadir.net_dir(), kind) {
+            Ok(index) => index.map(|index| index.position(&plan.chain)),
+            Err(error) if error.kind == ErrorKind::Damaged => None,
+            Err(error) => return Err(error),
+        };
+        match position {
+            Some(Position::At(_)) => continued.push(kind),
+            _ => made.push(kind),
+        }
+    }
+    Ok((continued, made))
+}
