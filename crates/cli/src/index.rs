@@ -116,15 +116,22 @@ pub struct WithIndexes<T> {
     pub indexes: Option<MadeIndexesReport>,
 }
 
+/// The indexes that a command names, and how they are made.
+pub struct IndexesAfter<'a> {
+    pub named: &'a NamedIndexes,
+    pub chain: &'a ChainOptions,
+    pub style: Style,
+}
+
 /// Continues or makes the indexes that a command names which has changed the chainstate, and returns what it
 /// prints.
 pub fn reply_with_indexes<T: Serialize>(
     report: T,
     exit: Exit,
-    named: &NamedIndexes,
-    (chain, style): (&ChainOptions, Style),
+    after: &IndexesAfter<'_>,
     text: impl FnOnce(&T) -> String,
 ) -> Done {
+    let &IndexesAfter { named, chain, style } = after;
     let indexes = (!named.kinds.is_empty() && exit == Exit::Done).then(|| {
         let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
         run::run(Some(chain), style, stages::MAKE_INDEXES, |sink, interrupt| {

@@ -175,8 +175,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?.unwrap_or_default()))
     })?;
-    let how = (&options.chain, style);
-    index::reply_with_indexes(report, Exit::Done, &args.indexes.named, how, |report| {
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    index::reply_with_indexes(report, Exit::Done, &after, |report| {
         report::reindex_text(report, None) + &shared
     })
 }

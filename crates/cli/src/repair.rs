@@ -54,8 +54,9 @@ pub fn run(args: &RepairArgs) -> Done {
     let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
-    let how = (&options.chain, args.run.progress);
-    index::reply_with_indexes(report, Exit::Done, &args.indexes.named, how, repair_text)
+    let style = args.run.progress;
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    index::reply_with_indexes(report, Exit::Done, &after, repair_text)
 }
 
 fn repair_text(report: &RepairReport) -> String {

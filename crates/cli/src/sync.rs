@@ -157,8 +157,9 @@ pub fn run(args: &SyncArgs) -> Done {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
-    let how = (&options.chain, args.run.progress);
-    index::reply_with_indexes(report, exit, &args.indexes.named, how, sync_text)
+    let style = args.run.progress;
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    index::reply_with_indexes(report, exit, &after, sync_text)
 }
 
 fn follow_text(report: &FollowReport) -> String {

@@ -57,8 +57,9 @@ pub fn run(args: &UpdateArgs) -> Done {
     })?;
     let prune = || report.is_pruned.then(|| located.prune_target());
     let prune = prune();
-    let how = (&options.chain, args.progress);
-    index::reply_with_indexes(report, Exit::Done, &args.indexes, how, |report| update_text(report, prune))
+    let style = args.progress;
+    let after = index::IndexesAfter { named: &args.indexes, chain: &options.chain, style };
+    index::reply_with_indexes(report, Exit::Done, &after, |report| update_text(report, prune))
 }
 
 /// Returns a report of an update. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.

@@ -1,4 +1,5 @@
-//! Brings indexes to the chainstate's best block: those that can be continued are, and the others are made anew.
+//! Brings indexes to the chainstate's best block: those that can be continued are, and the others are made
+//! anew.
 
 use crate::{
     job,
@@ -16,8 +17,8 @@ use disk::node_indexes::IndexKind;
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
-/// Continues indexes to the chainstate's best block. Makes those anew that cannot be continued: there is none,
-/// it is damaged, or its best block is not on the chain.
+/// Continues indexes to the chainstate's best block. Makes those anew that cannot be continued: there is
+/// none, it is damaged, or its best block is not on the chain.
 ///
 /// # Errors
 /// The same errors as [`make_indexes`].

@@ -49,7 +49,7 @@ pub enum IndexCode {
     /// Its best block is not on the chainstate's chain, or above its best block.
     OffChain,
     Empty,
-    /// Of releases up to 29.
+    /// It is of a release up to 29.
     Superseded,
     UnknownBestBlock,
     /// Rows have places where no block is.
