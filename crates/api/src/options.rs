@@ -352,8 +352,8 @@ pub struct ReindexOptions {
     pub set_aside_indexes: SetAsideIndexes,
 }
 
-/// Which indexes of the node a run sets aside that it would make wrong. If it would make another one wrong, it
-/// is refused.
+/// Which indexes of the node a run sets aside that it would make wrong. If it would make another one wrong,
+/// it is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SetAsideIndexes {
     /// None.
