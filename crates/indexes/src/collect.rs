@@ -124,6 +124,8 @@ impl<'a> Wanted<'a, '_> {
             plan,
             files,
             with_coins: filters.is_some() || stats.is_some(),
+            // No index depends on them.
+            with_witnesses: false,
             part_blocks: PART_BLOCKS,
             threads,
             heights,

@@ -5,7 +5,10 @@
 //! check a block ask here, and know what either means where its bytes come from.
 
 use crate::blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage};
-use rules::{BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block};
+use rules::{
+    BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block,
+    merkle::{MerkleRoot, merkle_root},
+};
 use wire::{BlockHash, BlockTime, BlockView, Height, Txid};
 
 /// The block that bytes must be.
@@ -81,6 +84,16 @@ impl ExpectedBlock {
     /// [`Damage::OtherBlock`] if it is not.
     pub fn check_hash(&self, found: BlockHash) -> Result<(), Damage> {
         if found == self.hash { Ok(()) } else { Err(Damage::OtherBlock(found)) }
+    }
+
+    /// Hashes a block that was parsed, but for its witnesses, and its undo data if there is any. Returns
+    /// whether it is this block, as far as that is known without its witnesses: its txids are those to which
+    /// the header commits.
+    #[must_use]
+    pub fn has_txids_of(&self, block: &BlockView<'_>, undo_data: &[u8], hashes: &mut BlockHashes) -> bool {
+        hashes.without_wtxids(block, undo_data);
+        let wanted = MerkleRoot { root: block.header().merkle_root, mutated: false };
+        hashes.block == self.hash && merkle_root(hashes.txids.iter().map(|txid| txid.0).collect()) == wanted
     }
 
     /// Hashes a block that was parsed, and its undo data if there is any, and checks that it is this block,

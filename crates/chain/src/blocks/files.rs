@@ -224,6 +224,12 @@ impl LocatedBlock<'_> {
         }
     }
 
+    /// Whether a block that was parsed is this one, as far as that is known without its witnesses.
+    #[must_use]
+    pub fn has_txids_of(&self, block: &BlockView<'_>, undo_data: &[u8], hashes: &mut BlockHashes) -> bool {
+        self.expected().has_txids_of(block, undo_data, hashes)
+    }
+
     /// Returns the file of the block or its undo data, and the position there.
     #[must_use]
     pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {

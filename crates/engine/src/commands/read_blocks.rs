@@ -91,6 +91,7 @@ pub fn read_blocks<C: BlockConsumer>(
         files,
         heights: range.from.0..=range.to.0,
         with_coins: options.with_coins,
+        with_witnesses: true,
         part_blocks: options.part_blocks,
         threads: options.chain.threads.get(),
     };
