@@ -92,38 +92,110 @@ impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
         let is_here =
             |(key, _): &&Row| self.partitions.partition_of(key.get(1..).unwrap_or_default()) == range;
         let mut others = self.others.iter().filter(is_here).peekable();
-        let mut group: Vec<(Vec<u8>, Vec<u8>, Height)> = Vec::new();
-        let mut give_group = |group: &mut Vec<(Vec<u8>, Vec<u8>, Height)>| {
-            group.sort_unstable();
-            for (at, (key, value, height)) in group.iter().enumerate() {
-                // Of rows with the same key, that of the highest block is the last that Core writes.
-                if group.get(at + 1).is_some_and(|(next, ..)| next == key) {
+        let mut give = |key: &[u8], value: &[u8], height: Height| {
+            while let Some((key, value)) = others.next_if(|(other, _)| &other[..] < key) {
+                sink.row(key, value, None)?;
+            }
+            sink.row(key, value, Some(height))
+        };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        self.partitions.sorted(range, memory, |records| {
+            for group in records.chunk_by(|a, b| a[..F::GROUP] == b[..F::GROUP]) {
+                if let [record] = group {
+                    (key.clear(), value.clear());
+                    key.push(F::FIRST);
+                    let height = self.form.write(record, &mut key, &mut value);
+                    give(&key, &value, height)?;
                     continue;
                 }
-                while let Some((key, value)) = others.next_if(|(other, _)| other < key) {
-                    sink.row(key, value, None)?;
+                let rows = self.rows_of(group);
+                for (at, (key, value, height)) in rows.iter().enumerate() {
+                    // Of rows with the same key, that of the highest block is the last that Core writes.
+                    if rows.get(at + 1).is_none_or(|(next, ..)| next != key) {
+                        give(key, value, *height)?;
+                    }
                 }
-                sink.row(key, value, Some(*height))?;
-            }
-            group.clear();
-            Ok::<(), Error>(())
-        };
-        let mut leading = Vec::new();
-        self.partitions.sorted(range, memory, |records| {
-            for record in records {
-                let (own, _) = record.split_at(F::GROUP);
-                if own != leading {
-                    give_group(&mut group)?;
-                    leading.clear();
-                    leading.extend_from_slice(own);
-                }
-                let (mut key, mut value) = (vec![F::FIRST], Vec::new());
-                let height = self.form.write(record, &mut key, &mut value);
-                group.push((key, value, height));
             }
             Ok(())
         })?;
-        give_group(&mut group)?;
         others.try_for_each(|(key, value)| sink.row(key, value, None))
+    }
+
+    /// The rows of records that begin alike, in order.
+    fn rows_of(&self, group: &[[u8; N]]) -> Vec<(Vec<u8>, Vec<u8>, Height)> {
+        let mut rows: Vec<_> = group
+            .iter()
+            .map(|record| {
+                let (mut key, mut value) = (vec![F::FIRST], Vec::new());
+                let height = self.form.write(record, &mut key, &mut value);
+                (key, value, height)
+            })
+            .collect();
+        // By height if keys are equal: places in files need not ascend.
+        rows.sort_unstable_by(|(a, _, lower), (b, _, upper)| (a, lower).cmp(&(b, upper)));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tx::{ByTxid, TxPlace};
+    use chain::blocks::chain::{Chain, ChainBlock};
+    use vfs::RealDisk;
+    use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader, Txid};
+
+    /// Keeps rows.
+    #[derive(Default)]
+    struct Kept(Vec<(Vec<u8>, Vec<u8>, Option<Height>)>);
+
+    impl RowSink for Kept {
+        fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error> {
+            self.0.push((key.to_vec(), value.to_vec(), height));
+            Ok(())
+        }
+    }
+
+    /// A chain whose blocks are stored from the last to the first.
+    fn backwards() -> Chain {
+        let block = |height: u64| ChainBlock {
+            hash: BlockHash([height as u8; 32]),
+            file: FileNo(0),
+            data_pos: ByteOffset(1_000_000 - height * 1_000),
+            undo_pos: None,
+        };
+        Chain::new((0..100).map(block).collect(), vec![BlockTime(0); 100])
+    }
+
+    /// The coinbases of two blocks of mainnet were repeated (BIP-0030).
+    #[test]
+    fn of_two_transactions_with_one_txid_the_higher_one_has_the_row() {
+        let (dir, chain) = (tempfile::tempdir().unwrap(), backwards());
+        let partitions =
+            Partitions::create(&RealDisk, &dir.path().join("rows"), 1 << 30, 1 << 20, 1).unwrap();
+        let other = (b"tz".to_vec(), Vec::new());
+        let rows = RowSet::new(ByTxid(&chain), partitions, vec![other]);
+        assert!(rows.ranges() > 1);
+        for height in [7, 90, 12] {
+            let place = TxPlace { height: Height(height), offset: 81 };
+            for first in [3, 200] {
+                let record = ByTxid::record(&Txid([first; 32]), place);
+                rows.with_collector(|collector| rows.add(collector, &record)).unwrap();
+            }
+        }
+        rows.finish().unwrap();
+        let mut kept = Kept::default();
+        for range in 0..rows.ranges() {
+            let [start, end] = rows.bounds(range);
+            let before = kept.0.len();
+            // With little memory, the records are read in parts.
+            rows.give(range, 40, &mut kept).unwrap();
+            assert!(kept.0[before..].iter().all(|(key, ..)| start <= *key && *key < end));
+        }
+        let keys: Vec<_> = kept.0.iter().map(|(key, _, height)| (key[1], *height)).collect();
+        assert_eq!(keys, [(3, Some(Height(90))), (b'z', None), (200, Some(Height(90)))]);
+        let mut reader = Reader::new(&kept.0[0].1);
+        let place = [reader.var_int(), reader.var_int(), reader.var_int()].map(Result::unwrap);
+        assert_eq!(place, [0, 910_000, 1]);
     }
 }
