@@ -3,14 +3,14 @@
 //!
 //! | index | what it is from | rows |
 //! | --- | --- | --- |
-//! | `txindex` | blocks | [`tx`] |
-//! | `txospenderindex` | blocks | [`tx`] |
-//! | `blockfilterindex` | blocks and undo data | [`block_filter`] |
-//! | `coinstatsindex` | blocks and undo data | [`coin_stats`] |
+//! | `txindex` | blocks | `tx.rs` |
+//! | `txospenderindex` | blocks | `tx.rs` |
+//! | `blockfilterindex` | blocks and undo data | `block_filter.rs` |
+//! | `coinstatsindex` | blocks and undo data | `coin_stats.rs` |
 //!
-//! All that are wanted are made in one pass over the blocks ([`collect`]): rows whose keys are hashes are
-//! sorted through a temporary file ([`partitions`]), and what depends on the blocks below is taken in their
-//! order ([`in_order`]). A check makes the same rows, and compares them with those that are there.
+//! All that are wanted are made in one pass over the blocks (`collect.rs`): rows whose keys are hashes are
+//! sorted through a temporary file (`partitions.rs`), and what depends on the blocks below is taken in their
+//! order (`in_order.rs`). A check makes the same rows, and compares them with those that are there.
 //!
 //! Source of all formats: Core `src/index/`.
 

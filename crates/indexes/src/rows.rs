@@ -102,7 +102,8 @@ impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
         self.partitions.sorted(range, memory, |records| {
             for group in records.chunk_by(|a, b| a[..F::GROUP] == b[..F::GROUP]) {
                 if let [record] = group {
-                    (key.clear(), value.clear());
+                    key.clear();
+                    value.clear();
                     key.push(F::FIRST);
                     let height = self.form.write(record, &mut key, &mut value);
                     give(&key, &value, height)?;

@@ -96,6 +96,8 @@ pub fn change(
     give(&mut changes)?;
     let (range, rows) = changes.finish()?;
     update.commit([range])?;
+    // So that look-ups ask few tables after many updates.
+    database.merge_if_many()?;
     Ok(rows)
 }
 
