@@ -82,7 +82,7 @@ impl Planned {
 /// that its chainstate can replace the existing one.
 ///
 /// # Errors
-/// Those of [`reindex`] that can be found before a block is read.
+/// Those of [`reindex`](crate::reindex()) that can be found before a block is read.
 pub fn plan(
     files: &Files<'_>,
     options: &ReindexOptions,
