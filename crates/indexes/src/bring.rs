@@ -2,7 +2,7 @@
 //! anew.
 
 use crate::{
-    job,
+    job::{self, Access, IndexJob},
     make::make_indexes,
     options::{IndexOptions, MadeIndexesReport},
     stored::{Position, StoredIndex},
@@ -12,7 +12,6 @@ use api::{
     error::{Error, ErrorKind},
     event::{EventSink, Watch},
 };
-use chain::session::Session;
 use disk::node_indexes::IndexKind;
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
@@ -28,7 +27,7 @@ pub fn bring_indexes(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
-    let (continued, made) = divide(disk, options, Watch { sink, interrupt })?;
+    let (continued, made) = job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     if made.is_empty() {
         return update_indexes(disk, &with(continued), sink, interrupt);
@@ -44,18 +43,11 @@ pub fn bring_indexes(
 }
 
 /// Divides indexes into those that can be continued and the others.
-fn divide(
-    disk: &dyn Disk,
-    options: &IndexOptions,
-    watch: Watch<'_>,
-) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
-    let session = Session::open_for_reading(disk, &options.chain)?;
-    let files = &session.files()?;
-    let kinds = job::kinds(files, options)?;
-    let plan = job::plan(files, options, watch)?;
+fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
+    let IndexJob { files, plan, .. } = *job;
     let (mut continued, mut made) = (Vec::new(), Vec::new());
-    for kind in kinds {
-        let position = match StoredIndex::open(disk, files.datadir.net_dir(), kind) {
+    for &kind in kinds {
+        let position = match StoredIndex::open(files.disk, files.datadir.net_dir(), kind) {
             Ok(index) => index.map(|index| index.position(&plan.chain)),
             Err(error) if error.kind == ErrorKind::Damaged => None,
             Err(error) => return Err(error),

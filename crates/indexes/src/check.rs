@@ -9,7 +9,7 @@ use crate::{
     collect::{CollectedRows, Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
-    job::{self, InOrderSinks, IndexJob, Start, Starts},
+    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts},
     options::{CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, TxForm},
     places::Places,
     rows::{RowForm, RowSet},
@@ -18,18 +18,13 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
-    note::Warning,
+    event::{Event, EventSink, Watch},
     stage::Stage,
 };
-use chain::{session::Session, threads::for_all};
+use chain::threads::for_all;
 use disk::node_indexes::IndexKind;
 use leveldb::Lookup;
-use pipeline::{
-    job::memory::MemoryBudget,
-    stages::work_dir::{WorkDir, temp_dir},
-};
-use std::{sync::atomic::AtomicBool, time::Instant};
+use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
 
@@ -46,31 +41,12 @@ pub fn check_indexes(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<CheckedIndexesReport, Error> {
-    let (started, sink) = (Instant::now(), &Warnings::new(sink));
-    let watch = Watch { sink, interrupt };
-    let session = Session::open_for_reading(disk, &options.chain)?;
-    let files = &session.files()?;
-    let kinds = job::kinds(files, options)?;
-    let plan = &job::plan(files, options, watch)?;
-    let parent = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
-    let work = &WorkDir::exclusive(disk, &parent);
-    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
-    let job = &IndexJob { files, plan, work, budget, options, watch };
-    let checked = Checking::begin(job, &kinds).and_then(Checking::check);
-    let removed = work.remove();
-    let indexes = checked.map_err(|error| work.explain(error))?;
-    if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
-    Ok(CheckedIndexesReport {
-        network: options.chain.params.network,
-        height: plan.chain.tip_height(),
-        hash: plan.chain.tip().hash,
-        indexes,
-        threads: budget.threads,
-        elapsed: started.elapsed(),
-        notes: sink.take(),
-    })
+    let done = job::run(disk, options, Access::Read, Watch { sink, interrupt }, |job, kinds| {
+        Checking::begin(job, kinds).and_then(Checking::check)
+    })?;
+    let Done { result: indexes, height, hash, threads, elapsed, notes } = done;
+    let network = options.chain.params.network;
+    Ok(CheckedIndexesReport { network, height, hash, indexes, threads, elapsed, notes })
 }
 
 /// An index that is compared.

@@ -13,13 +13,15 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Watch},
+    event::{Event, EventSink as _, Warnings, Watch},
     machine,
+    note::Warning,
+    options::ReindexOptions,
     remedy::Remedy,
     stage::Stage,
     subject::Subject,
 };
-use chain::{blocks::files::Files, plan::planner::Plan};
+use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
 use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::{
     chainstate::read_best_block,
@@ -30,8 +32,12 @@ use pipeline::{
     job::{self, memory::MemoryBudget},
     stages::work_dir::WorkDir,
 };
-use std::ops::RangeInclusive;
-use wire::Height;
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+use vfs::Disk;
+use wire::{BlockHash, Height};
 
 /// Record bytes for each thousand bytes of blocks, on mainnet with some more to spare: it decides only about
 /// how many partitions there are.
@@ -52,6 +58,74 @@ pub struct IndexJob<'a> {
     pub options: &'a IndexOptions,
     /// Whom to tell, and whether to stop.
     pub watch: Watch<'a>,
+}
+
+/// What a command does to the datadir.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It only reads.
+    Read,
+    /// It writes indexes.
+    Change,
+}
+
+/// What a command has done.
+pub struct Done<T> {
+    /// What it returns.
+    pub result: T,
+    /// Height of the chainstate's best block.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of threads.
+    pub threads: usize,
+    /// Time from the call to the end.
+    pub elapsed: Duration,
+    /// Warnings for the operator.
+    pub notes: Vec<Warning>,
+}
+
+/// Opens and locks the datadir, chooses the chain, and calls `work` with the indexes that are meant. Removes
+/// temporary files afterwards.
+///
+/// # Errors
+/// Those of a session, of [`kinds`], of [`plan`] and of `work`.
+pub fn run<T>(
+    disk: &dyn Disk,
+    options: &IndexOptions,
+    access: Access,
+    watch: Watch<'_>,
+    work: impl FnOnce(&IndexJob<'_>, &[IndexKind]) -> Result<T, Error>,
+) -> Result<Done<T>, Error> {
+    let (started, sink) = (Instant::now(), &Warnings::new(watch.sink));
+    let watch = Watch { sink, interrupt: watch.interrupt };
+    let session = match access {
+        Access::Read => Session::open_for_reading(disk, &options.chain)?,
+        Access::Change => {
+            let in_place = ReindexOptions::of(options.chain.clone());
+            Session::open_for_change(disk, &in_place, sink)?.0
+        }
+    };
+    let files = &session.files()?;
+    let kinds = kinds(files, options)?;
+    let plan = &plan(files, options, watch)?;
+    let beside = (access == Access::Change).then(|| files.datadir.chainstate_dir());
+    let work_dir = &WorkDir::for_result(disk, &options.chain, beside.as_deref());
+    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+    let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);
+    let removed = work_dir.remove();
+    let result = done.map_err(|error| work_dir.explain(error))?;
+    if let Err(error) = removed {
+        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+    }
+    Ok(Done {
+        result,
+        height: plan.chain.tip_height(),
+        hash: plan.chain.tip().hash,
+        threads: budget.threads,
+        elapsed: started.elapsed(),
+        notes: sink.take(),
+    })
 }
 
 /// Chooses the chain up to the chainstate's best block: an index must not be above it.

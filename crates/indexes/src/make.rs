@@ -5,7 +5,7 @@ use crate::{
     coin_stats::muhash_row,
     collect::CollectedRows,
     filter_reader::FilterReader,
-    job::{self, InOrderSinks, IndexJob, Start, Starts, rows_below},
+    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
     locator::locator,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
     rows::{Row, RowForm, RowSet, RowSink},
@@ -14,14 +14,13 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, EventSink, Watch},
     machine,
     note::Warning,
-    options::ReindexOptions,
     stage::Stage,
     subject::Subject,
 };
-use chain::{session::Session, threads::for_all};
+use chain::threads::for_all;
 use digest::sha256::sha256d;
 use disk::{
     datadir::FILTER_DATABASE,
@@ -29,11 +28,9 @@ use disk::{
     replace::{CommitError, Replacement},
 };
 use leveldb::{Database, TableMeta, write_database};
-use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
 };
 use vfs::{Disk, During as _};
 
@@ -50,39 +47,21 @@ pub fn make_indexes(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
-    let (started, sink) = (Instant::now(), &Warnings::new(sink));
-    let watch = Watch { sink, interrupt };
-    let in_place = ReindexOptions::of(options.chain.clone());
-    let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
-    let files = &session.files()?;
-    let kinds = job::kinds(files, options)?;
-    let plan = &job::plan(files, options, watch)?;
-    job::require_undo(plan, &kinds, 1)?;
-    let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
-    let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
-    let replacement =
-        Replacement::begin(disk, datadir.net_dir(), &names, machine::random()?, options.keep_old)?;
-    let work = &WorkDir::for_result(disk, &options.chain, Some(&datadir.chainstate_dir()));
-    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
-    let job = &IndexJob { files, plan, work, budget, options, watch };
-    let made = check_space(job, &kinds)
-        .and_then(|()| Making { job, kinds: &kinds, replacement: &replacement }.make())
-        .and_then(|indexes| Ok((indexes, commit(job, &replacement)?)));
-    let removed = work.remove();
-    let (indexes, kept) = made.map_err(|error| work.explain(error)).inspect_err(|_| replacement.discard())?;
-    if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
-    Ok(MadeIndexesReport {
-        network: options.chain.params.network,
-        height: plan.chain.tip_height(),
-        hash: plan.chain.tip().hash,
-        indexes,
-        kept,
-        threads: budget.threads,
-        elapsed: started.elapsed(),
-        notes: sink.take(),
-    })
+    let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
+        job::require_undo(job.plan, kinds, 1)?;
+        check_space(job, kinds)?;
+        let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
+        let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
+        let (home, keep_old) = (job.files.datadir.net_dir(), options.keep_old);
+        let replacement = &Replacement::begin(disk, home, &names, machine::random()?, keep_old)?;
+        let made = Making { job, kinds, replacement }.make();
+        made.and_then(|indexes| Ok((indexes, commit(job, replacement)?)))
+            .inspect_err(|_| replacement.discard())
+    })?;
+    let (indexes, kept) = done.result;
+    let Done { height, hash, threads, elapsed, notes, .. } = done;
+    let network = options.chain.params.network;
+    Ok(MadeIndexesReport { network, height, hash, indexes, kept, threads, elapsed, notes })
 }
 
 /// Checks that the new indexes and the temporary files fit on the disk.

@@ -6,7 +6,7 @@
 use crate::{
     coin_stats::muhash_row,
     collect::CollectedRows,
-    job::{self, InOrderSinks, IndexJob, Start, Starts, rows_below},
+    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
     locator::locator,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
     rows::{Row, RowForm, RowSet, RowSink},
@@ -15,20 +15,13 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
-    note::Warning,
-    options::ReindexOptions,
+    event::{Event, EventSink, Watch},
     remedy::Remedy,
     stage::Stage,
 };
-use chain::session::Session;
 use disk::node_indexes::IndexKind;
 use leveldb::{ChangedRange, DatabaseUpdate};
-use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. If this is interrupted, each ends where it ended before,
@@ -43,32 +36,12 @@ pub fn update_indexes(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
-    let (started, sink) = (Instant::now(), &Warnings::new(sink));
-    let watch = Watch { sink, interrupt };
-    let in_place = ReindexOptions::of(options.chain.clone());
-    let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
-    let files = &session.files()?;
-    let kinds = job::kinds(files, options)?;
-    let plan = &job::plan(files, options, watch)?;
-    let work = &WorkDir::for_result(disk, &options.chain, Some(&datadir.chainstate_dir()));
-    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
-    let job = &IndexJob { files, plan, work, budget, options, watch };
-    let updated = Updating::begin(job, &kinds).and_then(Updating::update);
-    let removed = work.remove();
-    let indexes = updated.map_err(|error| work.explain(error))?;
-    if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
-    Ok(MadeIndexesReport {
-        network: options.chain.params.network,
-        height: plan.chain.tip_height(),
-        hash: plan.chain.tip().hash,
-        indexes,
-        kept: Vec::new(),
-        threads: budget.threads,
-        elapsed: started.elapsed(),
-        notes: sink.take(),
-    })
+    let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
+        Updating::begin(job, kinds).and_then(Updating::update)
+    })?;
+    let Done { result: indexes, height, hash, threads, elapsed, notes } = done;
+    let (network, kept) = (options.chain.params.network, Vec::new());
+    Ok(MadeIndexesReport { network, height, hash, indexes, kept, threads, elapsed, notes })
 }
 
 /// The indexes that are continued.
