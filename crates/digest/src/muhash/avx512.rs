@@ -1,8 +1,9 @@
-//! Products of 3072-bit numbers, and key streams of ChaCha20, with AVX-512. The multiplier of IFMA has 52 bits.
+//! Products of 3072-bit numbers, and key streams of ChaCha20, with AVX-512. The multiplier of IFMA has 52
+//! bits.
 //!
-//! Both factors are repacked to limbs of 52 bits. The limb `i` of the first is multiplied by eight limbs of the
-//! second at a time, low and high halves apart. Products whose `i` has the same remainder modulo 8 are added
-//! up apart from the others, so that nothing has to be shifted before all of them are done.
+//! Both factors are repacked to limbs of 52 bits. The limb `i` of the first is multiplied by eight limbs of
+//! the second at a time, low and high halves apart. Products whose `i` has the same remainder modulo 8 are
+//! added up apart from the others, so that nothing has to be shifted before all of them are done.
 
 use super::LIMBS;
 use std::arch::x86_64::*;
