@@ -260,6 +260,16 @@ pub struct FileInfo {
     pub time_last: u64,
 }
 
+/// Whether a place in the block files is in free space, where the next blocks go: after a crash, an index may
+/// have rows of blocks that were there and that the block index, with these files, does not have yet.
+#[must_use]
+pub fn is_free_space(files: &[FileInfo], file: u64, pos: u64) -> bool {
+    match usize::try_from(file).ok().and_then(|number| files.get(number)) {
+        Some(info) => pos >= u64::from(info.size),
+        None => file == files.len() as u64,
+    }
+}
+
 impl FileInfo {
     /// Decodes the value of a row.
     ///

@@ -6,7 +6,7 @@ use chain::{
     blocks::{chain::Chain, files::Files},
     threads::lock,
 };
-use disk::index::stream_block_index;
+use disk::index::{FileInfo, is_free_space, stream_block_index};
 use std::sync::{Arc, Mutex};
 use wire::{Height, Reader};
 
@@ -16,8 +16,14 @@ pub struct Places<'a> {
     chain: &'a Chain,
     /// The index has the blocks of the chain up to this one.
     best: Height,
+    found: Mutex<Option<Arc<Stored>>>,
+}
+
+/// What the block index has.
+struct Stored {
     /// Sorted.
-    found: Mutex<Option<Arc<Vec<StoredBlock>>>>,
+    blocks: Vec<StoredBlock>,
+    files: Vec<FileInfo>,
 }
 
 /// A stored block.
@@ -36,7 +42,7 @@ impl<'a> Places<'a> {
     }
 
     /// What it means that a row with this place is there which need not be: nothing, if it is that of a
-    /// stored block outside the chain, or above the best block.
+    /// stored block outside the chain or above the best block, or of one that a crash has lost.
     ///
     /// # Errors
     /// What is damaged or cannot be read.
@@ -47,32 +53,35 @@ impl<'a> Places<'a> {
         let (Ok(file), Ok(pos), Ok(_), 0) = (file, pos, reader.var_int(), reader.remaining()) else {
             return flaw(None, "a row is malformed");
         };
-        let all = self.all()?;
-        let Ok(at) = all.binary_search_by_key(&(file, pos), |block| (block.file, block.pos)) else {
+        let Stored { blocks, files } = &*self.stored()?;
+        let Ok(at) = blocks.binary_search_by_key(&(file, pos), |block| (block.file, block.pos)) else {
+            if is_free_space(files, file, pos) {
+                return Ok(None);
+            }
             return flaw(None, "a row has a place where no block is");
         };
-        match all.get(at).and_then(|block| block.indexed) {
+        match blocks.get(at).and_then(|block| block.indexed) {
             Some(height) => flaw(Some(height), "a row is not of a transaction of its block"),
             None => Ok(None),
         }
     }
 
-    fn all(&self) -> Result<Arc<Vec<StoredBlock>>, Error> {
+    fn stored(&self) -> Result<Arc<Stored>, Error> {
         let found = &mut *lock(&self.found);
         if let Some(found) = found {
             return Ok(Arc::clone(found));
         }
-        let mut all = Vec::new();
-        stream_block_index(self.files.disk, &self.files.datadir.index_dir(), |entry| {
+        let mut blocks = Vec::new();
+        let index = stream_block_index(self.files.disk, &self.files.datadir.index_dir(), |entry| {
             if let Some((file, pos)) = entry.file.zip(entry.data_pos) {
                 let is_indexed = entry.height <= self.best && self.chain.has(entry.height, &entry.hash);
                 let indexed = is_indexed.then_some(entry.height);
-                all.push(StoredBlock { file: file.0.into(), pos: pos.0, indexed });
+                blocks.push(StoredBlock { file: file.0.into(), pos: pos.0, indexed });
             }
         })?;
-        all.sort_unstable();
-        let all = Arc::new(all);
-        *found = Some(Arc::clone(&all));
-        Ok(all)
+        blocks.sort_unstable();
+        let stored = Arc::new(Stored { blocks, files: index.files });
+        *found = Some(Arc::clone(&stored));
+        Ok(stored)
     }
 }

@@ -349,6 +349,7 @@ impl Examination<'_> {
         let best = chainstate.best_block;
         let found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
+        let indexes = indexes::find(files, Some((&tree, &index.files)), best, is_held)?;
         let index = IndexState {
             state: DatabaseState::Sound,
             blocks: found.blocks,
@@ -361,7 +362,7 @@ impl Examination<'_> {
             index,
             files: [found.block_files, found.undo_files],
             scripts: Some(found.scripts),
-            indexes: indexes::find(files, Some(&tree), best, is_held)?,
+            indexes,
         })
     }
 

@@ -8,6 +8,7 @@ use api::json::written;
 use chain::{blocks::files::Files, plan::tree::Tree};
 use disk::{
     DiskError,
+    index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
 };
 use std::collections::HashSet;
@@ -97,11 +98,11 @@ written! {
 /// Any I/O error.
 pub fn find(
     files: &Files<'_>,
-    tree: Option<&Tree<'_>>,
+    tree: Option<(&Tree<'_>, &[FileInfo])>,
     best: Option<BlockHash>,
     is_held: bool,
 ) -> Result<Vec<FoundIndex>, Error> {
-    let branch = tree.zip(best).map(|(tree, best)| tree.branch_to(&best)).unwrap_or_default();
+    let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();
     NodeIndex::find(files.disk, files.datadir.net_dir())?
         .into_iter()
         .map(|index| {
@@ -113,7 +114,11 @@ pub fn find(
                 Err(DiskError::LevelDb(error)) => IndexStanding::Damaged(error.into()),
                 Err(error) => return Err(error.into()),
                 Ok(contents) => match tree.filter(|_| !branch.is_empty()) {
-                    Some(tree) => standing(files, tree, &branch, &index, &contents)?,
+                    Some((tree, infos)) => {
+                        let is_placed = !contents.has_positions
+                            || are_blocks(tree, infos, &index.sample_places(files.disk)?);
+                        standing(tree, &branch, &contents, is_placed)
+                    }
                     None => IndexStanding::NotExamined,
                 },
             };
@@ -123,29 +128,25 @@ pub fn find(
 }
 
 /// How an index stands to a branch, which ends with the chainstate's best block.
-fn standing(
-    files: &Files<'_>,
-    tree: &Tree<'_>,
-    branch: &[u32],
-    index: &NodeIndex,
-    contents: &IndexContents,
-) -> Result<IndexStanding, Error> {
-    let height_of = |best: &BlockHash| tree.branch_to(best).len().checked_sub(1);
+fn standing(tree: &Tree<'_>, branch: &[u32], contents: &IndexContents, is_placed: bool) -> IndexStanding {
     // The rows by block of a `txindex`, if there are any, go on from those by txid.
-    let Some(best) = contents.best_blocks.last() else { return Ok(IndexStanding::Empty) };
-    let Some(height) = height_of(best) else { return Ok(IndexStanding::UnknownBestBlock) };
-    if contents.has_positions {
-        let numbers = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
-        let places: HashSet<(u64, u64)> = numbers.map(|(file, pos)| (file.0.into(), pos.0)).collect();
-        if index.sample_places(files.disk)?.iter().any(|place| !places.contains(place)) {
-            return Ok(IndexStanding::Misplaced);
-        }
-    }
+    let Some(best) = contents.best_blocks.last() else { return IndexStanding::Empty };
+    let Some(height) = tree.branch_to(best).len().checked_sub(1) else {
+        return IndexStanding::UnknownBestBlock;
+    };
     let (tip, height) = (branch.len() as u32 - 1, height as u32);
     let is_on_branch = branch.get(height as usize).is_some_and(|number| tree.hash(*number) == *best);
-    Ok(match is_on_branch {
+    match is_on_branch {
+        _ if !is_placed => IndexStanding::Misplaced,
         true if height == tip => IndexStanding::Synced,
         true => IndexStanding::Behind(tip - height),
         false => IndexStanding::OffChain(Height(height)),
-    })
+    }
+}
+
+/// Whether these places are those of stored blocks, or of blocks that a crash has lost.
+fn are_blocks(tree: &Tree<'_>, infos: &[FileInfo], places: &[(u64, u64)]) -> bool {
+    let numbers = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
+    let stored: HashSet<(u64, u64)> = numbers.map(|(file, pos)| (file.0.into(), pos.0)).collect();
+    places.iter().all(|place| stored.contains(place) || is_free_space(infos, place.0, place.1))
 }
