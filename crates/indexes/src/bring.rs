@@ -2,7 +2,7 @@
 //! anew.
 
 use crate::{
-    job::{self, Access, IndexJob},
+    job::{self, Access, IndexJob, Start},
     make::make_indexes,
     options::{IndexOptions, MadeIndexesReport},
     stored::{Position, StoredIndex},
@@ -44,18 +44,23 @@ pub fn bring_indexes(
 
 /// Divides indexes into those that can be continued and the others.
 fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
-    let IndexJob { files, plan, .. } = *job;
     let (mut continued, mut made) = (Vec::new(), Vec::new());
     for &kind in kinds {
-        let position = match StoredIndex::open(files.disk, files.datadir.net_dir(), kind) {
-            Ok(index) => index.map(|index| index.position(&plan.chain)),
-            Err(error) if error.kind == ErrorKind::Damaged => None,
+        match can_be_continued(job, kind) {
+            Ok(true) => continued.push(kind),
+            Ok(false) => made.push(kind),
+            Err(error) if error.kind == ErrorKind::Damaged => made.push(kind),
             Err(error) => return Err(error),
-        };
-        match position {
-            Some(Position::At(_)) => continued.push(kind),
-            _ => made.push(kind),
         }
     }
     Ok((continued, made))
+}
+
+/// Whether there is an index that ends on the chain, and has what it is continued from.
+fn can_be_continued(job: &IndexJob<'_>, kind: IndexKind) -> Result<bool, Error> {
+    let IndexJob { files, plan, options, .. } = *job;
+    let Some(index) = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)? else { return Ok(false) };
+    let Position::At(best) = index.position(&plan.chain) else { return Ok(false) };
+    Start::above(&index, options, best, plan.chain.tip_height())?;
+    Ok(true)
 }

@@ -248,8 +248,11 @@ impl Start {
             }
             IndexKind::TxoSpender => start.key = index.spender_key()?,
             IndexKind::BlockFilter => {
-                start.place = index.next_place()?;
-                start.header = index.filter(best)?.1.header;
+                let (_, hashes, last) = index.filter(best)?;
+                (start.header, start.place) = (hashes.header, index.next_place()?);
+                if start.place <= last {
+                    return Err(index.damaged("the next filter would be written over one that is needed"));
+                }
             }
             IndexKind::CoinStats => (start.totals, start.muhash) = index.totals(best)?,
             _ => {}

@@ -5,7 +5,10 @@ use crate::{
     coin_stats::{MUHASH, Totals, read_muhash},
     tx::{NEXT_SEQUENCE, SPENDER_KEY, TXID_SALT, hash_key, read_key},
 };
-use api::error::Error;
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
 use chain::blocks::chain::Chain;
 use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator};
@@ -49,7 +52,11 @@ impl<'d> StoredIndex<'d> {
         if !disk.exists(&current).during("look for", &current)? {
             return Ok(None);
         }
-        let database = Database::open(disk, &net_dir.join(kind.database_dir()))?;
+        let database = Database::open(disk, &net_dir.join(kind.database_dir())).map_err(|error| {
+            let error = Error::from(error);
+            let is_damaged = error.kind == ErrorKind::Damaged;
+            error.with_remedies(is_damaged.then_some(Remedy::MakeIndex))
+        })?;
         let best = |key: &[u8]| Ok::<_, Error>(database.get(key)?.and_then(|row| first_of_locator(&row)));
         let (best, best_by_block) = (best(BEST_BLOCK)?, best(BEST_BLOCK_V2)?);
         Ok(Some(Self { kind, dir: net_dir.join(kind.replaced_dir()), database, best, best_by_block }))
@@ -72,7 +79,7 @@ impl<'d> StoredIndex<'d> {
 
     /// An error about what is in the database.
     pub fn damaged(&self, detail: impl Into<String>) -> Error {
-        Error::damaged(detail).in_file(&self.dir, None)
+        Error::damaged(detail).in_file(&self.dir, None).with_remedies([Remedy::MakeIndex])
     }
 
     fn row<T>(&self, key: &[u8], what: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<T, Error> {

@@ -7,7 +7,8 @@ use acceptance::{
     run, tree,
 };
 use engine::{ErrorKind, Height, Remedy};
-use indexes::{IndexKind, IndexOptions, TxForm};
+use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
+use std::sync::atomic::AtomicBool;
 use testkit::fault::FaultDisk;
 
 const TIP: u32 = 140;
@@ -79,6 +80,27 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
     write_rows(&dir, &both);
     let flaw = check(&options).indexes[0].first.clone().unwrap();
     assert!(flaw.height.unwrap() > Height(first), "{flaw:?}");
+}
+
+/// bitcoind that was killed after a reorganisation leaves this.
+#[test]
+fn filters_that_are_needed_are_not_overwritten() {
+    let (case, options) = behind(TxForm::ByTxid);
+    let options = IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options };
+    let dir = database(&case, IndexKind::BlockFilter);
+    let mut changed = rows(&dir);
+    changed.insert(b"P".to_vec(), vec![0, 5]);
+    write_rows(&dir, &changed);
+    let before = tree(case.root());
+    let error = update(&FaultDisk::healthy(), &options).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged);
+    assert_offers(&error, &[Remedy::MakeIndex]);
+    assert!(tree(case.root()) == before);
+    // What may be made anew is.
+    let sink = |_: engine::Event| {};
+    let brought = bring_indexes(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+    assert_eq!(brought.unwrap().indexes[0].from_height, 0);
+    assert_sound(&options, TIP);
 }
 
 #[test]
