@@ -68,8 +68,8 @@ fn reorganise(node: &Node, chain: &Chain) {
     panic!("the indexes do not get back to the tip");
 }
 
-/// Makes the block filters anew if bitcoind has damaged them itself: releases up to 31.99 forget, when they
-/// are killed after a reorganisation, where the next filter goes, and would write it over one that is needed.
+/// Makes the block filters anew if bitcoind has damaged them itself: 31.99 forgets, when it is killed after a
+/// reorganisation, where the next filter goes, and would write it over one that is needed.
 fn mend_filters(datadir: &Path) {
     let words = ["index", "check", "blockfilterindex", "--json", "--progress", "none"];
     let output = run(datadir, &words);
