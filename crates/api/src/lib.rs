@@ -3,6 +3,7 @@
 //! The crates above it re-export what belongs to their operations.
 #![forbid(unsafe_code)]
 
+pub mod block_observer;
 pub mod counts;
 pub mod disk_need;
 pub mod error;

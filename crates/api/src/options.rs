@@ -2,7 +2,7 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
-use crate::machine;
+use crate::{block_observer::BlockObserver, machine};
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
 use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location, node_indexes::IndexKind};
@@ -235,6 +235,8 @@ pub struct ChainOptions {
     /// Parent of the work directory; `None` for a work directory beside the result or, if there is none, in
     /// the system's folder for temporary files.
     pub work_dir: Option<PathBuf>,
+    /// Who is given the blocks of a rebuild while they are checked. Other commands give none.
+    pub observer: Option<Arc<dyn BlockObserver>>,
     /// For tests and comparisons.
     pub hooks: TestHooks,
 }
@@ -260,6 +262,7 @@ impl ChainOptions {
             undo: UndoPolicy::default(),
             memory_bytes: machine::default_memory(),
             work_dir: None,
+            observer: None,
             hooks: TestHooks::default(),
         }
     }

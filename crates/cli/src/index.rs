@@ -10,14 +10,14 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use engine::{ChainOptions, RealDisk};
-use indexes::{CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm};
+use indexes::{CheckedIndexesReport, IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 #[derive(Subcommand, Debug)]
 pub enum IndexCommand {
@@ -120,7 +120,20 @@ pub struct WithIndexes<T> {
 pub struct IndexesAfter<'a> {
     pub named: &'a NamedIndexes,
     pub chain: &'a ChainOptions,
+    /// What the rebuild before has given the blocks to.
+    pub observer: Option<Arc<IndexObserver>>,
     pub style: Style,
+}
+
+/// Lets a rebuild give its blocks to the indexes that a command names.
+pub fn observe(named: &NamedIndexes, chain: &mut ChainOptions) -> Option<Arc<IndexObserver>> {
+    if named.kinds.is_empty() {
+        return None;
+    }
+    let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
+    let observer = Arc::new(IndexObserver::new(&RealDisk, options));
+    chain.observer = Some(Arc::clone(&observer) as _);
+    Some(observer)
 }
 
 /// Continues or makes the indexes that a command names which has changed the chainstate, and returns what it
@@ -131,11 +144,12 @@ pub fn reply_with_indexes<T: Serialize>(
     after: &IndexesAfter<'_>,
     text: impl FnOnce(&T) -> String,
 ) -> Done {
-    let &IndexesAfter { named, chain, style } = after;
+    let IndexesAfter { named, chain, observer, style } = after;
     let indexes = (!named.kinds.is_empty() && exit == Exit::Done).then(|| {
-        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
-        run::run(Some(chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
-            indexes::bring_indexes(&RealDisk, &options, sink, interrupt)
+        let chain = ChainOptions { observer: None, ..(*chain).clone() };
+        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain) };
+        run::run(Some(&options.chain), *style, stages::MAKE_INDEXES, |sink, interrupt| {
+            indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), sink, interrupt)
         })
     });
     let report = WithIndexes { report, indexes: indexes.transpose()? };

@@ -136,7 +136,7 @@ impl ReindexArgs {
 /// Runs the command.
 pub fn reindex(args: &ReindexArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
-    let options = args.options(&located);
+    let mut options = args.options(&located);
     let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
     let work_dir = args.check.run.work_dir.as_deref();
     if options.output.is_some() && !args.indexes.named.kinds.is_empty() {
@@ -146,6 +146,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
+    let observer = index::observe(&args.indexes.named, &mut options.chain);
     let style = args.check.run.progress;
     let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
@@ -175,7 +176,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?.unwrap_or_default()))
     })?;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
     index::reply_with_indexes(report, Exit::Done, &after, |report| {
         report::reindex_text(report, None) + &shared
     })

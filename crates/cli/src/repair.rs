@@ -49,13 +49,14 @@ impl RepairArgs {
 /// Runs the command.
 pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located)?;
+    let mut options = args.options(&located)?;
+    let observer = index::observe(&args.indexes.named, &mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let style = args.run.progress;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
     index::reply_with_indexes(report, Exit::Done, &after, repair_text)
 }
 

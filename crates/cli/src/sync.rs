@@ -146,7 +146,8 @@ impl SyncArgs {
 /// Runs the command.
 pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
-    let options = args.options(&located)?;
+    let mut options = args.options(&located)?;
+    let observer = index::observe(&args.indexes.named, &mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = match (args.blocks_only, args.follow) {
         (true, _) => stages::BLOCKS_ONLY,
@@ -158,7 +159,7 @@ pub fn run(args: &SyncArgs) -> Done {
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
     let style = args.run.progress;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, style };
+    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
     index::reply_with_indexes(report, exit, &after, sync_text)
 }
 

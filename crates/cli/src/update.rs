@@ -58,7 +58,7 @@ pub fn run(args: &UpdateArgs) -> Done {
     let prune = || report.is_pruned.then(|| located.prune_target());
     let prune = prune();
     let style = args.progress;
-    let after = index::IndexesAfter { named: &args.indexes, chain: &options.chain, style };
+    let after = index::IndexesAfter { named: &args.indexes, chain: &options.chain, observer: None, style };
     index::reply_with_indexes(report, Exit::Done, &after, |report| update_text(report, prune))
 }
 

@@ -3,7 +3,8 @@
 
 use crate::{
     job::{self, Access, IndexJob, Start},
-    make::make_indexes,
+    make::make_with,
+    observer::IndexObserver,
     options::{IndexOptions, MadeIndexesReport},
     stored::{Position, StoredIndex},
     update::update_indexes,
@@ -17,29 +18,42 @@ use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. Makes those anew that cannot be continued: there is
-/// none, it is damaged, or its best block is not on the chain.
+/// none, it is damaged, or its best block is not on the chain. The blocks that a rebuild has just given to
+/// `observer` are not read again.
 ///
 /// # Errors
-/// The same errors as [`make_indexes`].
+/// The same errors as [`make_indexes`](crate::make_indexes).
 pub fn bring_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
+    observer: Option<&IndexObserver>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
+    let observed = observer.and_then(IndexObserver::take_observed);
     let (continued, made) = job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
+    let is_observed =
+        |kind: &IndexKind| observed.as_ref().is_some_and(|observed| observed.kinds.contains(kind));
+    let (in_pass, made): (Vec<_>, Vec<_>) = made.into_iter().partition(is_observed);
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
-    if made.is_empty() {
-        return update_indexes(disk, &with(continued), sink, interrupt);
+    let mut reports = Vec::new();
+    if !in_pass.is_empty() {
+        reports.push(make_with(disk, &with(in_pass), observed, sink, interrupt)?);
     }
-    let mut report = make_indexes(disk, &with(made), sink, interrupt)?;
+    if !made.is_empty() {
+        reports.push(make_with(disk, &with(made), None, sink, interrupt)?);
+    }
     if !continued.is_empty() {
-        let more = update_indexes(disk, &with(continued), sink, interrupt)?;
-        report.indexes.extend(more.indexes);
-        report.notes.extend(more.notes);
-        report.elapsed += more.elapsed;
+        reports.push(update_indexes(disk, &with(continued), sink, interrupt)?);
     }
-    Ok(report)
+    let joined = reports.into_iter().reduce(|mut all, more| {
+        all.indexes.extend(more.indexes);
+        all.notes.extend(more.notes);
+        all.blocks_read += more.blocks_read;
+        all.elapsed += more.elapsed;
+        all
+    });
+    joined.ok_or_else(|| Error::new(ErrorKind::Usage, "no index is named"))
 }
 
 /// Divides indexes into those that can be continued and the others.

@@ -6,7 +6,7 @@
 use crate::{
     block_filter::{FilterPlace, height_key},
     coin_stats::Totals,
-    collect::{CollectedRows, Filter, InOrderSink, Stats},
+    collect::{Collected, CollectedRows, Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
     job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts},
@@ -112,7 +112,8 @@ impl<'a> Checking<'a> {
             filters: filters.map(|sink| Box::new(sink) as _),
             stats: stats.map(|sink| Box::new(sink) as _),
         };
-        let (rows, _) = self.job.collect(&starts, sequences, sinks)?;
+        let Collected { records, .. } = self.job.collect(&starts, sequences, sinks)?;
+        let rows = records.into_rows(&self.job.plan.chain)?;
         self.job.watch.sink.event(Event::Started(Stage::Check));
         let mut reports = std::mem::take(&mut self.reports);
         for checked in &self.indexes {
@@ -131,14 +132,14 @@ impl<'a> Checking<'a> {
     fn compare(&self, checked: &Checked<'_>, rows: &CollectedRows<'_>) -> Result<Findings, Error> {
         let mut findings = Findings::default();
         let places = &Places::new(self.job.files, &self.job.plan.chain, checked.best);
-        if let (IndexKind::TxoSpender, Some((_, rows))) = (checked.index.kind, &rows.spends) {
+        if let (IndexKind::TxoSpender, Some(rows)) = (checked.index.kind, &rows.spends) {
             let judge = |key: &[u8], _: &[u8]| places.judge(key.get(9..).unwrap_or_default());
             findings.add(self.compare_set(checked, rows, &judge))?;
         }
-        if let (IndexKind::Tx, Some((_, rows))) = (checked.index.kind, &rows.by_txid) {
+        if let (IndexKind::Tx, Some(rows)) = (checked.index.kind, &rows.by_txid) {
             findings.add(self.compare_set(checked, rows, &|_, value| places.judge(value)))?;
         }
-        if let (IndexKind::Tx, Some((_, rows))) = (checked.index.kind, &rows.by_block) {
+        if let (IndexKind::Tx, Some(rows)) = (checked.index.kind, &rows.by_block) {
             findings.add(self.compare_blocks(checked, rows.form()))?;
             let sequences = &rows.form().sequences;
             let judge = |key: &[u8], _: &[u8]| judge_sequence(&checked.index, sequences, key);

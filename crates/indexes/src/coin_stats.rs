@@ -46,6 +46,51 @@ impl Changes {
     }
 }
 
+impl Changes {
+    /// Length in bytes of the form in temporary files.
+    const BYTES: usize = 13 * 8;
+
+    /// Writes the numbers one after the other.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let Self { coins, bogosize, amount, subsidy, moved } = self;
+        let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = moved;
+        let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = unspendable;
+        let amounts = [prevout_spent, coinbase, new_outputs_ex_coinbase, genesis_block, bip30, scripts];
+        let numbers = [coins, bogosize].concat().into_iter();
+        let numbers = numbers.chain([amount.cast_unsigned(), subsidy.0.cast_unsigned()]);
+        let amounts = amounts.into_iter().chain([unclaimed_rewards]).map(|amount| amount.0.cast_unsigned());
+        let mut bytes = [0; Self::BYTES];
+        let words = bytes.as_chunks_mut::<8>().0.iter_mut();
+        words.zip(numbers.chain(amounts)).for_each(|(word, number)| *word = number.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`Changes::to_bytes`] wrote.
+    pub fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let mut next = || words.next().unwrap_or_default();
+        let (coins, bogosize) = ([next(), next()], [next(), next()]);
+        let mut amount = || Sats(next().cast_signed());
+        Self {
+            coins,
+            bogosize,
+            amount: amount().0,
+            subsidy: amount(),
+            moved: BlockAmounts {
+                prevout_spent: amount(),
+                coinbase: amount(),
+                new_outputs_ex_coinbase: amount(),
+                unspendable: UnspendableAmounts {
+                    genesis_block: amount(),
+                    bip30: amount(),
+                    scripts: amount(),
+                    unclaimed_rewards: amount(),
+                },
+            },
+        }
+    }
+}
+
 /// The totals of a height, but for the MuHash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {

@@ -2,22 +2,27 @@
 //! what depends on the blocks below is taken in the order of the blocks.
 
 use crate::{
-    block_filter::{FilterBuilder, FilterHashes},
-    coin_stats::{Changes, Totals},
+    block_filter::FilterHashes,
+    coin_stats::Totals,
     in_order::InOrder,
+    observer::ObservedBlocks,
+    output::BlockOutput,
+    records::Records,
     rows::RowSet,
-    tx::{ByBlock, ByTxid, Spends, TxPlace},
+    tx::{ByBlock, ByTxid, Spends},
 };
-use api::{error::Error, event::Watch, subject::Subject};
-use chain::{blocks::files::Files, plan::planner::Plan};
+use api::{block_observer::ObservedBlock, error::Error, event::Watch};
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    plan::planner::Plan,
+};
 use digest::muhash::MuHash3072;
-use pipeline::stages::{
-    block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
-    stats_change::{Cancelled, StatsChange},
+use pipeline::stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer};
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicU32, Ordering},
 };
-use rules::subsidy;
-use std::{collections::HashSet, ops::RangeInclusive};
-use wire::{BlockHash, Height, Txid};
+use wire::{BlockHash, Height};
 
 /// Number of blocks of a part. Their MuHashes are divided by one another together, which takes as long as a
 /// few thousand coins.
@@ -70,43 +75,43 @@ pub struct StatsSums<'a> {
     pub sink: Box<dyn InOrderSink<Stats> + 'a>,
 }
 
-/// Rows of transactions, each with the heights of the blocks of which they are collected.
+/// Rows of transactions.
 #[derive(Default)]
 pub struct CollectedRows<'a> {
     /// Rows of a txindex by txid.
-    pub by_txid: Option<(RangeInclusive<u32>, RowSet<ByTxid<'a>, 40>)>,
+    pub by_txid: Option<RowSet<ByTxid<'a>, 40>>,
     /// Rows of a txindex by block.
-    pub by_block: Option<(RangeInclusive<u32>, RowSet<ByBlock, 13>)>,
+    pub by_block: Option<RowSet<ByBlock, 13>>,
     /// Rows of a txospenderindex.
-    pub spends: Option<(RangeInclusive<u32>, RowSet<Spends<'a>, 16>)>,
+    pub spends: Option<RowSet<Spends<'a>, 16>>,
 }
 
 /// What is wanted of the blocks.
-pub struct Wanted<'a, 's> {
-    /// Rows of transactions.
-    pub rows: CollectedRows<'a>,
+pub struct Wanted<'s> {
+    /// The heights of which anything is wanted; `None` if nothing is.
+    pub heights: Option<RangeInclusive<u32>>,
+    /// Takes the records of transactions.
+    pub records: Records,
     /// Filters.
     pub filters: Option<Filters<'s>>,
     /// Statistics.
     pub stats: Option<StatsSums<'s>>,
+    /// What an observer has made of blocks, which need not be read again.
+    pub observed: Option<&'s ObservedBlocks>,
 }
 
-impl<'a> Wanted<'a, '_> {
-    /// The heights of which anything is wanted.
-    fn heights(&self) -> Option<RangeInclusive<u32>> {
-        let all = [
-            self.rows.by_txid.as_ref().map(|(heights, _)| heights),
-            self.rows.by_block.as_ref().map(|(heights, _)| heights),
-            self.rows.spends.as_ref().map(|(heights, _)| heights),
-            self.filters.as_ref().map(|filters| &filters.heights),
-            self.stats.as_ref().map(|stats| &stats.heights),
-        ];
-        let all = || all.iter().flatten().filter(|heights| !heights.is_empty());
-        Some(all().map(|heights| *heights.start()).min()?..=all().map(|heights| *heights.end()).max()?)
-    }
+/// What was collected.
+pub struct Collected {
+    /// The records of transactions.
+    pub records: Records,
+    /// The MuHash of all coins, if statistics were wanted.
+    pub muhash: Option<MuHash3072>,
+    /// Number of blocks that were read.
+    pub blocks_read: u32,
+}
 
-    /// Reads the blocks. What comes in order has been taken then. Returns the rows, and the MuHash of all
-    /// coins if statistics were wanted.
+impl Wanted<'_> {
+    /// Reads the blocks. What comes in order has been taken then.
     ///
     /// # Errors
     /// Those of [`BlockParts::read`]; errors of the sinks.
@@ -116,10 +121,11 @@ impl<'a> Wanted<'a, '_> {
         plan: &Plan,
         threads: usize,
         watch: Watch<'_>,
-    ) -> Result<(CollectedRows<'a>, Option<MuHash3072>), Error> {
-        let heights = self.heights();
-        let Self { rows, filters, stats } = self;
-        let Some(heights) = heights else { return Ok((rows, stats.map(|stats| stats.muhash))) };
+    ) -> Result<Collected, Error> {
+        let Self { heights, records, filters, stats, observed } = self;
+        let Some(heights) = heights else {
+            return Ok(Collected { records, muhash: stats.map(|stats| stats.muhash), blocks_read: 0 });
+        };
         let parts = BlockParts {
             plan,
             files,
@@ -131,17 +137,18 @@ impl<'a> Wanted<'a, '_> {
             heights,
         };
         let collecting = Collecting {
-            rows: &rows,
+            chain: &plan.chain,
+            records: &records,
+            observed,
+            blocks_read: AtomicU32::new(0),
             filters: filters.as_ref().map(|filters| filters.heights.clone()),
             stats: stats.as_ref().map(|stats| stats.heights.clone()),
             in_order: InOrder::new(parts.heights.start() / PART_BLOCKS, threads, Takers { filters, stats }),
         };
         parts.read(&collecting, watch)?;
-        let muhash = collecting.in_order.into_taker().stats.map(|stats| stats.muhash);
-        rows.by_txid.as_ref().map_or(Ok(()), |(_, rows)| rows.finish())?;
-        rows.by_block.as_ref().map_or(Ok(()), |(_, rows)| rows.finish())?;
-        rows.spends.as_ref().map_or(Ok(()), |(_, rows)| rows.finish())?;
-        Ok((rows, muhash))
+        let Collecting { in_order, blocks_read, .. } = collecting;
+        let muhash = in_order.into_taker().stats.map(|stats| stats.muhash);
+        Ok(Collected { muhash, blocks_read: blocks_read.into_inner(), records })
     }
 }
 
@@ -152,10 +159,10 @@ struct Takers<'a> {
 }
 
 impl Takers<'_> {
-    fn take(&mut self, part: Vec<BlockOutput>) -> Result<(), Error> {
+    fn take(&mut self, part: Vec<Placed>) -> Result<(), Error> {
         // The MuHash before the part.
         let before = self.stats.as_ref().map(|stats| stats.muhash.clone());
-        for BlockOutput { height, hash, filter, stats } in part {
+        for Placed { height, hash, output: BlockOutput { filter, stats } } in part {
             if let Some((filters, encoded)) = self.filters.as_mut().zip(filter) {
                 let hashes = FilterHashes::of(&encoded, &filters.header);
                 filters.header = hashes.header;
@@ -174,18 +181,40 @@ impl Takers<'_> {
     }
 }
 
-/// What a worker makes of a block for what comes in order.
-struct BlockOutput {
+/// What was made of a block. In a part that is complete, its MuHash is that of all blocks of the part up to
+/// it, with denominator 1.
+struct Placed {
     height: Height,
     hash: BlockHash,
-    filter: Option<Vec<u8>>,
-    /// What it adds, and the MuHash of what the part adds up to it.
-    stats: Option<(Changes, MuHash3072)>,
+    output: BlockOutput,
+}
+
+/// Makes the MuHash of each block that of all blocks up to it, with denominator 1.
+fn complete(part: &mut [Placed]) {
+    let mut sum = MuHash3072::new();
+    let mut muhashes: Vec<&mut MuHash3072> = part
+        .iter_mut()
+        .filter_map(|block| block.output.stats.as_mut())
+        .map(|(_, muhash)| {
+            sum.combine(muhash);
+            muhash.clone_from(&sum);
+            muhash
+        })
+        .collect();
+    let mut sets: Vec<MuHash3072> = muhashes.iter().map(|muhash| (**muhash).clone()).collect();
+    if !sets.is_empty() {
+        MuHash3072::divide_all(&mut sets);
+    }
+    muhashes.iter_mut().zip(sets).for_each(|(muhash, divided)| **muhash = divided);
 }
 
 struct Collecting<'a, 's> {
-    rows: &'a CollectedRows<'a>,
-    in_order: InOrder<Vec<BlockOutput>, Takers<'s>>,
+    chain: &'a Chain,
+    records: &'a Records,
+    observed: Option<&'a ObservedBlocks>,
+    /// Number of blocks that were read.
+    blocks_read: AtomicU32,
+    in_order: InOrder<Vec<Placed>, Takers<'s>>,
     filters: Option<RangeInclusive<u32>>,
     stats: Option<RangeInclusive<u32>>,
 }
@@ -194,9 +223,22 @@ impl BlockConsumer for Collecting<'_, '_> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
         let number = heights.start() / PART_BLOCKS;
         self.in_order.wait(number);
-        let outputs = Vec::with_capacity(PART_BLOCKS as usize);
-        let muhash = MuHash3072::new();
-        Ok(Some(Box::new(Part { collecting: self, number, outputs, muhash, is_complete: false })))
+        let blocks = Vec::with_capacity(PART_BLOCKS as usize);
+        let mut part = Part { collecting: self, number, blocks, is_complete: false };
+        if let Some(observed) = self.observed.filter(|observed| observed.has_all(heights.clone())) {
+            let outputs =
+                observed.outputs.as_ref().map(|outputs| outputs.read(heights.clone())).transpose()?;
+            let outputs = heights.map(Height).zip(outputs.into_iter().flatten().flatten());
+            part.blocks.extend(outputs.map(|(height, output)| Placed {
+                height,
+                hash: self.chain.block(height).hash,
+                output,
+            }));
+            part.hand_over()?;
+            return Ok(None);
+        }
+        self.blocks_read.fetch_add(heights.count() as u32, Ordering::Relaxed);
+        Ok(Some(Box::new(part)))
     }
 }
 
@@ -204,9 +246,7 @@ impl BlockConsumer for Collecting<'_, '_> {
 struct Part<'a, 'b, 'c> {
     collecting: &'a Collecting<'b, 'c>,
     number: u32,
-    outputs: Vec<BlockOutput>,
-    /// The MuHash of what the blocks so far add.
-    muhash: MuHash3072,
+    blocks: Vec<Placed>,
     is_complete: bool,
 }
 
@@ -218,108 +258,30 @@ impl Drop for Part<'_, '_, '_> {
     }
 }
 
-impl PartConsumer for Part<'_, '_, '_> {
-    fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
-        let Collecting { rows, filters, stats, .. } = self.collecting;
-        rows.add(data)?;
-        let is_in = |heights: &Option<RangeInclusive<u32>>| {
-            heights.as_ref().is_some_and(|heights| heights.contains(&data.height.0))
-        };
-        let filter = is_in(filters).then(|| encode_filter(data)).transpose()?;
-        let stats = is_in(stats).then(|| {
-            let cancelled = &cancelled(data);
-            let BlockData { params, height, ref hash, block, txids, claims, .. } = *data;
-            let change = StatsChange::of(params, height, hash, block, txids, claims, cancelled);
-            self.muhash.combine(&change.muhash);
-            (Changes::of(&change, subsidy(params, height)), self.muhash.clone())
-        });
-        if filter.is_some() || stats.is_some() {
-            self.outputs.push(BlockOutput { height: data.height, hash: data.hash, filter, stats });
-        }
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        let mut outputs = std::mem::take(&mut self.outputs);
-        let with_stats = outputs.iter_mut().filter_map(|output| output.stats.as_mut());
-        let (changes, mut sets): (Vec<Changes>, Vec<MuHash3072>) =
-            with_stats.map(|stats| stats.clone()).unzip();
-        if !sets.is_empty() {
-            MuHash3072::divide_all(&mut sets);
-            let divided = changes.into_iter().zip(sets);
-            let with_stats = outputs.iter_mut().filter_map(|output| output.stats.as_mut());
-            with_stats.zip(divided).for_each(|(stats, divided)| *stats = divided);
-        }
-        self.collecting.in_order.hand_over(self.number, outputs, Takers::take)?;
+impl Part<'_, '_, '_> {
+    fn hand_over(mut self) -> Result<(), Error> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        complete(&mut blocks);
+        self.collecting.in_order.hand_over(self.number, blocks, Takers::take)?;
         self.is_complete = true;
         Ok(())
     }
 }
 
-impl CollectedRows<'_> {
-    /// Adds the rows of a block's transactions. The genesis block has none.
-    fn add(&self, data: &BlockData<'_>) -> Result<(), Error> {
-        let height = data.height;
-        if height.0 == 0 {
-            return Ok(());
-        }
-        let place = |offset: usize| TxPlace { height, offset: offset as u32 };
-        let txs = || data.block.txs().zip(data.txids);
-        if let Some((_, rows)) = self.by_txid.as_ref().filter(|(heights, _)| heights.contains(&height.0)) {
-            rows.with_collector(|collector| {
-                let mut records = txs().map(|(tx, txid)| ByTxid::record(txid, place(tx.offset())));
-                records.try_for_each(|record| rows.add(collector, &record))
-            })?;
-        }
-        if let Some((_, rows)) = self.by_block.as_ref().filter(|(heights, _)| heights.contains(&height.0))
-            && rows.form().sequence(height).is_some()
-        {
-            rows.with_collector(|collector| {
-                let mut records = txs().map(|(tx, txid)| rows.form().record(txid, place(tx.offset())));
-                records.try_for_each(|record| rows.add(collector, &record))
-            })?;
-        }
-        if let Some((_, rows)) = self.spends.as_ref().filter(|(heights, _)| heights.contains(&height.0)) {
-            rows.with_collector(|collector| {
-                for (tx, _) in txs().skip(1) {
-                    for input in tx.inputs() {
-                        rows.add(collector, &rows.form().record(&input.prevout(), place(tx.offset())))?;
-                    }
-                }
-                Ok::<(), Error>(())
-            })?;
-        }
+impl PartConsumer for Part<'_, '_, '_> {
+    fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
+        let Collecting { records, filters, stats, .. } = self.collecting;
+        let BlockData { params, height, hash, block, txids, claims, .. } = *data;
+        let block = &ObservedBlock { params, height, hash, block, txids, claims };
+        records.add(block)?;
+        let is_in =
+            |heights: &Option<RangeInclusive<u32>>| heights.as_ref().is_some_and(|it| it.contains(&height.0));
+        let output = BlockOutput::of(block, is_in(filters), is_in(stats))?;
+        self.blocks.push(Placed { height, hash, output });
         Ok(())
     }
-}
 
-/// Returns the encoded filter of a block.
-fn encode_filter(data: &BlockData<'_>) -> Result<Vec<u8>, Error> {
-    let (mut spent, mut ends) = (Vec::new(), Vec::with_capacity(data.coins.len()));
-    for coin in data.coins {
-        coin.script.decompress(&mut spent).map_err(|error| {
-            Error::damaged(format!("the undo data has a malformed coin: {error}"))
-                .at_block(data.height, data.hash)
-                .about(Subject::UndoData)
-        })?;
-        ends.push(spent.len());
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        self.hand_over()
     }
-    let mut filter = FilterBuilder::default();
-    for tx in data.block.txs() {
-        tx.outputs().for_each(|output| filter.add_output(output.script_pubkey()));
-    }
-    let mut start = 0;
-    for end in ends {
-        filter.add_spent(spent.get(start..end).unwrap_or_default());
-        start = end;
-    }
-    Ok(filter.encode(&data.hash))
-}
-
-/// The coins that a block both creates and spends.
-fn cancelled(data: &BlockData<'_>) -> Cancelled {
-    let created: HashSet<&Txid> = data.txids.iter().skip(1).collect();
-    let prevouts = data.block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
-    let own = prevouts.filter(|prevout| created.contains(&prevout.txid));
-    own.map(|prevout| (prevout, data.height)).collect()
 }

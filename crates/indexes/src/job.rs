@@ -4,12 +4,13 @@
 use crate::{
     block_filter::FilterPlace,
     coin_stats::Totals,
-    collect::{CollectedRows, Filter, Filters, InOrderSink, Stats, StatsSums, Wanted},
+    collect::{Collected, Filter, Filters, InOrderSink, Stats, StatsSums, Wanted},
+    observer::ObservedBlocks,
     options::{IndexOptions, TxForm},
-    partitions::Partitions,
-    rows::{Row, RowSet},
+    records::{RecordFiles, Records},
+    rows::Row,
     stored::StoredIndex,
-    tx::{ByBlock, ByTxid, NEXT_SEQUENCE, SPENDER_KEY, Spends, TXID_SALT, key_value},
+    tx::{NEXT_SEQUENCE, TXID_SALT, key_value},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -25,7 +26,6 @@ use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
 use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::{
     chainstate::read_best_block,
-    checkpoint::ROWS_SUFFIX,
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
 };
 use pipeline::{
@@ -38,11 +38,6 @@ use std::{
 };
 use vfs::Disk;
 use wire::{BlockHash, Height};
-
-/// Record bytes for each thousand bytes of blocks, on mainnet with some more to spare: it decides only about
-/// how many partitions there are.
-const TX_RECORD_SHARE: u64 = 90;
-const SPEND_RECORD_SHARE: u64 = 90;
 
 /// What a command works with.
 pub struct IndexJob<'a> {
@@ -275,6 +270,14 @@ impl Starts {
     pub fn of(&self, kind: IndexKind) -> Option<&Start> {
         self.0.iter().find(|(other, _)| *other == kind).map(|(_, start)| start)
     }
+
+    /// The heights of which any index gets rows.
+    pub fn heights(&self) -> Option<RangeInclusive<u32>> {
+        let all = || self.0.iter().map(|(_, start)| &start.heights).filter(|heights| !heights.is_empty());
+        let first = all().map(RangeInclusive::start).min();
+        let last = all().map(RangeInclusive::end).max();
+        Some(*first?..=*last?)
+    }
 }
 
 /// What takes what comes in the order of the blocks.
@@ -287,9 +290,8 @@ pub struct InOrderSinks<'s> {
 }
 
 impl<'a> IndexJob<'a> {
-    /// Reads the blocks from where each index begins. `sequences` are the sequence numbers of the blocks of
-    /// which a `txindex` gets rows by block. Returns the rows that come in any order, and the MuHash of all
-    /// coins if statistics are wanted.
+    /// Reads the blocks from where each index begins, without those that were `observed`. `sequences` are the
+    /// sequence numbers of the blocks of which a `txindex` gets rows by block.
     ///
     /// # Errors
     /// Blocks or undo data that are damaged or missing; errors of the sinks; any I/O error.
@@ -298,40 +300,35 @@ impl<'a> IndexJob<'a> {
         starts: &Starts,
         sequences: Vec<Option<u32>>,
         sinks: InOrderSinks<'_>,
-    ) -> Result<(CollectedRows<'a>, Option<MuHash3072>), Error> {
-        let wanted = self.wanted(starts, sequences, sinks)?;
-        self.watch.sink.event(Event::Started(Stage::Read));
-        wanted.collect(self.files, self.plan, self.budget.threads, self.watch)
+    ) -> Result<Collected, Error> {
+        self.work.take()?;
+        let files = RecordFiles {
+            disk: self.files.disk,
+            dir: self.work.path(),
+            block_bytes: self.plan.block_bytes / self.plan.chain.block_count() as u64,
+            memory: self.budget.join_bytes / 4,
+            threads: self.budget.threads,
+        };
+        self.collect_with(starts, files.create(starts, sequences)?, None, sinks)
     }
 
-    fn wanted<'s>(
+    /// Like [`IndexJob::collect`], with records that may have been made before of blocks that were observed.
+    ///
+    /// # Errors
+    /// The same errors.
+    pub fn collect_with(
         &self,
         starts: &Starts,
-        sequences: Vec<Option<u32>>,
-        sinks: InOrderSinks<'s>,
-    ) -> Result<Wanted<'a, 's>, Error> {
-        let (mut by_txid, mut by_block) = (None, None);
-        if let Some(start) = starts.of(IndexKind::Tx) {
-            let heights = start.heights.clone();
-            match start.tx_form {
-                TxForm::ByTxid => by_txid = Some((heights.clone(), self.by_txid(&heights)?)),
-                TxForm::ByBlock => {
-                    let form = ByBlock::new(start.key, sequences);
-                    by_block = Some((heights.clone(), self.by_block(&heights, form)?));
-                    if let Some(heights) = &start.rows_by_txid {
-                        by_txid = Some((heights.clone(), self.by_txid(heights)?));
-                    }
-                }
-            }
-        }
-        let spends = starts.of(IndexKind::TxoSpender).map(|start| {
-            let heights = start.heights.clone();
-            Ok::<_, Error>((heights.clone(), self.spends(&heights, start.key)?))
-        });
+        records: Records,
+        observed: Option<&ObservedBlocks>,
+        sinks: InOrderSinks<'_>,
+    ) -> Result<Collected, Error> {
         let filters = starts.of(IndexKind::BlockFilter).zip(sinks.filters);
         let stats = starts.of(IndexKind::CoinStats).zip(sinks.stats);
-        Ok(Wanted {
-            rows: CollectedRows { by_txid, by_block, spends: spends.transpose()? },
+        let wanted = Wanted {
+            heights: starts.heights(),
+            records,
+            observed,
             filters: filters.map(|(start, sink)| Filters {
                 heights: start.heights.clone(),
                 header: start.header,
@@ -343,62 +340,14 @@ impl<'a> IndexJob<'a> {
                 muhash: start.muhash.clone(),
                 sink,
             }),
-        })
+        };
+        self.watch.sink.event(Event::Started(Stage::Read));
+        wanted.collect(self.files, self.plan, self.budget.threads, self.watch)
     }
 
     /// Memory for the records that a worker sorts, in bytes.
     pub const fn sort_bytes(&self) -> usize {
         self.budget.join_bytes / 4 / self.budget.threads
-    }
-
-    /// Sorts records in a temporary file, of which there are about `share` bytes for each thousand bytes of
-    /// blocks.
-    fn partitions<const N: usize>(
-        &self,
-        name: &str,
-        heights: &RangeInclusive<u32>,
-        share: u64,
-    ) -> Result<Partitions<N>, Error> {
-        self.work.take()?;
-        let blocks = heights.clone().count() as u64;
-        let bytes = self.plan.block_bytes / self.plan.chain.block_count() as u64 * blocks / 1000 * share;
-        let path = self.work.path().join(format!("{name}{ROWS_SUFFIX}"));
-        Partitions::create(self.files.disk, &path, bytes, self.budget.join_bytes / 4, self.budget.threads)
-    }
-
-    /// The rows by txid of the blocks at these heights.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn by_txid(&self, heights: &RangeInclusive<u32>) -> Result<RowSet<ByTxid<'a>, 40>, Error> {
-        let partitions = self.partitions("txids", heights, TX_RECORD_SHARE)?;
-        Ok(RowSet::new(ByTxid(&self.plan.chain), partitions, Vec::new()))
-    }
-
-    /// The rows by block of the blocks at these heights.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn by_block(
-        &self,
-        heights: &RangeInclusive<u32>,
-        form: ByBlock,
-    ) -> Result<RowSet<ByBlock, 13>, Error> {
-        Ok(RowSet::new(form, self.partitions("tx-hashes", heights, TX_RECORD_SHARE / 3)?, Vec::new()))
-    }
-
-    /// The rows of spends of the blocks at these heights, with that of the key.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn spends(
-        &self,
-        heights: &RangeInclusive<u32>,
-        key: SipKey,
-    ) -> Result<RowSet<Spends<'a>, 16>, Error> {
-        let form = Spends { chain: &self.plan.chain, key };
-        let others = vec![(SPENDER_KEY.to_vec(), key_value(key))];
-        Ok(RowSet::new(form, self.partitions("spends", heights, SPEND_RECORD_SHARE)?, others))
     }
 }
 

@@ -27,9 +27,12 @@ mod in_order;
 mod job;
 mod locator;
 mod make;
+mod observer;
 mod options;
+mod output;
 mod partitions;
 mod places;
+mod records;
 mod rows;
 mod stored;
 mod tx;
@@ -40,6 +43,7 @@ pub use bring::bring_indexes;
 pub use check::check_indexes;
 pub use disk::node_indexes::IndexKind;
 pub use make::make_indexes;
+pub use observer::IndexObserver;
 pub use options::{
     CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
 };

@@ -3,10 +3,11 @@
 use crate::{
     block_filter::{FilterPlace, file_name},
     coin_stats::muhash_row,
-    collect::CollectedRows,
+    collect::{Collected, CollectedRows},
     filter_reader::FilterReader,
     job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
     locator::locator,
+    observer::{Observed, sequences_of_new},
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
     rows::{Row, RowForm, RowSet, RowSink},
     stored::StoredIndex,
@@ -47,34 +48,53 @@ pub fn make_indexes(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
-    let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
-        job::require_undo(job.plan, kinds, 1)?;
-        check_space(job, kinds)?;
-        let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
-        let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
-        let (home, keep_old) = (job.files.datadir.net_dir(), options.keep_old);
-        let replacement = &Replacement::begin(disk, home, &names, machine::random()?, keep_old)?;
-        let made = Making { job, kinds, replacement }.make();
-        made.and_then(|indexes| Ok((indexes, commit(job, replacement)?)))
-            .inspect_err(|_| replacement.discard())
-    })?;
-    let (indexes, kept) = done.result;
-    let Done { height, hash, threads, elapsed, notes, .. } = done;
-    let network = options.chain.params.network;
-    Ok(MadeIndexesReport { network, height, hash, indexes, kept, threads, elapsed, notes })
+    make_with(disk, options, None, sink, interrupt)
 }
 
-/// Checks that the new indexes and the temporary files fit on the disk.
-fn check_space(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(), Error> {
+/// Like [`make_indexes`], with what was made of blocks that were observed.
+///
+/// # Errors
+/// The same errors.
+pub fn make_with(
+    disk: &dyn Disk,
+    options: &IndexOptions,
+    observed: Option<Observed>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<MadeIndexesReport, Error> {
+    let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
+        job::require_undo(job.plan, kinds, 1)?;
+        // Another chain may have become the best one since.
+        let observed = observed.filter(|observed| observed.tip == job.plan.chain.tip().hash);
+        let home = job.files.datadir.net_dir();
+        if observed.is_none() {
+            check_space(job.files.disk, home, kinds, job.plan.block_bytes)?;
+        }
+        let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
+        let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
+        let replacement = &Replacement::begin(disk, home, &names, machine::random()?, options.keep_old)?;
+        let made = Making { job, kinds, replacement }.make(observed);
+        made.and_then(|made| Ok((made, commit(job, replacement)?))).inspect_err(|_| replacement.discard())
+    })?;
+    let ((indexes, blocks_read), kept) = done.result;
+    let Done { height, hash, threads, elapsed, notes, .. } = done;
+    let network = options.chain.params.network;
+    Ok(MadeIndexesReport { network, height, hash, indexes, blocks_read, kept, threads, elapsed, notes })
+}
+
+/// Checks that new indexes and temporary files fit on the disk, if the blocks have `block_bytes` bytes.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if they do not; any I/O error.
+pub fn check_space(disk: &dyn Disk, dir: &Path, kinds: &[IndexKind], block_bytes: u64) -> Result<(), Error> {
     // For each thousand bytes of blocks, with some to spare: what stays, and what is temporary.
     let share = |kind: &IndexKind| match kind {
         IndexKind::Tx => 110 + 90,
         IndexKind::TxoSpender => 130 + 90,
-        _ => 30,
+        _ => 30 + 30,
     };
-    let need = job.plan.block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
-    let dir = job.files.datadir.net_dir();
-    let free = job.files.disk.free_space(dir).during("find the free space of", dir)?;
+    let need = block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
+    let free = disk.free_space(dir).during("find the free space of", dir)?;
     if free >= need {
         return Ok(());
     }
@@ -132,15 +152,25 @@ impl Making<'_> {
         })
     }
 
-    /// Makes all of them; returns what was written.
-    fn make(&self) -> Result<Vec<MadeIndex>, Error> {
-        let IndexJob { files, plan, options, watch, .. } = *self.job;
-        let tx_form = self.tx_form();
-        let mut starts = Starts::default();
+    /// Where the rows of new indexes begin.
+    fn starts(&self) -> Result<Starts, Error> {
+        let (mut starts, tx_form) = (Starts::default(), self.tx_form());
+        for &kind in self.kinds {
+            starts.add(kind, Start::of_new(self.job.options, tx_form, self.job.plan.chain.tip_height())?);
+        }
+        Ok(starts)
+    }
+
+    /// Makes all of them; returns what was written, and the number of blocks that were read.
+    fn make(&self, observed: Option<Observed>) -> Result<(Vec<MadeIndex>, u32), Error> {
+        let IndexJob { files, plan, watch, .. } = *self.job;
+        let (starts, observed) = match observed {
+            Some(Observed { starts, records, blocks, .. }) => (starts, Some((records, blocks))),
+            None => (self.starts()?, None),
+        };
         for &kind in self.kinds {
             let database = self.database(kind);
             files.disk.create_dir_all(&database).during_creation(&database)?;
-            starts.add(kind, Start::of_new(options, tx_form, plan.chain.tip_height())?);
         }
         let tables = |kind| NewTables::new(files.disk, &self.database(kind), 1, 2, watch.interrupt);
         let mut filters = starts.of(IndexKind::BlockFilter).map(|start| {
@@ -152,8 +182,11 @@ impl Making<'_> {
             filters: filters.as_mut().map(|(files, rows)| Box::new(FilterRows { files, rows }) as _),
             stats: stats.as_mut().map(|rows| Box::new(StatsRows(rows)) as _),
         };
-        let sequences = (0..=plan.chain.tip_height().0).map(|height| height.checked_sub(1)).collect();
-        let (rows, muhash) = self.job.collect(&starts, sequences, sinks)?;
+        let Collected { records, muhash, blocks_read } = match observed {
+            Some((records, blocks)) => self.job.collect_with(&starts, records, Some(&blocks), sinks)?,
+            None => self.job.collect(&starts, sequences_of_new(plan.chain.tip_height()), sinks)?,
+        };
+        let rows = records.into_rows(&plan.chain)?;
 
         watch.sink.event(Event::Started(Stage::Finish));
         let mut made = Vec::new();
@@ -173,7 +206,7 @@ impl Making<'_> {
             };
             made.push(MadeIndex { name: kind, from_height: 0, rows, form: start.form_of(kind) });
         }
-        Ok(made)
+        Ok((made, blocks_read))
     }
 
     /// The rows below those of blocks.
@@ -186,13 +219,13 @@ impl Making<'_> {
     fn write_rows(&self, kind: IndexKind, start: &Start, rows: &CollectedRows<'_>) -> Result<u64, Error> {
         let below = self.rows_below(kind, start);
         match (kind, rows) {
-            (IndexKind::TxoSpender, CollectedRows { spends: Some((_, rows)), .. }) => {
+            (IndexKind::TxoSpender, CollectedRows { spends: Some(rows), .. }) => {
                 self.write_set(kind, rows, |sink| give_sorted(below, sink))
             }
-            (IndexKind::Tx, CollectedRows { by_txid: Some((_, rows)), .. }) => {
+            (IndexKind::Tx, CollectedRows { by_txid: Some(rows), .. }) => {
                 self.write_set(kind, rows, |sink| give_sorted(below, sink))
             }
-            (IndexKind::Tx, CollectedRows { by_block: Some((_, rows)), .. }) => {
+            (IndexKind::Tx, CollectedRows { by_block: Some(rows), .. }) => {
                 self.write_set(kind, rows, |sink| {
                     give_sorted(below, sink)?;
                     rows.form().give_blocks(&self.job.plan.chain, sink)

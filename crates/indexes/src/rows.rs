@@ -1,7 +1,7 @@
 //! Rows of an index, of which there is one or more for each transaction: their keys begin with hashes, so
 //! that they come in any order, and are sorted in [`Partitions`].
 
-use crate::partitions::{Collector, Partitions};
+use crate::partitions::Partitions;
 use api::error::Error;
 use wire::Height;
 
@@ -39,36 +39,20 @@ pub struct RowSet<F, const N: usize> {
 }
 
 impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
-    /// No rows yet but `others`, whose keys have the same first byte.
-    pub fn new(form: F, partitions: Partitions<N>, mut others: Vec<Row>) -> Self {
+    /// The rows of all these records, and `others`, whose keys have the same first byte. No worker collects
+    /// records any more.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn new(form: F, partitions: Partitions<N>, mut others: Vec<Row>) -> Result<Self, Error> {
+        partitions.finish()?;
         others.sort_unstable();
-        Self { form, partitions, others }
+        Ok(Self { form, partitions, others })
     }
 
     /// The form of the rows.
     pub const fn form(&self) -> &F {
         &self.form
-    }
-
-    /// Calls `work` with a collector for this thread.
-    pub fn with_collector<T>(&self, work: impl FnOnce(&mut Collector<N>) -> T) -> T {
-        self.partitions.with_collector(work)
-    }
-
-    /// Adds a row.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn add(&self, collector: &mut Collector<N>, record: &[u8; N]) -> Result<(), Error> {
-        self.partitions.add(collector, record)
-    }
-
-    /// No row will be added any more.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn finish(&self) -> Result<(), Error> {
-        self.partitions.finish()
     }
 
     /// Number of ranges of keys in which the rows can be had, on as many threads.
@@ -175,16 +159,15 @@ mod tests {
         let partitions =
             Partitions::create(&RealDisk, &dir.path().join("rows"), 1 << 30, 1 << 20, 1).unwrap();
         let other = (b"tz".to_vec(), Vec::new());
-        let rows = RowSet::new(ByTxid(&chain), partitions, vec![other]);
-        assert!(rows.ranges() > 1);
         for height in [7, 90, 12] {
             let place = TxPlace { height: Height(height), offset: 81 };
             for first in [3, 200] {
                 let record = ByTxid::record(&Txid([first; 32]), place);
-                rows.with_collector(|collector| rows.add(collector, &record)).unwrap();
+                partitions.with_collector(|collector| partitions.add(collector, &record)).unwrap();
             }
         }
-        rows.finish().unwrap();
+        let rows = RowSet::new(ByTxid(&chain), partitions, vec![other]).unwrap();
+        assert!(rows.ranges() > 1);
         let mut kept = Kept::default();
         for range in 0..rows.ranges() {
             let [start, end] = rows.bounds(range);

@@ -185,21 +185,16 @@ impl RowForm<13> for ByBlock {
 }
 
 /// Rows of spends.
-pub struct Spends<'a> {
-    /// Where the blocks are.
-    pub chain: &'a Chain,
-    /// The key of the hashes of outpoints.
-    pub key: SipKey,
-}
+pub struct Spends<'a>(pub &'a Chain);
 
 impl Spends<'_> {
-    /// The record of an input that spends `prevout`.
-    pub fn record(&self, prevout: &OutPoint, place: TxPlace) -> [u8; 16] {
+    /// The record of an input that spends `prevout`; `key` is that of the hashes of outpoints.
+    pub fn record(key: SipKey, prevout: &OutPoint, place: TxPlace) -> [u8; 16] {
         let mut bytes = [0; 36];
         let (txid, vout) = bytes.split_at_mut(32);
         txid.copy_from_slice(&prevout.txid.0);
         vout.copy_from_slice(&prevout.vout.to_le_bytes());
-        record(siphash24(self.key.0, self.key.1, &bytes).to_le_bytes(), place)
+        record(siphash24(key.0, key.1, &bytes).to_le_bytes(), place)
     }
 }
 
@@ -213,7 +208,7 @@ impl RowForm<16> for Spends<'_> {
         };
         let place = TxPlace::of_bytes(place);
         key.extend_from_slice(hash);
-        place.write_disk_pos(self.chain, key);
+        place.write_disk_pos(self.0, key);
         place.height
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::{
     coin_stats::muhash_row,
-    collect::CollectedRows,
+    collect::{Collected, CollectedRows},
     job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
     locator::locator,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
@@ -39,9 +39,9 @@ pub fn update_indexes(
     let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
         Updating::begin(job, kinds).and_then(Updating::update)
     })?;
-    let Done { result: indexes, height, hash, threads, elapsed, notes } = done;
+    let Done { result: (indexes, blocks_read), height, hash, threads, elapsed, notes } = done;
     let (network, kept) = (options.chain.params.network, Vec::new());
-    Ok(MadeIndexesReport { network, height, hash, indexes, kept, threads, elapsed, notes })
+    Ok(MadeIndexesReport { network, height, hash, indexes, blocks_read, kept, threads, elapsed, notes })
 }
 
 /// The indexes that are continued.
@@ -87,8 +87,8 @@ impl<'a> Updating<'a> {
         Some(self.indexes.swap_remove(number))
     }
 
-    /// Writes what each index lacks.
-    fn update(mut self) -> Result<Vec<MadeIndex>, Error> {
+    /// Writes what each index lacks; returns what was written, and the number of blocks that were read.
+    fn update(mut self) -> Result<(Vec<MadeIndex>, u32), Error> {
         let IndexJob { files, watch, .. } = *self.job;
         let mut filters = self.take_index(IndexKind::BlockFilter);
         let mut stats = self.take_index(IndexKind::CoinStats);
@@ -103,7 +103,9 @@ impl<'a> Updating<'a> {
             filters: filter_sinks.map(|(files, rows)| Box::new(FilterRows { files, rows }) as _),
             stats: stats_rows.as_mut().map(|rows| Box::new(StatsRows(rows)) as _),
         };
-        let (rows, muhash) = self.job.collect(&self.starts, std::mem::take(&mut self.sequences.0), sinks)?;
+        let sequences = std::mem::take(&mut self.sequences.0);
+        let Collected { records, muhash, blocks_read } = self.job.collect(&self.starts, sequences, sinks)?;
+        let rows = records.into_rows(&self.job.plan.chain)?;
 
         watch.sink.event(Event::Started(Stage::Finish));
         if watch.interrupt.load(Ordering::Relaxed) {
@@ -122,7 +124,7 @@ impl<'a> Updating<'a> {
         if let Some(muhash) = &muhash {
             made.extend(self.put_best(stats, muhash_row(muhash), stats_count)?);
         }
-        Ok(made)
+        Ok((made, blocks_read))
     }
 
     /// The rows below those of blocks.
@@ -156,11 +158,9 @@ impl<'a> Updating<'a> {
         let count = change(&mut index.database, |sink| {
             give_sorted(below, sink)?;
             match (index.kind, rows) {
-                (IndexKind::TxoSpender, CollectedRows { spends: Some((_, rows)), .. }) => {
-                    self.give(rows, sink)
-                }
-                (_, CollectedRows { by_txid: Some((_, rows)), .. }) => self.give(rows, sink),
-                (_, CollectedRows { by_block: Some((_, rows)), .. }) => {
+                (IndexKind::TxoSpender, CollectedRows { spends: Some(rows), .. }) => self.give(rows, sink),
+                (_, CollectedRows { by_txid: Some(rows), .. }) => self.give(rows, sink),
+                (_, CollectedRows { by_block: Some(rows), .. }) => {
                     rows.form().give_blocks(&self.job.plan.chain, sink)?;
                     self.give(rows, sink)
                 }

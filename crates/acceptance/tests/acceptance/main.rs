@@ -71,6 +71,7 @@ mod indexes {
     mod changes;
     mod doctor;
     mod faults;
+    mod in_pass;
     mod make;
     mod update;
 }

@@ -34,7 +34,7 @@ use api::{
     stage::Stage,
     subject::Subject,
 };
-use chain::threads::spawn;
+use chain::{plan::planner::Plan, threads::spawn};
 use coins::SipKey;
 use coins::{Join, Mismatch, aggregate::Sum};
 use std::{
@@ -199,6 +199,10 @@ impl Job<'_> {
             self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
+        if let Some(observer) = &self.options.observer {
+            let Plan { chain, block_bytes, .. } = self.plan;
+            observer.begin(chain.block_count(), *block_bytes, chain.tip().hash)?;
+        }
         if let Some(pacing) = self.pacing {
             pacing.settle(state.outcome.partial.completed.first_missing());
         }

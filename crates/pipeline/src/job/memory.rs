@@ -72,8 +72,12 @@ impl MemoryBudget {
 
     fn measured(options: &ChainOptions, consumers: Consumers) -> Self {
         let resident = machine::resident_bytes().unwrap_or(options.memory_bytes / 4);
-        let join_bytes =
-            options.hooks.join_bytes.unwrap_or(join_bytes(options.memory_bytes, resident, consumers));
+        let observer = options.observer.as_ref().map_or(0, |it| it.memory_bytes(consumers.blocks));
+        let join_bytes = options.hooks.join_bytes.unwrap_or(join_bytes(
+            options.memory_bytes.saturating_sub(observer),
+            resident,
+            consumers,
+        ));
         let part_block_bytes = PART_BLOCK_BYTES.min(options.memory_bytes / PART_SHARE);
         Self { threads: consumers.threads, join_bytes, part_block_bytes }
     }

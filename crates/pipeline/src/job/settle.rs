@@ -100,6 +100,7 @@ impl Job<'_> {
             params: self.files.params,
             deliveries,
             scripts,
+            observer: self.options.observer.as_deref().filter(|observer| observer.needs_coins()),
             faults: &faults,
             sink: self.undo_sink,
             interrupt: self.interrupt,

@@ -195,6 +195,7 @@ impl WorkerPool<'_> {
         let source = self.job.source(&faults, completed, undo);
         let shared = Shared {
             scripts: self.queue,
+            observer: self.job.options.observer.as_deref(),
             chain,
             source: &*source,
             params: self.job.files.params,

@@ -50,7 +50,7 @@ impl<'a> EffectApplier<'a> {
         let Some(reader) = self.hints.as_mut().filter(|_| is_hinted(self.method, height)) else {
             return Ok(());
         };
-        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
+        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::Failed(Error::from(error)))?;
         match self.unspent.first() {
             Some(&index) => Err(BlockFault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
             None => Ok(()),
@@ -114,7 +114,7 @@ impl<'a> EffectApplier<'a> {
         let mut counts_unspendable = false;
         if let Some(reader) = hints {
             counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
-            reader.block(height, unspent).map_err(|error| BlockFault::HintFile(Error::from(error)))?;
+            reader.block(height, unspent).map_err(|error| BlockFault::Failed(Error::from(error)))?;
         }
         let hints = Hints { unspent, counts_unspendable, spent_in_join: &matching.spent_above };
         let applied = if matching.with_undo {

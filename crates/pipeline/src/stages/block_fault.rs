@@ -20,8 +20,8 @@ pub enum BlockFault {
     Damaged(Damage),
     /// The hints cannot belong to the block.
     Hints(HintFlaw),
-    /// The hints could not be read.
-    HintFile(Error),
+    /// The hints could not be read, or the observer of the blocks has failed.
+    Failed(Error),
     /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
     Suspect,
 }

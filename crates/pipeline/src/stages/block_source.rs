@@ -56,7 +56,7 @@ pub trait BlockSource: Sync {
         match fault {
             BlockFault::Damaged(damage) => LocatedFault::Error(self.damaged(height, &damage)),
             BlockFault::Hints(flaw) => LocatedFault::Hints(flaw),
-            BlockFault::HintFile(error) => LocatedFault::Error(error),
+            BlockFault::Failed(error) => LocatedFault::Error(error),
             BlockFault::Suspect => LocatedFault::Suspect,
         }
     }

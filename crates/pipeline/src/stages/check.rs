@@ -15,7 +15,12 @@ use crate::stages::{
     scripts::ScriptQueue,
     spill::Spill,
 };
-use api::{counts::Counts, error::Error, spend_ages::SpendAges};
+use api::{
+    block_observer::{BlockObserver, ObservedBlock},
+    counts::Counts,
+    error::Error,
+    spend_ages::SpendAges,
+};
 use chain::blocks::{
     block_check::{BlockFacts, ExpectedBlock},
     block_hashes::BlockHashes,
@@ -50,6 +55,8 @@ pub struct Shared<'a> {
     pub deliveries: Option<&'a Deliveries<'a>>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
+    /// Who is given the blocks.
+    pub observer: Option<&'a dyn BlockObserver>,
     /// The lowest block fault.
     pub faults: &'a BlockFaults,
     /// Set when a worker has failed; the others then stop.
@@ -216,9 +223,17 @@ impl Worker<'_> {
                 .map_err(|_| BlockFault::Suspect)?;
         }
         self.outcome.partial.counts += Counts::of(&block);
+        let observed = ObservedBlock {
+            params,
+            height,
+            hash: chain.block(height).hash,
+            block: &block,
+            txids: &self.hashes.txids,
+            claims: &[],
+        };
         if height.0 == 0 {
             // The genesis block's coin is not in the UTXO set (Core `ConnectBlock`).
-            return Ok(());
+            return observe(self.shared.observer, &observed, true);
         }
 
         let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops };
@@ -232,7 +247,8 @@ impl Worker<'_> {
             ages.add(height, &claims);
             Ok(claims)
         };
-        let claims = match self.shared.method.undo_use(height) {
+        let undo_use = self.shared.method.undo_use(height);
+        let claims = match undo_use {
             UndoUse::NotNeeded => Some(Vec::new()),
             UndoUse::Required => Some(checked_claims()?),
             // What is wrong with the undo data does not matter, because it is made.
@@ -243,9 +259,22 @@ impl Worker<'_> {
             let checksum = read.block.crc32c();
             self.outcome.partial.routed.push(RoutedBlock { height, checksum, legacy_sigops });
         }
+        let has_coins = undo_use != UndoUse::NotNeeded && claims.is_some();
+        let observed = ObservedBlock { claims: claims.as_deref().unwrap_or_default(), ..observed };
+        observe(self.shared.observer, &observed, has_coins)?;
         let txids = &self.hashes.txids;
         apply(self.shared, &mut self.applier, &mut self.outcome, &block, (height, txids), claims.as_deref())
     }
+}
+
+/// Gives a block to the observer, unless that needs coins and they are not known.
+fn observe(
+    observer: Option<&dyn BlockObserver>,
+    block: &ObservedBlock<'_>,
+    has_coins: bool,
+) -> Result<(), BlockFault> {
+    let observer = observer.filter(|observer| has_coins || !observer.needs_coins());
+    observer.map_or(Ok(()), |observer| observer.take(block).map_err(BlockFault::Failed))
 }
 
 /// The checks of a block's spends.

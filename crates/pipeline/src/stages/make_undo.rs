@@ -17,9 +17,15 @@ use crate::stages::{
     read::BlockReader,
     scripts::ScriptQueue,
 };
-use api::{error::Error, event::PROGRESS_INTERVAL, spend_ages::SpendAges};
+use api::{
+    block_observer::{BlockObserver, ObservedBlock},
+    error::Error,
+    event::PROGRESS_INTERVAL,
+    spend_ages::SpendAges,
+};
 use chain::{
     blocks::{
+        block_hashes::BlockHashes,
         chain::Chain,
         damage::{Damage, UndoDefect},
     },
@@ -115,6 +121,8 @@ pub struct UndoMaker<'a> {
     pub deliveries: &'a Deliveries<'a>,
     /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
+    /// Who is given the blocks, which are those whose coins were not known before.
+    pub observer: Option<&'a dyn BlockObserver>,
     /// The lowest block fault.
     pub faults: &'a BlockFaults,
     /// Where the undo data goes; `None`: it is only checked.
@@ -271,6 +279,7 @@ struct Worker<'a> {
     undo_arena: UndoArena,
     block: RecordBuffer,
     existing: RecordBuffer,
+    hashes: BlockHashes,
     /// Undo data of the current part.
     new: Vec<NewUndo>,
     /// The record that is written, reused.
@@ -280,8 +289,8 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(shared: &'a UndoMaker<'a>, progress: &'a Done) -> Self {
-        let (arena, undo_arena, block, existing, new, record, done) = Default::default();
-        Self { shared, progress, arena, undo_arena, block, existing, new, record, done }
+        let (arena, undo_arena, block, existing, hashes, new, record, done) = Default::default();
+        Self { shared, progress, arena, undo_arena, block, existing, hashes, new, record, done }
     }
 
     /// Makes the undo data of the blocks of one part.
@@ -321,7 +330,7 @@ impl<'a> Worker<'a> {
         routed: &RoutedBlock,
         deliveries: &SortedDeliveries,
     ) -> Result<NewUndo, BlockFault> {
-        let Self { shared, arena, undo_arena, block, done, .. } = self;
+        let Self { shared, arena, undo_arena, block, hashes, done, .. } = self;
         let height = routed.height;
         if block.crc32c() != routed.checksum {
             return Err(Damage::Changed.into());
@@ -339,6 +348,12 @@ impl<'a> Worker<'a> {
         };
         spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
         done.ages.add(height, &claims);
+        if let Some(observer) = shared.observer {
+            hashes.txids_of_block(block);
+            let (params, hash, txids) = (shared.params, hashes.block, &hashes.txids[..]);
+            let observed = ObservedBlock { params, height, hash, block, txids, claims: &claims };
+            observer.take(&observed).map_err(BlockFault::Failed)?;
+        }
         Ok(NewUndo { height, prev: block.header().prev, undo })
     }
 

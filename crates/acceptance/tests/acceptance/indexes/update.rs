@@ -98,7 +98,7 @@ fn filters_that_are_needed_are_not_overwritten() {
     assert!(tree(case.root()) == before);
     // What may be made anew is.
     let sink = |_: engine::Event| {};
-    let brought = bring_indexes(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+    let brought = bring_indexes(&FaultDisk::healthy(), &options, None, &sink, &AtomicBool::new(false));
     assert_eq!(brought.unwrap().indexes[0].from_height, 0);
     assert_sound(&options, TIP);
 }

@@ -1,0 +1,161 @@
+//! Indexes that a rebuild makes of the blocks that it checks are those that are made afterwards.
+
+use super::make::at_tip;
+use acceptance::{
+    Case, bounded, chain, changed,
+    faults::{each_operation, tiny, tiny_case},
+    hinted::{Truth, bury, file_in, with_hints, without_undo},
+    indexes::{Rows, all_indexes, assert_sound, make, of_case, rows},
+    leftovers, run_on, run_until, scratch, sync, with_threads,
+};
+use engine::{AggregateKind, ChainOptions, Error, HintFormat, MIN_MEMORY, ReindexOptions, UndoPolicy};
+use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
+use std::{
+    fs, io,
+    path::Path,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+};
+use testkit::fault::{FaultDisk, InjectedFault, Operations};
+
+const TIP: u32 = 140;
+
+/// A disk that an observer may keep.
+fn healthy() -> &'static FaultDisk {
+    static DISK: OnceLock<FaultDisk> = OnceLock::new();
+    DISK.get_or_init(FaultDisk::healthy)
+}
+
+/// The rows of all indexes below `root`, and the filters.
+fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
+    let home = root.join("regtest");
+    let all = IndexKind::ALL.iter().map(|kind| rows(&home.join(kind.database_dir()))).collect();
+    let filters = home.join(IndexKind::BlockFilter.replaced_dir()).join("fltr00000.dat");
+    (all, fs::read(filters).unwrap())
+}
+
+/// What `make` gives.
+fn wanted(tx_form: TxForm) -> (Vec<Rows>, Vec<u8>) {
+    let case = at_tip();
+    make(healthy(), &of_case(&case, tx_form)).unwrap();
+    contents(case.root())
+}
+
+/// Lets an observer see the blocks of a job with these options.
+fn observe(chain: &mut ChainOptions, tx_form: TxForm, disk: &'static FaultDisk) -> Arc<IndexObserver> {
+    let observer = Arc::new(IndexObserver::new(disk, all_indexes(chain.clone(), tx_form)));
+    chain.observer = Some(Arc::clone(&observer) as _);
+    observer
+}
+
+fn bring(
+    disk: &FaultDisk,
+    chain: &ChainOptions,
+    tx_form: TxForm,
+    observer: &IndexObserver,
+) -> Result<MadeIndexesReport, Error> {
+    let options = all_indexes(ChainOptions { observer: None, ..chain.clone() }, tx_form);
+    bring_indexes(disk, &options, Some(observer), &|_| {}, &AtomicBool::new(false))
+}
+
+/// Rebuilds and makes indexes of a datadir that has none; returns the number of blocks that were read again.
+fn rebuild(options: &ReindexOptions, tx_form: TxForm) -> u32 {
+    let mut options = options.clone();
+    let observer = observe(&mut options.chain, tx_form, healthy());
+    run_on(healthy(), &options).unwrap();
+    let made = bring(healthy(), &options.chain, tx_form, &observer).unwrap();
+    drop((observer, options));
+    made.blocks_read
+}
+
+#[test]
+fn a_rebuild_makes_the_indexes_of_the_blocks_that_it_checks() {
+    for tx_form in [TxForm::ByTxid, TxForm::ByBlock] {
+        let wanted = wanted(tx_form);
+        let with = |change: fn(&mut ReindexOptions)| move |options| changed(options, change);
+        let ways: [(&str, &dyn Fn(ReindexOptions) -> ReindexOptions); 5] = [
+            ("one thread", &|options| options),
+            ("eight threads", &|options| with_threads(&options, 8)),
+            ("little memory", &with(|it| it.chain.memory_bytes = MIN_MEMORY)),
+            ("undo data made", &with(|it| it.chain.undo = UndoPolicy::Make)),
+            ("undo data made, spilled", &|options| {
+                bounded(&changed(with_threads(&options, 3), |it| it.chain.undo = UndoPolicy::Make))
+            }),
+        ];
+        for (name, way) in ways {
+            let case = Case::new();
+            assert_eq!(rebuild(&way(case.options()), tx_form), 0, "{name}: blocks were read again");
+            assert!(contents(case.root()) == wanted, "{name}, {tx_form:?}");
+            let left = leftovers(case.root());
+            assert!(left.is_empty(), "{name}: {left:?}");
+        }
+    }
+}
+
+/// With hints, the job does not know the coins that blocks spend.
+#[test]
+fn blocks_whose_coins_the_rebuild_does_not_know_are_read_again() {
+    let (case, truth, dir) = (Case::new(), Truth::of(chain()), scratch());
+    let file = file_in(&dir, "hints");
+    truth.write(&file, HintFormat::Peregrine, &truth.hints(100));
+    bury(&case.blocks("index"));
+    let hinted = with_hints(&case.options(), &file, AggregateKind::Sha256);
+    let read = rebuild(&without_undo(&hinted, truth.hash(100)), TxForm::ByTxid);
+    assert!((101..=TIP).contains(&read), "{read}");
+    assert!(contents(case.root()) == wanted(TxForm::ByTxid));
+}
+
+#[test]
+fn blocks_that_an_interrupted_run_has_checked_are_read_again() {
+    let case = Case::new();
+    let options = bounded(&case.options());
+    let (done, _) = run_until(&options, 150);
+    assert!(done.is_err());
+    let read = rebuild(&options, TxForm::ByBlock);
+    assert!((1..=TIP).contains(&read), "{read}");
+    assert!(contents(case.root()) == wanted(TxForm::ByBlock));
+}
+
+#[test]
+fn indexes_are_there_when_a_download_has_ended() {
+    let (dir, peer) = (scratch(), sync::honest());
+    let mut options = sync::from(dir.path(), &[&peer]);
+    let observer = observe(&mut options.chain, TxForm::ByTxid, healthy());
+    let (report, _) = sync::run(&options);
+    assert!(report.rebuild.is_some());
+    let made = bring(healthy(), &options.chain, TxForm::ByTxid, &observer).unwrap();
+    assert_eq!((made.height.0, made.blocks_read), (TIP, 0));
+    assert_sound(&all_indexes(ChainOptions { observer: None, ..options.chain }, TxForm::ByTxid), TIP);
+}
+
+/// What is there is continued afterwards.
+#[test]
+fn an_index_that_is_there_is_not_made_in_the_pass() {
+    let case = Case::new();
+    let all = of_case(&case, TxForm::ByTxid);
+    make(healthy(), &IndexOptions { kinds: vec![IndexKind::Tx], ..all }).unwrap();
+    assert_eq!(rebuild(&case.options(), TxForm::ByTxid), 3);
+    assert!(contents(case.root()) == wanted(TxForm::ByTxid));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_chainstate_or_the_new_one_and_no_index_or_whole_ones() {
+    each_operation(9, |at| {
+        let (case, kind) = (tiny_case(), io::ErrorKind::StorageFull);
+        let disk: &'static FaultDisk =
+            Box::leak(Box::new(FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, kind)));
+        let mut options = case.options();
+        let observer = observe(&mut options.chain, TxForm::ByTxid, disk);
+        let done = run_on(disk, &options)
+            .and_then(|_| bring(disk, &options.chain, TxForm::ByTxid, &observer).map(drop));
+        let has_failed = disk.has_failed();
+        disk.heal();
+        drop((observer, options));
+        assert!(done.is_ok() || has_failed);
+        // The next run succeeds.
+        rebuild(&changed(case.options(), |it| it.resume.discard_other = true), TxForm::ByTxid);
+        assert_sound(&of_case(&case, TxForm::ByTxid), tiny().tip().height);
+        let left = leftovers(case.root());
+        assert!(left.is_empty(), "operation {at}: {left:?}");
+        !has_failed
+    });
+}
