@@ -2,8 +2,25 @@
 
 use crate::error::Error;
 use rules::ChainParams;
-use std::fmt::Debug;
+use std::{fmt::Debug, path::Path};
 use wire::{BlockHash, BlockView, Coin, Height, Txid};
+
+/// A chain whose blocks are checked.
+pub struct ObservedChain<'a> {
+    /// The job's directory for temporary files, which exists. Work files in it are removed when the job has
+    /// ended, unless another run can continue from a checkpoint.
+    pub work_dir: &'a Path,
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Their bytes, estimated.
+    pub block_bytes: u64,
+    /// The hash of each block.
+    pub hash_of: &'a dyn Fn(Height) -> BlockHash,
+    /// Whether an interrupted run has completed a block, which is not given again.
+    pub is_completed: &'a dyn Fn(Height) -> bool,
+    /// Whether blocks are deleted after they were checked.
+    pub prunes: bool,
+}
 
 /// A block that has been checked as far as that is possible by itself.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +49,18 @@ pub trait BlockObserver: Debug + Send + Sync {
     /// Memory in bytes that it takes for a chain of `blocks` blocks.
     fn memory_bytes(&self, blocks: usize) -> u64;
 
-    /// A check of a chain of `blocks` blocks with about `block_bytes` bytes begins. What was given before is
-    /// void. Blocks that an interrupted run has completed are not given again.
+    /// A check of a chain begins. What was given before is void.
     ///
     /// # Errors
     /// What makes the job fail.
-    fn begin(&self, blocks: usize, block_bytes: u64, tip: BlockHash) -> Result<(), Error>;
+    fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error>;
+
+    /// Returns when what was made of the blocks so far is on the medium. Then a checkpoint is saved, and these
+    /// blocks are not given again to the run that continues from it.
+    ///
+    /// # Errors
+    /// What makes the job fail.
+    fn sync(&self) -> Result<(), Error>;
 
     /// Takes a block.
     ///

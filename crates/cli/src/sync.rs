@@ -76,8 +76,16 @@ impl SyncArgs {
     fn check_indexes(&self) -> Result<(), Error> {
         let detail = match self {
             _ if self.indexes.named.kinds.is_empty() => return Ok(()),
-            Self { prune: Some(_), .. } => {
-                "--index makes indexes from all blocks, which --prune deletes; leave out one of them"
+            Self { prune: Some(_), indexes, .. }
+                if indexes.named.kinds.iter().any(|kind| !kind.needs_undo()) =>
+            {
+                "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
+            }
+            Self { hints: Some(_), indexes, .. }
+                if indexes.named.kinds.iter().any(|kind| kind.needs_undo()) =>
+            {
+                "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which --hints \
+                 leaves unknown; leave out one of them"
             }
             Self { blocks_only: true, .. } | Self { follow: true, .. } => {
                 "--index makes indexes up to the chainstate's best block when the run is done; leave out \

@@ -1,7 +1,8 @@
 //! A temporary file of pieces, which are appended and read back by their positions.
 //!
-//! It belongs to one process: nothing in it outlives a restart. It begins with a magic, so that leftovers of
-//! killed processes are recognised. The caller keeps the [`Piece`]s, which have the checksums.
+//! It begins with a magic, so that leftovers of killed processes are recognised. The caller keeps the
+//! [`Piece`]s, which have the checksums; from a file that another process has left, they can be had again if
+//! the pieces tell their lengths.
 
 use crate::error::DiskError;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ impl Piece {
 /// The file, open for writing and reading by any number of threads.
 pub struct ScratchFile {
     path: PathBuf,
-    writer: Mutex<Writer>,
+    /// `None` if another process has written the file.
+    writer: Mutex<Option<Writer>>,
     reader: Box<dyn ReadAt>,
 }
 
@@ -58,8 +60,48 @@ impl ScratchFile {
         let mut file = disk.create(path).during_creation(path)?;
         file.write_all(&MAGIC).during("write", path)?;
         let reader = disk.open(path).during("open for reading", path)?;
-        let writer = Mutex::new(Writer { file, len: MAGIC.len() as u64 });
+        let writer = Mutex::new(Some(Writer { file, len: Self::START }));
         Ok(Self { path: path.to_owned(), writer, reader })
+    }
+
+    /// Position of the first piece.
+    pub const START: u64 = MAGIC.len() as u64;
+
+    /// Opens a file that another process has left, for reading. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn open_left(disk: &dyn Disk, path: &Path) -> Result<Option<Self>, DiskError> {
+        if !disk.exists(path).during("look for", path)? {
+            return Ok(None);
+        }
+        let reader = disk.open(path).during("open for reading", path)?;
+        Ok(Some(Self { path: path.to_owned(), writer: Mutex::new(None), reader }))
+    }
+
+    /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. Whether they are
+    /// one, the caller knows. Returns `None` if the file ends before them.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn piece_at(&self, offset: u64, len: u32, into: &mut Vec<u8>) -> Result<Option<Piece>, DiskError> {
+        if self.reader.len().during("measure", &self.path)? < offset + u64::from(len) {
+            return Ok(None);
+        }
+        let start = into.len();
+        into.resize(start + len as usize, 0);
+        let bytes = into.get_mut(start..).unwrap_or_default();
+        self.reader.read_exact_at(bytes, offset).during("read", &self.path)?;
+        Ok(Some(Piece { offset, len, checksum: crc32c::crc32c(bytes) }))
+    }
+
+    /// Returns when all that was appended is on the medium. The file's name also needs [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn sync(&self) -> Result<(), DiskError> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.as_mut().map_or(Ok(()), |writer| Ok(writer.file.sync().during("sync", &self.path)?))
     }
 
     /// Its path.
@@ -71,14 +113,17 @@ impl ScratchFile {
     /// Appends a piece. Pieces should be large: they are not buffered.
     ///
     /// # Errors
-    /// [`DiskError::File`]; [`DiskError::CallerError`] for 4 GiB or more.
+    /// [`DiskError::File`]; [`DiskError::CallerError`] for 4 GiB or more, or if another process has written
+    /// the file.
     pub fn append(&self, bytes: &[u8]) -> Result<Piece, DiskError> {
-        let Ok(len) = u32::try_from(bytes.len()) else {
-            let flaw = format!("a piece of {} bytes", bytes.len());
-            return Err(DiskError::CallerError { dir: self.path.clone(), flaw });
+        let error = || {
+            let flaw = format!("a piece of {} bytes, or a file of another process", bytes.len());
+            DiskError::CallerError { dir: self.path.clone(), flaw }
         };
+        let len = u32::try_from(bytes.len()).map_err(|_| error())?;
         let checksum = crc32c::crc32c(bytes);
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = writer.as_mut().ok_or_else(error)?;
         let offset = writer.len;
         writer.file.write_all(bytes).during("write", &self.path)?;
         writer.len += u64::from(len);
@@ -128,6 +173,12 @@ mod tests {
         let error = file.read(&pieces[2], &mut back).unwrap_err();
         assert!(error.to_string().contains("at byte 108: checksum mismatch"), "{error}");
         assert!(file.read(&pieces[3], &mut back).is_ok());
+        let left = ScratchFile::open_left(&RealDisk, &path).unwrap().unwrap();
+        back.clear();
+        let again = left.piece_at(pieces[7].offset, pieces[7].len, &mut back).unwrap().unwrap();
+        assert!(again == pieces[7] && back == bytes[7] && left.append(&[1]).is_err());
+        assert_eq!(left.piece_at(pieces[49].offset, pieces[49].len + 1, &mut back).unwrap(), None);
+        assert!(ScratchFile::open_left(&RealDisk, &dir.path().join("missing")).unwrap().is_none());
         let missing = ScratchFile::create(&RealDisk, &dir.path().join("missing/scratch"));
         assert!(matches!(missing.err(), Some(DiskError::File(error)) if error.is_creation));
     }

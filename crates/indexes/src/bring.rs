@@ -31,14 +31,19 @@ pub fn bring_indexes(
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
     let observed = observer.and_then(IndexObserver::take_observed);
-    let (continued, made) = job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
+    let (mut continued, made) =
+        job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
     let is_observed =
         |kind: &IndexKind| observed.as_ref().is_some_and(|observed| observed.kinds.contains(kind));
     let (in_pass, made): (Vec<_>, Vec<_>) = made.into_iter().partition(is_observed);
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     let mut reports = Vec::new();
     if !in_pass.is_empty() {
-        reports.push(make_with(disk, &with(in_pass), observed, sink, interrupt)?);
+        let end = observed.as_ref().map(|observed| observed.tip);
+        let made = make_with(disk, &with(in_pass.clone()), observed, sink, interrupt)?;
+        // Blocks that were connected after the rebuild follow.
+        continued.extend(in_pass.into_iter().filter(|_| end != Some(made.hash)));
+        reports.push(made);
     }
     if !made.is_empty() {
         reports.push(make_with(disk, &with(made), None, sink, interrupt)?);

@@ -79,6 +79,7 @@ impl<'a> Checking<'a> {
             }
         }
         let of_checked: Vec<IndexKind> = indexes.iter().map(|checked| checked.index.kind).collect();
+        job::require_stored(job.plan, |_| !of_checked.is_empty())?;
         job::require_undo(job.plan, &of_checked, 1)?;
         Ok(Self { job, indexes, reports })
     }

@@ -29,7 +29,7 @@ use disk::{
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
 };
 use pipeline::{
-    job::{self, memory::MemoryBudget},
+    job::{self, ChainRequest, memory::MemoryBudget},
     stages::work_dir::WorkDir,
 };
 use std::{
@@ -136,12 +136,54 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
             .in_file(&dir, None)
             .about(Subject::Chainstate)
     })?;
-    let plan = job::plan_to_best_block(files, &options.chain, false, Some(best), watch)?;
-    if plan.chain.tip().hash != best {
-        let detail = format!("the chainstate's best block {best} cannot be reached on the stored blocks");
-        return Err(Error::damaged(detail).in_file(dir, None).about(Subject::MissingBlocks));
+    let plan = job::plan_to_best_block(files, &options.chain, false, Some(best), watch);
+    if plan.as_ref().is_ok_and(|plan| plan.chain.tip().hash == best) {
+        return plan;
     }
-    Ok(plan)
+    if let Ok(pruned) = plan_of_pruned(files, options, best, watch)
+        && pruned.is_pruned
+        && pruned.chain.tip().hash == best
+    {
+        return Ok(pruned);
+    }
+    plan?;
+    let detail = format!("the chainstate's best block {best} cannot be reached on the stored blocks");
+    Err(Error::damaged(detail).in_file(dir, None).about(Subject::MissingBlocks))
+}
+
+/// Chooses the chain of a pruned node, of which some blocks are deleted.
+fn plan_of_pruned(
+    files: &Files<'_>,
+    options: &IndexOptions,
+    best: BlockHash,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<Plan, Error> {
+    let best = Some(best);
+    let request = ChainRequest {
+        connected: best,
+        end: best,
+        preferred: best,
+        makes_undo: true,
+        ..ChainRequest::default()
+    };
+    job::plan(files, &options.chain, &request, sink, interrupt)
+}
+
+/// Checks that the blocks that are to be read have not been deleted by pruning.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if some have been.
+pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), Error> {
+    let is_lacking = |height: &u32| is_read(*height) && !plan.chain.was_stored(Height(*height));
+    let lacking = (0..=plan.chain.tip_height().0).filter(is_lacking);
+    let (count, last) = (lacking.clone().count(), lacking.last());
+    let Some(last) = last else { return Ok(()) };
+    let detail = format!(
+        "this node was pruned: {count} blocks up to height {last} would have to be read and are deleted. \
+         `sync --prune` with `--index` makes indexes while it downloads; indexes that are there can be \
+         continued as long as the blocks above their best blocks are stored"
+    );
+    Err(Error::new(ErrorKind::Usage, detail))
 }
 
 /// The indexes that a command is about: those that are named, or else those in the datadir.

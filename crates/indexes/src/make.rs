@@ -63,9 +63,15 @@ pub fn make_with(
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
     let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
-        job::require_undo(job.plan, kinds, 1)?;
-        // Another chain may have become the best one since.
-        let observed = observed.filter(|observed| observed.tip == job.plan.chain.tip().hash);
+        // The chain may have grown since, or another one may have become the best.
+        let observed = observed.filter(|observed| observed.is_of(&job.plan.chain));
+        let end = observed.as_ref().map_or(job.plan.chain.tip_height(), |observed| observed.height);
+        let job = &IndexJob { plan: &job.plan.up_to(end), ..*job };
+        let is_read = |height| observed.as_ref().is_none_or(|it| !it.blocks.has_all(height..=height));
+        job::require_stored(job.plan, is_read)?;
+        if (0..=end.0).any(is_read) {
+            job::require_undo(job.plan, kinds, 1)?;
+        }
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
             check_space(job.files.disk, home, kinds, job.plan.block_bytes)?;

@@ -9,18 +9,18 @@ use crate::{
     make::check_space,
     options::{IndexOptions, TxForm},
     output::StoredOutputs,
-    records::{RecordFiles, Records, work_file},
+    records::{RecordFiles, Records},
 };
 use api::{
-    block_observer::{BlockObserver, ObservedBlock},
-    error::Error,
-    options::ChainOptions,
+    block_observer::{BlockObserver, ObservedBlock, ObservedChain},
+    error::{Error, ErrorKind},
+    remedy::Remedy,
 };
+use chain::blocks::chain::Chain;
 use disk::{
     datadir::Datadir,
     node_indexes::{IndexKind, NodeIndex},
 };
-use pipeline::stages::work_dir::WorkDir;
 use std::{
     fmt,
     ops::RangeInclusive,
@@ -39,7 +39,9 @@ const RECORD_KINDS: u64 = 3;
 
 /// What was made of the blocks that were given.
 pub struct Observed {
-    /// The last block of their chain.
+    /// Height of the last block of their chain.
+    pub height: Height,
+    /// Its hash.
     pub tip: BlockHash,
     /// The indexes.
     pub kinds: Vec<IndexKind>,
@@ -51,6 +53,13 @@ pub struct Observed {
     pub blocks: ObservedBlocks,
 }
 
+impl Observed {
+    /// Whether the blocks are of this chain, or of its beginning.
+    pub fn is_of(&self, chain: &Chain) -> bool {
+        self.height <= chain.tip_height() && chain.block(self.height).hash == self.tip
+    }
+}
+
 /// The blocks that were given.
 pub struct ObservedBlocks {
     /// What filters and statistics are made of, if they are wanted.
@@ -60,18 +69,17 @@ pub struct ObservedBlocks {
 }
 
 impl ObservedBlocks {
-    /// Whether the blocks at all these heights were given.
+    /// Whether nothing is left to be read of the blocks at these heights.
     pub fn has_all(&self, heights: RangeInclusive<u32>) -> bool {
         let heights = *heights.start() as usize..=*heights.end() as usize;
         self.taken.get(heights).is_some_and(|taken| taken.iter().all(|taken| taken.load(Ordering::Relaxed)))
     }
 }
 
-/// Collects the rows of indexes that are not in the datadir yet. Temporary files go when it is dropped.
+/// Collects the rows of indexes that are not in the datadir yet.
 pub struct IndexObserver {
     disk: &'static dyn Disk,
     options: IndexOptions,
-    work: WorkDir<'static>,
     observed: RwLock<Option<Observed>>,
 }
 
@@ -82,12 +90,10 @@ impl fmt::Debug for IndexObserver {
 }
 
 impl IndexObserver {
-    /// Collects for the indexes that `options` names. Does not touch the file system.
+    /// Collects for the indexes that `options` names.
     #[must_use]
     pub fn new(disk: &'static dyn Disk, options: IndexOptions) -> Self {
-        let ChainOptions { work_dir, datadir, .. } = &options.chain;
-        let work = WorkDir::exclusive(disk, work_dir.as_ref().unwrap_or(datadir));
-        Self { disk, options, work, observed: RwLock::default() }
+        Self { disk, options, observed: RwLock::default() }
     }
 
     /// Returns what was collected, if anything was.
@@ -101,8 +107,8 @@ impl IndexObserver {
     }
 
     /// Creates the files for the indexes that are not there, unless there are none.
-    fn create(&self, blocks: usize, block_bytes: u64, tip: BlockHash) -> Result<Option<Observed>, Error> {
-        let Self { disk, options, work, .. } = self;
+    fn create(&self, chain: &ObservedChain<'_>) -> Result<Option<Observed>, Error> {
+        let Self { disk, options, .. } = self;
         let datadir = Datadir::open(*disk, &options.chain.location())?;
         let found = NodeIndex::find(*disk, datadir.net_dir())?;
         let is_missing = |kind: &IndexKind| found.iter().all(|index| index.name != kind.dir_name());
@@ -110,28 +116,42 @@ impl IndexObserver {
         if kinds.is_empty() {
             return Ok(None);
         }
-        check_space(*disk, datadir.net_dir(), &kinds, block_bytes)?;
-        work.take()?;
-        let (mut starts, tip_height) = (Starts::default(), Height(blocks as u32 - 1));
+        check_space(*disk, datadir.net_dir(), &kinds, chain.block_bytes)?;
+        let height = Height(chain.blocks as u32 - 1);
+        let mut starts = Starts::default();
         for &kind in &kinds {
-            let tx_form = options.tx_form.unwrap_or(TxForm::ByTxid);
-            starts.add(kind, Start::of_new(options, tx_form, tip_height)?);
+            starts.add(kind, Start::of_new(options, options.tx_form.unwrap_or(TxForm::ByTxid), height)?);
         }
         let files = RecordFiles {
             disk: *disk,
-            dir: work.path(),
-            block_bytes: block_bytes / blocks as u64,
+            dir: chain.work_dir,
+            block_bytes: chain.block_bytes / chain.blocks as u64,
             memory: self.record_bytes() as usize,
             threads: options.chain.threads.get(),
         };
-        let records = files.create(&starts, sequences_of_new(tip_height))?;
+        let records = files.create(&starts, sequences_of_new(height))?;
         let [filters, stats] =
             [IndexKind::BlockFilter, IndexKind::CoinStats].map(|kind| kinds.contains(&kind));
-        let path = work_file(work.path(), "outputs");
-        let outputs = (filters || stats).then(|| StoredOutputs::create(*disk, &path, filters, stats, blocks));
-        let taken = (0..blocks).map(|_| AtomicBool::new(false)).collect();
-        let blocks = ObservedBlocks { outputs: outputs.transpose()?, taken };
-        Ok(Some(Observed { tip, kinds, starts, records, blocks }))
+        let outputs = (filters || stats).then(|| StoredOutputs::open(*disk, chain, filters, stats));
+        let outputs = outputs.transpose()?;
+        // Records do not outlive a process.
+        let outlives = |height| {
+            kinds.iter().all(|kind| kind.needs_undo()) && outputs.as_ref().is_some_and(|it| it.has(height))
+        };
+        let completed = (0..chain.blocks as u32).map(Height).filter(|height| (chain.is_completed)(*height));
+        let lacking = completed.filter(|height| !outlives(*height)).count();
+        if chain.prunes && lacking > 0 {
+            let detail = format!(
+                "the run that this one continues has checked {lacking} blocks without making indexes of them, and \
+                 deletes blocks behind it"
+            );
+            return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StartOver]));
+        }
+        let is_taken = |height| (chain.is_completed)(height) && outlives(height);
+        let taken =
+            (0..chain.blocks as u32).map(|height| AtomicBool::new(is_taken(Height(height)))).collect();
+        let (blocks, tip) = (ObservedBlocks { outputs, taken }, (chain.hash_of)(height));
+        Ok(Some(Observed { height, tip, kinds, starts, records, blocks }))
     }
 }
 
@@ -150,12 +170,17 @@ impl BlockObserver for IndexObserver {
         self.record_bytes() * RECORD_KINDS + blocks as u64 * (StoredOutputs::BLOCK_BYTES + 1)
     }
 
-    fn begin(&self, blocks: usize, block_bytes: u64, tip: BlockHash) -> Result<(), Error> {
-        // The files of the check before go first.
+    fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error> {
         drop(self.take_observed());
-        let created = self.create(blocks, block_bytes, tip)?;
+        let created = self.create(chain)?;
         *self.observed.write().unwrap_or_else(PoisonError::into_inner) = created;
         Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let outputs = observed.as_ref().and_then(|observed| observed.blocks.outputs.as_ref());
+        outputs.map_or(Ok(()), StoredOutputs::sync)
     }
 
     fn take(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
@@ -169,12 +194,5 @@ impl BlockObserver for IndexObserver {
             taken.store(true, Ordering::Relaxed);
         }
         Ok(())
-    }
-}
-
-impl Drop for IndexObserver {
-    fn drop(&mut self) {
-        // Leftovers are removed by the next run.
-        let _ = self.work.remove();
     }
 }

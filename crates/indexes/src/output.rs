@@ -1,15 +1,19 @@
 //! What is made of a block for the indexes whose rows depend on the blocks below.
 
-use crate::{block_filter::FilterBuilder, coin_stats::Changes};
-use api::{block_observer::ObservedBlock, error::Error, subject::Subject};
+use crate::{block_filter::FilterBuilder, coin_stats::Changes, records::work_file};
+use api::{
+    block_observer::{ObservedBlock, ObservedChain},
+    error::Error,
+    subject::Subject,
+};
 use chain::threads::lock;
 use digest::muhash::MuHash3072;
 use disk::scratch_file::{Piece, ScratchFile};
 use pipeline::stages::stats_change::{Cancelled, StatsChange};
 use rules::subsidy;
-use std::{collections::HashSet, ops::RangeInclusive, path::Path, sync::Mutex};
-use vfs::Disk;
-use wire::{Height, Txid};
+use std::{collections::HashSet, ops::RangeInclusive, path::PathBuf, sync::Mutex};
+use vfs::{Disk, During as _};
+use wire::{BlockHash, Height, Reader, Txid};
 
 /// What is made of a block.
 #[derive(Default)]
@@ -93,32 +97,63 @@ fn cancelled(block: &ObservedBlock<'_>) -> Cancelled {
     own.map(|prevout| (prevout, block.height)).collect()
 }
 
-/// Outputs of blocks that came in any order, in a temporary file.
+/// Outputs of blocks that came in any order, in temporary files: one of this process, and those of
+/// interrupted runs before.
+///
+/// ```text
+/// file     magic | frame | frame | ..
+/// frame    length of the rest 4 | CRC-32C of what follows 4 | block hash 32 | height 4 | output
+/// ```
 pub struct StoredOutputs {
-    file: ScratchFile,
+    files: Vec<ScratchFile>,
     with_filter: bool,
     with_stats: bool,
-    /// Where the output of each block is.
-    pieces: Mutex<Vec<Option<Piece>>>,
+    /// Where the output of each block is: the number of the file, and the piece.
+    pieces: Mutex<Vec<Option<(u16, Piece)>>>,
 }
 
 impl StoredOutputs {
     /// Memory in bytes that it takes for each block.
-    pub const BLOCK_BYTES: u64 = size_of::<Option<Piece>>() as u64;
+    pub const BLOCK_BYTES: u64 = size_of::<Option<(u16, Piece)>>() as u64;
 
-    /// Creates the file.
+    /// Creates the next file in `dir`, and finds the outputs of the chain's blocks in those that are there.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn create(
+    pub fn open(
         disk: &dyn Disk,
-        path: &Path,
+        chain: &ObservedChain<'_>,
         with_filter: bool,
         with_stats: bool,
-        blocks: usize,
     ) -> Result<Self, Error> {
-        let file = ScratchFile::create(disk, path)?;
-        Ok(Self { file, with_filter, with_stats, pieces: Mutex::new(vec![None; blocks]) })
+        // Outputs of other indexes are of no use.
+        let name = format!("outputs-{}{}", u8::from(with_filter), u8::from(with_stats));
+        let path = |number: usize| work_file(chain.work_dir, &format!("{name}-{number}"));
+        let (mut files, mut pieces) = (Vec::new(), vec![None; chain.blocks]);
+        let is_fresh = !(0..chain.blocks as u32).any(|height| (chain.is_completed)(Height(height)));
+        if is_fresh {
+            // Whatever an attempt before has made of these blocks may rest on false undo data.
+            let is_there = |path: &PathBuf| disk.exists(path).unwrap_or_default();
+            for path in (0..).map(path).take_while(is_there) {
+                disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        while let Some(file) = ScratchFile::open_left(disk, &path(files.len()))? {
+            find_frames(&file, |piece, hash, height| {
+                let of_block = pieces.get_mut(height as usize);
+                if let Some(of_block) = of_block.filter(|_| (chain.hash_of)(Height(height)) == hash) {
+                    *of_block = Some((files.len() as u16, piece));
+                }
+            })?;
+            files.push(file);
+        }
+        files.push(ScratchFile::create(disk, &path(files.len()))?);
+        Ok(Self { files, with_filter, with_stats, pieces: Mutex::new(pieces) })
+    }
+
+    /// Whether the output of a block is there.
+    pub fn has(&self, height: Height) -> bool {
+        lock(&self.pieces).get(height.0 as usize).is_some_and(Option::is_some)
     }
 
     /// Adds the output of a block.
@@ -127,32 +162,75 @@ impl StoredOutputs {
     /// [`api::error::ErrorKind::Damaged`] if a coin is malformed; any I/O error.
     pub fn add(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
         let output = BlockOutput::of(block, self.with_filter, self.with_stats)?;
-        let piece = self.file.append(&output.to_bytes())?;
+        let content = [&block.hash.0[..], &block.height.0.to_le_bytes(), &output.to_bytes()].concat();
+        let (len, checksum) = (content.len() as u32 + 4, crc32c::crc32c(&content));
+        let frame = [&len.to_le_bytes()[..], &checksum.to_le_bytes(), &content].concat();
+        let Some((file, number)) = self.files.last().zip(self.files.len().checked_sub(1)) else {
+            return Ok(());
+        };
+        let piece = file.append(&frame)?;
         if let Some(of_block) = lock(&self.pieces).get_mut(block.height.0 as usize) {
-            *of_block = Some(piece);
+            *of_block = Some((number as u16, piece));
         }
         Ok(())
     }
 
-    /// Returns the outputs of the blocks at these heights, if all were added.
+    /// Returns when all outputs are on the medium.
     ///
     /// # Errors
-    /// Any I/O error; an error if the file is damaged.
+    /// Any I/O error.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.files.last().map_or(Ok(()), ScratchFile::sync)?)
+    }
+
+    /// Returns the outputs of the blocks at these heights, if all are there.
+    ///
+    /// # Errors
+    /// Any I/O error; an error if a file is damaged.
     pub fn read(&self, heights: RangeInclusive<u32>) -> Result<Option<Vec<BlockOutput>>, Error> {
         let (first, last) = (*heights.start() as usize, *heights.end() as usize);
-        let pieces: Option<Vec<Piece>> =
+        let pieces: Option<Vec<_>> =
             lock(&self.pieces).get(first..=last).and_then(|pieces| pieces.iter().copied().collect());
         let Some(pieces) = pieces else { return Ok(None) };
         let (mut outputs, mut bytes) = (Vec::with_capacity(pieces.len()), Vec::new());
-        for (piece, height) in pieces.iter().zip(heights) {
+        for (file, piece) in pieces {
+            let Some(file) = self.files.get(usize::from(file)) else { return Ok(None) };
             bytes.clear();
-            self.file.read(piece, &mut bytes)?;
-            let output = BlockOutput::of_bytes(&bytes, self.with_filter, self.with_stats);
+            file.read(&piece, &mut bytes)?;
+            let output = bytes.get(FRAME_HEADER_LEN + CONTENT_HEADER_LEN..).unwrap_or_default();
+            let output = BlockOutput::of_bytes(output, self.with_filter, self.with_stats);
             outputs.push(output.ok_or_else(|| {
-                let detail = format!("what was written of block {} is malformed", Height(height));
-                Error::damaged(detail).in_file(self.file.path(), None)
+                Error::damaged("what was written of a block is malformed").in_file(file.path(), None)
             })?);
         }
         Ok(Some(outputs))
+    }
+}
+
+/// Length of what precedes the content of a frame.
+const FRAME_HEADER_LEN: usize = 8;
+/// Length of what precedes the output in the content of a frame.
+const CONTENT_HEADER_LEN: usize = 36;
+
+/// Calls `each` with the frames of a file that another process has left, up to the first that is not whole.
+fn find_frames(file: &ScratchFile, mut each: impl FnMut(Piece, BlockHash, u32)) -> Result<(), Error> {
+    let (mut offset, mut bytes) = (ScratchFile::START, Vec::new());
+    loop {
+        bytes.clear();
+        if file.piece_at(offset, 4, &mut bytes)?.is_none() {
+            return Ok(());
+        }
+        let len = bytes.first_chunk().map_or(0, |len| u32::from_le_bytes(*len)).saturating_add(4);
+        bytes.clear();
+        let Some(piece) = file.piece_at(offset, len, &mut bytes)? else { return Ok(()) };
+        let mut reader = Reader::new(&bytes);
+        let header =
+            reader.u32().and_then(|_| Ok((reader.u32()?, BlockHash(reader.array()?), reader.u32()?)));
+        let Ok((checksum, hash, height)) = header else { return Ok(()) };
+        if crc32c::crc32c(bytes.get(FRAME_HEADER_LEN..).unwrap_or_default()) != checksum {
+            return Ok(());
+        }
+        each(piece, hash, height);
+        offset += u64::from(len);
     }
 }

@@ -72,6 +72,7 @@ impl<'a> Updating<'a> {
             };
             let Some(index) = index else { continue };
             let start = Start::above(&index, options, best, tip)?;
+            job::require_stored(plan, |height| height > best.0)?;
             job::require_undo(plan, &[kind], best.0 + 1)?;
             if kind == IndexKind::Tx && start.tx_form == TxForm::ByBlock {
                 sequences = new_sequences(&index.sequences(&plan.chain, tip)?, &start);

@@ -52,7 +52,7 @@ mod sync {
     mod follow;
     mod invalid;
     mod peers;
-    mod prune;
+    pub mod prune;
     mod resume;
 }
 
@@ -73,6 +73,7 @@ mod indexes {
     mod faults;
     mod in_pass;
     mod make;
+    mod pruned;
     mod update;
 }
 

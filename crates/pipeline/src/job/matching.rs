@@ -24,6 +24,7 @@ use crate::{
     },
 };
 use api::{
+    block_observer::ObservedChain,
     error::{Error, ErrorKind},
     event::{Event, PROGRESS_INTERVAL, Progress},
     machine::random_key,
@@ -34,7 +35,7 @@ use api::{
     stage::Stage,
     subject::Subject,
 };
-use chain::{plan::planner::Plan, threads::spawn};
+use chain::threads::spawn;
 use coins::SipKey;
 use coins::{Join, Mismatch, aggregate::Sum};
 use std::{
@@ -200,8 +201,15 @@ impl Job<'_> {
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
         if let Some(observer) = &self.options.observer {
-            let Plan { chain, block_bytes, .. } = self.plan;
-            observer.begin(chain.block_count(), *block_bytes, chain.tip().hash)?;
+            self.work.take()?;
+            observer.begin(&ObservedChain {
+                work_dir: self.work.path(),
+                blocks: self.plan.chain.block_count(),
+                block_bytes: self.plan.block_bytes,
+                hash_of: &|height| self.plan.chain.block(height).hash,
+                is_completed: &|height| state.outcome.partial.completed.has(height),
+                prunes: self.pacing.is_some(),
+            })?;
         }
         if let Some(pacing) = self.pacing {
             pacing.settle(state.outcome.partial.completed.first_missing());

@@ -176,6 +176,7 @@ impl WorkerPool<'_> {
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
         self.job.undo_sink.map_or(Ok(()), UndoSink::sync)?;
+        self.job.options.observer.as_ref().map_or(Ok(()), |observer| observer.sync())?;
         // After a power cut, the blocks in the checkpoint must be where they were.
         self.job.files.sync_awaited()?;
         self.identity.write(self.job.work, partial, &runs, next)?;

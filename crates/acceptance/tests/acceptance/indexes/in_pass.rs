@@ -20,7 +20,7 @@ use testkit::fault::{FaultDisk, InjectedFault, Operations};
 const TIP: u32 = 140;
 
 /// A disk that an observer may keep.
-fn healthy() -> &'static FaultDisk {
+pub fn healthy() -> &'static FaultDisk {
     static DISK: OnceLock<FaultDisk> = OnceLock::new();
     DISK.get_or_init(FaultDisk::healthy)
 }
@@ -42,7 +42,16 @@ fn wanted(tx_form: TxForm) -> (Vec<Rows>, Vec<u8>) {
 
 /// Lets an observer see the blocks of a job with these options.
 fn observe(chain: &mut ChainOptions, tx_form: TxForm, disk: &'static FaultDisk) -> Arc<IndexObserver> {
-    let observer = Arc::new(IndexObserver::new(disk, all_indexes(chain.clone(), tx_form)));
+    observe_for(all_indexes(chain.clone(), tx_form), chain, disk)
+}
+
+/// The same, for these indexes.
+pub fn observe_for(
+    options: IndexOptions,
+    chain: &mut ChainOptions,
+    disk: &'static FaultDisk,
+) -> Arc<IndexObserver> {
+    let observer = Arc::new(IndexObserver::new(disk, options));
     chain.observer = Some(Arc::clone(&observer) as _);
     observer
 }

@@ -32,7 +32,7 @@ use testkit::{
 };
 
 /// A chain that is several times as long as what is kept.
-fn long() -> &'static Chain {
+pub fn long() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| {
         Chain::generate(&ChainSpec { blocks: Some(400), stale: false, ..ChainSpec::new(23, 600_000) })
@@ -42,7 +42,7 @@ fn long() -> &'static Chain {
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(long()));
 
 /// The height at which the rebuild ends: the last blocks are left to bitcoind.
-const END: u32 = 398;
+pub const END: u32 = 398;
 /// Number of last blocks that are kept.
 const KEPT: u32 = 30;
 /// Space for block files in bytes.
@@ -50,12 +50,12 @@ const SPACE: u64 = 300_000;
 /// Length of a block file in bytes.
 const FILE_LEN: u32 = 20_000;
 
-fn peer() -> ScriptedPeer {
+pub fn peer() -> ScriptedPeer {
     static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
     ScriptedPeer::start(SERVED.get_or_init(|| serving(long().main())), Fault::None)
 }
 
-fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
+pub fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     let mut options = SyncOptions { prune_bytes: Some(SPACE), ..from(root, peers) };
     options.chain.memory_bytes = 256 << 20;
     (options.chain.hooks.block_file_len, options.chain.hooks.undo_blocks) = (FILE_LEN, KEPT);
@@ -184,7 +184,7 @@ fn the_chainstate_is_the_same_and_the_files_take_little_space() {
 }
 
 /// Downloads until `blocks` blocks were asked for, waits until files are deleted, and interrupts.
-fn interrupted_at(options: &SyncOptions, peer: &ScriptedPeer, blocks: usize) {
+pub fn interrupted_at(options: &SyncOptions, peer: &ScriptedPeer, blocks: usize) {
     peer.hold_at(blocks);
     let interrupt = AtomicBool::new(false);
     thread::scope(|scope| {

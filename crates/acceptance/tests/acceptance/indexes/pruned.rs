@@ -1,0 +1,163 @@
+//! Filters and statistics of a node whose blocks are deleted: they are made while it downloads, and continued
+//! as long as the blocks are there.
+
+use super::in_pass::{healthy, observe_for};
+use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
+use acceptance::{
+    Template, assert_mentions, assert_offers,
+    indexes::{Rows, all_indexes, make, rows, update},
+    leftovers, options, run_on, scratch,
+    sync::run_on as download,
+    update::{AT_ONCE, update_options},
+};
+use engine::{ChainOptions, Error, ErrorKind, Height, ReindexOptions, Remedy};
+use indexes::{
+    IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
+};
+use std::{
+    fs, io,
+    path::Path,
+    sync::{Arc, LazyLock, atomic::AtomicBool},
+    thread,
+};
+use sync::SyncOptions;
+use testkit::{
+    fault::{FaultDisk, InjectedFault, Operations},
+    peer::ScriptedPeer,
+    rng::Rng,
+};
+
+const KINDS: [IndexKind; 2] = [IndexKind::BlockFilter, IndexKind::CoinStats];
+
+fn both(chain: &ChainOptions) -> IndexOptions {
+    let chain = ChainOptions { observer: None, ..chain.clone() };
+    IndexOptions { kinds: KINDS.to_vec(), ..all_indexes(chain, TxForm::ByTxid) }
+}
+
+fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
+    let home = root.join("regtest");
+    let all = KINDS.iter().map(|kind| rows(&home.join(kind.database_dir()))).collect();
+    (all, fs::read(home.join(KINDS[0].replaced_dir()).join("fltr00000.dat")).unwrap())
+}
+
+/// What `make` gives up to a height, of a node that has all blocks.
+fn of_all_blocks(height: u32) -> (Vec<Rows>, Vec<u8>) {
+    static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(long()));
+    let case = TEMPLATE.case();
+    let to_height = ReindexOptions { stop_at_height: Some(Height(height)), ..case.options() };
+    run_on(healthy(), &to_height).unwrap();
+    make(healthy(), &both(&to_height.chain)).unwrap();
+    contents(case.root())
+}
+
+/// Options of a pruned download whose blocks an observer is given.
+fn observed(root: &Path, peer: &ScriptedPeer) -> (SyncOptions, Arc<IndexObserver>) {
+    let mut options = pruned(root, &[peer]);
+    let observer = observe_for(both(&options.chain), &mut options.chain, healthy());
+    (options, observer)
+}
+
+/// Downloads, and makes the indexes.
+fn run(root: &Path, peer: &ScriptedPeer) -> Result<MadeIndexesReport, Error> {
+    let (options, observer) = observed(root, peer);
+    let never = AtomicBool::new(false);
+    download(healthy(), &options, &never).0?;
+    bring_indexes(healthy(), &both(&options.chain), Some(&observer), &|_| {}, &never)
+}
+
+#[test]
+fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
+    let (dir, peer) = (scratch(), peer());
+    let made = run(dir.path(), &peer).unwrap();
+    assert_eq!((made.height, made.blocks_read), (Height(END), 0));
+    assert!(contents(dir.path()) == of_all_blocks(END));
+    let left = leftovers(dir.path());
+    assert!(left.is_empty(), "{left:?}");
+
+    // What needs the deleted blocks is refused, and says why.
+    let both = both(&options(dir.path()).chain);
+    let never = AtomicBool::new(false);
+    let refused = [
+        make(healthy(), &both).map(drop).unwrap_err(),
+        make(healthy(), &IndexOptions { kinds: vec![IndexKind::Tx], ..both.clone() }).map(drop).unwrap_err(),
+        check_indexes(healthy(), &both, &|_| {}, &never).map(drop).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        assert_mentions(&error, &["this node was pruned", "are deleted"]);
+    }
+    assert!(contents(dir.path()) == of_all_blocks(END));
+
+    // The blocks above are stored.
+    engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), &|_| {}, &never).unwrap();
+    let updated = update(healthy(), &both).unwrap();
+    assert_eq!((updated.height, updated.blocks_read), (Height(long().tip().height), 2));
+    assert!(contents(dir.path()) == of_all_blocks(long().tip().height));
+}
+
+#[test]
+fn an_interrupted_download_continues_with_what_was_made() {
+    let (dir, peer) = (scratch(), peer());
+    for blocks in [150, 250, 330] {
+        let (options, _observer) = observed(dir.path(), &peer);
+        interrupted_at(&options, &peer, blocks);
+    }
+    let made = run(dir.path(), &peer).unwrap();
+    assert_eq!((made.height, made.blocks_read), (Height(END), 0));
+    assert!(contents(dir.path()) == of_all_blocks(END));
+    let left = leftovers(dir.path());
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_download_that_has_deleted_blocks_without_them_is_refused() {
+    let (dir, peer) = (scratch(), peer());
+    interrupted_at(&pruned(dir.path(), &[&peer]), &peer, 300);
+    let error = run(dir.path(), &peer).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert_offers(&error, &[Remedy::StartOver]);
+    let (mut options, observer) = observed(dir.path(), &peer);
+    options.resume.restart = true;
+    let never = AtomicBool::new(false);
+    download(healthy(), &options, &never).0.unwrap();
+    bring_indexes(healthy(), &both(&options.chain), Some(&observer), &|_| {}, &never).unwrap();
+    assert!(contents(dir.path()) == of_all_blocks(END));
+}
+
+/// Wherever the power fails, the next run has what the checkpoint needs.
+#[test]
+fn a_power_cut_loses_nothing_of_deleted_blocks() {
+    let cut = |seed: u64, operations: Option<u64>| {
+        let (dir, aside, peer) = (scratch(), scratch(), peer());
+        let (at, kind) =
+            (operations.map(|all| Rng::new(seed, "pruned indexes").below(all)), io::ErrorKind::Other);
+        let disk =
+            FaultDisk::fail_at(at.unwrap_or(u64::MAX), InjectedFault::Sticky, Operations::Changes, kind);
+        let disk: &'static FaultDisk = Box::leak(Box::new(disk.with_names_at_risk(aside.path())));
+        let mut options = pruned(dir.path(), &[&peer]);
+        let observer = observe_for(both(&options.chain), &mut options.chain, disk);
+        let (done, _) = download(disk, &options, &AtomicBool::new(false));
+        if at.is_none() {
+            done.unwrap();
+            return disk.count();
+        }
+        drop((observer, options));
+        disk.cut_power(seed).unwrap();
+        if done.is_err() {
+            let made = run(dir.path(), &peer).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(made.blocks_read, 0, "seed {seed}");
+            assert!(contents(dir.path()) == of_all_blocks(END), "seed {seed}");
+        }
+        0
+    };
+    let operations = cut(0, None);
+    thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || {
+                for seed in (first..8).step_by(4) {
+                    cut(seed, Some(operations));
+                }
+            });
+        }
+    });
+}
