@@ -5,6 +5,7 @@ use crate::{
     program::{Disturbance, Program},
     scene::Scene,
 };
+use disk::node_indexes::IndexKind;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,8 @@ pub enum Command {
     /// A `repair`, a `sync`, or what `doctor` advises: stores blocks and headers, also before it fails, makes
     /// undo data and replaces databases.
     Download,
+    /// An `index make` or `index update`: changes indexes of the node, and nothing else.
+    Indexes,
     /// A `recover`, or a `snapshot load`: nothing, unless it has something to do.
     Other,
     /// Nothing, also after a run that was killed.
@@ -63,7 +66,7 @@ impl Command {
 
     /// Whether it may have changed something before it fails.
     pub const fn changes_before_it_fails(self) -> bool {
-        !matches!(self, Self::Reindex | Self::Other | Self::Read)
+        !matches!(self, Self::Reindex | Self::Other | Self::Read | Self::Indexes)
     }
 }
 
@@ -142,6 +145,13 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     }
     let threads = (1 + scene.rng.below(3)).to_string();
     add(&["--threads", &threads]);
+    if scene.base.flags.iter().any(|flag| flag.contains("index")) && scene.rng.chance(1, 4) {
+        for kind in
+            IndexKind::ALL.into_iter().filter(|kind| scene.base.has_index(&format!("-{}", kind.option())))
+        {
+            add(&["--index", kind.option()]);
+        }
+    }
     let keep_old = scene.rng.chance(1, 6) && context.has_keep_old;
     if keep_old {
         add(&["--keep-old"]);
@@ -252,6 +262,20 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
     Ok(Step::Run { args, disturbance, command, hints: false, keep_old: false })
 }
 
+/// Returns a step that makes, checks or continues indexes of the node.
+fn indexes(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
+    let (verb, command) = match scene.rng.below(6) {
+        0..3 => ("make", Command::Indexes),
+        3..5 => ("update", Command::Indexes),
+        _ => ("check", Command::Read),
+    };
+    let mut args = common(scene, &["index", verb, "--progress", "lines"]);
+    if scene.rng.chance(1, 2) {
+        args.extend(["--memory", "128M"].map(str::to_owned));
+    }
+    Step::Run { args, disturbance, command, hints: false, keep_old: false }
+}
+
 /// The hashes of the base's blocks that `doctor` names as damaged.
 fn damaged(context: &Context, scene: &Scene<'_>) -> Res<Vec<String>> {
     let args = common(scene, &["doctor", "--deep", "--json"]);
@@ -275,6 +299,21 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Ste
     let traced = context.has_strace;
     if scene.rng.chance(1, 10) && !scene.fifo {
         return Ok(vec![Step::Advice]);
+    }
+    let has_indexes = scene.base.flags.iter().any(|flag| flag.contains("index"));
+    if has_indexes && scene.rng.chance(1, 4) && !scene.fifo {
+        let disturbance = match scene.rng.chance(1, 3) {
+            true => Disturbance::random(&mut scene.rng, traced),
+            false => Disturbance::None,
+        };
+        let is_disturbed = !matches!(disturbance, Disturbance::None);
+        steps.push(indexes(scene, disturbance));
+        if is_disturbed {
+            steps.push(indexes(scene, Disturbance::None));
+        }
+        if scene.rng.chance(1, 2) {
+            return Ok(steps);
+        }
     }
     if scene.rng.chance(2, 5) && !scene.fifo {
         let disturbance = match scene.rng.chance(1, 2) {

@@ -16,6 +16,8 @@ pub(super) struct Runs {
     /// Whether that run has read or made undo data for all blocks.
     pub(super) has_undo: bool,
     pub(super) keep_old: bool,
+    /// Whether a run has made the indexes of the node anew.
+    pub(super) has_made_indexes: bool,
     /// Whether a run has set an index aside.
     pub(super) has_set_aside: bool,
     /// Whether a repair has set the chainstate aside, because its best block is nowhere, and said so.

@@ -13,7 +13,7 @@ use std::{
 use testkit::corrupt::{flip_bit, truncate};
 use vfs::RealDisk;
 
-fn delete(dir: &Path) -> Description {
+pub fn delete(dir: &Path) -> Description {
     if !is_dir(dir) {
         return Ok(None);
     }
@@ -28,7 +28,7 @@ fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<P
     scene.pick(&all)
 }
 
-fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
+pub fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let Some(path) = file(scene, dir, |name| !name.ends_with(".txt")) else { return Ok(None) };
     let old = fs::metadata(&path)?.len();
     let len = scene.rng.below(old);
@@ -36,14 +36,14 @@ fn cut(scene: &mut Scene<'_>, dir: &Path) -> Description {
     Ok(Some(format!("{} cut to {len} of {old} bytes", name(&path))))
 }
 
-fn flip(scene: &mut Scene<'_>, dir: &Path) -> Description {
+pub fn flip(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let Some(path) = file(scene, dir, |name| !name.ends_with(".txt")) else { return Ok(None) };
     let at = scene.rng.below(fs::metadata(&path)?.len());
     flip_bit(&path, at, scene.rng.below(8) as u32)?;
     Ok(Some(format!("a bit flipped in {} at {at}", name(&path))))
 }
 
-fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Description {
+pub fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Description {
     let is_data =
         |name: &str| name.ends_with(".ldb") || name.ends_with(".log") || name.starts_with("MANIFEST");
     let Some(path) = file(scene, dir, is_data) else { return Ok(None) };
@@ -51,7 +51,7 @@ fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Description {
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-fn delete_current(dir: &Path) -> Description {
+pub fn delete_current(dir: &Path) -> Description {
     let path = dir.join("CURRENT");
     if !crate::scene::is_file(&path) {
         return Ok(None);
@@ -61,7 +61,7 @@ fn delete_current(dir: &Path) -> Description {
 }
 
 /// Replaces the database by a copy of another folder.
-fn replace(from: &Path, dir: &Path) -> Description {
+pub fn replace(from: &Path, dir: &Path) -> Description {
     if !from.is_dir() || fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
         return Ok(None);
     }

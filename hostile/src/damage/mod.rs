@@ -2,6 +2,7 @@
 
 mod blocks;
 mod databases;
+mod node_indexes;
 mod places;
 mod undo;
 
@@ -86,6 +87,14 @@ pub const KINDS: &[Kind] = &[
     kind("chainstate-table-delete", databases::chainstate_table_delete),
     kind("chainstate-flip", databases::chainstate_flip),
     kind("chainstate-truncate", databases::chainstate_truncate),
+    kind("node-index-delete", node_indexes::node_index_delete),
+    kind("node-index-truncate", node_indexes::node_index_truncate),
+    kind("node-index-flip", node_indexes::node_index_flip),
+    kind("node-index-table-delete", node_indexes::node_index_table_delete),
+    kind("node-index-current-missing", node_indexes::node_index_current_missing),
+    kind("node-index-older", node_indexes::node_index_older),
+    kind("node-index-row", node_indexes::node_index_row),
+    kind("node-index-filter", node_indexes::node_index_filter),
     kind("link-chainstate", places::link_chainstate),
     kind("link-index", places::link_index),
     kind("link-blocks", places::link_blocks),

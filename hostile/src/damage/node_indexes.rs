@@ -1,0 +1,111 @@
+//! Damage to `txindex` and the other indexes of the node.
+
+use super::{
+    Description,
+    databases::{cut, delete, delete_current, delete_data, flip, replace},
+    name,
+};
+use crate::scene::Scene;
+use disk::node_indexes::IndexKind;
+use leveldb::{Database, TableWriter, write_database};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    slice,
+};
+use testkit::corrupt::flip_bit;
+use vfs::RealDisk;
+
+/// Returns the folder of one of the indexes that are there, and that of its database.
+fn index(scene: &mut Scene<'_>) -> Option<(PathBuf, PathBuf)> {
+    let net = scene.net();
+    let found = IndexKind::ALL.map(|kind| (net.join(kind.replaced_dir()), net.join(kind.database_dir())));
+    let found: Vec<_> = found.into_iter().filter(|(_, database)| database.is_dir()).collect();
+    scene.pick(&found)
+}
+
+fn in_database(
+    scene: &mut Scene<'_>,
+    damage: impl FnOnce(&mut Scene<'_>, &Path) -> Description,
+) -> Description {
+    let Some((_, dir)) = index(scene) else { return Ok(None) };
+    let description = damage(scene, &dir)?;
+    Ok(description.map(|what| format!("{}: {what}", dir.strip_prefix(scene.net()).unwrap_or(&dir).display())))
+}
+
+pub fn node_index_delete(scene: &mut Scene<'_>) -> Description {
+    let Some((dir, _)) = index(scene) else { return Ok(None) };
+    Ok(delete(&dir)?.map(|what| format!("{} {what}", name(&dir))))
+}
+
+pub fn node_index_truncate(scene: &mut Scene<'_>) -> Description {
+    in_database(scene, cut)
+}
+
+pub fn node_index_flip(scene: &mut Scene<'_>) -> Description {
+    in_database(scene, flip)
+}
+
+pub fn node_index_table_delete(scene: &mut Scene<'_>) -> Description {
+    in_database(scene, delete_data)
+}
+
+pub fn node_index_current_missing(scene: &mut Scene<'_>) -> Description {
+    in_database(scene, |_, dir| delete_current(dir))
+}
+
+/// Restores an index from a backup, so that it is behind.
+pub fn node_index_older(scene: &mut Scene<'_>) -> Description {
+    let Some((dir, _)) = index(scene) else { return Ok(None) };
+    let backup = scene.base.dir.join("backup").join(dir.strip_prefix(scene.net())?);
+    Ok(replace(&backup, &dir)?.map(|what| format!("{} {what}", name(&dir))))
+}
+
+/// Removes or changes a row, under sound checksums.
+pub fn node_index_row(scene: &mut Scene<'_>) -> Description {
+    in_database(scene, |scene, dir| {
+        let Some(mut rows) = rows(dir) else { return Ok(None) };
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let at = scene.below(rows.len());
+        let description = format!("row {at} of {}", rows.len());
+        if scene.rng.chance(1, 2) || rows[at].1.is_empty() {
+            rows.remove(at);
+        } else {
+            let byte = scene.below(rows[at].1.len());
+            rows[at].1[byte] ^= 1 << scene.rng.below(8);
+        }
+        fs::remove_dir_all(dir)?;
+        fs::create_dir_all(dir)?;
+        let mut table = TableWriter::create(&RealDisk, dir, 1)?;
+        rows.iter().try_for_each(|(key, value)| table.add(key, value))?;
+        write_database(&RealDisk, dir, slice::from_ref(&table.finish()?))?;
+        Ok(Some(description))
+    })
+}
+
+/// All rows of a database; `None` if an earlier damage keeps it from being read.
+fn rows(dir: &Path) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let database = Database::open(&RealDisk, dir).ok()?;
+    let (mut cursor, mut rows) = (database.cursor().ok()?, Vec::new());
+    while cursor.advance().ok()? {
+        rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
+    }
+    Some(rows)
+}
+
+/// Flips a bit in a file with filters, or cuts it.
+pub fn node_index_filter(scene: &mut Scene<'_>) -> Description {
+    let mut files = scene.database_files(&scene.net().join(IndexKind::BlockFilter.replaced_dir()));
+    files
+        .retain(|path| name(path).starts_with("fltr") && fs::metadata(path).is_ok_and(|file| file.len() > 0));
+    let Some(path) = scene.pick(&files) else { return Ok(None) };
+    let at = scene.rng.below(fs::metadata(&path)?.len());
+    if scene.rng.chance(1, 2) {
+        flip_bit(&path, at, scene.rng.below(8) as u32)?;
+        return Ok(Some(format!("a bit flipped in {} at {at}", name(&path))));
+    }
+    testkit::corrupt::truncate(&path, at)?;
+    Ok(Some(format!("{} cut to {at} bytes", name(&path))))
+}
