@@ -247,6 +247,10 @@ impl<'d> Replacement<'d> {
             .map(|name| ReplacedDatabase::new(disk, home, name))
             .collect::<Result<Vec<_>, _>>()?;
         databases.iter().try_for_each(|database| database.check(disk, keep_old))?;
+        if databases.iter().any(|database| !database.beside.starts_with(home)) {
+            // Where a link leads can be writable when the journal's directory is not.
+            Journal::try_to_create(disk, home)?;
+        }
         let names = names.iter().map(|name| name.to_path_buf()).collect();
         let replacement = Self { disk, home: home.to_owned(), names, databases, id, keep_old };
         for database in &replacement.databases {

@@ -80,8 +80,9 @@ impl TxPlace {
 /// Joins a hash and a place.
 fn record<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8; N] {
     let mut record = [0; N];
-    let bytes = hash.into_iter().chain(place.to_bytes());
-    record.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    let (start, end) = record.split_at_mut(H);
+    start.copy_from_slice(&hash);
+    end.copy_from_slice(&place.to_bytes());
     record
 }
 

@@ -77,6 +77,14 @@ impl Journal {
         Ok(file.commit()?)
     }
 
+    /// Finds out whether a journal can be written in `home`.
+    pub fn try_to_create(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
+        Self::remove_unfinished(disk, home)?;
+        let path = home.join(UNFINISHED);
+        disk.create(&path).during_creation(&path)?;
+        Self::remove_unfinished(disk, home)
+    }
+
     /// Reads the journal in `home`; `None` if there is none.
     pub fn read(disk: &dyn Disk, home: &Path) -> Result<Option<Self>, DiskError> {
         if !Self::exists(disk, home)? {

@@ -335,6 +335,11 @@ fn symbolic_links_stay_and_their_targets_are_exchanged() {
         assert_eq!(fs::read_to_string(target.join("CURRENT")).unwrap(), "new");
         assert_eq!(fs::read_dir(elsewhere.path().join("ssd")).unwrap().count(), 1);
     }
+    // Where no journal can be written, that is found before the work.
+    fs::create_dir(home.path().join("peregrine-commit.new")).unwrap();
+    let names = [Path::new(CHAINSTATE)];
+    assert!(Replacement::begin(&RealDisk, home.path(), &names, [1; 16], false).is_err());
+    assert_eq!(fs::read_dir(elsewhere.path().join("ssd")).unwrap().count(), 1);
 }
 
 #[test]
