@@ -261,12 +261,13 @@ pub struct FileInfo {
 }
 
 /// Whether a place in the block files is in free space, where the next blocks go: after a crash, an index may
-/// have rows of blocks that were there and that the block index, with these files, does not have yet.
+/// have rows of blocks that were there and that the block index, with these `files`, does not have yet.
+/// `on_disk` are the numbers of the files that exist, ascending.
 #[must_use]
-pub fn is_free_space(files: &[FileInfo], file: u64, pos: u64) -> bool {
+pub fn is_free_space(files: &[FileInfo], on_disk: &[FileNo], file: u64, pos: u64) -> bool {
     match usize::try_from(file).ok().and_then(|number| files.get(number)) {
         Some(info) => pos >= u64::from(info.size),
-        None => file == files.len() as u64,
+        None => on_disk.last().map_or(0, |last| u64::from(last.0)).max(files.len() as u64) >= file,
     }
 }
 

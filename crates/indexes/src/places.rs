@@ -8,7 +8,7 @@ use chain::{
 };
 use disk::index::{FileInfo, is_free_space, stream_block_index};
 use std::sync::{Arc, Mutex};
-use wire::{Height, Reader};
+use wire::{FileNo, Height, Reader};
 
 /// The places of all stored blocks, which are found when they are needed.
 pub struct Places<'a> {
@@ -24,6 +24,8 @@ struct Stored {
     /// Sorted.
     blocks: Vec<StoredBlock>,
     files: Vec<FileInfo>,
+    /// The numbers of the block files, ascending.
+    on_disk: Vec<FileNo>,
 }
 
 /// A stored block.
@@ -53,9 +55,9 @@ impl<'a> Places<'a> {
         let (Ok(file), Ok(pos), Ok(_), 0) = (file, pos, reader.var_int(), reader.remaining()) else {
             return flaw(None, "a row is malformed");
         };
-        let Stored { blocks, files } = &*self.stored()?;
+        let Stored { blocks, files, on_disk } = &*self.stored()?;
         let Ok(at) = blocks.binary_search_by_key(&(file, pos), |block| (block.file, block.pos)) else {
-            if is_free_space(files, file, pos) {
+            if is_free_space(files, on_disk, file, pos) {
                 return Ok(None);
             }
             return flaw(None, "a row has a place where no block is");
@@ -80,7 +82,8 @@ impl<'a> Places<'a> {
             }
         })?;
         blocks.sort_unstable();
-        let stored = Arc::new(Stored { blocks, files: index.files });
+        let on_disk = self.files.datadir.blk_files(self.files.disk)?;
+        let stored = Arc::new(Stored { blocks, files: index.files, on_disk });
         *found = Some(Arc::clone(&stored));
         Ok(stored)
     }

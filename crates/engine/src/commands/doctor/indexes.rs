@@ -12,7 +12,7 @@ use disk::{
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
 };
 use std::collections::HashSet;
-use wire::{BlockHash, Height};
+use wire::{BlockHash, FileNo, Height};
 
 /// An index that bitcoind keeps.
 #[derive(Clone, Debug)]
@@ -115,8 +115,9 @@ pub fn find(
                 Err(error) => return Err(error.into()),
                 Ok(contents) => match tree.filter(|_| !branch.is_empty()) {
                     Some((tree, infos)) => {
+                        let on_disk = &files.datadir.blk_files(files.disk)?;
                         let is_placed = !contents.has_positions
-                            || are_blocks(tree, infos, &index.sample_places(files.disk)?);
+                            || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
                         standing(tree, &branch, &contents, is_placed)
                     }
                     None => IndexStanding::NotExamined,
@@ -145,8 +146,8 @@ fn standing(tree: &Tree<'_>, branch: &[u32], contents: &IndexContents, is_placed
 }
 
 /// Whether these places are those of stored blocks, or of blocks that a crash has lost.
-fn are_blocks(tree: &Tree<'_>, infos: &[FileInfo], places: &[(u64, u64)]) -> bool {
+fn are_blocks(tree: &Tree<'_>, infos: &[FileInfo], on_disk: &[FileNo], places: &[(u64, u64)]) -> bool {
     let numbers = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
     let stored: HashSet<(u64, u64)> = numbers.map(|(file, pos)| (file.0.into(), pos.0)).collect();
-    places.iter().all(|place| stored.contains(place) || is_free_space(infos, place.0, place.1))
+    places.iter().all(|place| stored.contains(place) || is_free_space(infos, on_disk, place.0, place.1))
 }
