@@ -74,18 +74,15 @@ fn prune_size(text: &str) -> Result<u64, String> {
 impl SyncArgs {
     /// Refuses indexes of blocks that are deleted, or of no chainstate.
     fn check_indexes(&self) -> Result<(), Error> {
+        let needs_undo = |does: bool| self.indexes.named.kinds.iter().any(|kind| kind.needs_undo() == does);
         let detail = match self {
             _ if self.indexes.named.kinds.is_empty() => return Ok(()),
-            Self { prune: Some(_), indexes, .. }
-                if indexes.named.kinds.iter().any(|kind| !kind.needs_undo()) =>
-            {
+            Self { prune: Some(_), .. } if needs_undo(false) => {
                 "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
             }
-            Self { hints: Some(_), indexes, .. }
-                if indexes.named.kinds.iter().any(|kind| kind.needs_undo()) =>
-            {
-                "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which --hints \
-                 leaves unknown; leave out one of them"
+            Self { hints: Some(_), .. } if needs_undo(true) => {
+                "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which are \
+                 not known with --hints; leave out one of them"
             }
             Self { blocks_only: true, .. } | Self { follow: true, .. } => {
                 "--index makes indexes up to the chainstate's best block when the run is done; leave out \

@@ -2,10 +2,11 @@
 //! anew.
 
 use crate::{
-    job::{self, Access, IndexJob, Start},
+    job::{self, Access, IndexJob},
     make::make_with,
     observer::IndexObserver,
     options::{IndexOptions, MadeIndexesReport},
+    starts::Start,
     stored::{Position, StoredIndex},
     update::update_indexes,
 };

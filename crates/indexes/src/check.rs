@@ -6,13 +6,15 @@
 use crate::{
     block_filter::{FilterPlace, height_key},
     coin_stats::Totals,
-    collect::{Collected, CollectedRows, Filter, InOrderSink, Stats},
+    collect::{Collected, Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
-    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts},
+    job::{self, Access, Done, InOrderSinks, IndexJob},
     options::{CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, TxForm},
     places::Places,
+    records::CollectedRows,
     rows::{RowForm, RowSet},
+    starts::{Start, Starts},
     stored::{Position, StoredIndex},
     tx::{ByBlock, sequence_key},
 };

@@ -5,11 +5,8 @@ use crate::{
     block_filter::FilterHashes,
     coin_stats::Totals,
     in_order::InOrder,
-    observer::ObservedBlocks,
-    output::BlockOutput,
+    output::{BlockOutput, ObservedBlocks},
     records::Records,
-    rows::RowSet,
-    tx::{ByBlock, ByTxid, Spends},
 };
 use api::{block_observer::ObservedBlock, error::Error, event::Watch};
 use chain::{
@@ -73,17 +70,6 @@ pub struct StatsSums<'a> {
     pub muhash: MuHash3072,
     /// Takes them.
     pub sink: Box<dyn InOrderSink<Stats> + 'a>,
-}
-
-/// Rows of transactions.
-#[derive(Default)]
-pub struct CollectedRows<'a> {
-    /// Rows of a txindex by txid.
-    pub by_txid: Option<RowSet<ByTxid<'a>, 40>>,
-    /// Rows of a txindex by block.
-    pub by_block: Option<RowSet<ByBlock, 13>>,
-    /// Rows of a txospenderindex.
-    pub spends: Option<RowSet<Spends<'a>, 16>>,
 }
 
 /// What is wanted of the blocks.

@@ -2,20 +2,17 @@
 //! meant, temporary files, and where the rows of each index begin.
 
 use crate::{
-    block_filter::FilterPlace,
-    coin_stats::Totals,
     collect::{Collected, Filter, Filters, InOrderSink, Stats, StatsSums, Wanted},
-    observer::ObservedBlocks,
     options::{IndexOptions, TxForm},
+    output::ObservedBlocks,
     records::{RecordFiles, Records},
     rows::Row,
-    stored::StoredIndex,
+    starts::{Start, Starts},
     tx::{NEXT_SEQUENCE, TXID_SALT, key_value},
 };
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink as _, Warnings, Watch},
-    machine,
     note::Warning,
     options::ReindexOptions,
     remedy::Remedy,
@@ -23,7 +20,6 @@ use api::{
     subject::Subject,
 };
 use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
-use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::{
     chainstate::read_best_block,
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
@@ -33,10 +29,10 @@ use pipeline::{
     stages::work_dir::WorkDir,
 };
 use std::{
-    ops::RangeInclusive,
+    path::Path,
     time::{Duration, Instant},
 };
-use vfs::Disk;
+use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
 /// What a command works with.
@@ -180,10 +176,33 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
     let Some(last) = last else { return Ok(()) };
     let detail = format!(
         "this node was pruned: {count} blocks up to height {last} would have to be read and are deleted. \
-         `sync --prune` with `--index` makes indexes while it downloads; indexes that are there can be \
-         continued as long as the blocks above their best blocks are stored"
+         Indexes can be made while a pruned node is downloaded, and continued as long as the blocks above \
+         their best blocks are stored"
     );
     Err(Error::new(ErrorKind::Usage, detail))
+}
+
+/// Checks that new indexes and temporary files fit on the disk, if the blocks have `block_bytes` bytes.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if they do not; any I/O error.
+pub fn check_space(disk: &dyn Disk, dir: &Path, kinds: &[IndexKind], block_bytes: u64) -> Result<(), Error> {
+    // For each thousand bytes of blocks, with some to spare: what stays, and what is temporary.
+    let share = |kind: &IndexKind| match kind {
+        IndexKind::Tx => 110 + 90,
+        IndexKind::TxoSpender => 130 + 90,
+        _ => 30 + 30,
+    };
+    let need = block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
+    let free = disk.free_space(dir).during("find the free space of", dir)?;
+    if free >= need {
+        return Ok(());
+    }
+    let [need, free] = [need, free].map(api::size::HumanSize);
+    let detail = format!(
+        "not enough disk space: the indexes and temporary files take about {need}, and {free} are free"
+    );
+    Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
 }
 
 /// The indexes that a command is about: those that are named, or else those in the datadir.
@@ -218,108 +237,6 @@ pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), E
     }
     let detail = format!("the undo data of {lacking} blocks is missing, which these indexes are made from");
     Err(Error::damaged(detail).about(Subject::UndoData))
-}
-
-/// Where the rows of each index begin.
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// Heights of the first and of the last block.
-    pub heights: RangeInclusive<u32>,
-    /// The form of the rows of a `txindex`.
-    pub tx_form: TxForm,
-    /// Of a `txindex` with rows by block, the heights of the blocks that have rows by txid from before.
-    pub rows_by_txid: Option<RangeInclusive<u32>>,
-    /// The key of its hashes, or of those of a `txospenderindex`.
-    pub key: SipKey,
-    /// The next sequence number of a `txindex`.
-    pub next_sequence: u32,
-    /// The header of the filter below.
-    pub header: [u8; 32],
-    /// The place of the next filter.
-    pub place: FilterPlace,
-    /// The totals below.
-    pub totals: Totals,
-    /// The MuHash below.
-    pub muhash: MuHash3072,
-}
-
-impl Start {
-    /// The form of the rows, if it is that of a `txindex`.
-    pub fn form_of(&self, kind: IndexKind) -> Option<TxForm> {
-        (kind == IndexKind::Tx).then_some(self.tx_form)
-    }
-
-    /// That of a new index.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Environment`] if the system has no random numbers.
-    pub fn of_new(options: &IndexOptions, tx_form: TxForm, to: Height) -> Result<Self, Error> {
-        Ok(Self {
-            heights: 0..=to.0,
-            tx_form,
-            rows_by_txid: None,
-            key: options.key.map_or_else(machine::random_key, Ok)?,
-            next_sequence: 0,
-            header: [0; 32],
-            place: FilterPlace::default(),
-            totals: Totals::default(),
-            muhash: MuHash3072::new(),
-        })
-    }
-
-    /// That of an index which has rows up to the block at `best`, and gets those up to `to`.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
-    pub fn above(
-        index: &StoredIndex<'_>,
-        options: &IndexOptions,
-        best: Height,
-        to: Height,
-    ) -> Result<Self, Error> {
-        let tx_form = if index.is_by_block() { TxForm::ByBlock } else { TxForm::ByTxid };
-        let mut start = Self { heights: best.0 + 1..=to.0, ..Self::of_new(options, tx_form, to)? };
-        match index.kind {
-            IndexKind::Tx if index.is_by_block() => {
-                (start.key, start.next_sequence) = (index.txid_salt()?, index.next_sequence()?);
-            }
-            IndexKind::TxoSpender => start.key = index.spender_key()?,
-            IndexKind::BlockFilter => {
-                let (_, hashes, last) = index.filter(best)?;
-                (start.header, start.place) = (hashes.header, index.next_place()?);
-                if start.place <= last {
-                    return Err(index.damaged("the next filter would be written over one that is needed"));
-                }
-            }
-            IndexKind::CoinStats => (start.totals, start.muhash) = index.totals(best)?,
-            _ => {}
-        }
-        Ok(start)
-    }
-}
-
-/// Where the rows of each index begin that is meant.
-#[derive(Default)]
-pub struct Starts(Vec<(IndexKind, Start)>);
-
-impl Starts {
-    /// Adds an index.
-    pub fn add(&mut self, kind: IndexKind, start: Start) {
-        self.0.push((kind, start));
-    }
-
-    /// Where the rows of an index begin, if it is meant.
-    pub fn of(&self, kind: IndexKind) -> Option<&Start> {
-        self.0.iter().find(|(other, _)| *other == kind).map(|(_, start)| start)
-    }
-
-    /// The heights of which any index gets rows.
-    pub fn heights(&self) -> Option<RangeInclusive<u32>> {
-        let all = || self.0.iter().map(|(_, start)| &start.heights).filter(|heights| !heights.is_empty());
-        let first = all().map(RangeInclusive::start).min();
-        let last = all().map(RangeInclusive::end).max();
-        Some(*first?..=*last?)
-    }
 }
 
 /// What takes what comes in the order of the blocks.

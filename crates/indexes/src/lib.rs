@@ -34,6 +34,7 @@ mod partitions;
 mod places;
 mod records;
 mod rows;
+mod starts;
 mod stored;
 mod tx;
 mod update;

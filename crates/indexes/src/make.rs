@@ -3,13 +3,15 @@
 use crate::{
     block_filter::{FilterPlace, file_name},
     coin_stats::muhash_row,
-    collect::{Collected, CollectedRows},
+    collect::Collected,
     filter_reader::FilterReader,
-    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
+    job::{self, Access, Done, InOrderSinks, IndexJob, rows_below},
     locator::locator,
-    observer::{Observed, sequences_of_new},
+    observer::Observed,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
+    records::CollectedRows,
     rows::{Row, RowForm, RowSet, RowSink},
+    starts::{Start, Starts, sequences_of_new},
     stored::StoredIndex,
     write::{FilterFiles, FilterRows, NewTables, StatsRows, give_sorted},
 };
@@ -19,7 +21,6 @@ use api::{
     machine,
     note::Warning,
     stage::Stage,
-    subject::Subject,
 };
 use chain::threads::for_all;
 use digest::sha256::sha256d;
@@ -74,7 +75,7 @@ pub fn make_with(
         }
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
-            check_space(job.files.disk, home, kinds, job.plan.block_bytes)?;
+            job::check_space(job.files.disk, home, kinds, job.plan.block_bytes)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
@@ -86,29 +87,6 @@ pub fn make_with(
     let Done { height, hash, threads, elapsed, notes, .. } = done;
     let network = options.chain.params.network;
     Ok(MadeIndexesReport { network, height, hash, indexes, blocks_read, kept, threads, elapsed, notes })
-}
-
-/// Checks that new indexes and temporary files fit on the disk, if the blocks have `block_bytes` bytes.
-///
-/// # Errors
-/// [`ErrorKind::Environment`] if they do not; any I/O error.
-pub fn check_space(disk: &dyn Disk, dir: &Path, kinds: &[IndexKind], block_bytes: u64) -> Result<(), Error> {
-    // For each thousand bytes of blocks, with some to spare: what stays, and what is temporary.
-    let share = |kind: &IndexKind| match kind {
-        IndexKind::Tx => 110 + 90,
-        IndexKind::TxoSpender => 130 + 90,
-        _ => 30 + 30,
-    };
-    let need = block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
-    let free = disk.free_space(dir).during("find the free space of", dir)?;
-    if free >= need {
-        return Ok(());
-    }
-    let [need, free] = [need, free].map(api::size::HumanSize);
-    let detail = format!(
-        "not enough disk space: the indexes and temporary files take about {need}, and {free} are free"
-    );
-    Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
 }
 
 fn commit(job: &IndexJob<'_>, replacement: &Replacement<'_>) -> Result<Vec<PathBuf>, Error> {

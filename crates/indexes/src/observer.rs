@@ -5,11 +5,11 @@
 //! ended, [`bring_indexes`](crate::bring_indexes) takes it from there, and reads only the other blocks.
 
 use crate::{
-    job::{Start, Starts},
-    make::check_space,
+    job::check_space,
     options::{IndexOptions, TxForm},
-    output::StoredOutputs,
+    output::{ObservedBlocks, StoredOutputs},
     records::{RecordFiles, Records},
+    starts::{Start, Starts, sequences_of_new},
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock, ObservedChain},
@@ -23,7 +23,6 @@ use disk::{
 };
 use std::{
     fmt,
-    ops::RangeInclusive,
     sync::{
         PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -57,22 +56,6 @@ impl Observed {
     /// Whether the blocks are of this chain, or of its beginning.
     pub fn is_of(&self, chain: &Chain) -> bool {
         self.height <= chain.tip_height() && chain.block(self.height).hash == self.tip
-    }
-}
-
-/// The blocks that were given.
-pub struct ObservedBlocks {
-    /// What filters and statistics are made of, if they are wanted.
-    pub outputs: Option<StoredOutputs>,
-    /// Whether each block was given, by height.
-    taken: Vec<AtomicBool>,
-}
-
-impl ObservedBlocks {
-    /// Whether nothing is left to be read of the blocks at these heights.
-    pub fn has_all(&self, heights: RangeInclusive<u32>) -> bool {
-        let heights = *heights.start() as usize..=*heights.end() as usize;
-        self.taken.get(heights).is_some_and(|taken| taken.iter().all(|taken| taken.load(Ordering::Relaxed)))
     }
 }
 
@@ -142,8 +125,8 @@ impl IndexObserver {
         let lacking = completed.filter(|height| !outlives(*height)).count();
         if chain.prunes && lacking > 0 {
             let detail = format!(
-                "the run that this one continues has checked {lacking} blocks without making indexes of them, and \
-                 deletes blocks behind it"
+                "the run that this one continues has checked {lacking} blocks without making indexes of them, \
+                 and has deleted blocks"
             );
             return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StartOver]));
         }
@@ -153,11 +136,6 @@ impl IndexObserver {
         let (blocks, tip) = (ObservedBlocks { outputs, taken }, (chain.hash_of)(height));
         Ok(Some(Observed { height, tip, kinds, starts, records, blocks }))
     }
-}
-
-/// The sequence numbers of the blocks of a new `txindex`, by height.
-pub fn sequences_of_new(tip: Height) -> Vec<Option<u32>> {
-    (0..=tip.0).map(|height| height.checked_sub(1)).collect()
 }
 
 impl BlockObserver for IndexObserver {

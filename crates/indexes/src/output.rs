@@ -11,7 +11,15 @@ use digest::muhash::MuHash3072;
 use disk::scratch_file::{Piece, ScratchFile};
 use pipeline::stages::stats_change::{Cancelled, StatsChange};
 use rules::subsidy;
-use std::{collections::HashSet, ops::RangeInclusive, path::PathBuf, sync::Mutex};
+use std::{
+    collections::HashSet,
+    ops::RangeInclusive,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Reader, Txid};
 
@@ -204,6 +212,22 @@ impl StoredOutputs {
             })?);
         }
         Ok(Some(outputs))
+    }
+}
+
+/// The blocks that were given.
+pub struct ObservedBlocks {
+    /// What filters and statistics are made of, if they are wanted.
+    pub outputs: Option<StoredOutputs>,
+    /// Whether each block was given, by height.
+    pub taken: Vec<AtomicBool>,
+}
+
+impl ObservedBlocks {
+    /// Whether nothing is left to be read of the blocks at these heights.
+    pub fn has_all(&self, heights: RangeInclusive<u32>) -> bool {
+        let heights = *heights.start() as usize..=*heights.end() as usize;
+        self.taken.get(heights).is_some_and(|taken| taken.iter().all(|taken| taken.load(Ordering::Relaxed)))
     }
 }
 

@@ -1,11 +1,10 @@
 //! The records that stand for rows of transactions, collected from blocks in any order.
 
 use crate::{
-    collect::CollectedRows,
-    job::Starts,
     options::TxForm,
     partitions::Partitions,
     rows::RowSet,
+    starts::Starts,
     tx::{ByBlock, ByTxid, SPENDER_KEY, Spends, TxPlace, key_value},
 };
 use api::{block_observer::ObservedBlock, error::Error};
@@ -60,8 +59,8 @@ pub struct RecordFiles<'a> {
 }
 
 impl RecordFiles<'_> {
-    /// Creates the files for the rows of `starts`. `sequences` are the sequence numbers of the blocks of which
-    /// a `txindex` gets rows by block.
+    /// Creates the files for the rows of `starts`. `sequences` are the sequence numbers of the blocks of
+    /// which a `txindex` gets rows by block.
     ///
     /// # Errors
     /// Any I/O error.
@@ -169,4 +168,15 @@ impl Records {
                 .transpose()?,
         })
     }
+}
+
+/// Rows of transactions.
+#[derive(Default)]
+pub struct CollectedRows<'a> {
+    /// Rows of a txindex by txid.
+    pub by_txid: Option<RowSet<ByTxid<'a>, 40>>,
+    /// Rows of a txindex by block.
+    pub by_block: Option<RowSet<ByBlock, 13>>,
+    /// Rows of a txospenderindex.
+    pub spends: Option<RowSet<Spends<'a>, 16>>,
 }

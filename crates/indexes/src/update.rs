@@ -5,11 +5,13 @@
 
 use crate::{
     coin_stats::muhash_row,
-    collect::{Collected, CollectedRows},
-    job::{self, Access, Done, InOrderSinks, IndexJob, Start, Starts, rows_below},
+    collect::Collected,
+    job::{self, Access, Done, InOrderSinks, IndexJob, rows_below},
     locator::locator,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
+    records::CollectedRows,
     rows::{Row, RowForm, RowSet, RowSink},
+    starts::{Start, Starts},
     stored::{Position, StoredIndex},
     write::{Changes, FilterFiles, FilterRows, StatsRows, change, give_sorted},
 };

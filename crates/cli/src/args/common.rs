@@ -27,9 +27,9 @@ pub struct IndexArgs {
 /// The indexes that are to end with the chainstate after a command that changes it.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct NamedIndexes {
-    /// Bring this index to the chainstate's best block: one that is not there is made of the blocks while they
-    /// are checked; others are continued afterwards, or made anew. txindex, blockfilterindex, coinstatsindex
-    /// or txospenderindex; can be given repeatedly
+    /// Bring this index to the chainstate's best block: one that is not there is made of the blocks while
+    /// they are checked; others are continued afterwards, or made anew. txindex, blockfilterindex,
+    /// coinstatsindex or txospenderindex; can be given repeatedly
     #[arg(long = "index", value_name = "NAME", value_parser = index_kind)]
     pub kinds: Vec<IndexKind>,
 }

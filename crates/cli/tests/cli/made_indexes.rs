@@ -7,23 +7,13 @@
 use crate::{common, node_indexes};
 
 use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
-use node_indexes::{answers, copy, flags, start};
+use node_indexes::{answers, copy, flags, start, version};
 use serde_json::Value;
-use std::{fs, path::Path, process::Command, thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 use testkit::Chain;
 
 /// An address of regtest, to which blocks are mined.
 const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
-
-/// The version of this bitcoind.
-fn version() -> (u32, u32) {
-    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").unwrap();
-    let output = Command::new(bitcoind).arg("-version").output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut numbers =
-        text.split_once(" version v").unwrap().1.split(['.', '-']).map(|number| number.parse().unwrap());
-    (numbers.next().unwrap(), numbers.next().unwrap())
-}
 
 /// Runs a command, which must succeed, and returns its report.
 fn report(datadir: &Path, line: &str) -> Value {

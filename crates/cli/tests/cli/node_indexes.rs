@@ -25,12 +25,26 @@ use testkit::{
 /// Height of the block that is damaged.
 const HIT: u32 = 115;
 
+/// The version of this bitcoind.
+pub fn version() -> (u32, u32) {
+    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").unwrap();
+    let output = Command::new(bitcoind).arg("-version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut numbers =
+        text.split_once(" version v").unwrap().1.split(['.', '-']).map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
 /// All indexes that this bitcoind knows.
 pub fn flags() -> Vec<&'static str> {
     let help = Command::new(std::env::var_os("PEREGRINE_BITCOIND").unwrap()).arg("-help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
-    all.into_iter().filter(|flag| help.contains(&format!("  {flag}"))).collect()
+    // Release 29 and older ones keep statistics in another folder and form.
+    let is_known = |flag: &&str| {
+        help.contains(&format!("  {flag}")) && (*flag != "-coinstatsindex" || version() >= (29, 99))
+    };
+    all.into_iter().filter(is_known).collect()
 }
 
 /// Starts bitcoind with all indexes, and waits until it says that they are at its tip.

@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "peregrine-bench",
         &["bench", "testkit", "cli", "engine", "rules", "coins", "disk", "vfs", "wire", "digest"],
     ),
-    ("hostile", &["testkit", "disk", "vfs", "wire"]),
+    ("hostile", &["testkit", "disk", "leveldb", "vfs", "wire"]),
 ];
 
 /// Crates that are not part of the product. They are listed last, although they depend on others.
