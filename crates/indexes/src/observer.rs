@@ -125,8 +125,8 @@ impl IndexObserver {
         let lacking = completed.filter(|height| !outlives(*height)).count();
         if chain.prunes && lacking > 0 {
             let detail = format!(
-                "the run that this one continues has checked {lacking} blocks without making indexes of them, \
-                 and has deleted blocks"
+                "the run that this one continues has deleted blocks, {lacking} of which it has checked \
+                 without making indexes of them"
             );
             return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StartOver]));
         }
