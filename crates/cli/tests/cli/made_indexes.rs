@@ -35,7 +35,7 @@ fn assert_sound(datadir: &Path, height: u32, what: &str) {
 
 /// The names of the indexes that this bitcoind knows, after these words.
 fn with_names(words: &str, option: &str) -> String {
-    let names = flags().into_iter().map(|flag| format!(" {option}{}", &flag[1..]));
+    let names = flags().iter().map(|flag| format!(" {option}{}", &flag[1..]));
     words.to_owned() + &names.collect::<String>()
 }
 
@@ -147,7 +147,7 @@ fn indexes_that_were_continued_are_those_that_bitcoind_goes_on_with() {
     let node = Node::start(dir.path(), &[], "").unwrap();
     node.call(&["generatetoaddress", "2", ADDRESS]).unwrap();
     node.stop();
-    fs::remove_dir_all(dir.path().join("regtest/indexes/coinstatsindex")).unwrap();
+    fs::remove_dir_all(dir.path().join("regtest/indexes/blockfilter")).unwrap();
     let rebuilt = report(dir.path(), &with_names("reindex", "--index "));
     assert_eq!(rebuilt["indexes"]["indexes"].as_array().unwrap().len(), flags().len(), "{rebuilt}");
     assert_sound(dir.path(), tip + 7, "after a rebuild");

@@ -13,6 +13,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
     thread,
     time::Duration,
 };
@@ -36,7 +37,12 @@ pub fn version() -> (u32, u32) {
 }
 
 /// All indexes that this bitcoind knows.
-pub fn flags() -> Vec<&'static str> {
+pub fn flags() -> &'static [&'static str] {
+    static FLAGS: OnceLock<Vec<&str>> = OnceLock::new();
+    FLAGS.get_or_init(find_flags)
+}
+
+fn find_flags() -> Vec<&'static str> {
     let help = Command::new(std::env::var_os("PEREGRINE_BITCOIND").unwrap()).arg("-help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
@@ -50,7 +56,7 @@ pub fn flags() -> Vec<&'static str> {
 /// Starts bitcoind with all indexes, and waits until it says that they are at its tip.
 pub fn start(datadir: &Path) -> Option<Node> {
     std::env::var_os("PEREGRINE_BITCOIND")?;
-    let node = Node::start(datadir, &flags(), "the indexes of bitcoind")?;
+    let node = Node::start(datadir, flags(), "the indexes of bitcoind")?;
     let is_synced = |found: &Value| {
         let all = found.as_object().unwrap();
         all.len() == flags().len() && all.values().all(|index| index["synced"] == true)
@@ -67,6 +73,7 @@ pub fn start(datadir: &Path) -> Option<Node> {
 /// What bitcoind answers of transactions, filters, spent outputs and statistics, by way of its indexes.
 pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
     let (mut answers, mut spent) = (Vec::new(), Vec::new());
+    let has_stats = flags().contains(&"-coinstatsindex");
     for (height, block) in (0..).zip(chain.main()) {
         let parsed: Block = deserialize(&block.bytes).unwrap();
         for tx in parsed.txdata.iter().skip(1) {
@@ -84,6 +91,8 @@ pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
         if height % 10 == 0 || height == HIT {
             let filter = node.call(&["getblockfilter", &block.hash.to_string()]);
             answers.push(filter.unwrap_or_else(|| panic!("height {height}: there is no filter")));
+        }
+        if has_stats && (height % 10 == 0 || height == HIT) {
             let statistics = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]);
             answers.push(statistics.unwrap_or_else(|| panic!("height {height}: there are no statistics")));
         }
