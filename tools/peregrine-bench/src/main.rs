@@ -37,6 +37,8 @@ enum Command {
     Sync(sync::SyncArgs),
     /// Measure what each proposal of Bitcoin Core's documents on the speed of initial block download gains
     Proposals(proposals::ProposalsArgs),
+    /// Print docs/documents.md: every number of these documents beside those of a recorded run
+    Documents(proposals::DocumentsArgs),
     /// Draw logs of rebuilds as one HTML page
     Plot(plot::PlotArgs),
 }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Reindex(args) => (args.output.json, compare::run(&args)),
         Command::Sync(args) => (args.output.json, sync::run(&args)),
         Command::Proposals(args) => (args.output.json, proposals::run(&args)),
+        Command::Documents(args) => (false, proposals::print_documents(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)
