@@ -21,9 +21,9 @@ pub trait OutpointHasher {
 
 /// SipHash of an outpoint with `C` rounds for each block and `D` at the end.
 ///
-/// With `JUMBO`, the txid is one block, otherwise four. With `PADDED`, the index of the output is a block, and
-/// the length is the last one; otherwise the last block has both, or, with `JUMBO`, no length. With `SALTED`,
-/// the key is mixed in once, otherwise for each hash.
+/// With `JUMBO`, the txid is one block, otherwise four. With `PADDED`, the index of the output is a block,
+/// and the length is the last one; otherwise the last block has both, or, with `JUMBO`, no length. With
+/// `SALTED`, the key is mixed in once, otherwise for each hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Sip<const C: u32, const D: u32, const JUMBO: bool, const PADDED: bool, const SALTED: bool> {
     /// The first state, or the key twice.

@@ -64,8 +64,8 @@ pub struct Place {
 }
 
 impl Chain {
-    /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at its
-    /// end.
+    /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at
+    /// its end.
     pub fn generate(folder: PathBuf, bytes: u64, seed: u64, is_signed: bool) -> Result<Self, Error> {
         print_message("generating a chain");
         let spec = ChainSpec { signed: is_signed, empty_tail: EMPTY_TAIL, ..ChainSpec::new(seed, bytes) };

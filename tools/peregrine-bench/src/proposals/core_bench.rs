@@ -1,5 +1,5 @@
-//! The results of Bitcoin Core's own `bench_bitcoin`, as its option `-output-json` writes them, beside the rows
-//! that measure the same.
+//! The results of Bitcoin Core's own `bench_bitcoin`, as its option `-output-json` writes them, beside the
+//! rows that measure the same.
 
 use super::{chain::failed, report::ProposalSummary};
 use crate::text::number;

@@ -1,5 +1,5 @@
-//! `peregrine-bench documents`: the page docs/documents.md, with every number of the documents beside those of
-//! a recorded run.
+//! `peregrine-bench documents`: the page docs/documents.md, with every number of the documents beside those
+//! of a recorded run.
 
 use super::{
     chain::failed,
@@ -23,11 +23,13 @@ pub const BENCH_BITCOIN: &str = "bench_bitcoin.json";
 
 const INTRODUCTION: &str = "# The documents' numbers beside ours
 
-Bitcoin Core's documents about the speed of initial block download state numbers; this page sets those that were
-measured here beside each. It is printed by `peregrine-bench documents` from the files of a recorded run, which
-`peregrine-bench proposals --record DIR` makes ([benchmarks.md](benchmarks.md#what-each-proposal-gains) explains
-what is measured and how). Absolute times of different machines and chains cannot be compared, but the factors of
-a table can.
+Bitcoin Core's documents about the speed of initial block download state numbers; this page sets those that
+were measured here beside each. A number such as #32043, which tracks all, is that of a pull request. The page
+is printed by `peregrine-bench documents` from the files of a recorded run, which
+`peregrine-bench proposals --record DIR` makes ([benchmarks.md](benchmarks.md#what-each-proposal-gains)
+explains what is measured and how). Absolute times of different machines and chains cannot be compared, but
+the factors of a table can. Who has a machine of another kind can measure all of it with one command
+([volunteers.md](volunteers.md)).
 ";
 
 #[derive(ClapArgs, Debug)]

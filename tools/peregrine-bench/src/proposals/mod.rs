@@ -6,6 +6,7 @@ mod chain;
 mod core_bench;
 mod documents;
 mod list;
+mod node;
 mod proposal;
 mod report;
 mod steps;
@@ -27,8 +28,9 @@ use cli::{
 pub use documents::{DocumentsArgs, run as print_documents};
 use engine::{Error, ErrorKind, Network, Stage};
 use liblzma::read::XzEncoder;
+use node::Node;
 use parse_size::parse_size;
-use proposal::{Measure, Outcome, Proposal, Run, Step, Stopwatch, Variant, Work};
+use proposal::{CoreCommand, Measure, Outcome, Proposal, Run, Step, Stopwatch, Variant, Work};
 use report::{Report, Row};
 use serde_json::Value;
 use std::{
@@ -93,6 +95,10 @@ pub struct ProposalsArgs {
     #[arg(long, value_name = "FILE")]
     pub bench_bitcoin: Option<PathBuf>,
 
+    /// Measure commands of this bitcoind too; bitcoin-cli must be beside it
+    #[arg(long, value_name = "FILE")]
+    pub bitcoind: Option<PathBuf>,
+
     /// Record the run in this new folder: raw.csv, summary and, if given, bench_bitcoin.json
     #[arg(long, value_name = "DIR", conflicts_with = "csv")]
     pub record: Option<PathBuf>,
@@ -122,7 +128,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let extent = chain.extent()?;
     let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt };
-    let circumstances = Circumstances::begin();
+    let circumstances = Circumstances::begin(&args.output.work_dir);
     // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
     let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;
@@ -211,81 +217,95 @@ impl Laboratory<'_> {
         if runs.iter().any(|run| run.threads() > Some(cores)) {
             skipped.push(format!("runs with more than {cores} threads: this machine has as many cores"));
         }
-        let mut signed = None;
-        if runs.iter().any(|run| run.runs_scripts) {
-            match self.signed_chain()? {
-                Some(chain) => signed = Some(chain),
-                None => {
-                    skipped.push("runs of all scripts: this program contains no code for them".to_owned())
-                }
-            }
+        let has_scripts = runs.iter().any(|run| run.runs_scripts);
+        let can_run_scripts = has_scripts && self.can_run_scripts()?;
+        if has_scripts && !can_run_scripts {
+            skipped.push("runs of all scripts: this program contains no code for them".to_owned());
         }
-        let needs = |what: &str, runs_scripts| {
-            let mut runs = runs.iter().filter(|run| run.runs_scripts == runs_scripts);
+        // The generated chain has no signatures.
+        let is_unsigned = can_run_scripts && self.args.datadir.is_none();
+        let signed = is_unsigned.then(|| self.signed_chain()).transpose()?;
+        let needs = |what: &str| {
+            let mut runs = runs.iter().filter(|run| signed.is_none() || !run.runs_scripts);
             let file = format!("{{{what}}}");
             runs.any(|run| run.words().any(|word| word == file || word == format!("--{what}")))
         };
         // `utxo stats` reads the chainstate without saying so.
-        if needs("chainstate", false) || runs.iter().any(|run| run.command.starts_with(&["utxo"])) {
+        if needs("chainstate") || runs.iter().any(|run| run.command.starts_with(&["utxo"])) {
             chain.make("chainstate", self.program, &self.args.program)?;
         }
-        for what in ["hints", "snapshot"].into_iter().filter(|what| needs(what, false)) {
+        for what in ["hints", "snapshot"].into_iter().filter(|what| needs(what)) {
             chain.make(what, self.program, &self.args.program)?;
+        }
+        let is_core = |variant: &&Variant| matches!(variant.work, Work::Core(_));
+        if self.args.bitcoind.is_none() && proposals.iter().any(|it| it.variants.iter().any(|v| is_core(&v)))
+        {
+            skipped.push("commands of bitcoind: --bitcoind names none".to_owned());
         }
         let is_wanted = |variant: &Variant| match &variant.work {
             Work::Step(_) => false,
+            Work::Core(_) => self.args.bitcoind.is_some(),
             Work::Run(run) => {
-                run.threads().is_none_or(|threads| threads <= cores)
-                    && (!run.runs_scripts || signed.is_some())
+                run.threads().is_none_or(|threads| threads <= cores) && (!run.runs_scripts || can_run_scripts)
             }
         };
         self.in_turns(proposals, is_wanted, rows, |work| match (work, &signed) {
             (Work::Run(run), Some((chain, extent))) if run.runs_scripts => self.run(run, chain, extent.bytes),
             (Work::Run(run), _) => self.run(run, chain, extent.bytes),
+            (Work::Core(command), _) => self.ask_core(command, chain, extent.bytes),
             (Work::Step(_), _) => Err(failed("a step is no run")),
         })?;
         Ok(skipped)
     }
 
-    /// Generates a chain with signatures and makes hints for it, if the program can run scripts. With a datadir,
-    /// that is the chain.
-    fn signed_chain(&self) -> Result<Option<(Chain, Extent)>, Error> {
+    /// Returns whether the program contains Bitcoin Core's code for scripts.
+    fn can_run_scripts(&self) -> Result<bool, Error> {
         let version = Command::new(self.program).arg("--version").output();
         let version = version.map_err(|error| environment("run", self.program, error))?;
-        if !String::from_utf8_lossy(&version.stdout).contains("libbitcoinkernel") {
-            return Ok(None);
-        }
-        let folder = self.scratch.join("signed");
-        let chain = match &self.args.datadir {
-            Some(datadir) => Chain::copy(datadir, self.args.chain, folder)?
-                .limited(self.args.stop_at_height, self.args.hints_height),
-            None => Chain::generate(folder, self.args.size / SIGNED_SHARE, self.args.seed, true)?,
-        };
+        Ok(String::from_utf8_lossy(&version.stdout).contains("libbitcoinkernel"))
+    }
+
+    /// Generates a chain with signatures, and makes hints for it.
+    fn signed_chain(&self) -> Result<(Chain, Extent), Error> {
+        let (folder, bytes) = (self.scratch.join("signed"), self.args.size / SIGNED_SHARE);
+        let chain = Chain::generate(folder, bytes, self.args.seed, true)?;
         chain.make("hints", self.program, &self.args.program)?;
         let extent = chain.extent()?;
-        Ok(Some((chain, extent)))
+        Ok((chain, extent))
     }
 
     /// Measures a run of the program on a chain with `bytes` bytes of blocks.
     fn run(&self, run: &Run, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
-        let output = chain.file("output");
-        let removed = if output.is_dir() { fs::remove_dir_all(&output) } else { fs::remove_file(&output) };
-        removed
-            .or_else(|error| if output.exists() { Err(error) } else { Ok(()) })
-            .map_err(|error| environment("remove", &output, error))?;
+        let output = empty_output(chain)?;
         let words: Vec<_> = run.words().collect();
         let mut command = chain.command(self.program, &words, &self.args.program);
         let measured = measure(&mut command, self.scratch, self.interrupt)
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))?;
-        let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
-        let answer = match &report[run.answer] {
-            Value::String(text) => text.clone(),
-            Value::Null if measured.status.success() => {
-                return Err(failed(format!("a run did not report {}", run.answer)));
-            }
-            other => other.to_string(),
-        };
+        let answer = answer(&measured, run.answer)?;
         let size = size(&output, run.is_packed).map_err(|error| environment("read", &output, error))?;
+        Ok((measured, Outcome { answer, count: bytes, size }))
+    }
+
+    /// Measures a command to a `bitcoind` that has started on the chain.
+    fn ask_core(
+        &self,
+        command: &CoreCommand,
+        chain: &Chain,
+        bytes: usize,
+    ) -> Result<(Measured, Outcome), Error> {
+        let output = empty_output(chain)?;
+        let bitcoind = self.args.bitcoind.as_deref().unwrap_or(Path::new("bitcoind"));
+        let node = Node::start(bitcoind, chain)?;
+        let mut asked = node.command();
+        for word in command.words {
+            asked.arg(if *word == "{output}" { output.as_os_str() } else { word.as_ref() });
+        }
+        let measured = measure(&mut asked, self.scratch, self.interrupt).map_err(|error| {
+            Error::new(ErrorKind::Environment, format!("cannot run bitcoin-cli: {error}"))
+        })?;
+        node.stop()?;
+        let answer = answer(&measured, command.answer)?;
+        let size = size(&output, false).map_err(|error| environment("read", &output, error))?;
         Ok((measured, Outcome { answer, count: bytes, size }))
     }
 
@@ -323,6 +343,26 @@ impl Laboratory<'_> {
                 work.step().map_or_else(|| Err(failed("a run is no step")), |step| measured_step(step, &lab))
             },
         )
+    }
+}
+
+/// Returns the path of a run's output, where nothing is.
+fn empty_output(chain: &Chain) -> Result<PathBuf, Error> {
+    let output = chain.file("output");
+    let removed = if output.is_dir() { fs::remove_dir_all(&output) } else { fs::remove_file(&output) };
+    match removed {
+        Err(error) if output.exists() => Err(environment("remove", &output, error)),
+        _ => Ok(output),
+    }
+}
+
+/// Returns a field of what a process has printed.
+fn answer(measured: &Measured, field: &str) -> Result<String, Error> {
+    let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
+    match &report[field] {
+        Value::String(text) => Ok(text.clone()),
+        Value::Null if measured.status.success() => Err(failed(format!("a run did not report {field}"))),
+        other => Ok(other.to_string()),
     }
 }
 

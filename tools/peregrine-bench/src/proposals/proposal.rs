@@ -104,6 +104,8 @@ pub enum Work {
     Step(Step),
     /// As a run of the program.
     Run(Run),
+    /// As a command to a `bitcoind` that runs.
+    Core(CoreCommand),
 }
 
 impl Work {
@@ -115,9 +117,17 @@ impl Work {
     pub const fn step(&self) -> Option<Step> {
         match self {
             Self::Step(step) => Some(*step),
-            Self::Run(_) => None,
+            Self::Run(_) | Self::Core(_) => None,
         }
     }
+}
+
+/// A command of `bitcoin-cli`, in which `{output}` is a file, and the field of its answer that all variants
+/// have in common.
+#[derive(Clone, Copy)]
+pub struct CoreCommand {
+    pub words: &'static [&'static str],
+    pub answer: &'static str,
 }
 
 /// A run of the program. In its words, `{output}`, `{hints}` and `{snapshot}` are files.

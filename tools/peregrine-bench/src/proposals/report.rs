@@ -5,7 +5,7 @@ use super::{
     chain::{Chain, Extent},
     core_bench::{self, CoreBench},
     list::{self, CONTROLS},
-    proposal::{Measure, Outcome, Proposal, Statement, Unit, Variant},
+    proposal::{Measure, Outcome, Proposal, Statement, Unit, Variant, Work},
 };
 use crate::{
     circumstances::Circumstances,
@@ -62,7 +62,7 @@ impl Row {
             run,
             wall_s: measured.wall.as_secs_f64(),
             cpu_s: (measured.user + measured.system).as_secs_f64(),
-            peak_rss_kib: (!variant.work.is_step()).then_some(measured.peak_rss_bytes >> 10),
+            peak_rss_kib: matches!(variant.work, Work::Run(_)).then_some(measured.peak_rss_bytes >> 10),
             count,
             size,
             answer,
@@ -253,7 +253,7 @@ pub struct ProposalSummary {
 impl ProposalSummary {
     /// Returns the answer if it is a statement and not only a hash or a number.
     pub fn statement(&self) -> Option<&str> {
-        Some(&*self.answer).filter(|answer| answer.contains(','))
+        Some(&*self.answer).filter(|answer| answer.contains(',') && !answer.contains('{'))
     }
 }
 
@@ -283,7 +283,7 @@ impl Report {
             for variant in &proposal.variants {
                 let ratio = variant.ratio.map_or(String::new(), |all| ratio(proposal.measure, all));
                 let (name, remarks) = (variant.name, variant.remarks());
-                let line = format!("  {name:<42}{:>16}{:>20}  {ratio}", variant.text, variant.speed);
+                let line = format!("  {name:<42}{:>16}{:>22}  {ratio}", variant.text, variant.speed);
                 let line = [line.trim_end(), &*remarks].join(if remarks.is_empty() { "" } else { "; " });
                 let _ = writeln!(text, "{line}");
             }

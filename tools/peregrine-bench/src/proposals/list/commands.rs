@@ -1,6 +1,6 @@
 //! Other commands of the product, and the controls.
 
-use super::{super::steps, Measure, Proposal, SWIFTSYNC, Unit, command, rebuild, said, step};
+use super::{super::steps, Measure, Proposal, SWIFTSYNC, Unit, command, core, rebuild, said, step};
 use bench::baseline::{
     hashers::Jumbo,
     tables::{CoinTable, InTable},
@@ -48,6 +48,7 @@ pub const PROPOSALS: &[Proposal] = &[
         variants: &[
             command("hash_serialized_3", &["utxo", "stats"], &[], "hash_serialized_3"),
             command("and MuHash", &["utxo", "stats"], &["--muhash"], "hash_serialized_3"),
+            core("bitcoind: gettxoutsetinfo", &["gettxoutsetinfo", "hash_serialized_3"], "hash_serialized_3"),
         ],
     },
     Proposal {
@@ -60,6 +61,7 @@ pub const PROPOSALS: &[Proposal] = &[
         variants: &[
             command("from the blocks", MAKE_SNAPSHOT, &[], "hash_serialized_3"),
             command("from the chainstate", MAKE_SNAPSHOT, &["--chainstate"], "hash_serialized_3"),
+            core("bitcoind: dumptxoutset", &["dumptxoutset", "{output}", "latest"], "txoutset_hash"),
         ],
     },
     Proposal {
@@ -68,8 +70,8 @@ pub const PROPOSALS: &[Proposal] = &[
         measure: Measure::Wall,
         unit: Unit::Many("coins"),
         statements: &[said("173,676,464 coins", (757.0, 757.0), "s", "slow VPS", SWIFTSYNC)],
-        differs: "Bitcoin Core writes through LevelDB's log and compactions, in the order of a hash table; here \
-                  coins come in the order of their keys and become tables at once.",
+        differs: "Bitcoin Core writes through LevelDB's log and compactions, in the order of a hash table; \
+                  here coins come in the order of their keys and become tables at once.",
         variants: &[
             step("written and synced", steps::flush_last::<false>),
             step("and read back and hashed", steps::flush_last::<true>),

@@ -9,12 +9,13 @@ mod unmeasured;
 pub use commands::CONTROLS;
 pub use unmeasured::UNMEASURED;
 
-use super::proposal::{Measure, Proposal, Run, Statement, Step, Unit, Variant, Work};
+use super::proposal::{CoreCommand, Measure, Proposal, Run, Statement, Step, Unit, Variant, Work};
 
-const TRACKING: &str = "Bitcoin Core #32043, speeding up initial block download";
-const JUMBO: &str = "Bitcoin Core, SipHash-1-3 with jumbo blocks for outpoints";
-const OBFUSCATION: &str = "Bitcoin Core #31144, obfuscation of several bytes at once";
-const SWIFTSYNC: &str = "the thread on SwiftSync";
+/// The documents: pull requests of Bitcoin Core, #32043 being the one that tracks all, and a thread.
+const TRACKING: &str = "#32043";
+const JUMBO: &str = "SipHash-1-3 with jumbo blocks";
+const OBFUSCATION: &str = "#31144";
+const SWIFTSYNC: &str = "thread on SwiftSync";
 /// The machine of most measurements in the tracking document.
 const I9: &str = "i9-9900K, 64 GB, NVMe RAID, dbcache 5000";
 
@@ -39,6 +40,10 @@ const fn command(
     answer: &'static str,
 ) -> Variant {
     Variant { name, work: Work::Run(Run { command, args, answer, is_packed: false, runs_scripts: false }) }
+}
+
+const fn core(name: &'static str, words: &'static [&'static str], answer: &'static str) -> Variant {
+    Variant { name, work: Work::Core(CoreCommand { words, answer }) }
 }
 
 const fn rebuild(name: &'static str, args: &'static [&'static str]) -> Variant {

@@ -52,8 +52,8 @@ pub const PROPOSALS: &[Proposal] = &[
             said("MuHash, to 850,900", (147_277.0, 65_671.0), "s", "slow VPS", SWIFTSYNC),
             said("SHA-256, to 850,900", (147_277.0, 27_877.0), "s", "slow VPS", SWIFTSYNC),
         ],
-        differs: "The document's machine waits for a slow disk in a run in order, which hints do not need, so \
-                  that even the slow sum gains there.",
+        differs: "The document's machine waits for a slow disk in a run in order, which hints do not need, \
+                  so that even the slow sum gains there.",
         variants: &[
             rebuild("in order", &["--engine", "cache", "--memory", "128M"]),
             hinted("muhash", &["--without-undo", "--memory", "128M", "--aggregate", "muhash"]),
@@ -127,9 +127,9 @@ pub const PROPOSALS: &[Proposal] = &[
         measure: Measure::Wall,
         unit: Unit::Bytes,
         statements: &[],
-        differs: "The thread asks what hints add to assumeutxo and has no number: a loaded snapshot is usable \
-                  at once and trusts its hash, and all of these ways end that trust, the last one with the \
-                  trust that the assumed-valid block has.",
+        differs: "The thread asks what hints add to assumeutxo and has no number: a loaded snapshot is \
+                  usable at once and trusts its hash, and all of these ways end that trust, the last one \
+                  with the trust that the assumed-valid block has.",
         variants: &[
             command("snapshot verify", &["snapshot", "verify", "{snapshot}"], &[], "hash_serialized_3"),
             rebuild("join", &[]),
@@ -147,8 +147,8 @@ pub const PROPOSALS: &[Proposal] = &[
             said("second format, xz, to 850,900", (188_209_875.0, 81_697_540.0), "bytes", "none", SWIFTSYNC),
             said("third format, xz, to 850,900", (190_098_381.0, 81_321_492.0), "bytes", "none", SWIFTSYNC),
         ],
-        differs: "The document's hints are mainnet's, whose outputs stay unspent in other patterns than those \
-                  of a generated chain.",
+        differs: "The document's hints are mainnet's, whose outputs stay unspent in other patterns than \
+                  those of a generated chain.",
         variants: &[
             format("bitmap", &["--format", "bitmap"], false),
             format("bitmap, xz", &["--format", "bitmap"], true),
@@ -192,8 +192,8 @@ pub const PROPOSALS: &[Proposal] = &[
             "none",
             SWIFTSYNC,
         )],
-        differs: "The document estimates; the share depends on how many inputs a block has and on the scripts \
-                  that they spend.",
+        differs: "The document estimates; the share depends on how many inputs a block has and on the \
+                  scripts that they spend.",
         variants: &[step("blocks", steps::bytes_of_blocks), step("undo data", steps::bytes_of_undo)],
     },
 ];

@@ -152,7 +152,7 @@ pub const PROPOSALS: &[Proposal] = &[
                 (241.0, 233.0),
                 "min",
                 "NVMe, dbcache 45000",
-                "Bitcoin Core #31645, review of 2025-08-25",
+                "#31645, review of 2025-08-25",
             ),
         ],
         differs: "LevelDB is another implementation here, the crate rusty-leveldb, which compacts on the \
@@ -243,7 +243,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (121.0, 100.0),
             "% of the time",
             "i7-8700, Clang 13, dbcache 5000",
-            "Bitcoin Core #25325",
+            "#25325",
         )],
         differs: "With its pool, Bitcoin Core's cache also had room for more coins, and so was flushed less \
                   often; here all tables have room for all, and the last is what #32128 tried.",
@@ -263,7 +263,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (106.0, 100.0),
             "% of the time",
             "not named",
-            "Bitcoin Core #28945, as told in #32043",
+            "#28945, as told in #32043",
         )],
         differs: "The document times whole runs on mainnet, whose cache is far greater; here coins are \
                   flushed into a table in memory.",
@@ -279,7 +279,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (9_216.0, 7_087.0),
             "s",
             "dbcache 16384",
-            "Bitcoin Core #28280, review of 2024-08-07",
+            "#28280, review of 2024-08-07",
         )],
         differs: "The document's coins must be read again from a database on a disk; here from a table in \
                   memory, so that less is gained.",
@@ -295,7 +295,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (1_012.3, 994.4),
             "s",
             "not named",
-            "Bitcoin Core #30326, review of 2024-07-07",
+            "#30326, review of 2024-07-07",
         )],
         differs: "The document times whole runs; here coins are only created and spent, and the second \
                   look-up finds the coin in the processor's caches.",
@@ -314,7 +314,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (170_234.0, 115_274.0),
             "s",
             "Raspberry Pi 5, microSD card",
-            "Bitcoin Core #30039, review of 2024-10-04",
+            "#30039, review of 2024-10-04",
         )],
         differs: "The document's gain comes from a card that syncs each new file slowly.",
         variants: &[
@@ -328,7 +328,7 @@ pub const PROPOSALS: &[Proposal] = &[
         measure: Measure::Wall,
         unit: Unit::Each("coin"),
         statements: &[],
-        differs: "Bitcoin Core #30611 flushes each hour and states no time; here each flush makes tables of \
+        differs: "#30611 flushes each hour and states no time; here each flush makes tables of \
                   its own, which are merged.",
         variants: &[
             step("16 flushes", steps::write_coins::<16>),
@@ -342,7 +342,7 @@ pub const PROPOSALS: &[Proposal] = &[
         measure: Measure::Wall,
         unit: Unit::Bytes,
         statements: &[],
-        differs: "Bitcoin Core #28358 allows a cache of more than 16 GiB and states no time that the \
+        differs: "#28358 allows a cache of more than 16 GiB and states no time that the \
                   tracking document quotes; with a short chain, nothing is flushed once all coins fit.",
         variants: &[
             rebuild("128 MiB", &["--engine", "cache", "--memory", "128M"]),
@@ -360,7 +360,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (127.0, 100.0),
             "% of the time",
             "Raspberry Pi 5, dbcache 450",
-            "Bitcoin Core #31132, review of 2025-09-29",
+            "#31132, review of 2025-09-29",
         )],
         differs: "Bitcoin Core's threads only look up inputs; here they read and check blocks too.",
         variants: &[
@@ -381,7 +381,7 @@ pub const PROPOSALS: &[Proposal] = &[
             (110.0, 100.0),
             "% of the time",
             "not named",
-            "Bitcoin Core #31132, as told in #32043",
+            "#31132, as told in #32043",
         )],
         differs: "The document times whole runs whose database is on a disk; here only the look-ups are \
                   timed, in tables that were just written.",

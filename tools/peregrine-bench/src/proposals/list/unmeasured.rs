@@ -50,6 +50,12 @@ pub const UNMEASURED: &[Unmeasured] = &[
         "The answer of the row `hint-heights` in `raw.csv` has the median of the measured chain.",
     ),
     number(
+        "Part of the coins kept at a flush, #31102",
+        super::TRACKING,
+        "[ADR 17](adr/0017-a-second-engine-connects-blocks-in-order.md) measured how many should stay: \
+         between none and 75 % of them, the time differed by no more than the noise.",
+    ),
+    number(
         "A snapshot loaded 1 % slower with dbcache 450 and 6 to 7 % faster with 4500",
         super::TRACKING,
         "`snapshot load` accepts only snapshots whose hash Bitcoin Core's source has; a generated chain has \
