@@ -151,8 +151,8 @@ pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) ->
     let (stdout, stderr) = (scratch.join("stdout"), scratch.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
     command.process_group(0);
-    // The kernel counts this process's peak towards that of a child: make it what it has now. Linux before 4.0
-    // and other systems have no such file.
+    // The kernel counts this process's peak towards that of a child: make it what it has now, where the
+    // system can.
     let _ = fs::write("/proc/self/clear_refs", "5");
     let started = Instant::now();
     let mut child = command.spawn()?;

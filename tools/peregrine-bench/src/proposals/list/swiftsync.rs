@@ -123,7 +123,7 @@ pub const PROPOSALS: &[Proposal] = &[
     },
     Proposal {
         name: "assumeutxo",
-        title: "Until a snapshot's coins are validated: by the blocks alone, by the join, by hints",
+        title: "Until a snapshot's coins are validated: the blocks alone, the join, hints",
         measure: Measure::Wall,
         unit: Unit::Bytes,
         statements: &[],
