@@ -255,7 +255,7 @@ impl<'a, H: OutpointHasher, C: KeptCoin> Engine<'a, H, C> {
         }
         let value = self.database.get(outpoint).ok_or(io::ErrorKind::NotFound)?;
         self.removed.push(*outpoint);
-        Coin::read_chainstate_value(value.as_ref()).map(C::keep).map_err(io::Error::other)
+        Coin::read_chainstate_value(&value).map(C::keep).map_err(io::Error::other)
     }
 
     fn flush(&mut self) -> Result<(), Status> {
