@@ -39,6 +39,9 @@ enum Command {
     Proposals(proposals::ProposalsArgs),
     /// Print docs/documents.md: every number of these documents beside those of a recorded run
     Documents(proposals::DocumentsArgs),
+    /// Generate the chain of the proposals
+    #[command(hide = true)]
+    Generate(proposals::GenerateArgs),
     /// Draw logs of rebuilds as one HTML page
     Plot(plot::PlotArgs),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Sync(args) => (args.output.json, sync::run(&args)),
         Command::Proposals(args) => (args.output.json, proposals::run(&args)),
         Command::Documents(args) => (false, proposals::print_documents(&args)),
+        Command::Generate(args) => (false, proposals::generate_chain(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)

@@ -6,7 +6,11 @@ use crate::{
     place::{copy_blocks, environment, files},
 };
 use bench::StoredBlock;
-use cli::output::print_message;
+use clap::Args as ClapArgs;
+use cli::{
+    exit::Exit,
+    output::{Done, print_message},
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
     block_files::{BlockFiles, RecordBuffer, RecordFile},
@@ -65,17 +69,21 @@ pub struct Place {
 
 impl Chain {
     /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at
-    /// its end.
+    /// its end. Another process does it: memory that this one keeps counts towards the peaks of runs.
     pub fn generate(folder: PathBuf, bytes: u64, seed: u64, is_signed: bool) -> Result<Self, Error> {
         print_message("generating a chain");
-        let spec = ChainSpec { signed: is_signed, empty_tail: EMPTY_TAIL, ..ChainSpec::new(seed, bytes) };
-        let written = DatadirWriter::create(&folder, Layout::new(seed)).and_then(|mut writer| {
-            let totals = generate(&spec, |block| writer.push(block))?;
-            writer.finish()?;
-            Ok(totals)
-        });
-        let totals = written.map_err(|error| failed(format!("cannot generate a chain: {error}")))?;
-        let (hints_height, assumed_valid) = (Some(totals.height - EMPTY_TAIL), Some(totals.before_tail));
+        let own = std::env::current_exe().map_err(|error| environment("find", &folder, error))?;
+        let mut command = Command::new(own);
+        command.arg("generate").arg(&folder).args([bytes, seed].map(|number| number.to_string()));
+        let output = command.args(is_signed.then_some("--signed")).output();
+        let output = output.map_err(|error| failed(format!("cannot run this program again: {error}")))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let generated = said.split_whitespace().collect::<Vec<_>>();
+        let [height, hash] = generated[..] else {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(failed(format!("cannot generate a chain: {}", said.trim_end())));
+        };
+        let (hints_height, assumed_valid) = (height.parse().ok(), hash.parse().ok());
         Ok(Self { network: Network::Regtest, folder, assumed_valid, stop_at_height: None, hints_height })
     }
 
@@ -251,6 +259,29 @@ impl Records {
         self.open[&key].read(position, &mut self.buffer)?;
         Ok(self.buffer.bytes())
     }
+}
+
+/// The chain that [`Chain::generate`] asks for.
+#[derive(ClapArgs, Debug)]
+pub struct GenerateArgs {
+    folder: PathBuf,
+    bytes: u64,
+    seed: u64,
+    #[arg(long)]
+    signed: bool,
+}
+
+/// Generates a chain, and returns height and hash of its last block with transactions.
+pub fn generate_chain(args: &GenerateArgs) -> Done {
+    let spec =
+        ChainSpec { signed: args.signed, empty_tail: EMPTY_TAIL, ..ChainSpec::new(args.seed, args.bytes) };
+    let written = DatadirWriter::create(&args.folder, Layout::new(args.seed)).and_then(|mut writer| {
+        let totals = generate(&spec, |block| writer.push(block))?;
+        writer.finish()?;
+        Ok(totals)
+    });
+    let totals = written.map_err(|error| failed(error.to_string()))?;
+    Ok((format!("{} {}", totals.height - EMPTY_TAIL, totals.before_tail), Exit::Done))
 }
 
 /// Returns where a block is stored.

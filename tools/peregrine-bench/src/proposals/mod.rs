@@ -19,6 +19,7 @@ use crate::{
 };
 use bench::Inputs;
 use chain::{Chain, Extent, failed};
+pub use chain::{GenerateArgs, generate_chain};
 use clap::Args as ClapArgs;
 use cli::{
     output::{Done, interrupt, print_message},
@@ -59,7 +60,7 @@ pub struct ProposalsArgs {
     pub chain: Network,
 
     /// Bytes of the blocks to generate, with suffix kB, MB or GB
-    #[arg(long, value_name = "SIZE", default_value = "200MB", conflicts_with = "datadir")]
+    #[arg(long, value_name = "SIZE", default_value = "150MB", conflicts_with = "datadir")]
     #[arg(value_parser = |text: &str| parse_size(text))]
     pub size: u64,
 

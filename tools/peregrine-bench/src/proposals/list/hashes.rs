@@ -59,11 +59,11 @@ pub const PROPOSALS: &[Proposal] = &[
             said("reindex to 946,649", (37_976.0, 37_077.0), "s", "Raspberry Pi 5, SSD", JUMBO),
             said("reindex to 946,649", (27_195.0, 26_559.0), "s", "N150, SSD", JUMBO),
         ],
-        differs: "The chain is a generated one and short, its cache has room for one in 64 outputs, and no \
+        differs: "The chain is a generated one and short, its cache has room for one in 16 outputs, and no \
                   scripts are run.",
         variants: &[
-            step("SipHash-2-4, key mixed in once", steps::in_order::<{ ALL & !JUMBO_WAY }, 64>),
-            step("SipHash-1-3, jumbo blocks", steps::in_order::<ALL, 64>),
+            step("SipHash-2-4, key mixed in once", steps::in_order::<{ ALL & !JUMBO_WAY }, 16>),
+            step("SipHash-1-3, jumbo blocks", steps::in_order::<ALL, 16>),
         ],
     },
     Proposal {

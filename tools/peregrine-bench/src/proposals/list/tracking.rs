@@ -42,15 +42,15 @@ pub const PROPOSALS: &[Proposal] = &[
         differs: "The document downloads mainnet and runs scripts; here an engine of the benchmarks reads, \
                   checks and writes a generated chain on one thread, so that these steps are a larger part.",
         variants: &[
-            step("all in the old way", steps::in_order::<0, 64>),
-            step("blocks and undo data in one piece, #31551", steps::in_order::<AFTER_31551, 64>),
-            step("and obfuscation by words, #31144", steps::in_order::<AFTER_31144, 64>),
-            step("and batches of 64 MiB, #31645", steps::in_order::<AFTER_31645, 64>),
-            step("and sizes without serialising, #31868", steps::in_order::<AFTER_31868, 64>),
-            step("and inputs sorted, #31682", steps::in_order::<AFTER_31682, 64>),
-            step("and the key mixed in once, #30442", steps::in_order::<AFTER_30442, 64>),
-            step("and jumbo blocks", steps::in_order::<AFTER_JUMBO, 64>),
-            step("and scripts of 36 bytes inline, #32279", steps::in_order::<AFTER_32279, 64>),
+            step("all in the old way", steps::in_order::<0, 16>),
+            step("blocks and undo data in one piece, #31551", steps::in_order::<AFTER_31551, 16>),
+            step("and obfuscation by words, #31144", steps::in_order::<AFTER_31144, 16>),
+            step("and batches of 64 MiB, #31645", steps::in_order::<AFTER_31645, 16>),
+            step("and sizes without serialising, #31868", steps::in_order::<AFTER_31868, 16>),
+            step("and inputs sorted, #31682", steps::in_order::<AFTER_31682, 16>),
+            step("and the key mixed in once, #30442", steps::in_order::<AFTER_30442, 16>),
+            step("and jumbo blocks", steps::in_order::<AFTER_JUMBO, 16>),
+            step("and scripts of 36 bytes inline, #32279", steps::in_order::<AFTER_32279, 16>),
         ],
     },
     Proposal {
@@ -114,11 +114,11 @@ pub const PROPOSALS: &[Proposal] = &[
             said("download to 888,888", (25_033.0, 24_111.0), "s", "SSD, dbcache 1000", OBFUSCATION),
             said("download to 886,000", (28_501.6, 27_394.2), "s", I9, TRACKING),
         ],
-        differs: "The chain is a generated one and short, its cache has room for one in 64 outputs, and no \
+        differs: "The chain is a generated one and short, its cache has room for one in 16 outputs, and no \
                   scripts are run.",
         variants: &[
-            step("byte by byte", steps::in_order::<{ ALL & !WORDS }, 64>),
-            step("words of 64 bits", steps::in_order::<ALL, 64>),
+            step("byte by byte", steps::in_order::<{ ALL & !WORDS }, 16>),
+            step("words of 64 bits", steps::in_order::<ALL, 16>),
         ],
     },
     Proposal {
