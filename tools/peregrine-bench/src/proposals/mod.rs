@@ -92,6 +92,10 @@ pub struct ProposalsArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
+    /// The program with which all scripts are run, which starts more slowly [default: the measured one]
+    #[arg(long, value_name = "FILE")]
+    pub script_program: Option<PathBuf>,
+
     /// Show the results of Bitcoin Core's own benchmarks too, from the file of bench_bitcoin -output-json
     #[arg(long, value_name = "FILE")]
     pub bench_bitcoin: Option<PathBuf>,
@@ -259,10 +263,15 @@ impl Laboratory<'_> {
         Ok(skipped)
     }
 
+    fn script_program(&self) -> &Path {
+        self.args.script_program.as_deref().unwrap_or(self.program)
+    }
+
     /// Returns whether the program contains Bitcoin Core's code for scripts.
     fn can_run_scripts(&self) -> Result<bool, Error> {
-        let version = Command::new(self.program).arg("--version").output();
-        let version = version.map_err(|error| environment("run", self.program, error))?;
+        let program = self.script_program();
+        let version = Command::new(program).arg("--version").output();
+        let version = version.map_err(|error| environment("run", program, error))?;
         Ok(String::from_utf8_lossy(&version.stdout).contains("libbitcoinkernel"))
     }
 
@@ -279,7 +288,8 @@ impl Laboratory<'_> {
     fn run(&self, run: &Run, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
         let output = empty_output(chain)?;
         let words: Vec<_> = run.words().collect();
-        let mut command = chain.command(self.program, &words, &self.args.program);
+        let program = if run.runs_scripts { self.script_program() } else { self.program };
+        let mut command = chain.command(program, &words, &self.args.program);
         let measured = measure(&mut command, self.scratch, self.interrupt)
             .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))?;
         let answer = answer(&measured, run.answer)?;

@@ -40,7 +40,8 @@ pub const PROPOSALS: &[Proposal] = &[
             after("and after #30442, the whole", 26_084.4),
         ],
         differs: "The document downloads mainnet and runs scripts; here an engine of the benchmarks reads, \
-                  checks and writes a generated chain on one thread, so that these steps are a larger part.",
+                  checks and writes a generated chain on one thread, so that these steps are a larger part, \
+                  except for the batches, each of which is larger than a whole flush.",
         variants: &[
             step("all in the old way", steps::in_order::<0, 16>),
             step("blocks and undo data in one piece, #31551", steps::in_order::<AFTER_31551, 16>),
