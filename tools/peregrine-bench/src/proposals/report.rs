@@ -21,6 +21,8 @@ use std::fmt::Write as _;
 
 /// The proposal whose first variant is the rebuild of which steps are a share: in order, as Core does it.
 const WHOLE: &str = "engines";
+/// What the name of a variant begins with that adds a step to the one before.
+const ADDED: &str = "and ";
 /// If the middle half of the runs differs by more, they say little.
 const SPREAD_LIMIT: f64 = 1.25;
 
@@ -208,6 +210,8 @@ pub struct VariantSummary {
     /// How many times as fast (or as small) as the first variant, by the runs of the same round; `None` for
     /// the first.
     pub ratio: Option<Ratio>,
+    /// How many times as fast as the variant before, for one that adds a step to it.
+    pub step: Option<Ratio>,
     /// Whether the control's two equal variants differ as much; `None` without a control.
     pub is_noise: Option<bool>,
     /// What it saves compared with the first variant, in percent of the processor time of a whole rebuild;
@@ -222,6 +226,10 @@ impl VariantSummary {
         if let Some(percent) = self.share_percent {
             let verb = if percent < 0.0 { "adds" } else { "saves" };
             remarks.push(format!("{verb} {:.2} % of a rebuild in order", percent.abs()));
+        }
+        if let Some(Ratio { ratio, low, high }) = self.step {
+            let [less, low, high] = [ratio, low, high].map(|ratio| 100.0 * (1.0 - 1.0 / ratio));
+            remarks.push(format!("this step takes {less:.1} % off ({low:.1} to {high:.1})"));
         }
         if self.is_noise == Some(true) {
             remarks.push("within the noise of the control".to_owned());
@@ -347,6 +355,8 @@ pub fn summary(proposal: &'static Proposal, rows: &[Row]) -> Option<ProposalSumm
         let times = values(rows, name, variant.name, measure);
         let value = Spread::of(&times)?;
         let ratio = Ratio::of_pairs(&first, &times).filter(|_| at > 0);
+        let before = at.checked_sub(1).and_then(|at| variants.get(at));
+        let before = before.filter(|_| variant.name.starts_with(ADDED));
         let saved = |ratio: Ratio| {
             let (first, whole) = (Spread::of(&first)?.median, whole?.median);
             Some(first * (1.0 - 1.0 / ratio.ratio) / whole * 100.0)
@@ -364,6 +374,8 @@ pub fn summary(proposal: &'static Proposal, rows: &[Row]) -> Option<ProposalSumm
             peak_rss_mib: Spread::of(&rss).map(|spread| spread.median).filter(|_| measure != Measure::Size),
             size: row.size.filter(|_| measure != Measure::Size),
             ratio,
+            step: before
+                .and_then(|before| Ratio::of_pairs(&values(rows, name, before.name, measure), &times)),
             is_noise: ratio.zip(noise).map(|(ratio, (low, high))| (low..=high).contains(&ratio.ratio)),
             share_percent: ratio
                 .filter(|_| is_step && measure == Measure::Processor && unit != Unit::Whole)

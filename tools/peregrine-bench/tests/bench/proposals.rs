@@ -65,6 +65,8 @@ fn check(report: &Value) {
     assert!(proposal("hash")["variants"][1]["share_percent"].is_number());
     assert!(proposal("hash")["variants"][1]["is_noise"].is_boolean());
     assert!(proposal("cumulative")["variants"][1]["share_percent"].is_null());
+    assert!(proposal("cumulative")["variants"][2]["step"]["ratio"].is_number());
+    assert!(proposal("hash")["variants"][2]["step"].is_null());
     let bytes = |at: usize| proposal("inline")["variants"][at]["size"].as_u64().unwrap();
     assert!(bytes(0) > 0 && bytes(0) != bytes(1), "coins take other room");
 }

@@ -47,7 +47,7 @@ pub const PROPOSALS: &[Proposal] = &[
         differs: "The documents name this as a benchmark and have no number.",
         variants: &[
             command("hash_serialized_3", &["utxo", "stats"], &[], "hash_serialized_3"),
-            command("and MuHash", &["utxo", "stats"], &["--muhash"], "hash_serialized_3"),
+            command("with MuHash", &["utxo", "stats"], &["--muhash"], "hash_serialized_3"),
             core("bitcoind: gettxoutsetinfo", &["gettxoutsetinfo", "hash_serialized_3"], "hash_serialized_3"),
         ],
     },
@@ -74,7 +74,7 @@ pub const PROPOSALS: &[Proposal] = &[
                   here coins come in the order of their keys and become tables at once.",
         variants: &[
             step("written and synced", steps::flush_last::<false>),
-            step("and read back and hashed", steps::flush_last::<true>),
+            step("read back and hashed too", steps::flush_last::<true>),
         ],
     },
     Proposal {

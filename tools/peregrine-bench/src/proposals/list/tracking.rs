@@ -32,12 +32,12 @@ pub const PROPOSALS: &[Proposal] = &[
         measure: Measure::Processor,
         unit: Unit::Whole,
         statements: &[
-            after("download to 886,000, after #31551", 28_501.6),
-            after("and after #31144", 27_394.2),
-            after("and after #31645", 27_019.1),
-            after("and after #31868", 26_711.5),
-            after("and after #31682", 26_326.9),
-            after("and after #30442, the whole", 26_084.4),
+            after("download to 886,000, after #31551, 7.9 % off", 28_501.6),
+            after("and after #31144, 3.9 % off", 27_394.2),
+            after("and after #31645, 1.4 % off", 27_019.1),
+            after("and after #31868, 1.1 % off", 26_711.5),
+            after("and after #31682, 1.4 % off", 26_326.9),
+            after("and after #30442, 0.9 % off, the whole", 26_084.4),
         ],
         differs: "The document downloads mainnet and runs scripts; here an engine of the benchmarks reads, \
                   checks and writes a generated chain on one thread, so that these steps are a larger part, \
