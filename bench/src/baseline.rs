@@ -4,6 +4,8 @@
 //! product has none of them, and no switch that would select them.
 
 pub mod distinct;
+pub mod engine;
 pub mod files;
 pub mod hashers;
+pub mod leveldb;
 pub mod tables;

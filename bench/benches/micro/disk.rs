@@ -4,7 +4,7 @@
 use crate::{Subject, temporary};
 use bench::{
     Answers,
-    baseline::files::{FieldReader, FieldWriter, read_bytewise},
+    baseline::files::{FieldReader, FieldWriter, Xor, read_whole},
     work,
 };
 use criterion::{BatchSize, Criterion, Throughput};
@@ -72,17 +72,18 @@ fn read_block(criterion: &mut Criterion, subject: &Subject<'_>) {
     let (mut buffer, mut arena, position) = (RecordBuffer::default(), BlockArena::default(), position);
     file.read(ByteOffset(position), &mut buffer).expect("it is a record");
     assert_eq!(buffer.bytes(), bytes);
-    let (mut fields, plain, mut copy) = (FieldReader::new(open(), key), open(), Vec::new());
-    let contents = fields.read_block(position).expect("it is a block");
-    assert_eq!((contents.bytes, contents.txs), (bytes.len() as u64, subject.block.view.tx_count() as u64));
-    read_bytewise(&plain, KEY, position, &mut copy).expect("it is a record");
+    let xor = Xor { key, is_bytewise: false };
+    let (mut fields, plain, mut copy) = (FieldReader::new(open(), xor), open(), Vec::new());
+    assert_eq!(fields.read_block(position).expect("it is a block"), bytes);
+    let bytewise = Xor { is_bytewise: true, ..xor };
+    read_whole(&plain, bytewise, position, &mut copy).expect("it is a record");
     assert_eq!(copy, bytes);
 
     let mut group = criterion.benchmark_group("read a block");
     group.throughput(Throughput::Bytes(bytes.len() as u64));
     group.bench_function("raw", |b| b.iter(|| file.read(ByteOffset(position), &mut buffer).is_ok()));
     group.bench_function("raw, XOR byte by byte", |b| {
-        b.iter(|| read_bytewise(&plain, KEY, position, &mut copy).is_ok());
+        b.iter(|| read_whole(&plain, bytewise, position, &mut copy).is_ok());
     });
     group.bench_function("parsed", |b| {
         b.iter(|| {
@@ -115,8 +116,9 @@ fn write_undo_data(criterion: &mut Criterion, subject: &Subject<'_>) {
         file.rewind().and_then(|()| file.write_all(&record)).expect("files can be written");
     };
     let fields = || {
-        let mut writer = FieldWriter::new(create("fields"), key);
-        let written = writer.write_record(magic, &prev, &view, undo.len() as u32);
+        let mut writer = FieldWriter::new(create("fields"), Xor { key, is_bytewise: false });
+        let coins = view.txs().collect::<Vec<_>>().into_iter();
+        let written = writer.write_undo(magic, &prev, coins, undo.len() as u32);
         written.and_then(|()| writer.finish()).expect("files can be written");
     };
     whole();

@@ -2,14 +2,13 @@
 //! small buffer.
 
 use digest::{obfuscation::Obfuscation, sha256::Sha256};
-use disk::undo::UndoView;
 use std::{
     fs::File,
-    io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::FileExt as _,
 };
 use wire::{
-    BlockHash,
+    BlockHash, Coin,
     read::{write_compact_size, write_var_int},
 };
 
@@ -17,6 +16,26 @@ use wire::{
 const SMALL_BUFFER: usize = 4096;
 /// Bytes of magic and length before a record.
 const FRAME_BYTES: usize = 8;
+
+/// The obfuscation of files, applied in words of 64 bits as the product does, or byte by byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Xor {
+    /// The key.
+    pub key: Obfuscation,
+    /// Whether it is applied byte by byte.
+    pub is_bytewise: bool,
+}
+
+impl Xor {
+    /// XORs bytes that begin at `offset` of their file.
+    pub fn apply(&self, bytes: &mut [u8], offset: u64) {
+        if self.is_bytewise {
+            obfuscate_bytewise(self.key.key(), bytes, offset);
+        } else {
+            self.key.apply(bytes, offset);
+        }
+    }
+}
 
 /// XORs bytes that begin at `offset` of their file, one after the other.
 pub fn obfuscate_bytewise(key: [u8; 8], bytes: &mut [u8], offset: u64) {
@@ -30,41 +49,77 @@ pub fn obfuscate_bytewise(key: [u8; 8], bytes: &mut [u8], offset: u64) {
     }
 }
 
-/// Reads the record at `pos` into `record` as `disk` does, but XORs it byte by byte.
+/// Reads the record at `pos` into `record`, in one piece.
 ///
 /// # Errors
 /// Any I/O error.
-pub fn read_bytewise(file: &File, key: [u8; 8], pos: u64, record: &mut Vec<u8>) -> io::Result<()> {
+pub fn read_whole(file: &File, xor: Xor, pos: u64, record: &mut Vec<u8>) -> io::Result<()> {
     let mut frame = [0; FRAME_BYTES];
     let start = pos - FRAME_BYTES as u64;
     file.read_exact_at(&mut frame, start)?;
-    obfuscate_bytewise(key, &mut frame, start);
+    xor.apply(&mut frame, start);
     let [.., a, b, c, d] = frame;
     record.resize(u32::from_le_bytes([a, b, c, d]) as usize, 0);
     file.read_exact_at(record, pos)?;
-    obfuscate_bytewise(key, record, pos);
+    xor.apply(record, pos);
     Ok(())
 }
 
-/// What a block contains.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Contents {
-    /// Number of transactions.
-    pub txs: u64,
-    /// Number of inputs, the coinbase's included.
-    pub inputs: u64,
-    /// Number of outputs.
-    pub outputs: u64,
-    /// Number of bytes.
-    pub bytes: u64,
-}
+/// Where the fields of a block come from, in their order.
+trait Fields {
+    /// Returns the next byte, which stays.
+    fn peek(&mut self) -> io::Result<u8>;
 
-impl std::ops::AddAssign for Contents {
-    fn add_assign(&mut self, other: Self) {
-        self.txs += other.txs;
-        self.inputs += other.inputs;
-        self.outputs += other.outputs;
-        self.bytes += other.bytes;
+    /// Passes the next `length` bytes. Those of witnesses, and what announces them, are not in a stripped
+    /// block.
+    fn pass(&mut self, length: usize, is_witness: bool) -> io::Result<&[u8]>;
+
+    fn compact_size(&mut self, is_witness: bool) -> io::Result<usize> {
+        let length = match self.pass(1, is_witness)? {
+            [first @ 253..=255] => 2 << (first - 253),
+            [small] => return Ok((*small).into()),
+            _ => return Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        let mut number = [0; 8];
+        number[..length].copy_from_slice(self.pass(length, is_witness)?);
+        Ok(u64::from_le_bytes(number) as usize)
+    }
+
+    fn bytes(&mut self, is_witness: bool) -> io::Result<()> {
+        let length = self.compact_size(is_witness)?;
+        self.pass(length, is_witness).map(drop)
+    }
+
+    fn block(&mut self) -> io::Result<()> {
+        for length in [4, 32, 32, 4, 4, 4] {
+            self.pass(length, false)?;
+        }
+        (0..self.compact_size(false)?).try_for_each(|_| self.tx())
+    }
+
+    fn tx(&mut self) -> io::Result<()> {
+        self.pass(4, false)?;
+        // No transaction has no inputs: a zero in the place of their number announces witnesses.
+        let has_witness = self.peek()? == 0;
+        if has_witness {
+            self.pass(1, true)?;
+            self.pass(1, true)?;
+        }
+        let inputs = self.compact_size(false)?;
+        for _ in 0..inputs {
+            self.pass(32, false)?;
+            self.pass(4, false)?;
+            self.bytes(false)?;
+            self.pass(4, false)?;
+        }
+        for _ in 0..self.compact_size(false)? {
+            self.pass(8, false)?;
+            self.bytes(false)?;
+        }
+        for _ in 0..if has_witness { inputs } else { 0 } {
+            (0..self.compact_size(true)?).try_for_each(|_| self.bytes(true))?;
+        }
+        self.pass(4, false).map(drop)
     }
 }
 
@@ -72,102 +127,101 @@ impl std::ops::AddAssign for Contents {
 #[derive(Debug)]
 pub struct FieldReader {
     file: BufReader<File>,
-    obfuscation: Obfuscation,
+    xor: Xor,
     offset: u64,
-    script: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl Fields for FieldReader {
+    fn peek(&mut self) -> io::Result<u8> {
+        let byte = *self.file.fill_buf()?.first().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut byte = [byte];
+        self.xor.apply(&mut byte, self.offset);
+        Ok(byte[0])
+    }
+
+    fn pass(&mut self, length: usize, _: bool) -> io::Result<&[u8]> {
+        let start = self.block.len();
+        self.block.resize(start + length, 0);
+        let field = &mut self.block[start..];
+        self.file.read_exact(field)?;
+        self.xor.apply(field, self.offset);
+        self.offset += length as u64;
+        Ok(field)
+    }
 }
 
 impl FieldReader {
     /// Reads from `file`.
     #[must_use]
-    pub fn new(file: File, obfuscation: Obfuscation) -> Self {
+    pub fn new(file: File, xor: Xor) -> Self {
         let file = BufReader::with_capacity(SMALL_BUFFER, file);
-        Self { file, obfuscation, offset: 0, script: Vec::new() }
+        Self { file, xor, offset: 0, block: Vec::new() }
     }
 
-    fn field<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.file.read_exact(&mut bytes)?;
-        self.obfuscation.apply(&mut bytes, self.offset);
-        self.offset += N as u64;
-        Ok(bytes)
-    }
-
-    fn compact_size(&mut self) -> io::Result<u64> {
-        let [first] = self.field()?;
-        Ok(match first {
-            253 => u16::from_le_bytes(self.field()?).into(),
-            254 => u32::from_le_bytes(self.field()?).into(),
-            255 => u64::from_le_bytes(self.field()?),
-            small => small.into(),
-        })
-    }
-
-    fn bytes(&mut self) -> io::Result<()> {
-        let length = self.compact_size()?;
-        self.script.resize(length as usize, 0);
-        self.file.read_exact(&mut self.script)?;
-        self.obfuscation.apply(&mut self.script, self.offset);
-        self.offset += length;
-        Ok(())
-    }
-
-    /// Reads the block whose first byte is at `pos`.
+    /// Reads the block whose first byte is at `pos`, and returns its fields.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn read_block(&mut self, pos: u64) -> io::Result<Contents> {
+    pub fn read_block(&mut self, pos: u64) -> io::Result<&[u8]> {
         self.file.seek(SeekFrom::Start(pos))?;
         self.offset = pos;
-        let _version: [u8; 4] = self.field()?;
-        let _hashes: [[u8; 32]; 2] = [self.field()?, self.field()?];
-        let _time_bits_nonce: [[u8; 4]; 3] = [self.field()?, self.field()?, self.field()?];
-        let mut contents = Contents { txs: self.compact_size()?, ..Contents::default() };
-        for _ in 0..contents.txs {
-            self.read_tx(&mut contents)?;
-        }
-        contents.bytes = self.offset - pos;
-        Ok(contents)
-    }
-
-    fn read_tx(&mut self, contents: &mut Contents) -> io::Result<()> {
-        let _version: [u8; 4] = self.field()?;
-        let mut inputs = self.compact_size()?;
-        let has_witness = inputs == 0;
-        if has_witness {
-            let _flag: [u8; 1] = self.field()?;
-            inputs = self.compact_size()?;
-        }
-        for _ in 0..inputs {
-            let _txid: [u8; 32] = self.field()?;
-            let _vout: [u8; 4] = self.field()?;
-            self.bytes()?;
-            let _sequence: [u8; 4] = self.field()?;
-        }
-        let outputs = self.compact_size()?;
-        for _ in 0..outputs {
-            let _value: [u8; 8] = self.field()?;
-            self.bytes()?;
-        }
-        if has_witness {
-            for _ in 0..inputs {
-                for _ in 0..self.compact_size()? {
-                    self.bytes()?;
-                }
-            }
-        }
-        let _lock_time: [u8; 4] = self.field()?;
-        contents.inputs += inputs;
-        contents.outputs += outputs;
-        Ok(())
+        self.block.clear();
+        self.block()?;
+        Ok(&self.block)
     }
 }
 
-/// Writes undo data field by field through a small buffer.
+/// The fields of a block in memory.
+struct Visited<'b, F> {
+    rest: &'b [u8],
+    visit: F,
+}
+
+impl<F: FnMut(&[u8], bool) -> io::Result<()>> Fields for Visited<'_, F> {
+    fn peek(&mut self) -> io::Result<u8> {
+        self.rest.first().copied().ok_or(io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn pass(&mut self, length: usize, is_witness: bool) -> io::Result<&[u8]> {
+        let (field, rest) = self.rest.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.rest = rest;
+        (self.visit)(field, is_witness)?;
+        Ok(field)
+    }
+}
+
+/// Calls `visit` with each field of a serialised block, and whether it belongs to a witness.
+///
+/// # Errors
+/// That of `visit`, or that the block ends early.
+pub fn visit_fields(block: &[u8], visit: impl FnMut(&[u8], bool) -> io::Result<()>) -> io::Result<()> {
+    Visited { rest: block, visit }.block()
+}
+
+/// Returns the weight of a block by passing all its fields twice, without and with witnesses, as Bitcoin
+/// Core serialises it into a counter.
+///
+/// # Errors
+/// If the block ends early.
+pub fn weight_by_fields(block: &[u8]) -> io::Result<u64> {
+    let (mut stripped, mut total) = (0, 0);
+    visit_fields(block, |field, is_witness| {
+        stripped += if is_witness { 0 } else { field.len() as u64 };
+        Ok(())
+    })?;
+    visit_fields(block, |field, _| {
+        total += field.len() as u64;
+        Ok(())
+    })?;
+    Ok(3 * stripped + total)
+}
+
+/// Writes records field by field through a small buffer.
 #[derive(Debug)]
 pub struct FieldWriter {
     file: BufWriter<File>,
-    obfuscation: Obfuscation,
+    xor: Xor,
     offset: u64,
     hash: Sha256,
     field: Vec<u8>,
@@ -176,41 +230,61 @@ pub struct FieldWriter {
 impl FieldWriter {
     /// Writes to `file` from its beginning on.
     #[must_use]
-    pub fn new(file: File, obfuscation: Obfuscation) -> Self {
+    pub fn new(file: File, xor: Xor) -> Self {
         let file = BufWriter::with_capacity(SMALL_BUFFER, file);
-        Self { file, obfuscation, offset: 0, hash: Sha256::new(), field: Vec::new() }
+        Self { file, xor, offset: 0, hash: Sha256::new(), field: Vec::new() }
     }
 
     /// Writes the field, hashes it, and empties it.
     fn write(&mut self) -> io::Result<()> {
         self.hash.update(&self.field);
-        self.obfuscation.apply(&mut self.field, self.offset);
+        self.write_only()
+    }
+
+    fn write_only(&mut self) -> io::Result<()> {
+        self.xor.apply(&mut self.field, self.offset);
         self.file.write_all(&self.field)?;
         self.offset += self.field.len() as u64;
         self.field.clear();
         Ok(())
     }
 
-    /// Writes the record of a block's undo data, which has `length` bytes.
+    fn begin(&mut self, magic: [u8; 4], length: u32) -> io::Result<()> {
+        self.field.extend(magic);
+        self.write_only()?;
+        self.field.extend(length.to_le_bytes());
+        self.write_only()
+    }
+
+    /// Writes the record of a block.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn write_record(
+    pub fn write_block(&mut self, magic: [u8; 4], block: &[u8]) -> io::Result<()> {
+        self.begin(magic, block.len() as u32)?;
+        visit_fields(block, |field, _| {
+            self.field.extend_from_slice(field);
+            self.write_only()
+        })
+    }
+
+    /// Writes the record of a block's undo data, the coins that each transaction spends, in `length` bytes.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn write_undo<'a, C: ExactSizeIterator<Item = Coin<'a>>>(
         &mut self,
         magic: [u8; 4],
         prev: &BlockHash,
-        undo: &UndoView<'_>,
+        txs: impl ExactSizeIterator<Item = C>,
         length: u32,
     ) -> io::Result<()> {
-        self.field.extend(magic);
-        self.write()?;
-        self.field.extend(length.to_le_bytes());
-        self.write()?;
+        self.begin(magic, length)?;
         self.hash = Sha256::new();
         self.hash.update(&prev.0);
-        write_compact_size(&mut self.field, undo.tx_count() as u64);
+        write_compact_size(&mut self.field, txs.len() as u64);
         self.write()?;
-        for coins in undo.txs() {
+        for coins in txs {
             write_compact_size(&mut self.field, coins.len() as u64);
             self.write()?;
             for coin in coins {

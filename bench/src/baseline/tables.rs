@@ -5,15 +5,12 @@ use super::hashers::{Jumbo, OutpointHasher};
 use crate::{Answers, Block};
 use coins::OwnedCoin;
 use hashbrown::{HashTable, hash_table::Entry};
-use std::marker::PhantomData;
+use std::{hint::black_box, marker::PhantomData};
 use wire::{
     Coin, OutPoint,
     coin::{chainstate_key_order, compress_output},
     script::is_unspendable,
 };
-
-/// Bytes of an output that an [`InlineCoin`] has room for: the amount, and a script of 34 bytes.
-const INLINE_BYTES: usize = 46;
 
 /// A coin in a form that a table keeps.
 pub trait KeptCoin {
@@ -22,6 +19,13 @@ pub trait KeptCoin {
 
     /// Returns the coin.
     fn coin(&self) -> Coin<'_>;
+
+    /// Returns how many bytes the allocator gives for the coin: a multiple of 16, with the length beside it.
+    fn heap_bytes(&self) -> usize;
+}
+
+const fn allocated(bytes: usize) -> usize {
+    (bytes + 8).next_multiple_of(16)
 }
 
 /// The output is on the heap.
@@ -33,25 +37,37 @@ impl KeptCoin for OwnedCoin {
     fn coin(&self) -> Coin<'_> {
         self.as_coin()
     }
+
+    fn heap_bytes(&self) -> usize {
+        allocated(self.as_coin().out.len())
+    }
 }
 
-/// A coin whose output is beside it, unless it is too long.
+/// A coin whose output is beside it, unless its script is longer than `SCRIPT` bytes. `ROOM` is that and 10
+/// bytes for amount and length.
 #[derive(Clone, Debug)]
-pub struct InlineCoin {
+pub struct InlineCoin<const SCRIPT: usize, const ROOM: usize> {
     code: u32,
-    out: InlineOut,
+    out: InlineOut<ROOM>,
 }
 
+/// As Bitcoin Core's until #32279: scripts of 28 bytes are inline.
+pub type Narrow = InlineCoin<28, 38>;
+/// As Bitcoin Core's since #32279: scripts of 36 bytes are inline.
+pub type Wide = InlineCoin<36, 46>;
+
 #[derive(Clone, Debug)]
-enum InlineOut {
-    Inline(u8, [u8; INLINE_BYTES]),
+enum InlineOut<const ROOM: usize> {
+    Inline(u8, [u8; ROOM]),
     Heap(Box<[u8]>),
 }
 
-impl KeptCoin for InlineCoin {
+impl<const SCRIPT: usize, const ROOM: usize> KeptCoin for InlineCoin<SCRIPT, ROOM> {
     fn keep(Coin { code, out }: Coin<'_>) -> Self {
-        let mut bytes = [0; INLINE_BYTES];
-        let out = match bytes.get_mut(..out.len()) {
+        // The amount ends with the first byte whose highest bit is not set.
+        let amount = out.iter().position(|byte| byte & 0x80 == 0).map_or(out.len(), |at| at + 1);
+        let mut bytes = [0; ROOM];
+        let out = match bytes.get_mut(..out.len()).filter(|_| out.len() - amount <= SCRIPT + 1) {
             Some(room) => {
                 room.copy_from_slice(out);
                 InlineOut::Inline(out.len() as u8, bytes)
@@ -68,12 +84,21 @@ impl KeptCoin for InlineCoin {
         };
         Coin { code: self.code, out }
     }
+
+    fn heap_bytes(&self) -> usize {
+        match &self.out {
+            InlineOut::Inline(..) => 0,
+            InlineOut::Heap(bytes) => allocated(bytes.len()),
+        }
+    }
 }
 
 /// Where the nodes of a table are.
 pub trait Nodes: Default {
     /// The form of the coins.
     type Coin: KeptCoin;
+    /// Bytes of a node outside of the table.
+    const NODE_BYTES: usize;
     /// What the table has of a node.
     type Handle;
 
@@ -123,6 +148,7 @@ impl<C> Default for Pooled<C> {
 impl<C: KeptCoin> Nodes for InTable<C> {
     type Coin = C;
     type Handle = (OutPoint, C);
+    const NODE_BYTES: usize = 0;
 
     fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
         node
@@ -140,6 +166,7 @@ impl<C: KeptCoin> Nodes for InTable<C> {
 impl<C: KeptCoin> Nodes for Allocated<C> {
     type Coin = C;
     type Handle = Box<(OutPoint, C)>;
+    const NODE_BYTES: usize = allocated(size_of::<(OutPoint, C)>());
 
     fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
         Box::new(node)
@@ -157,6 +184,7 @@ impl<C: KeptCoin> Nodes for Allocated<C> {
 impl<C: KeptCoin> Nodes for Pooled<C> {
     type Coin = C;
     type Handle = u32;
+    const NODE_BYTES: usize = size_of::<Option<(OutPoint, C)>>();
 
     fn put(&mut self, node: (OutPoint, C)) -> u32 {
         if let Some(place) = self.free.pop() {
@@ -187,6 +215,12 @@ pub trait Coins {
 
     /// Returns a hash of all coins.
     fn answer(&self) -> String;
+
+    /// Returns the bytes that all coins take in memory, without free places of the table; `None` if that is
+    /// not the question.
+    fn bytes(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A table of coins.
@@ -203,8 +237,33 @@ impl<H: OutpointHasher, N: Nodes> Default for CoinTable<H, N> {
 }
 
 impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
+    /// Number of coins.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// Whether it has no coins.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.handles.is_empty()
+    }
+
+    /// Removes all coins and returns them. The table keeps its memory.
+    pub fn drain(&mut self) -> impl Iterator<Item = (OutPoint, N::Coin)> {
+        let Self { handles, nodes, .. } = self;
+        handles.drain().map(|handle| nodes.take(handle))
+    }
+
+    /// Returns a coin.
+    fn find(&self, outpoint: &OutPoint) -> Option<&N::Coin> {
+        let is_it = |handle: &&N::Handle| self.nodes.get(handle).0 == *outpoint;
+        let handle = self.handles.find(self.hasher.hash(outpoint), |handle| is_it(&handle))?;
+        Some(&self.nodes.get(handle).1)
+    }
+
     /// Removes a coin and returns it.
-    fn take(&mut self, outpoint: &OutPoint) -> Option<N::Coin> {
+    pub fn take(&mut self, outpoint: &OutPoint) -> Option<N::Coin> {
         let Self { hasher, handles, nodes } = self;
         let found = handles.find_entry(hasher.hash(outpoint), |handle| nodes.get(handle).0 == *outpoint);
         let (handle, _) = found.ok()?.remove();
@@ -247,56 +306,118 @@ impl<H: OutpointHasher, N: Nodes> Coins for CoinTable<H, N> {
         answers.add("coins", &bytes);
         answers.hash()
     }
+
+    fn bytes(&self) -> Option<usize> {
+        let each = N::NODE_BYTES + size_of::<N::Handle>();
+        let heap: usize = self.handles.iter().map(|handle| self.nodes.get(handle).1.heap_bytes()).sum();
+        Some(self.len() * each + heap)
+    }
+}
+
+/// A table in which each coin is looked up before it is added or removed, which looks it up again.
+#[derive(Default)]
+pub struct LookedUpTwice<T>(T);
+
+impl<H: OutpointHasher, N: Nodes> Coins for LookedUpTwice<CoinTable<H, N>> {
+    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
+        if black_box(self.0.find(&outpoint)).is_none() {
+            self.0.create(outpoint, coin);
+        }
+    }
+
+    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
+        black_box(self.0.find(outpoint)).is_some() && self.0.spend(outpoint, claim)
+    }
+
+    fn answer(&self) -> String {
+        self.0.answer()
+    }
 }
 
 type Plain = CoinTable<Jumbo, InTable<OwnedCoin>>;
 
-/// A table that is emptied into another one whenever it has a number of coins, as a cache is flushed into a
+/// What becomes of a cache when it is flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// A new table takes the place of the emptied one.
+    Frees,
+    /// It is emptied and keeps its memory.
+    Empties,
+    /// Its coins stay.
+    Keeps,
+}
+
+/// A table whose new coins are copied into another one from time to time, as a cache is flushed into a
 /// database.
 pub struct FlushedTable {
     cache: Plain,
     below: Plain,
+    /// Coins to be copied, and those to be removed because they were spent.
+    created: Vec<OutPoint>,
+    spent: Vec<OutPoint>,
     most: usize,
-    preallocates: bool,
+    flush: Flush,
 }
 
 impl FlushedTable {
-    /// Creates a table that is flushed at `most` coins. After each flush, either the emptied table keeps its
-    /// memory, or a new one grows again.
+    /// Creates a table that is flushed whenever `most` coins were created.
     #[must_use]
-    pub fn new(most: usize, preallocates: bool) -> Self {
-        Self { cache: Plain::default(), below: Plain::default(), most, preallocates }
+    pub fn new(most: usize, flush: Flush) -> Self {
+        let (cache, below) = (Plain::default(), Plain::default());
+        Self { cache, below, created: Vec::new(), spent: Vec::new(), most, flush }
     }
 
     fn flush(&mut self) {
-        let mut cache = std::mem::take(&mut self.cache);
-        for (outpoint, coin) in cache.handles.drain() {
+        for outpoint in self.spent.drain(..) {
+            self.below.take(&outpoint);
+        }
+        if self.flush == Flush::Keeps {
+            for outpoint in self.created.drain(..) {
+                if let Some(coin) = self.cache.find(&outpoint) {
+                    self.below.create(outpoint, coin.as_coin());
+                }
+            }
+            return;
+        }
+        self.created.clear();
+        for (outpoint, coin) in self.cache.drain() {
             self.below.add(outpoint, coin);
         }
-        if self.preallocates {
-            self.cache = cache;
+        if self.flush == Flush::Frees {
+            self.cache = Plain::default();
         }
     }
 }
 
 impl Coins for FlushedTable {
     fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
-        if self.cache.handles.len() >= self.most {
+        if self.created.len() >= self.most {
             self.flush();
         }
+        self.created.push(outpoint);
         self.cache.create(outpoint, coin);
     }
 
     fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
-        let found = self.cache.take(outpoint).or_else(|| self.below.take(outpoint));
-        found.is_some_and(|kept| kept.coin() == *claim)
+        let cached = self.cache.take(outpoint);
+        // A coin of before the last flush is in the other table too, if it stayed.
+        if cached.is_none() || self.flush == Flush::Keeps {
+            self.spent.push(*outpoint);
+        }
+        match cached {
+            Some(kept) => kept.coin() == *claim,
+            None => self.below.find(outpoint).is_some_and(|kept| kept.coin() == *claim),
+        }
     }
 
     fn answer(&self) -> String {
         let mut all = Plain::default();
-        for (outpoint, kept) in self.cache.handles.iter().chain(&self.below.handles) {
-            all.create(*outpoint, kept.coin());
+        for table in [&self.below, &self.cache] {
+            for (outpoint, kept) in &table.handles {
+                all.create(*outpoint, kept.coin());
+            }
         }
+        self.spent.iter().for_each(|outpoint| drop(all.take(outpoint)));
         all.answer()
     }
 }

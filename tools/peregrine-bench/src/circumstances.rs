@@ -2,6 +2,7 @@
 
 use cli::{run_log::Machine, version::commit_or_version};
 use serde::Serialize;
+use std::{env::consts::ARCH, fs, path::Path};
 
 /// The circumstances of a measurement.
 #[derive(Serialize)]
@@ -11,12 +12,15 @@ pub struct Circumstances {
     commit: &'static str,
     /// The system's load average of one minute, before and after.
     load: [Option<f64>; 2],
+    /// The kind of the disk on which it ran.
+    disk: Option<&'static str>,
 }
 
 impl Circumstances {
-    /// Describes the system before the first run.
-    pub fn begin() -> Self {
-        Self { machine: Machine::this(), commit: commit_or_version(), load: [load(), None] }
+    /// Describes the system before the first run, and the disk of `work_dir`.
+    pub fn begin(work_dir: &Path) -> Self {
+        let commit = commit_or_version();
+        Self { machine: Machine::this(), commit, load: [load(), None], disk: disk(work_dir) }
     }
 
     /// Adds what is known after the last run.
@@ -29,7 +33,8 @@ impl Circumstances {
         let [before, after] =
             self.load.map(|load| load.map_or("unknown".to_owned(), |load| format!("{load:.1}")));
         vec![
-            ("machine", self.machine.to_string()),
+            ("machine", format!("{ARCH}, {}", self.machine)),
+            ("disk", self.disk.unwrap_or("unknown").to_owned()),
             ("load", format!("{before} before, {after} after")),
             ("commit", self.commit.to_owned()),
         ]
@@ -41,9 +46,20 @@ impl Circumstances {
     }
 }
 
+/// Returns the kind of the disk that has a folder, if the system knows it. A partition has it from its disk.
+fn disk(folder: &Path) -> Option<&'static str> {
+    let device = rustix::fs::stat(folder).ok()?.st_dev;
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let ask = |path: &str| fs::read_to_string(format!("{device}/{path}")).ok();
+    match ask("queue/rotational").or_else(|| ask("../queue/rotational"))?.trim() {
+        "0" => Some("reported as not rotating"),
+        _ => Some("reported as rotating, as virtual disks often are"),
+    }
+}
+
 /// Returns the system's load average of one minute, if it is known.
 fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -52,8 +68,14 @@ mod tests {
 
     #[test]
     fn circumstances_name_the_machine_and_the_commit() {
-        let text = Circumstances::begin().end().text();
-        assert!(text.contains(" cores, ") && text.contains(" GiB") && text.contains("commit "), "{text}");
-        assert_eq!(text.lines().count(), 3);
+        let text = Circumstances::begin(Path::new(".")).end().text();
+        assert!(
+            text.contains(ARCH)
+                && text.contains(" cores, ")
+                && text.contains(" GiB")
+                && text.contains("commit "),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 4);
     }
 }

@@ -37,6 +37,11 @@ enum Command {
     Sync(sync::SyncArgs),
     /// Measure what each proposal of Bitcoin Core's documents on the speed of initial block download gains
     Proposals(proposals::ProposalsArgs),
+    /// Print docs/documents.md: every number of these documents beside those of a recorded run
+    Documents(proposals::DocumentsArgs),
+    /// Generate the chain of the proposals
+    #[command(hide = true)]
+    Generate(proposals::GenerateArgs),
     /// Draw logs of rebuilds as one HTML page
     Plot(plot::PlotArgs),
 }
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
         Command::Reindex(args) => (args.output.json, compare::run(&args)),
         Command::Sync(args) => (args.output.json, sync::run(&args)),
         Command::Proposals(args) => (args.output.json, proposals::run(&args)),
+        Command::Documents(args) => (false, proposals::print_documents(&args)),
+        Command::Generate(args) => (false, proposals::generate_chain(&args)),
         Command::Plot(args) => (false, plot::run(&args)),
     };
     cli::output::finish(json, done)

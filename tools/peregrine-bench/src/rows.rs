@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::{fs::File, io::Write, num::NonZeroU32, path::PathBuf};
 
 /// Where copies and results go.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
     /// Where copies and results go while it runs; should be on the disk that is to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]

@@ -1,12 +1,16 @@
-//! The chain on which proposals are measured: two copies of its block files, one of them without
-//! obfuscation, hints for it, and its blocks in memory.
+//! The chain on which proposals are measured: a copy of its block files, hints and a snapshot of it, and its
+//! blocks in memory.
 
 use crate::{
     measure::{ProgramArgs, add_datadir},
-    place::{copy_blocks, environment, files, warm},
+    place::{copy_blocks, environment, files},
 };
 use bench::StoredBlock;
-use cli::output::print_message;
+use clap::Args as ClapArgs;
+use cli::{
+    exit::Exit,
+    output::{Done, print_message},
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
     block_files::{BlockFiles, RecordBuffer, RecordFile},
@@ -32,21 +36,27 @@ use wire::{BlockArena, BlockHash, ByteOffset, FileNo};
 
 /// Blocks without transactions at the end of a generated chain: Core assumes the blocks below them valid.
 const EMPTY_TAIL: u32 = 2_100;
-/// The key of the obfuscated copy, if the chain has none.
+/// The key of the copy, if the chain has none.
 const KEY: [u8; 8] = [0x5c, 0x3a, 0x91, 0xe7, 0x0d, 0xb2, 0x46, 0x8f];
 
 /// The chain on disk.
 pub struct Chain {
     pub network: Network,
-    /// The datadir whose block files are obfuscated.
-    pub obfuscated: PathBuf,
-    /// The datadir whose block files are not.
-    pub plain: PathBuf,
-    pub hints: PathBuf,
+    /// The datadir with the copy. Its block files are obfuscated.
+    pub folder: PathBuf,
     /// The assumed-valid block of a generated chain.
-    pub assumed_valid: Option<BlockHash>,
-    pub stop_at_height: Option<u32>,
+    assumed_valid: Option<BlockHash>,
+    stop_at_height: Option<u32>,
     hints_height: Option<u32>,
+}
+
+/// How far the chain goes.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    pub height: u32,
+    pub hash: BlockHash,
+    /// Bytes of all blocks.
+    pub bytes: usize,
 }
 
 /// Where a block is stored.
@@ -58,36 +68,35 @@ pub struct Place {
 }
 
 impl Chain {
-    /// Generates a chain of about `bytes` bytes in `dir`. Its blocks are assumed valid, except those at its
-    /// end.
-    pub fn generate(dir: &Path, bytes: u64, seed: u64) -> Result<Self, Error> {
+    /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at
+    /// its end. Another process does it: memory that this one keeps counts towards the peaks of runs.
+    pub fn generate(folder: PathBuf, bytes: u64, seed: u64, is_signed: bool) -> Result<Self, Error> {
         print_message("generating a chain");
-        let datadir = dir.join("generated");
-        let spec = ChainSpec { signed: false, empty_tail: EMPTY_TAIL, ..ChainSpec::new(seed, bytes) };
-        let written = DatadirWriter::create(&datadir, Layout::new(seed)).and_then(|mut writer| {
-            let totals = generate(&spec, |block| writer.push(block))?;
-            writer.finish()?;
-            Ok(totals)
-        });
-        let totals = written.map_err(|error| failed(format!("cannot generate a chain: {error}")))?;
-        let chain = Self::copy(&datadir, Network::Regtest, dir)?;
-        let hints_height = Some(totals.height - EMPTY_TAIL);
-        Ok(Self { assumed_valid: Some(totals.before_tail), hints_height, ..chain })
+        let own = std::env::current_exe().map_err(|error| environment("find", &folder, error))?;
+        let mut command = Command::new(own);
+        command.arg("generate").arg(&folder).args([bytes, seed].map(|number| number.to_string()));
+        let output = command.args(is_signed.then_some("--signed")).output();
+        let output = output.map_err(|error| failed(format!("cannot run this program again: {error}")))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let generated = said.split_whitespace().collect::<Vec<_>>();
+        let [height, hash] = generated[..] else {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(failed(format!("cannot generate a chain: {}", said.trim_end())));
+        };
+        let (hints_height, assumed_valid) = (height.parse().ok(), hash.parse().ok());
+        Ok(Self { network: Network::Regtest, folder, assumed_valid, stop_at_height: None, hints_height })
     }
 
-    /// Copies the blocks of a datadir twice into `dir`.
-    pub fn copy(datadir: &Path, network: Network, dir: &Path) -> Result<Self, Error> {
-        let folder = Path::new(network.subdirectory().unwrap_or("")).join("blocks");
-        let (obfuscated, plain) = (dir.join("obfuscated"), dir.join("plain"));
-        copy_blocks(datadir, &folder, &obfuscated)?;
-        let old = read_block_obfuscation(&RealDisk, &obfuscated.join(&folder))?;
-        convert(&obfuscated.join(&folder), &plain.join(&folder), old, Obfuscation::default())?;
-        if old.is_zero() {
-            let key = Obfuscation::from_key(KEY);
-            convert(&plain.join(&folder), &obfuscated.join(&folder), Obfuscation::default(), key)?;
+    /// Copies the blocks of a datadir into a folder, and obfuscates them if they are not.
+    pub fn copy(datadir: &Path, network: Network, folder: PathBuf) -> Result<Self, Error> {
+        let blocks = Path::new(network.subdirectory().unwrap_or("")).join("blocks");
+        copy_blocks(datadir, &blocks, &folder)?;
+        let blocks = folder.join(blocks);
+        if read_block_obfuscation(&RealDisk, &blocks)?.is_zero() {
+            obfuscate(&blocks)
+                .map_err(|error| environment("obfuscate the block files in", &blocks, error))?;
         }
-        let (hints, assumed_valid, stop_at_height, hints_height) = (dir.join("hints"), None, None, None);
-        Ok(Self { network, obfuscated, plain, hints, assumed_valid, stop_at_height, hints_height })
+        Ok(Self { network, folder, assumed_valid: None, stop_at_height: None, hints_height: None })
     }
 
     /// Uses the chain up to a height only, and hints up to another one.
@@ -96,44 +105,75 @@ impl Chain {
         Self { stop_at_height, hints_height, ..self }
     }
 
-    /// Adds the arguments that select the chain and how much of it is checked.
-    pub fn add_arguments(&self, command: &mut Command, datadir: &Path) {
-        add_datadir(command, self.network, datadir);
-        if let Some(hash) = self.assumed_valid {
-            command.arg("--assumevalid").arg(hash.to_string());
-        }
+    /// Returns one of the files that commands need: hints, a snapshot.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.with_extension(name)
     }
 
-    /// Makes hints for the chain.
-    pub fn make_hints(&self, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
-        print_message("making hints");
+    /// Returns a command of the program on this chain. Those that run scripts get the further arguments.
+    pub fn command(&self, program: &Path, words: &[&str], args: &ProgramArgs) -> Command {
         let mut command = Command::new(program);
-        command.args(["hints", "make", "--progress", "none", "--output"]).arg(&self.hints);
-        self.add_arguments(&mut command, &self.obfuscated);
-        if let Some(height) = self.hints_height {
-            command.args(["--height", &height.to_string()]);
+        for word in words {
+            let file = word.strip_prefix('{').and_then(|word| word.strip_suffix('}'));
+            command.arg(file.map_or_else(|| PathBuf::from(word), |name| self.file(name)));
         }
-        let output = command.args(args.further()).output();
+        add_datadir(&mut command, self.network, &self.folder);
+        if !matches!(words, ["utxo", ..] | [_, "convert", ..]) {
+            command.args(["--progress", "none"]);
+        }
+        if !matches!(words, ["utxo", ..] | [_, "convert" | "verify", ..]) {
+            command.args(args.further());
+            if let Some(hash) = self.assumed_valid.filter(|_| !words.contains(&"--assumevalid")) {
+                command.arg("--assumevalid").arg(hash.to_string());
+            }
+        }
+        let option = match words {
+            ["reindex" | "verify", ..] => "--stop-at-height",
+            [_, "make", ..] if !words.contains(&"--chainstate") && !words.contains(&"--height") => "--height",
+            _ => return command,
+        };
+        if let Some(height) = self.stop_at_height {
+            command.args([option, &height.to_string()]);
+        }
+        command
+    }
+
+    /// Makes what commands need: `hints`, a `snapshot`, a `chainstate`.
+    pub fn make(&self, what: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
+        print_message(&format!("making the {what}"));
+        let (file, height) = (format!("{{{what}}}"), self.hints_height.unwrap_or_default().to_string());
+        let words: &[&str] = match what {
+            "chainstate" => &["reindex"],
+            // The height at which they end is their own.
+            "hints" => &["hints", "make", "--output", &file, "--height", &height],
+            _ => &[what, "make", "--output", &file],
+        };
+        let output = self.command(program, words, args).output();
         let output = output.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(failed(format!("no hints could be made; it said:\n{}", said.trim_end())));
+            return Err(failed(format!("it could not be made:\n{}", said.trim_end())));
         }
         Ok(())
     }
 
-    /// Reads both copies once, so that their files are in the page cache.
-    pub fn warm(&self) -> Result<(), Error> {
-        for datadir in [&self.obfuscated, &self.plain] {
-            let warmed = files(datadir).and_then(|files| warm(&files));
-            warmed.map_err(|error| environment("read the files of", datadir, error))?;
-        }
-        Ok(())
-    }
-
-    /// The datadir with obfuscated block files.
+    /// The datadir with the block files.
     pub fn datadir(&self) -> Datadir {
-        Datadir::at(&self.obfuscated, self.network)
+        Datadir::at(&self.folder, self.network)
+    }
+
+    /// Reads all blocks once, so that they are in the page cache, and returns how far they go.
+    pub fn extent(&self) -> Result<Extent, Error> {
+        let datadir = self.datadir();
+        let mut records = Records::new(&datadir, read_block_obfuscation(&RealDisk, &datadir.blocks_dir())?);
+        let (mut bytes, mut last) = (0, None);
+        for entry in self.entries(&datadir)?.into_iter().filter(|entry| entry.height.0 > 0) {
+            let (file, position) = stored(&entry)?;
+            bytes += records.read(FileKind::Blk, file, position)?.len();
+            last = Some(entry);
+        }
+        let last = last.ok_or_else(|| failed("there is no block above the genesis block"))?;
+        Ok(Extent { height: last.height.0, hash: last.hash, bytes })
     }
 
     /// Reads the blocks of the chain into memory, by height, and where each is stored.
@@ -153,10 +193,7 @@ impl Chain {
                 let path = datadir.block_file_path(kind, file);
                 error.in_file(path.file_name().unwrap_or_default(), Some(position.0))
             };
-            let (Some(file), Some(block)) = (entry.file, entry.data_pos) else {
-                let detail = "this block is not stored; name a datadir that has it, or end below it";
-                return Err(failed(detail).at_block(entry.height, entry.hash));
-            };
+            let (file, block) = stored(&entry)?;
             let undo = entry.undo_pos.filter(|_| entry.height.0 > 0);
             let bytes = records.read(FileKind::Blk, file, block)?.to_vec();
             let parsed = arena.parse(&bytes).map(drop);
@@ -224,26 +261,48 @@ impl Records {
     }
 }
 
-/// Copies block files to a folder, and replaces their obfuscation.
-fn convert(from: &Path, to: &Path, old: Obfuscation, new: Obfuscation) -> Result<(), Error> {
-    let copy = |path: &PathBuf| {
-        let target = to.join(path.strip_prefix(from).map_err(std::io::Error::other)?);
-        fs::create_dir_all(target.parent().unwrap_or(to))?;
-        let mut bytes = fs::read(path)?;
-        if path.parent() == Some(from) && path.extension() == Some(OsStr::new("dat")) {
-            if path.ends_with("xor.dat") {
-                bytes = new.key().to_vec();
-            } else {
-                old.apply(&mut bytes, 0);
-                new.apply(&mut bytes, 0);
-            }
+/// The chain that [`Chain::generate`] asks for.
+#[derive(ClapArgs, Debug)]
+pub struct GenerateArgs {
+    folder: PathBuf,
+    bytes: u64,
+    seed: u64,
+    #[arg(long)]
+    signed: bool,
+}
+
+/// Generates a chain, and returns height and hash of its last block with transactions.
+pub fn generate_chain(args: &GenerateArgs) -> Done {
+    let spec =
+        ChainSpec { signed: args.signed, empty_tail: EMPTY_TAIL, ..ChainSpec::new(args.seed, args.bytes) };
+    let written = DatadirWriter::create(&args.folder, Layout::new(args.seed)).and_then(|mut writer| {
+        let totals = generate(&spec, |block| writer.push(block))?;
+        writer.finish()?;
+        Ok(totals)
+    });
+    let totals = written.map_err(|error| failed(error.to_string()))?;
+    Ok((format!("{} {}", totals.height - EMPTY_TAIL, totals.before_tail), Exit::Done))
+}
+
+/// Returns where a block is stored.
+fn stored(entry: &IndexEntry) -> Result<(FileNo, ByteOffset), Error> {
+    entry.file.zip(entry.data_pos).ok_or_else(|| {
+        let detail = "this block is not stored; name a datadir that has it, or end below it";
+        failed(detail).at_block(entry.height, entry.hash)
+    })
+}
+
+/// Obfuscates block and undo files that are not.
+fn obfuscate(blocks: &Path) -> std::io::Result<()> {
+    let key = Obfuscation::from_key(KEY);
+    for path in files(blocks)? {
+        if path.parent() == Some(blocks) && path.extension() == Some(OsStr::new("dat")) {
+            let mut bytes = fs::read(&path)?;
+            key.apply(&mut bytes, 0);
+            fs::write(path, bytes)?;
         }
-        fs::write(target, bytes)
-    };
-    let copied = files(from).and_then(|files| files.iter().try_for_each(copy));
-    copied
-        .and_then(|()| fs::write(to.join("xor.dat"), new.key()))
-        .map_err(|error| environment("copy the block files to", to, error))
+    }
+    fs::write(blocks.join("xor.dat"), KEY)
 }
 
 pub fn failed(detail: impl Into<String>) -> Error {

@@ -23,7 +23,11 @@ fn has_peregrine() -> bool {
 
 fn bench(work: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
-    command.args(["proposals", "--runs", "1", "--work-dir"]).arg(work).args(more).output().unwrap()
+    command.args(["proposals", "--work-dir"]).arg(work).args(more);
+    if !more.contains(&"--runs") {
+        command.args(["--runs", "1"]);
+    }
+    command.output().unwrap()
 }
 
 /// The answers of the variants of each proposal.
@@ -43,23 +47,35 @@ fn check(report: &Value) {
     for (proposal, answers) in &answers {
         assert_eq!(answers.len(), 1, "the variants of {proposal} have the same answer: {answers:?}");
     }
-    assert_eq!(answers["engines"], answers["xor"], "all rebuilds have the same UTXO set");
-    assert_eq!(answers["cache-hash"], answers["preallocate"], "all tables have the same coins");
+    assert_eq!(answers["engines"], answers["assumeutxo"], "all rebuilds have the same UTXO set");
+    assert_eq!(answers["cache-hash"], answers["prune-flush"], "all tables have the same coins");
+    assert_eq!(answers["cumulative"], answers["xor-whole-large"], "all engines write the same files");
     for proposal in report["proposals"].as_array().unwrap() {
         let variants = proposal["variants"].as_array().unwrap();
-        assert!(variants.len() > 1 && variants[0]["ratio"].is_null(), "{proposal}");
+        assert!(variants[0]["ratio"].is_null(), "{proposal}");
         for variant in &variants[1..] {
             let of = |name: &str| variant["ratio"][name].as_f64().unwrap();
             assert!(of("low") > 0.0 && of("low") <= of("ratio") && of("ratio") <= of("high"), "{variant}");
         }
-        let is_step = report["rows"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|row| row["proposal"] == proposal["name"] && row["peak_rss_kib"].is_null());
-        let is_share = is_step && proposal["clock"] == "processor";
-        assert_eq!(variants[1]["share_percent"].is_number(), is_share, "{proposal}");
     }
+    let proposal = |name: &str| {
+        let mut all = report["proposals"].as_array().unwrap().iter();
+        all.find(|proposal| proposal["name"] == name).unwrap()
+    };
+    assert!(proposal("hash")["variants"][1]["share_percent"].is_number());
+    assert!(proposal("hash")["variants"][1]["is_noise"].is_boolean());
+    assert!(proposal("cumulative")["variants"][1]["share_percent"].is_null());
+    assert!(proposal("cumulative")["variants"][2]["step"]["ratio"].is_number());
+    assert!(proposal("hash")["variants"][2]["step"].is_null());
+    let bytes = |at: usize| proposal("inline")["variants"][at]["size"].as_u64().unwrap();
+    assert!(bytes(0) > 0 && bytes(0) != bytes(1), "coins take other room");
+}
+
+/// The variants of a proposal, in the order in which they ran in a round.
+fn order(report: &Value, proposal: &str, run: u64) -> Vec<String> {
+    let rows = report["rows"].as_array().unwrap().iter();
+    let own = rows.filter(|row| row["proposal"] == proposal && row["run"] == run);
+    own.map(|row| row["variant"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -70,19 +86,17 @@ fn all_variants_of_a_proposal_have_the_same_answer() {
     let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let chain =
         Chain::generate(&ChainSpec { blocks: Some(120), empty_tail: 2_100, ..ChainSpec::new(29, 100_000) });
-    let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(29) };
+    let layout = Layout { file_size: 64 << 10, preallocate: false, xor_key: None, ..Layout::new(29) };
     chain.write_datadir(dir.path(), &layout).unwrap();
     let files = || -> Vec<(PathBuf, Vec<u8>)> {
         let all = snapshot(dir.path()).unwrap().into_iter();
         all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
     };
     let before = files();
-    let (csv, page) = (work.path().join("raw.csv"), work.path().join("page.html"));
-    let outputs = ["--csv", csv.to_str().unwrap(), "--page", page.to_str().unwrap(), "--json"];
     let assumed = format!("--assumevalid {}", chain.totals.before_tail);
     let datadir = ["--chain", "regtest", "--datadir", dir.path().to_str().unwrap()];
-    let datadir = [&datadir[..], &["--hints-height", "120", "--args", &assumed]].concat();
-    let output = bench(work.path(), &[&datadir[..], &outputs[..]].concat());
+    let datadir = [&datadir[..], &["--hints-height", "120", "--args", &assumed, "--coins", "1000"]].concat();
+    let output = bench(work.path(), &[&datadir[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     check(&report);
@@ -92,36 +106,70 @@ fn all_variants_of_a_proposal_have_the_same_answer() {
     let cores = report["about"]["machine"]["cores"].as_u64().unwrap();
     assert!(cores > 0 && report["about"]["load"][0].is_number(), "{report}");
     assert!(files() == before, "the datadir is only read");
-
-    let rows = report["rows"].as_array().unwrap();
-    let text = fs::read_to_string(&csv).unwrap();
-    assert_eq!(text.lines().count(), rows.len() + 1, "{text}");
-    let html = fs::read_to_string(&page).unwrap().replace("<span>", "").replace("</span>", "");
-    for part in ["Hash of an outpoint", "33.92 to 16.61 ns", "Raspberry Pi 5", "times as fast", "95 %"] {
-        assert!(html.contains(part), "{part}");
-    }
-    for foreign in ["<script", "http:", "https:", "url(", "NaN", "inf"] {
-        assert!(!html.contains(foreign), "{foreign}");
-    }
-    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 2, "nothing stays but CSV and page");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
 }
 
 #[test]
-fn a_chain_is_generated_and_proposals_are_selected() {
+fn a_recorded_run_becomes_a_page() {
     if !has_peregrine() {
         return;
     }
     let work = TempDir::new().unwrap();
-    let output = bench(work.path(), &["--size", "200kB", "--only", "hash,duplicates,xor"]);
+    let (record, core) = (work.path().join("2026-11-01-test"), work.path().join("core.json"));
+    let result = r#"{"name": "ObfuscationBench", "unit": "byte", "batch": 100, "median(elapsed)": 5e-8}"#;
+    fs::write(&core, format!("{{\"results\": [{result}]}}")).unwrap();
+    let only = "hash,duplicates,obfuscation,hint-sizes,control-run";
+    let files = ["--record", record.to_str().unwrap(), "--bench-bitcoin", core.to_str().unwrap(), "--json"];
+    let output =
+        bench(work.path(), &[&["--size", "200kB", "--only", only, "--runs", "2"], &files[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (first, mut second) = (order(&report, "hash", 1), order(&report, "hash", 2));
+    second.reverse();
+    assert!(first.len() > 1 && first == second, "every second round goes backwards: {first:?}, {second:?}");
+    let sizes = [1, 2].map(|run| order(&report, "hint-sizes", run).len());
+    assert_eq!(sizes, [14, 0], "sizes are measured once");
+    let rows = report["rows"].as_array().unwrap();
+    let csv = fs::read_to_string(record.join("raw.csv")).unwrap();
+    assert_eq!(csv.lines().count(), rows.len() + 1, "{csv}");
+    let summary = fs::read_to_string(record.join("summary")).unwrap();
     for part in
-        ["machine", "generated, 200000 bytes, seed 1", "sorted keys", "document: hash: 33.92 to 16.61 ns"]
+        ["machine", "generated, 200000 bytes, seed 1", "document: hash: 33.92 to 16.61 ns", "peak memory"]
     {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(summary.contains(part), "{part}: {summary}");
     }
-    assert!(text.contains("fewer than 5 runs") && !text.contains("muhash"), "{text}");
-    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
+    let page = command.arg("documents").arg(&record).output().unwrap();
+    assert_eq!(page.status.code(), Some(0), "{page:?}");
+    let page = String::from_utf8(page.stdout).unwrap();
+    let of_hash = report["proposals"].as_array().unwrap().iter().find(|it| it["name"] == "hash").unwrap();
+    let speed = of_hash["variants"][3]["speed"].as_str().unwrap();
+    let parts =
+        ["| hash | 33.92 to 16.61 ns | 2.04 |", "ObfuscationBench | 0.5 ns/byte | obfuscation, words", speed];
+    for part in parts.iter().chain(&["To be recorded: 1 thread;", "2026-11-01-test/summary"]) {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+/// The page is printed from the newest recorded run; without one it says what is to be recorded.
+#[test]
+fn the_page_of_the_documents_is_printed_by_this_program() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let runs = fs::read_dir(root.join("bench/runs")).unwrap().map(|entry| entry.unwrap().path());
+    let is_recorded = |path: &PathBuf| path.to_string_lossy().ends_with("-proposals");
+    let newest = runs.filter(is_recorded).max();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
+    let output = command.arg("documents").args(newest).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (path, page) = (root.join("docs/documents.md"), String::from_utf8(output.stdout).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == page,
+        "docs/documents.md is not what peregrine-bench documents prints; run with UPDATE_DOCS=1"
+    );
 }
 
 #[test]
@@ -147,13 +195,15 @@ fn a_malformed_block_is_named() {
 #[test]
 fn nonsense_is_refused_before_anything_runs() {
     let work = TempDir::new().unwrap();
-    let page = work.path().join("page.html");
-    fs::write(&page, "mine").unwrap();
-    let refused: [(&[&str], i32, &str); 4] = [
+    let file = work.path().join("raw.csv");
+    fs::write(&file, "mine").unwrap();
+    let (folder, file) = (work.path().to_str().unwrap(), file.to_str().unwrap());
+    let refused: [(&[&str], i32, &str); 5] = [
         (&["--only", "flux"], 2, "flux"),
         (&["--datadir", "x", "--size", "1MB"], 2, "cannot be used with"),
-        (&["--page", page.to_str().unwrap()], 5, "not of this command"),
-        (&["--datadir", work.path().to_str().unwrap(), "--peregrine", page.to_str().unwrap()], 5, "blocks"),
+        (&["--bench-bitcoin", file], 5, "bench_bitcoin -output-json"),
+        (&["--record", folder], 5, "raw.csv"),
+        (&["--datadir", folder, "--peregrine", file], 5, "blocks"),
     ];
     for (more, code, said) in refused {
         let output = bench(work.path(), more);
@@ -161,5 +211,5 @@ fn nonsense_is_refused_before_anything_runs() {
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.contains(said), "{said}: {stderr}");
     }
-    assert_eq!(fs::read_to_string(&page).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(file).unwrap(), "mine");
 }
