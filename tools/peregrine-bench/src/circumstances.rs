@@ -1,8 +1,13 @@
 //! Under which circumstances something was measured: machine, load, commit.
 
+use crate::rows::OutputArgs;
 use cli::{run_log::Machine, version::commit_or_version};
+use engine::{Error, ErrorKind};
 use serde::Serialize;
 use std::{env::consts::ARCH, fs, path::Path};
+
+/// The load average of one minute above which a machine is busy.
+const MAX_LOAD: f64 = 0.5;
 
 /// The circumstances of a measurement.
 #[derive(Serialize)]
@@ -17,10 +22,20 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Describes the system before the first run, and the disk of `work_dir`.
-    pub fn begin(work_dir: &Path) -> Self {
-        let commit = commit_or_version();
-        Self { machine: Machine::this(), commit, load: [load(), None], disk: disk(work_dir) }
+    /// Describes the system before the first run, and the disk to which results go.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if it is busy and the caller does not accept that.
+    pub fn begin(output: &OutputArgs) -> Result<Self, Error> {
+        let (commit, before) = (commit_or_version(), load());
+        if let Some(load) = before.filter(|load| *load > MAX_LOAD && !output.busy) {
+            let detail = format!(
+                "the load average is {load}, above {MAX_LOAD}: something else runs on this machine, or has \
+                 just ended; wait, or pass --busy to measure anyway"
+            );
+            return Err(Error::new(ErrorKind::Environment, detail));
+        }
+        Ok(Self { machine: Machine::this(), commit, load: [before, None], disk: disk(&output.work_dir) })
     }
 
     /// Adds what is known after the last run.
@@ -68,7 +83,9 @@ mod tests {
 
     #[test]
     fn circumstances_name_the_machine_and_the_commit() {
-        let text = Circumstances::begin(Path::new(".")).end().text();
+        let output =
+            OutputArgs { work_dir: ".".into(), csv: None, export_json: None, busy: true, json: false };
+        let text = Circumstances::begin(&output).unwrap().end().text();
         assert!(
             text.contains(ARCH)
                 && text.contains(" cores, ")

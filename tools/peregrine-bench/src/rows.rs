@@ -27,6 +27,10 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub export_json: Option<PathBuf>,
 
+    /// Measure although the machine is busy: its load average is above 0.5. The result says so
+    #[arg(long)]
+    pub busy: bool,
+
     /// Print the report as one JSON object
     #[arg(long)]
     pub json: bool,

@@ -86,7 +86,8 @@ pub fn run(args: &CompareArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
-    let (rows, circumstances) = (Rows::new(&args.output)?, Circumstances::begin(&args.output.work_dir));
+    let circumstances = Circumstances::begin(&args.output)?;
+    let rows = Rows::new(&args.output)?;
     let mut bench = Comparison::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
         for program in &programs {

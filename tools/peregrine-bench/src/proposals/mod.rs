@@ -117,6 +117,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     stop::at_stage(Stage::Read);
     let core = args.bench_bitcoin.as_deref().map_or(Ok(Vec::new()), core_bench::read)?;
+    let circumstances = Circumstances::begin(&args.output)?;
     let record = args.record.as_deref().map(Record::create).transpose()?;
     let csv = args.record.as_ref().map_or_else(|| args.output.csv.clone(), |dir| Some(dir.join("raw.csv")));
     let mut rows = Rows::new(&OutputArgs { csv, ..args.output.clone() })?;
@@ -133,7 +134,6 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let extent = chain.extent()?;
     let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt };
-    let circumstances = Circumstances::begin(&args.output.work_dir);
     // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
     let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;

@@ -25,7 +25,7 @@ fn places() -> (TempDir, TempDir) {
 
 fn bench((datadir, work): (&Path, &Path), more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
-    command.args(["reindex", "--chain", "regtest", "--datadir"]).arg(datadir);
+    command.args(["reindex", "--busy", "--chain", "regtest", "--datadir"]).arg(datadir);
     command.arg("--work-dir").arg(work).args(more).output().unwrap()
 }
 

@@ -23,7 +23,7 @@ fn has_peregrine() -> bool {
 
 fn bench(work: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
-    command.args(["proposals", "--work-dir"]).arg(work).args(more);
+    command.args(["proposals", "--busy", "--work-dir"]).arg(work).args(more);
     if !more.contains(&"--runs") {
         command.args(["--runs", "1"]);
     }
