@@ -32,7 +32,7 @@ use disk::{
 use leveldb::{Database, TableMeta, write_database};
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 use vfs::{Disk, During as _};
 
@@ -230,9 +230,13 @@ impl Making<'_> {
         let mut below = NewTables::new(files.disk, &dir, step, step, watch.interrupt);
         give_below(&mut below)?;
         let (mut tables, mut count) = below.finish()?;
+        let done = AtomicU32::new(0);
         let write = |range: usize| {
             let mut tables = NewTables::new(files.disk, &dir, range as u64 + 1, step, watch.interrupt);
             rows.give(range, self.job.sort_bytes(), &mut tables)?;
+            let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / rows.ranges() as f64;
+            let blocks = self.job.plan.chain.block_count() as f64 * share;
+            pipeline::job::progress(watch.sink, self.job.plan, blocks as u32);
             tables.finish()
         };
         for written in for_all(self.job.budget.threads, 0..rows.ranges(), write)? {
