@@ -55,8 +55,8 @@ pub trait BlockObserver: Debug + Send + Sync {
     /// What makes the job fail.
     fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error>;
 
-    /// Returns when what was made of the blocks so far is on the medium. Then a checkpoint is saved, and these
-    /// blocks are not given again to the run that continues from it.
+    /// Returns when what was made of the blocks so far is on the medium. Then a checkpoint is saved, and
+    /// these blocks are not given again to the run that continues from it.
     ///
     /// # Errors
     /// What makes the job fail.

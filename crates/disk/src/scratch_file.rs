@@ -79,8 +79,8 @@ impl ScratchFile {
         Ok(Some(Self { path: path.to_owned(), writer: Mutex::new(None), reader }))
     }
 
-    /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. Whether they are
-    /// one, the caller knows. Returns `None` if the file ends before them.
+    /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. Whether they
+    /// are one, the caller knows. Returns `None` if the file ends before them.
     ///
     /// # Errors
     /// [`DiskError::File`].
