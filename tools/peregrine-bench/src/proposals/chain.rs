@@ -122,8 +122,16 @@ impl Chain {
             command.args(["--progress", "none"]);
         }
         if !matches!(words, ["utxo", ..] | [_, "convert" | "verify", ..]) {
-            command.args(args.further());
-            if let Some(hash) = self.assumed_valid.filter(|_| !words.contains(&"--assumevalid")) {
+            let chooses_scripts = words.contains(&"--assumevalid");
+            let mut further = args.further();
+            while let Some(word) = further.next() {
+                if chooses_scripts && word == "--assumevalid" {
+                    further.next();
+                } else {
+                    command.arg(word);
+                }
+            }
+            if let Some(hash) = self.assumed_valid.filter(|_| !chooses_scripts) {
                 command.arg("--assumevalid").arg(hash.to_string());
             }
         }
