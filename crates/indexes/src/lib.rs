@@ -10,7 +10,8 @@
 //!
 //! All that are wanted are made in one pass over the blocks (`collect.rs`): rows whose keys are hashes are
 //! sorted through a temporary file (`partitions.rs`), and what depends on the blocks below is taken in their
-//! order (`in_order.rs`). A check makes the same rows, and compares them with those that are there.
+//! order (`in_order.rs`). A check makes the same rows, and compares them with those that are there. A rebuild
+//! shows its blocks to an observer (`observer.rs`), so that they need not be read again.
 //!
 //! Source of all formats: Core `src/index/`.
 
