@@ -525,6 +525,21 @@ mod tests {
     use proptest::prelude::*;
     use vfs::RealDisk;
 
+    /// The places of blocks that a crash has lost from the block index.
+    #[test]
+    fn free_space_is_behind_the_bytes_in_use_and_in_files_that_are_not_listed() {
+        let files =
+            [FileInfo { size: 100, ..FileInfo::default() }, FileInfo { size: 50, ..FileInfo::default() }];
+        let on_disk = [0, 1, 2, 3, 7].map(FileNo);
+        for (file, pos, is_free) in
+            [(0, 99, false), (0, 100, true), (1, 50, true), (2, 8, true), (7, 8, true), (8, 8, false)]
+        {
+            assert_eq!(is_free_space(&files, &on_disk, file, pos), is_free, "file {file}, position {pos}");
+        }
+        assert!(is_free_space(&files, &on_disk[..2], 2, 8), "the next file");
+        assert!(!is_free_space(&files, &on_disk[..2], 3, 8));
+    }
+
     fn arb_entry() -> impl Strategy<Value = IndexEntry> {
         let positions = (any::<u32>(), 8..u32::MAX, 8..u32::MAX);
         (0..=i32::MAX as u32, any::<u32>(), any::<u32>(), positions, any::<[u8; 80]>()).prop_map(
