@@ -36,7 +36,7 @@ pub struct ObservedBlock<'a> {
     /// The id of each transaction.
     pub txids: &'a [Txid],
     /// The coins that its inputs spend, in the order of the inputs, without the coinbase's. They are proven
-    /// when the job has ended. Empty if they were not asked for.
+    /// when the job has ended. Empty if they are not known and the observer does not need them.
     pub claims: &'a [Coin<'a>],
 }
 

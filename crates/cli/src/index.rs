@@ -120,7 +120,7 @@ pub struct WithIndexes<T> {
 pub struct IndexesAfter<'a> {
     pub named: &'a NamedIndexes,
     pub chain: &'a ChainOptions,
-    /// What the rebuild before has given the blocks to.
+    /// What the rebuild has shown its blocks to.
     pub observer: Option<Arc<IndexObserver>>,
     pub style: Style,
 }

@@ -182,18 +182,29 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
-/// Checks that new indexes and temporary files fit on the disk, if the blocks have `block_bytes` bytes.
+/// Checks that new indexes and temporary files fit on the disk, if there are `blocks` blocks with
+/// `block_bytes` bytes. In the pass of a rebuild, what is made of the blocks is kept until its end.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if they do not; any I/O error.
-pub fn check_space(disk: &dyn Disk, dir: &Path, kinds: &[IndexKind], block_bytes: u64) -> Result<(), Error> {
-    // For each thousand bytes of blocks, with some to spare: what stays, and what is temporary.
-    let share = |kind: &IndexKind| match kind {
-        IndexKind::Tx => 110 + 90,
-        IndexKind::TxoSpender => 130 + 90,
-        _ => 30 + 30,
+pub fn check_space(
+    disk: &dyn Disk,
+    dir: &Path,
+    kinds: &[IndexKind],
+    blocks: u64,
+    block_bytes: u64,
+    in_pass: bool,
+) -> Result<(), Error> {
+    let kept_until_end = |bytes: u64| if in_pass { bytes } else { 0 };
+    // What stays and what is temporary: for each thousand bytes of blocks, or for each block; with some to
+    // spare.
+    let of_kind = |kind: &IndexKind| match kind {
+        IndexKind::Tx => block_bytes / 1000 * (110 + 90),
+        IndexKind::TxoSpender => block_bytes / 1000 * (130 + 90),
+        IndexKind::CoinStats => blocks * (400 + kept_until_end(1_000)),
+        _ => block_bytes / 1000 * (30 + kept_until_end(30)),
     };
-    let need = block_bytes / 1000 * kinds.iter().map(share).sum::<u64>();
+    let need = kinds.iter().map(of_kind).sum::<u64>();
     let free = disk.free_space(dir).during("find the free space of", dir)?;
     if free >= need {
         return Ok(());
@@ -249,8 +260,8 @@ pub struct InOrderSinks<'s> {
 }
 
 impl<'a> IndexJob<'a> {
-    /// Reads the blocks from where each index begins, without those that were `observed`. `sequences` are the
-    /// sequence numbers of the blocks of which a `txindex` gets rows by block.
+    /// Reads the blocks from where each index begins. `sequences` are the sequence numbers of the blocks of
+    /// which a `txindex` gets rows by block.
     ///
     /// # Errors
     /// Blocks or undo data that are damaged or missing; errors of the sinks; any I/O error.
@@ -271,7 +282,7 @@ impl<'a> IndexJob<'a> {
         self.collect_with(starts, files.create(starts, sequences)?, None, sinks)
     }
 
-    /// Like [`IndexJob::collect`], with records that may have been made before of blocks that were observed.
+    /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose records are among `records`.
     ///
     /// # Errors
     /// The same errors.

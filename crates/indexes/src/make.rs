@@ -22,7 +22,7 @@ use api::{
     note::Warning,
     stage::Stage,
 };
-use chain::threads::for_all;
+use chain::{plan::planner::Plan, threads::for_all};
 use digest::sha256::sha256d;
 use disk::{
     datadir::FILTER_DATABASE,
@@ -75,7 +75,9 @@ pub fn make_with(
         }
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
-            job::check_space(job.files.disk, home, kinds, job.plan.block_bytes)?;
+            let Plan { chain, block_bytes, .. } = job.plan;
+            let blocks = chain.block_count() as u64;
+            job::check_space(job.files.disk, home, kinds, blocks, *block_bytes, false)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();

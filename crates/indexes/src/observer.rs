@@ -99,7 +99,7 @@ impl IndexObserver {
         if kinds.is_empty() {
             return Ok(None);
         }
-        check_space(*disk, datadir.net_dir(), &kinds, chain.block_bytes)?;
+        check_space(*disk, datadir.net_dir(), &kinds, chain.blocks as u64, chain.block_bytes, true)?;
         let height = Height(chain.blocks as u32 - 1);
         let mut starts = Starts::default();
         for &kind in &kinds {
@@ -126,7 +126,7 @@ impl IndexObserver {
         if chain.prunes && lacking > 0 {
             let detail = format!(
                 "the run that this one continues has deleted blocks, {lacking} of which it has checked \
-                 without making indexes of them"
+                 without making indexes of them; leave out these indexes, or start over"
             );
             return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StartOver]));
         }

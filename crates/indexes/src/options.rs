@@ -62,8 +62,8 @@ pub struct MadeIndexesReport {
     pub hash: BlockHash,
     /// What was written.
     pub indexes: Vec<MadeIndex>,
-    /// Number of blocks that were read for them; those are not counted that the rebuild before had in its
-    /// hands.
+    /// Number of blocks that were read for them. Blocks that a rebuild has just shown to an observer are not
+    /// read again.
     pub blocks_read: u32,
     /// Paths of what was replaced, if it was kept.
     #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
