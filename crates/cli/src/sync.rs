@@ -293,6 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn indexes_that_a_download_cannot_make_are_refused() {
+        for (other, words) in [
+            ("--prune 1G --index blockfilterindex --index txindex", "bitcoind keeps no txindex"),
+            ("--hints h --index coinstatsindex", "not known with --hints"),
+            ("--blocks-only --index txindex", "peregrine index make afterwards"),
+            ("--follow --index txindex", "peregrine index make afterwards"),
+        ] {
+            let error = options(other).unwrap_err();
+            assert!(error.contains(words), "{other}: {error}");
+        }
+        for other in ["--prune 1G --index blockfilterindex", "--hints h --index txindex", "--index txindex"] {
+            assert!(options(other).is_ok(), "{other}");
+        }
+    }
+
+    #[test]
     fn a_proxy_means_fewer_peers_and_onion_addresses() {
         let plain = options("--hints h --dnsseed 0 --stop-at-height 9").unwrap();
         assert_eq!((plain.peers.peers_max, plain.peers.use_dns_seeds), (PEERS, false));
