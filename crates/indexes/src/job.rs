@@ -282,7 +282,8 @@ impl<'a> IndexJob<'a> {
         self.collect_with(starts, files.create(starts, sequences)?, None, sinks)
     }
 
-    /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose records are among `records`.
+    /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose records are among
+    /// `records`.
     ///
     /// # Errors
     /// The same errors.
