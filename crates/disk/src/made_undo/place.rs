@@ -22,7 +22,8 @@ const CHUNK_LEN: u64 = 1 << 20;
 enum Step {
     /// They are copied to the end of a `rev` file, or to where a link leads that has no file yet.
     Append,
-    /// There is no `rev` file: the file in which the records wait becomes it.
+    /// There is no `rev` file, or an empty one, which a download creates beside each `blk` file: the file in
+    /// which the records wait becomes it.
     Rename,
     /// The file was already renamed.
     Done,
@@ -89,7 +90,10 @@ impl MadeUndo<'_> {
         let source = self.dir.file(&self.rev_name(made.number));
         let name = self.path_in_blocks(FileKind::Rev, made.number);
         let is_link = disk.is_link(&name).during("look at", &name)?;
-        let is_taken = is_link || exists(disk, &name)?;
+        let len_at = |path: &Path| {
+            Ok::<_, DiskError>(disk.metadata(path).during("look at", path)?.map(|found| found.len))
+        };
+        let is_taken = is_link || len_at(&name)?.is_some_and(|len| len > 0 || self.is_elsewhere);
         let has_begun = self.complete.get().is_some();
         if self.is_elsewhere && is_taken && !has_begun {
             let flaw = "undo data of the output must be written here, but there is a file; move it away";
@@ -99,9 +103,6 @@ impl MadeUndo<'_> {
             disk.resolve(&name).during("follow the link", &name)?
         } else {
             name
-        };
-        let len_at = |path: &Path| {
-            Ok::<_, DiskError>(disk.metadata(path).during("look at", path)?.map(|found| found.len))
         };
         let (waiting, found) = (len_at(&source)?, len_at(&target)?);
         let is_new = self.is_elsewhere || made.used == 0;

@@ -108,6 +108,8 @@ fn records_are_appended_to_what_is_in_use() {
     assert_eq!((case.rev(0), case.rev(1)), (old_bytes(), Vec::new()), "nothing is in place yet");
     made.put_in_place().unwrap();
     case.assert_in_place();
+    let waits = [0, 1, 2].map(|number| case.waiting().join(format!("rev0000{number}.dat")).exists());
+    assert_eq!(waits, [true, false, false], "an empty file is replaced, not filled");
     let ends = made_bytes().map(|bytes| bytes.len() as u32);
     assert_eq!(made.undo_sizes(), [1_000 + ends[0], ends[1], ends[2]]);
     let file = |number, used, records| {
