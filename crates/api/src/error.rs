@@ -530,9 +530,7 @@ impl From<DiskError> for Error {
             DiskError::NoDatadir { path, flaw } => {
                 Self::damaged(flaw.as_str()).in_file(path, None).about(Subject::MissingFile)
             }
-            DiskError::Locked { .. } => {
-                environment(error.to_string()).with_remedies([Remedy::EndOtherProgram])
-            }
+            DiskError::Locked { .. } => environment(error.to_string()).about(Subject::DatadirInUse),
             DiskError::Refused { path, flaw } => environment(flaw.clone()).in_file(path, None),
             DiskError::NotReplaceable { path, obstacle } => environment(obstacle.to_string())
                 .in_file(path, None)

@@ -38,6 +38,11 @@ pub enum Note {
         #[cfg_attr(feature = "serde", serde(rename = "chain"))]
         network: Network,
     },
+    /// The UTXO set at a height below the last one has the hash that Core's source has.
+    PinnedHash {
+        /// The height.
+        height: Height,
+    },
     /// How much disk space the run needs.
     DiskNeed(DiskNeed),
     /// The memory is not enough for all threads that were asked for.
@@ -305,6 +310,11 @@ pub enum Warning {
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes"))]
         used: u64,
     },
+    /// A block file from which blocks were to be taken cannot be read; those before the place were taken.
+    SourceUnreadable {
+        /// Why.
+        error: Error,
+    },
     /// An index of the datadir could not stay right, and was set aside.
     IndexSetAside {
         /// The name of its folder.
@@ -437,6 +447,9 @@ impl fmt::Display for Note {
                     step.since_arrival.as_millis()
                 )
             }
+            Self::PinnedHash { height } => {
+                write!(f, "the UTXO set at height {height} has the hash that Bitcoin Core's source has")
+            }
             Self::FoundDamage { blocks: 0, missing: 0, undo: 0, .. } => {
                 f.write_str("no block is damaged or missing")
             }
@@ -561,6 +574,9 @@ impl fmt::Display for Warning {
                 dir.display(),
                 names.join(", ")
             ),
+            Self::SourceUnreadable { error } => {
+                write!(f, "{error}; blocks behind this place were not taken from the file")
+            }
             Self::IndexSetAside { name, kept } => write!(
                 f,
                 "the index {name} is set aside, because it would become wrong: it is {} now; bitcoind builds \

@@ -229,6 +229,9 @@ pub struct ChainOptions {
     pub assume_valid: AssumeValid,
     /// Which undo data is used. With hints, undo data is not made.
     pub undo: UndoPolicy,
+    /// Read the datadir although a bitcoind uses it, which meanwhile appends to block files and changes the
+    /// block index. Only for commands that read blocks alone; others refuse a datadir in use nevertheless.
+    pub live: bool,
     /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
     /// below [`crate::machine::MIN_MEMORY`] have no further effect.
     pub memory_bytes: u64,
@@ -260,6 +263,7 @@ impl ChainOptions {
             scripts,
             assume_valid: AssumeValid::Default,
             undo: UndoPolicy::default(),
+            live: false,
             memory_bytes: machine::default_memory(),
             work_dir: None,
             observer: None,

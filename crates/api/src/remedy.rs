@@ -129,6 +129,8 @@ pub enum Remedy {
     GiveDatadir,
     /// Delete block files (`SyncOptions::prune_bytes`).
     Prune,
+    /// Download the blocks again that were deleted (`SyncOptions::unprune`).
+    Unprune,
     /// Delete no block files (`SyncOptions::prune_bytes`).
     WithoutPruning,
 }
@@ -197,6 +199,7 @@ impl Remedy {
             Self::NameHintFormat => "name-hint-format",
             Self::GiveDatadir => "give-datadir",
             Self::Prune => "prune",
+            Self::Unprune => "unprune",
             Self::WithoutPruning => "without-pruning",
         }
     }
@@ -259,6 +262,7 @@ impl Remedy {
             Self::NameHintFormat,
             Self::GiveDatadir,
             Self::Prune,
+            Self::Unprune,
             Self::WithoutPruning,
         ]
     }
@@ -340,6 +344,7 @@ impl fmt::Display for Remedy {
             Self::NameHintFormat => "name the format",
             Self::GiveDatadir => "pass a datadir",
             Self::Prune => "prune again",
+            Self::Unprune => "download the blocks again that were deleted",
             Self::WithoutPruning => "download into another datadir without pruning",
         })
     }

@@ -22,6 +22,8 @@ pub enum Subject {
     UnvalidatedSnapshot,
     /// A disk is full, or would be.
     DiskSpace,
+    /// Another process uses the datadir.
+    DatadirInUse,
     /// The file is missing, and not damaged.
     MissingFile,
     /// The block may be one that was stored and never connected: neither it nor a block above it has undo
@@ -44,6 +46,7 @@ impl Subject {
             Self::SecondChainstate => &[Remedy::MoveSnapshotAway],
             Self::UnvalidatedSnapshot => &[Remedy::LetBitcoindFinish],
             Self::DiskSpace => &[Remedy::FreeDiskSpace],
+            Self::DatadirInUse => &[Remedy::EndOtherProgram],
             Self::MissingFile | Self::ContestedBlock => &[],
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::{
     block_writer::{ArrivedBlock, BlockOutcome, check_arrived},
-    stored_blocks::{DatadirContents, StoredBlocks, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use crate::{
     blocks::{block_hashes::BlockHashes, files::Files},
@@ -46,7 +46,8 @@ struct GivenBlock {
 /// [`ErrorKind::Usage`] for a file without a wanted block; [`ErrorKind::Consensus`] for a block that breaks a
 /// rule; a damaged index; any I/O error.
 pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
-    let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
+    let DatadirContents { chain, mut stored, infos, .. } =
+        DatadirContents::read(files, PrunedBlocks::Refuse)?;
     let wanted = Wanted { files, chain: &chain, stored: &stored, by_hash: chain.heights_by_hash() };
     let mut given: Vec<GivenBlock> = Vec::new();
     for path in &options.blocks {

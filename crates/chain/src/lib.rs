@@ -10,6 +10,7 @@
 
 pub mod block_writer;
 pub mod blocks;
+pub mod blocks_elsewhere;
 pub mod commit;
 pub mod given_blocks;
 pub mod header_chain;

@@ -31,6 +31,7 @@ use api::{
     note::Warning,
     options::{ChainOptions, ReindexOptions},
     remedy::Remedy,
+    subject::Subject,
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX, Location},
@@ -56,15 +57,18 @@ pub struct Session<'d> {
 }
 
 impl<'d> Session<'d> {
-    /// Opens a datadir that the command only reads.
+    /// Opens a datadir that the command only reads. With [`ChainOptions::live`], one in use is not locked.
     ///
     /// # Errors
     /// What is wrong with the directory or the SHA-256 kernel; the errors of [`lock_for_reading`].
     pub fn open_for_reading(disk: &'d dyn Disk, options: &ChainOptions) -> Result<Self, Error> {
         machine::sha256_kernel()?;
         let datadir = open_datadir(disk, options)?;
-        let lock = lock_for_reading(disk, &datadir)?;
-        Ok(Self { disk, params: options.params, datadir, change_lock: None, _read_lock: Some(lock) })
+        let lock = match lock_for_reading(disk, &datadir) {
+            Err(error) if options.live && error.is_about(Subject::DatadirInUse) => None,
+            lock => Some(lock?),
+        };
+        Ok(Self { disk, params: options.params, datadir, change_lock: None, _read_lock: lock })
     }
 
     /// Opens the datadir of a rebuild, and that of its result, which is another one with

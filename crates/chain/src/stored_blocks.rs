@@ -23,7 +23,8 @@ use disk::{
     blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
     datadir::FileKind,
     index::{
-        BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, extend_block_index, stream_block_index,
+        BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index,
+        stream_block_index,
     },
     made_undo::keep_made_undo,
 };
@@ -39,6 +40,17 @@ struct Position {
     file: u32,
     pos: u32,
     tx_count: u32,
+}
+
+/// What a download does about blocks whose files were deleted by pruning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PrunedBlocks {
+    /// A pruned datadir is refused: bitcoind would not start on it with other blocks missing.
+    Refuse,
+    /// They stay deleted.
+    Leave,
+    /// They are downloaded again.
+    Fetch,
 }
 
 /// The positions of the chain's blocks, by height.
@@ -223,10 +235,10 @@ impl StoredBlocks {
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
         }
-        // If it was connected, its undo data is in the file of the place where it was.
+        // If it was connected, its undo data is in the file of the place where it was, or deleted with it.
         let status = match entry.status.has_data() {
             true => BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO),
-            false => BlockStatus::stored(entry.height >= params.segwit_height),
+            false => entry.status.stored_again(entry.height >= params.segwit_height),
         };
         let tx_count = position.tx_count;
         *entry = IndexEntry { status, tx_count, file, data_pos, undo_pos: None, ..*entry };
@@ -234,14 +246,13 @@ impl StoredBlocks {
 }
 
 impl DatadirContents {
-    /// Reads the block index, and finds the blocks that an interrupted download has appended. `prunes`:
-    /// whether the index may be that of a pruned node.
+    /// Reads the block index, and finds the blocks that an interrupted download has appended.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node; any I/O
-    /// error.
-    pub fn read(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
-        let mut contents = Self::of_index(files, prunes)?;
+    /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node with
+    /// [`PrunedBlocks::Refuse`]; any I/O error.
+    pub fn read(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
+        let mut contents = Self::of_index(files, pruned)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
         contents.has_lost = has_lost;
         if is_last_short {
@@ -252,7 +263,7 @@ impl DatadirContents {
         Ok(contents)
     }
 
-    fn of_index(files: &Files<'_>, prunes: bool) -> Result<Self, Error> {
+    fn of_index(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
         let params = files.params;
         let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
         let branch = tree.best_headers();
@@ -281,15 +292,17 @@ impl DatadirContents {
             if let (Some(file), Some(pos)) = (entry.file, entry.data_pos.filter(|_| entry.status.has_data()))
             {
                 stored.set(Height(height), file, pos, entry.tx_count);
-            } else if prunes && entry.tx_count > 0 {
+            } else if pruned == PrunedBlocks::Leave && entry.tx_count > 0 {
                 stored.set(Height(height), FileNo(0), ByteOffset(0), entry.tx_count);
             }
         })?;
-        if index.pruned && !prunes {
+        if index.pruned && pruned == PrunedBlocks::Refuse {
             let detail = "this node was pruned, so bitcoind would not accept the blocks that are missing";
-            return Err(Error::new(ErrorKind::Usage, detail)
-                .in_file(dir, None)
-                .with_remedies([Remedy::Prune, Remedy::EmptyOutput]));
+            return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None).with_remedies([
+                Remedy::Unprune,
+                Remedy::Prune,
+                Remedy::EmptyOutput,
+            ]));
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
@@ -372,7 +385,8 @@ impl DatadirContents {
 /// # Errors
 /// The same errors as [`DatadirContents::read`]; the old index is then in place.
 pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSink) -> Result<(), Error> {
-    let DatadirContents { chain, mut stored, infos, .. } = DatadirContents::read(files, false)?;
+    let DatadirContents { chain, mut stored, infos, .. } =
+        DatadirContents::read(files, PrunedBlocks::Refuse)?;
     stored.forget_damaged(&chain, damaged);
     write_index(files, &chain, &stored, &infos, &[], sink)
 }
@@ -457,6 +471,9 @@ pub fn write_index(
     let change = |entry: &mut IndexEntry| {
         if chain.hash(entry.height) == Some(entry.hash) {
             stored.change_entry(entry, params);
+        } else if entry.file.is_some_and(|file| deleted.contains(&file)) {
+            let status = entry.status.without_data();
+            *entry = IndexEntry { status, file: None, data_pos: None, undo_pos: None, ..*entry };
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
@@ -471,8 +488,9 @@ pub fn write_index(
     let commit = || {
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
-        let (new, is_pruned) = (target.building(), stored.has_pruned());
-        extend_block_index(files.disk, &old, new, added, is_pruned, change, change_files)?;
+        let has_pruned = stored.has_pruned() || !deleted.is_empty();
+        let pruned = if has_pruned { PrunedFlag::Set } else { PrunedFlag::Keep };
+        extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
         // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
         // stays right.
         keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink))

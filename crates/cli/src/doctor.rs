@@ -140,7 +140,9 @@ fn owner_text(state: &DatadirState) -> String {
 
 fn pruned_text(state: &DatadirState, has_prune: bool) -> String {
     let text = match state.index.state.is_sound() {
-        true if state.index.is_pruned => "yes: only bitcoind can repair it, by downloading all blocks again",
+        true if state.index.is_pruned => {
+            "yes: peregrine sync --unprune makes it a full node, by downloading the deleted blocks again"
+        }
         true => "no",
         false => "unknown",
     };

@@ -57,6 +57,7 @@ fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<Str
         }
         Remedy::GiveDatadir => ("datadir", "pass --datadir"),
         Remedy::Prune => ("prune", "pass --prune"),
+        Remedy::Unprune => ("unprune", "pass --unprune to download them again"),
         Remedy::WithoutPruning => ("prune", "download into another --datadir without --prune"),
         _ => return None,
     };

@@ -14,12 +14,18 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{Error, HumanSize, RealDisk};
 use peregrine::{exit::Exit, output::Done};
+use std::path::PathBuf;
 use sync::{DownloadReport, RepairOptions, RepairReport};
 
 #[derive(ClapArgs, Debug)]
 pub struct RepairArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
+
+    /// Take blocks from the block files in this folder or datadir first, whatever their order and
+    /// obfuscation; each is checked. Can be given repeatedly; peers are asked only for the rest
+    #[arg(long, value_name = "DIR")]
+    pub from: Vec<PathBuf>,
 
     #[command(flatten)]
     pub peers: PeerArgs,
@@ -41,6 +47,7 @@ impl RepairArgs {
             chain: self.datadir.chain_options(located, &self.run),
             resume: self.resume.options(),
             set_aside_indexes: self.indexes.set_aside(),
+            sources: self.from.clone(),
             peers: self.peers.options(located)?,
         })
     }
@@ -52,7 +59,8 @@ pub fn run(args: &RepairArgs) -> Done {
     let mut options = args.options(&located)?;
     let observer = index::observe(&args.indexes.named, &mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let report = run::run(Some(&options.chain), args.run.progress, stages::REPAIR, |progress, interrupt| {
+    let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
+    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let style = args.run.progress;
@@ -78,6 +86,10 @@ fn repair_text(report: &RepairReport) -> String {
     }
     if report.others > 0 {
         text += &format!("\n                   and {} more", count(report.others));
+    }
+    if report.taken > 0 {
+        let (blocks, bytes) = (counted(report.taken, "block"), HumanSize(report.taken_bytes));
+        text += &format!("\ntaken              {blocks}, {bytes} from other files");
     }
     if let Some(DownloadReport { blocks, bytes, peers, .. }) = report.download {
         let (blocks, peers) = (counted(blocks, "block"), counted(peers, "peer"));

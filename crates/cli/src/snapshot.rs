@@ -33,7 +33,8 @@ pub enum SnapshotCommand {
     Make(MakeSnapshotArgs),
     /// Show the metadata of a snapshot; its coins are not read
     Info(SnapshotFileArgs),
-    /// Hash a snapshot and, with --datadir, prove it against the blocks; scripts are not run
+    /// Hash a snapshot and, with --datadir, prove it against the blocks, also beside a running bitcoind;
+    /// scripts are not run
     Verify(VerifySnapshotArgs),
     /// Make the chainstate of a snapshot, from whose block bitcoind then continues, as Bitcoin Core's
     /// loadtxoutset
@@ -171,7 +172,8 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let core = CoreArgs { chain: args.core.chain.or(Some(network)), ..args.core.clone() };
     let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
-    let options = located.map(|located| ChainOptions { threads, ..located.chain_options() });
+    // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
+    let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
     let verdict = run::run(None, args.progress, stages::UNKNOWN, |sink, interrupt| {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;

@@ -34,6 +34,11 @@ pub struct SyncArgs {
     #[arg(long, value_name = "SIZE", value_parser = prune_size, conflicts_with = "blocks_only")]
     pub prune: Option<u64>,
 
+    /// Make a full node of a pruned one: download the deleted blocks again and make their undo data; until
+    /// that is done, it stays a pruned node on which bitcoind starts
+    #[arg(long, conflicts_with_all = ["prune", "blocks_only", "stop_at_height"])]
+    pub unprune: bool,
+
     /// Stay at the tip: connect new blocks and follow reorganisations until Ctrl-C, or until bitcoind is
     /// started; not with --blocks-only, --prune and --stop-at-height
     #[arg(long)]
@@ -142,6 +147,7 @@ impl SyncArgs {
             }),
             blocks_only: self.blocks_only,
             prune_bytes: self.prune,
+            unprune: self.unprune,
             follow: self.follow,
             peers,
         })
@@ -165,7 +171,7 @@ pub fn run(args: &SyncArgs) -> Done {
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
     let style = args.run.progress;
     let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
-    index::reply_with_indexes(report, exit, &after, sync_text)
+    index::reply_with_indexes(report, exit, &after, |report| sync_text(report, located.prune))
 }
 
 fn follow_text(report: &FollowReport) -> String {
@@ -182,7 +188,8 @@ fn follow_text(report: &FollowReport) -> String {
     )
 }
 
-fn sync_text(report: &SyncReport) -> String {
+/// `conf_prune`: to how many MiB the configuration file lets bitcoind prune, if it does.
+fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
     let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned } = report.download;
     let seconds = elapsed.as_secs_f64();
     let speed = bytes as f64 / seconds.max(1e-3);
@@ -224,6 +231,12 @@ fn sync_text(report: &SyncReport) -> String {
     if let Some(mebibytes) = prune {
         text +=
             &format!("\npruned             {pruned} blocks deleted; start bitcoind with -prune={mebibytes}");
+    }
+    if report.unpruned {
+        text += "\nfull node          all blocks are stored: start bitcoind without -prune";
+        if conf_prune.is_some() {
+            text += "\n                   remove prune= from bitcoin.conf first, or it deletes them again";
+        }
     }
     match &report.rebuild {
         Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild, prune)),

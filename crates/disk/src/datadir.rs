@@ -22,7 +22,8 @@ use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
 /// Name of the directory of the block files.
-const BLOCKS: &str = "blocks";
+/// Directory of the block files, in the network's directory.
+pub const BLOCKS: &str = "blocks";
 /// Path of the block index, relative to the directory of the network.
 pub const INDEX: &str = "blocks/index";
 /// Path of the chainstate, relative to the directory of the network.

@@ -21,7 +21,7 @@
 mod rewrite;
 mod rows;
 
-pub use rewrite::{extend_block_index, rewrite_block_index};
+pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index};
 pub use rows::IndexRows;
 
 use crate::error::DiskError;
@@ -102,6 +102,16 @@ impl BlockStatus {
     #[must_use]
     pub const fn without_data(self) -> Self {
         Self(self.0 & !(Self::HAVE_DATA | Self::HAVE_UNDO))
+    }
+
+    /// Returns the status of the same block after it was stored again. What was connected stays so.
+    #[must_use]
+    pub const fn stored_again(self, with_witnesses: bool) -> Self {
+        let stored = Self::stored(with_witnesses);
+        match self.validity() {
+            Self::VALID_TRANSACTIONS.. => Self(self.0 & !Self::HAVE_UNDO | stored.0 & !Self::VALID_MASK),
+            _ => stored,
+        }
     }
 
     /// Returns the status of the same block after it was connected, with undo data.

@@ -86,7 +86,7 @@ pub fn check_block_obfuscation(
     obfuscation: Obfuscation,
     genesis: &BlockHash,
 ) -> Result<(), DiskError> {
-    let Some(start) = read_start(disk, datadir)? else { return Ok(()) };
+    let Some(start) = read_start(disk, &datadir.blk_path(FileNo(0)))? else { return Ok(()) };
     let (network, magic) = (datadir.network(), datadir.magic());
     let begins = |magic: [u8; 4]| plain_start(start, obfuscation, magic).is_some();
     if begins(magic) {
@@ -120,31 +120,31 @@ pub fn check_block_obfuscation(
     Err(DiskError::Damaged { path, offset: 0, flaw })
 }
 
-/// Returns the key of the block files, if the first one reveals it.
+/// Returns the key of the block files, if the `first` one reveals it.
 ///
 /// # Errors
 /// [`DiskError::File`].
 pub fn revealed_key(
     disk: &dyn Disk,
-    datadir: &Datadir,
+    first: &Path,
+    magic: [u8; 4],
     genesis: &BlockHash,
 ) -> Result<Option<[u8; 8]>, DiskError> {
-    Ok(read_start(disk, datadir)?.and_then(|start| key_in(start, datadir.magic(), genesis)))
+    Ok(read_start(disk, first)?.and_then(|start| key_in(start, magic, genesis)))
 }
 
 /// The first record's frame and header.
 type Start = [u8; RECORD_HEADER_LEN + Header::LEN];
 
-/// Reads the start of the first block file; `None` if it is missing or shorter.
-fn read_start(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Start>, DiskError> {
-    let path = datadir.blk_path(FileNo(0));
+/// Reads the start of a block file; `None` if it is missing or shorter.
+fn read_start(disk: &dyn Disk, path: &Path) -> Result<Option<Start>, DiskError> {
     let mut start = [0; RECORD_HEADER_LEN + Header::LEN];
-    let Some(found) = disk.metadata(&path).during("look at", &path)? else { return Ok(None) };
+    let Some(found) = disk.metadata(path).during("look at", path)? else { return Ok(None) };
     if found.len < start.len() as u64 {
         return Ok(None);
     }
-    let file = disk.open(&path).during("open for reading", &path)?;
-    file.read_exact_at(&mut start, 0).during("read", &path)?;
+    let file = disk.open(path).during("open for reading", path)?;
+    file.read_exact_at(&mut start, 0).during("read", path)?;
     Ok(Some(start))
 }
 

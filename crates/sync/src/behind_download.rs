@@ -156,6 +156,8 @@ fn of_both(
 pub struct Chainstate<'a> {
     /// Whether blocks can be connected to it after the download.
     pub can_connect: bool,
+    /// Whether it is rebuilt in any case: undo data of blocks below it is missing, or was deleted.
+    pub must_rebuild: bool,
     /// Blocks that this run has found invalid. If there are any, it may be that a rebuild ended below one.
     pub invalid: &'a [BlockHash],
 }
@@ -172,6 +174,9 @@ impl Chainstate<'_> {
         chain: &HeaderChain,
         target: Height,
     ) -> Result<Option<Height>, Error> {
+        if self.must_rebuild {
+            return Ok(None);
+        }
         let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(None) };
         if let Some(height) = chain.height_of(&best) {
             let above = target.0.saturating_sub(height.0);

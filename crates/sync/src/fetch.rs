@@ -16,7 +16,7 @@ use api::{
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     header_chain::HeaderChain,
-    stored_blocks::{DatadirContents, StoredBlocks, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
@@ -134,7 +134,7 @@ pub fn fetch(
     let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
     let writing = Writing { writer, outcomes: &outcomes, in_hand: 0 };
     let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
-    if damage.is_some() && !fetch.stored.has(Height(0)) {
+    if !fetch.stored.has(Height(0)) {
         // No peer is asked for it.
         fetch.append_genesis()?;
         (fetch.index.is_behind, fetch.index.true_to) = (true, None);
@@ -175,7 +175,12 @@ fn read_contents(
         // The block index is written at the end. What is in its way then is found now.
         Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
     }
-    let mut contents = DatadirContents::read(files, options.prune_bytes.is_some())?;
+    let pruned = match options {
+        SyncOptions { unprune: true, .. } => PrunedBlocks::Fetch,
+        SyncOptions { prune_bytes: Some(_), .. } => PrunedBlocks::Leave,
+        _ => PrunedBlocks::Refuse,
+    };
+    let mut contents = DatadirContents::read(files, pruned)?;
     let DatadirContents { chain, stored, infos, found, has_lost } = &mut contents;
     follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
     if let Some(damage) = damage {

@@ -3,7 +3,8 @@
 //!
 //! [`sync`] downloads what a datadir lacks, and can stay at the tip; [`repair`] downloads the blocks that are
 //! damaged or missing. `fetch` polls the client of the `net` crate, `pruning` decides which files are
-//! deleted, and `status` knows what the peers do.
+//! deleted behind a rebuild, `prune_stored` deletes those of a complete datadir, and `status` knows what the
+//! peers do.
 #![forbid(unsafe_code)]
 
 mod behind_download;
@@ -11,6 +12,7 @@ mod fetch;
 mod follow;
 mod new_datadir;
 mod options;
+mod prune_stored;
 mod pruning;
 mod repair;
 mod rounds;

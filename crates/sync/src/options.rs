@@ -99,6 +99,10 @@ pub struct SyncOptions {
     /// Delete block and undo files that are no longer needed, so that they take about this many bytes, but
     /// keep the last 288 blocks (Core `-prune`). At least [`MIN_PRUNE_BYTES`]; `None`: keep all files.
     pub prune_bytes: Option<u64>,
+    /// Make a full node of a pruned one: download the blocks again that were deleted, and rebuild chainstate
+    /// and undo data from them. Until then, the datadir stays that of a pruned node. Not with pruning,
+    /// without a chainstate or with a last block. A datadir that is not pruned is treated as without this.
+    pub unprune: bool,
     /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
     /// datadir. Not with a last block, with pruning or without a chainstate.
     pub follow: bool,
@@ -124,6 +128,7 @@ impl SyncOptions {
             hints: None,
             blocks_only: false,
             prune_bytes: None,
+            unprune: false,
             follow: false,
             set_aside_indexes: SetAsideIndexes::None,
             peers: PeerOptions::default(),
@@ -315,6 +320,8 @@ pub struct SyncReport {
     pub peers: Vec<PeerStatus>,
     /// The space for block files, if they were deleted behind the rebuild.
     pub prune_bytes: Option<u64>,
+    /// Whether the datadir was that of a pruned node, and all blocks are stored again.
+    pub unpruned: bool,
     /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
     /// last block already.
     pub rebuild: Option<ReindexReport>,

@@ -21,6 +21,7 @@ use api::{
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
+    blocks_elsewhere::{self, TakenBlocks},
     plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
     session::Session,
     stored_blocks::forget_stale,
@@ -40,7 +41,10 @@ use pipeline::{
     },
     stages::finish,
 };
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
@@ -53,6 +57,8 @@ pub struct RepairOptions {
     pub resume: ResumeOptions,
     /// Which indexes of the node are set aside if they would become wrong.
     pub set_aside_indexes: SetAsideIndexes,
+    /// Folders with block files, or datadirs, from which blocks are taken before peers are asked.
+    pub sources: Vec<PathBuf>,
     /// The peers.
     pub peers: PeerOptions,
 }
@@ -62,7 +68,7 @@ impl RepairOptions {
     #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
-        Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, peers }
+        Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }
     }
 }
 
@@ -99,7 +105,11 @@ pub struct RepairReport {
     /// Number of such errors that `first` leaves out.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub others: u32,
-    /// What was downloaded; `None` if all blocks were sound.
+    /// Number of blocks that were taken from other block files.
+    pub taken: u32,
+    /// Their bytes.
+    pub taken_bytes: u64,
+    /// What was downloaded; `None` if all blocks were sound, or taken from other files.
     #[cfg_attr(feature = "serde", serde(flatten, with = "Downloaded"))]
     pub download: Option<DownloadReport>,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
@@ -165,8 +175,9 @@ fn repair_in_place(
         undo: damaged_undo,
     }));
     check_second_chainstate(files, &found)?;
-    let fetched = download(files, options, &found, is_tip_lost, sink, interrupt)?;
-    let height = fetched.as_ref().map_or(last_stored, |fetched| fetched.height);
+    let (taken, left) = take(files, options, &found, Watch { sink, interrupt })?;
+    let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
+    let height = fetched.as_ref().map_or(taken.height, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
     if is_tip_lost && best.is_none() {
         set_chainstate_aside(files, sink)?;
@@ -196,6 +207,8 @@ fn repair_in_place(
         damaged_undo,
         first: found.first,
         others: found.others,
+        taken: taken.hashes.len() as u32,
+        taken_bytes: taken.bytes,
         download,
         peers,
         height,
@@ -203,6 +216,23 @@ fn repair_in_place(
         undo: made,
         notes: sink.take(),
     })
+}
+
+/// Takes blocks from other files. Returns what is still damaged or missing too.
+fn take(
+    files: &Files<'_>,
+    options: &RepairOptions,
+    found: &KnownDamage,
+    watch: Watch<'_>,
+) -> Result<(TakenBlocks, KnownDamage), Error> {
+    if options.sources.is_empty() {
+        return Ok((TakenBlocks { height: found.last_stored, ..TakenBlocks::default() }, found.clone()));
+    }
+    watch.sink.event(Event::Started(Stage::Read));
+    let RepairOptions { chain, sources, set_aside_indexes, .. } = options;
+    let taken = blocks_elsewhere::take(files, chain, sources, found, set_aside_indexes, watch)?;
+    let left = found.after(&taken.hashes, taken.still_missing);
+    Ok((taken, left))
 }
 
 /// Refuses a repair that a second chainstate forbids.

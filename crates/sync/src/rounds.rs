@@ -7,6 +7,7 @@ use crate::{
     follow::follow,
     new_datadir,
     options::{KnownPeer, SyncOptions, SyncReport, SyncSink, SyncWarnings},
+    prune_stored::prune_stored,
 };
 use api::{
     error::{Error, ErrorKind},
@@ -19,9 +20,10 @@ use api::{
 use chain::{
     blocks::files::Files,
     invalid_blocks::{InvalidBlock, mark_invalid},
-    plan::planner::AfterSuspect,
+    plan::{indexes::before_pruning, planner::AfterSuspect},
     session::Session,
 };
+use disk::index::IndexRows;
 use engine::commands::{
     reindex::{plan, reindex_planned},
     update::{UpdateOptions, check_one_chainstate, update_without},
@@ -64,6 +66,7 @@ fn sync_in_place(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     check_follow(options)?;
+    check_unprune(options)?;
     new_datadir::create(disk, &options.chain, sink)?;
     let rebuild = options.rebuild();
     let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
@@ -85,6 +88,22 @@ fn check_follow(options: &SyncOptions) -> Result<(), Error> {
     let detail = "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, \
                   and not blocks alone";
     Err(Error::new(ErrorKind::Usage, detail))
+}
+
+/// Refuses what would leave a pruned node.
+fn check_unprune(options: &SyncOptions) -> Result<(), Error> {
+    let SyncOptions { unprune, prune_bytes, blocks_only, stop_at_height, .. } = options;
+    if !unprune || prune_bytes.is_none() && !blocks_only && stop_at_height.is_none() {
+        return Ok(());
+    }
+    let detail = "a full node needs all blocks and a chainstate made of them: no pruning, no last block, and \
+                  not blocks alone";
+    Err(Error::new(ErrorKind::Usage, detail))
+}
+
+/// Whether block files have been deleted by pruning.
+fn is_pruned(files: &Files<'_>) -> Result<bool, Error> {
+    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.is_pruned()?)
 }
 
 /// Downloads and rebuilds; the hints, if there are any, are a plain file. If a block turns out to be invalid,
@@ -147,6 +166,7 @@ fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
             None => report.peers.push(sender),
         }
     }
+    report.unpruned |= before.unpruned;
     report.rebuild = report.rebuild.or(before.rebuild);
     report.update = report.update.or(before.update);
     report
@@ -192,10 +212,12 @@ impl Round<'_> {
         check_one_chainstate(files)?;
         ensure_index(files, false, self.sink, self.interrupt)?;
         let can_connect = !options.blocks_only;
-        let chainstate = Chainstate { can_connect, invalid: self.invalid };
+        let indexed = self.indexed_to(files)?;
+        let must_rebuild = options.unprune && is_pruned(files)?;
+        let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };
         let FetchedAndRebuilt { fetched, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
-        let Fetched { report: download, height, hash, peers, chain, known, left_out } = fetched;
+        let Fetched { report: mut download, height, hash, peers, chain, known, left_out } = fetched;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
         // The rebuild needs the memory.
@@ -207,6 +229,9 @@ impl Round<'_> {
             }
             rebuilt => rebuilt,
         };
+        if let (Some(bytes), Some(best), None) = (options.prune_bytes, near, &rebuilt) {
+            download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
+        }
         // What follows locks the datadir itself.
         drop(session);
         let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
@@ -239,6 +264,7 @@ impl Round<'_> {
             download,
             peers,
             prune_bytes: options.prune_bytes,
+            unpruned: must_rebuild && rebuild.is_some(),
             rebuild,
             update,
             left_out,
@@ -246,13 +272,27 @@ impl Round<'_> {
             follow: None,
             notes: Vec::new(),
         };
-        let next = match (below, invalid) {
+        Ok(RoundDone { report, known, next: self.next(below, invalid) })
+    }
+
+    /// What follows, if the round has ended below a block, or has found one invalid.
+    fn next(&self, below: Option<Height>, invalid: Option<InvalidBlock>) -> Next {
+        match (below, invalid) {
             (Some(height), _) => Next::Below(height),
             (None, Some(block)) => Next::Without(block),
             (None, None) if self.suspect.is_some() => Next::Again,
             (None, None) => Next::End,
-        };
-        Ok(RoundDone { report, known, next })
+        }
+    }
+
+    /// With pruning, refuses indexes that need all blocks, and returns the lowest height of the others.
+    fn indexed_to(&self, files: &Files<'_>) -> Result<Option<Height>, Error> {
+        if self.options.prune_bytes.is_none() {
+            return Ok(None);
+        }
+        let (set_aside, lowest) = before_pruning(files, &self.options.set_aside_indexes)?;
+        set_aside.apply(files, self.sink)?;
+        Ok(lowest)
     }
 
     /// Connects the stored blocks above the chainstate's best block, up to `height`, and alone the one that

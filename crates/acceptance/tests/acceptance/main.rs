@@ -54,6 +54,7 @@ mod sync {
     mod peers;
     pub mod prune;
     mod resume;
+    mod unprune;
 }
 
 /// Undo data that is missing or damaged.
@@ -87,6 +88,7 @@ mod ranges {
 mod commands {
     mod coins_on_disk;
     mod doctor;
+    mod fill;
     mod load_snapshot;
     mod no_datadir;
     mod node_indexes;

@@ -52,6 +52,16 @@ impl KnownDamage {
         lowest.is_some_and(|lowest| lowest <= height) || !self.undo.is_empty() || self.missing > 0
     }
 
+    /// What is left of the damage to blocks after these were stored again; their hashes are sorted.
+    /// `missing`: number of blocks of the chain that are still damaged, or not placed in any file.
+    #[must_use]
+    pub fn after(&self, stored: &[BlockHash], missing: u32) -> Self {
+        let mut left = self.clone();
+        left.blocks.retain(|hash| stored.binary_search(hash).is_err());
+        left.missing = (missing + self.stale).saturating_sub(left.blocks.len() as u32);
+        left
+    }
+
     /// Whether this block is damaged.
     #[must_use]
     pub fn has_block(&self, hash: &BlockHash) -> bool {

@@ -25,7 +25,11 @@ use disk::{
     index::{IndexEntry, IndexRows},
     node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
 };
-use std::{cell::OnceCell, collections::HashMap, fmt};
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashMap,
+    fmt,
+};
 use vfs::During as _;
 use wire::{BlockHash, Height};
 
@@ -40,6 +44,8 @@ enum Harm {
     BestBlockUnknown,
     /// Its best block is not on the new chain, and this block above the fork is lost.
     CannotRewind(Height),
+    /// Block files are deleted that bitcoind never deletes with this index.
+    NeedsAllBlocks,
 }
 
 impl fmt::Display for Harm {
@@ -59,6 +65,9 @@ impl fmt::Display for Harm {
                 "its best block is above the new chain, and bitcoind would stop when it rewinds the index, \
                  because block {height} or its undo data is lost"
             ),
+            Self::NeedsAllBlocks => {
+                f.write_str("it needs all blocks, so that bitcoind does not use it with -prune")
+            }
         }
     }
 }
@@ -118,6 +127,30 @@ pub fn before_moves(
         }
         Ok(is_covered.then_some(Harm::Moved(lowest)))
     })
+}
+
+/// Checks the indexes before block files are deleted. Returns also the lowest height of their best blocks,
+/// above which bitcoind deletes nothing (Core `PruneLockInfo`).
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there is one that needs all blocks, unless it may be set aside; any I/O error.
+pub fn before_pruning(
+    files: &Files<'_>,
+    may_set_aside: &SetAsideIndexes,
+) -> Result<(SetAside, Option<Height>), Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let lowest = Cell::new(None::<Height>);
+    let set_aside = check_each(files, may_set_aside, |kind, contents| {
+        if !kind.needs_undo() {
+            return Ok(Some(Harm::NeedsAllBlocks));
+        }
+        for best in &contents.best_blocks {
+            let height = rows.entry(best)?.map_or(Height(0), |entry| entry.height);
+            lowest.set(Some(lowest.get().map_or(height, |other| other.min(height))));
+        }
+        Ok(None)
+    })?;
+    Ok((set_aside, lowest.get()))
 }
 
 /// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan, and says what

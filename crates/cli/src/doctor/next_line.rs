@@ -76,6 +76,9 @@ impl<'a> NextLine<'a> {
             Advice::FinishReplacement => self.peregrine(&["recover"]),
             Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
             Advice::Sync => self.peregrine(&["sync"]),
+            Advice::SyncPruned => {
+                self.peregrine(&["sync", &format!("--prune={}M", self.located.prune_target())])
+            }
             Advice::Repair => self.peregrine(&["repair"]),
             Advice::Reindex => self.peregrine(&["reindex"]),
             Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),

@@ -53,6 +53,8 @@ pub mod stages {
     pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];
     /// With a second pass, which makes undo data or the chainstate.
     pub const REPAIR: &[Stage] = &[Plan, Check, Headers, Download, Prove, Plan, Check, Finish, Prove, Commit];
+    pub const REPAIR_FROM: &[Stage] =
+        &[Plan, Check, Read, Headers, Download, Prove, Plan, Check, Finish, Prove, Commit];
     pub const VERIFY: &[Stage] = &[Plan, Check, Match];
     pub const MAKE: &[Stage] = &[Plan, Check, Finish];
     pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];

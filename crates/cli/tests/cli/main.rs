@@ -24,4 +24,5 @@ mod shared_report;
 mod snapshot_nodes;
 mod sync_nodes;
 mod terminal;
+mod unprune_nodes;
 mod utxo;

@@ -13,6 +13,17 @@ use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
 use wire::FileNo;
 
+/// What the new index says of whether block files have been deleted (Core's flag `prunedblockfiles`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PrunedFlag {
+    /// The same as the old one.
+    Keep,
+    /// They have.
+    Set,
+    /// They have not, or all blocks are stored again.
+    Clear,
+}
+
 /// The first key after those of files.
 const AFTER_FILES: &[u8] = &[FILE + 1];
 
@@ -41,13 +52,12 @@ pub fn rewrite_block_index(
     change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
-    extend_block_index(disk, from, to, std::iter::empty(), false, change, files)
+    extend_block_index(disk, from, to, std::iter::empty(), PrunedFlag::Keep, change, files)
 }
 
 /// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose
 /// hash the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
-/// blocks, the last of them becomes the one to which bitcoind appends. With `is_pruned`, the index says from
-/// now on that block files have been deleted.
+/// blocks, the last of them becomes the one to which bitcoind appends.
 ///
 /// # Errors
 /// The same errors as [`rewrite_block_index`].
@@ -59,7 +69,7 @@ pub fn extend_block_index(
     from: &Path,
     to: &Path,
     added: impl Iterator<Item = IndexEntry>,
-    is_pruned: bool,
+    pruned: PrunedFlag,
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
@@ -70,7 +80,7 @@ pub fn extend_block_index(
     let mut rows = TableRun::new(disk, to, 1, 1);
     let (mut has_entries, mut encoded) = (false, Vec::new());
     let mut added = added.peekable();
-    let mut lacks_flag = is_pruned;
+    let mut lacks_flag = pruned == PrunedFlag::Set;
     old.for_each(&[], Some(&[FILE]), |key, value| {
         if key == OBFUSCATION_ROW {
             return Ok(());
@@ -78,7 +88,7 @@ pub fn extend_block_index(
         if key >= PRUNED && std::mem::take(&mut lacks_flag) {
             rows.add(PRUNED, b"1")?;
         }
-        if is_pruned && key == PRUNED {
+        if pruned != PrunedFlag::Keep && key == PRUNED {
             return Ok(());
         }
         if key.first() != Some(&BLOCK) {

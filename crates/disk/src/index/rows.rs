@@ -1,6 +1,6 @@
 //! Single rows of a block index: looked up by the hash of their block, and changed in place.
 
-use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, read_last_file};
+use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, PRUNED, read_last_file};
 use crate::{
     error::DiskError,
     row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
@@ -54,6 +54,14 @@ impl<'d> IndexRows<'d> {
         let row = self.row(&key)?;
         let decoded = row.map(|value| FileInfo::of_row(&self.dir, &key, &value)).transpose()?;
         Ok(decoded.flatten().map(|(_, info)| info))
+    }
+
+    /// Returns whether block files have been deleted by pruning.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the database is damaged.
+    pub fn is_pruned(&self) -> Result<bool, DiskError> {
+        Ok(self.row(PRUNED)?.is_some_and(|value| value == b"1"))
     }
 
     /// Number of the last pair of files.

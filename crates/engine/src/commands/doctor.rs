@@ -59,7 +59,7 @@ use std::{
 };
 use survey::{FileLengths, survey};
 use vfs::{Disk, dir_of};
-use wire::Network;
+use wire::{FileNo, Network};
 
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
@@ -213,7 +213,10 @@ impl Examination<'_> {
     ) -> Result<Advice, Error> {
         let Self { disk, datadir, .. } = *self;
         let key = match state.key {
-            Some(_) => revealed_key(disk, datadir, &files.params.genesis_hash)?,
+            Some(_) => {
+                let first = datadir.blk_path(FileNo(0));
+                revealed_key(disk, &first, datadir.magic(), &files.params.genesis_hash)?
+            }
             None => None,
         };
         let lacks_genesis = !state.index.state.is_sound() && key.is_none() && !survey::has_genesis(files);

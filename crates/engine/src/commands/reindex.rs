@@ -24,7 +24,7 @@ use chain::{
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    index::{FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
     made_undo::clear_made_undo,
     utxo_stats::{UtxoCounts, UtxoStats},
 };
@@ -48,6 +48,7 @@ use pipeline::{
 };
 use std::{
     cell::OnceCell,
+    iter,
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
@@ -482,7 +483,7 @@ impl Rebuild<'_> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        if undo.is_some() {
+        if undo.is_some() || planned.unprunes() {
             self.target.prepare_index()?;
         }
         self.write_index(planned, undo)?;
@@ -507,7 +508,7 @@ impl Rebuild<'_> {
     /// Writes the new block index, if there is one.
     fn write_index(&self, planned: &Planned, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
-        let (files, plan, prunes) = (self.files, &planned.plan, planned.prunes());
+        let (files, plan) = (self.files, &planned.plan);
         let change = |entry: &mut IndexEntry| {
             if entry.file.is_some_and(|file| plan.missing_files.contains(&file)) {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
@@ -519,10 +520,7 @@ impl Rebuild<'_> {
             if let Some(undo) = undo {
                 undo.change_entry(&plan.chain, entry);
             }
-            let is_pruned = entry.tx_count > 0 && !entry.status.has_data();
-            if is_pruned && prunes && plan.chain.has(entry.height, &entry.hash) {
-                entry.status = entry.status.validated();
-            }
+            planned.change_pruned(entry);
         };
         let change_files = |infos: &mut Vec<FileInfo>| {
             if let Some(undo) = undo {
@@ -536,7 +534,8 @@ impl Rebuild<'_> {
             return Ok(write_block_index(files.disk, dir, &index)?);
         }
         let old = files.datadir.index_dir();
-        Ok(rewrite_block_index(files.disk, &old, dir, change, change_files)?)
+        let pruned = if planned.unprunes() { PrunedFlag::Clear } else { PrunedFlag::Keep };
+        Ok(extend_block_index(files.disk, &old, dir, iter::empty(), pruned, change, change_files)?)
     }
 
     fn report(&self, job: &Job<'_>, rebuilt: Rebuilt<'_>, clock: &mut Clock) -> Result<ReindexReport, Error> {

@@ -22,7 +22,7 @@ use disk::{
 use pipeline::{
     job::{
         self, Job,
-        read_only_job::{JobRequest, require_absent, with_read_only_job},
+        read_only_job::{JobRequest, read_live, require_absent, with_read_only_job},
         stored_chainstate::StoredChainstate,
     },
     stages::{
@@ -266,7 +266,8 @@ fn aggregate_from_blocks(
         return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
     }
     let datadir = Datadir::open(disk, &options.location())?;
-    let height = find_height(disk, &datadir.index_dir(), &metadata.base_block)?.ok_or_else(|| {
+    let find = || Ok(find_height(disk, &datadir.index_dir(), &metadata.base_block)?);
+    let height = read_live(options, find)?.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));

@@ -6,11 +6,12 @@
 
 use crate::{
     job::{
-        Job, MatchStats,
+        Job, MatchStats, check_pinned_hash,
         clock::Clock,
         in_order::{CacheMemory, InOrder, Step},
     },
     stages::{
+        finish::read_back,
         make_undo::{PlacedUndo, UndoSink},
         read::BlockReader,
         stored_coins::{StoredCoins, flush, merge},
@@ -22,6 +23,7 @@ use api::{
     error::{Error, ErrorKind},
     event::Event,
     machine::random_key,
+    note::Note,
     options::Matching,
     remedy::Remedy,
     stage::Stage,
@@ -56,12 +58,14 @@ pub struct Stops<'a> {
 
 impl Job<'_> {
     /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
-    /// `key`. Returns which coins it must have by what the blocks create and spend, apart from the number of
-    /// their transactions, and how they were obtained.
+    /// `key`. At each height on the way whose UTXO set has a hash in Core's source, compares it, so that a
+    /// run with another one ends there. Returns which coins it must have by what the blocks create and spend,
+    /// apart from the number of their transactions, and how they were obtained.
     ///
     /// # Errors
     /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Usage`] if an interrupted run
-    /// has left a checkpoint; [`ErrorKind::Interrupted`].
+    /// has left a checkpoint; [`ErrorKind::Internal`] for another UTXO set than Core's;
+    /// [`ErrorKind::Interrupted`].
     pub fn connect_all(
         &self,
         dir: &Path,
@@ -78,7 +82,30 @@ impl Job<'_> {
         self.work.remove()?;
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let each = &mut |block: &ConnectedBlock| self.record_undo(block);
-        self.connect_each(dir, key, clock, BlockResult::Undo, each, None)
+        let pinned = self.pinned_heights();
+        let at = &mut |height| self.check_pinned_at(height, dir);
+        let stops = Some(Stops { heights: &pinned, at });
+        self.connect_each(dir, key, clock, BlockResult::Undo, each, stops)
+    }
+
+    /// The heights below the last block whose UTXO sets have hashes in Core's source.
+    fn pinned_heights(&self) -> Vec<Height> {
+        let chain = &self.plan.chain;
+        let all = self.files.params.assume_utxo.iter();
+        let on_the_way = all.filter(|pinned| {
+            pinned.height < chain.tip_height() && chain.has(pinned.height, &pinned.block_hash)
+        });
+        on_the_way.map(|pinned| pinned.height).collect()
+    }
+
+    fn check_pinned_at(&self, height: Height, dir: &Path) -> Result<(), Error> {
+        self.sink.event(Event::Started(Stage::Prove));
+        let reader = ChainstateReader::open(self.work.disk(), dir)?;
+        let found = read_back(&reader, None, self.threads(), self.sink, self.interrupt)?;
+        let (hash, found) = (self.plan.chain.block(height).hash, found.hash_serialized_3.0);
+        check_pinned_hash(self.files.params, height, &hash, &found)?;
+        self.sink.event(Event::Note(Note::PinnedHash { height }));
+        Ok(())
     }
 
     /// Like [`Job::connect_all`], with `stops` on the way. Passes each block to `each`, in order, with what

@@ -12,9 +12,19 @@ use api::{
     stage::Stage,
 };
 use chain::session::Session;
-use std::path::Path;
+use disk::datadir::INDEX;
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 use vfs::{Disk, During as _};
 use wire::Height;
+
+/// How often the block index of a running bitcoind is read again.
+const LIVE_ATTEMPTS: u32 = 20;
+/// Pause before that.
+const LIVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a read-only job works on.
 #[derive(Clone, Copy)]
@@ -66,6 +76,27 @@ pub fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Calls `read`, which reads the block index; again for a while, if a bitcoind that uses it has meanwhile
+/// merged its tables and removed some.
+///
+/// # Errors
+/// The error of the last call.
+pub fn read_live<T>(options: &ChainOptions, read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..LIVE_ATTEMPTS {
+        match read() {
+            Err(error) if options.live && is_of_index(&error) => thread::sleep(LIVE_PAUSE),
+            done => return done,
+        }
+    }
+    read()
+}
+
+/// Whether an error is about a file of the block index.
+fn is_of_index(error: &Error) -> bool {
+    let is_index = |file: &PathBuf| file.ancestors().any(|dir| dir.ends_with(INDEX));
+    error.file.as_ref().is_some_and(is_index)
+}
+
 /// Opens a datadir for reading, makes a plan, and calls `work`.
 ///
 /// # Errors
@@ -84,7 +115,7 @@ pub fn with_read_only_job<T>(
     job::retry_without_invalid(sink, |invalid| {
         let makes_undo = method.makes_undo();
         let request = ChainRequest { scan, stop_at_height, invalid, makes_undo, ..ChainRequest::default() };
-        let plan = &job::plan(files, options, &request, sink, interrupt)?;
+        let plan = &read_live(options, || job::plan(files, options, &request, sink, interrupt))?;
         job::note_all_scripts(options, plan, sink);
         let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);

@@ -418,7 +418,7 @@ fn a_pruned_datadir_is_sound_but_cannot_be_rebuilt() {
     assert_eq!(diagnosed(case.root(), false).advice, Advice::StartWithoutUndo);
     fs::write(&last, kept).unwrap();
     fs::remove_file(case.root().join("regtest/chainstate/CURRENT")).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::SyncPruned);
 }
 
 #[test]

@@ -4,18 +4,21 @@
 use acceptance::hinted;
 
 use acceptance::{
-    Case, assert_mentions, assert_same_tree, chain, changed, for_making, refused, run, scratch, tree,
-    with_threads,
+    Case, assert_mentions, assert_same_tree, chain, changed, for_making, refused, run, scratch,
+    stats_by_height, tree, with_threads,
 };
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use engine::{
-    AggregateKind, ChainParams, ChainstateOptions, Error, ErrorKind, Height, Network, ReindexOptions,
-    ScriptChecks, SnapshotReport, SnapshotVerdict, hex_reversed, make_snapshot_of_chainstate,
+    AggregateKind, ChainParams, ChainstateOptions, Engine, Error, ErrorKind, Event, Height, Network, Note,
+    ReindexOptions, ScriptChecks, SnapshotReport, SnapshotVerdict, hex_reversed, make_snapshot_of_chainstate,
 };
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
 use rules::params::PinnedUtxoSet;
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{
+    path::Path,
+    sync::{Mutex, atomic::AtomicBool},
+};
 use tempfile::TempDir;
 use testkit::{
     data::{known_answers, unpack_core_datadir},
@@ -270,11 +273,43 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
 
 /// Options for a chain of whose last block Core's source had this hash of the UTXO set.
 fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
+    pinned_at(case, &[(chain().tip().height, hash_serialized_3)])
+}
+
+/// The same for blocks at several heights.
+fn pinned_at(case: &Case, hashes: &[(u32, [u8; 32])]) -> ReindexOptions {
     let params = ChainParams::of(Network::Regtest).clone();
-    let tip = chain().tip();
-    let assume_utxo =
-        vec![PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 }].leak();
+    let pin = |&(height, hash_serialized_3): &(u32, [u8; 32])| {
+        let block_hash = chain().main().nth(height as usize).unwrap().hash;
+        PinnedUtxoSet { height: Height(height), block_hash, hash_serialized_3 }
+    };
+    let assume_utxo = hashes.iter().map(pin).collect::<Vec<_>>().leak();
     changed(case.options(), |it| it.chain.params = Box::leak(Box::new(ChainParams { assume_utxo, ..params })))
+}
+
+#[test]
+fn the_engine_in_order_compares_pinned_hashes_on_the_way() {
+    let case = Case::new();
+    let at = |height: u32| stats_by_height(chain())[height as usize].hash_serialized_3;
+    let with_cache = |options: ReindexOptions| changed(options, |it| it.engine = Engine::Cache);
+    let wrong = with_cache(pinned_at(&case, &[(40, at(40)), (90, [1; 32])]));
+    let error = refused(&wrong, ErrorKind::Internal);
+    assert_eq!(error.height, Some(Height(90)));
+    assert_mentions(&error, &["Bitcoin Core's source has another one"]);
+    for memory in [64 << 20, 1 << 30] {
+        let mut right = with_cache(pinned_at(&case, &[(40, at(40)), (90, at(90)), (140, at(140))]));
+        right.chain.memory_bytes = memory;
+        let seen = Mutex::new(Vec::new());
+        let sink = |event: Event| {
+            if let Event::Note(Note::PinnedHash { height }) = event {
+                seen.lock().unwrap().push(height);
+            }
+        };
+        let report = engine::reindex(&FaultDisk::healthy(), &right, &sink, &AtomicBool::new(false)).unwrap();
+        assert!(report.is_pinned);
+        assert_eq!(report.hash_serialized_3, at(140));
+        assert_eq!(seen.into_inner().unwrap(), [Height(40), Height(90)]);
+    }
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn added_entries_and_files_are_in_the_copy() {
     added.sort_by_key(|entry| entry.hash);
     let count = |entry: &mut IndexEntry| entry.tx_count = 9;
     let grow = |files: &mut Vec<FileInfo>| files.push(FileInfo { blocks: 5, ..FileInfo::default() });
-    extend_block_index(&RealDisk, &old, &new, added.into_iter(), false, count, grow).unwrap();
+    extend_block_index(&RealDisk, &old, &new, added.into_iter(), PrunedFlag::Keep, count, grow).unwrap();
     let after = read_block_index(&RealDisk, &new).unwrap();
     let mut expected: Vec<_> = (0..90).map(entry).collect();
     expected.iter_mut().take(50).for_each(count);

@@ -132,7 +132,8 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         return match is_usable && !has_damaged && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if undo.lacking() > 0 => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
-            false => Advice::BitcoindReindex,
+            false if has_damaged => Advice::BitcoindReindex,
+            false => Advice::SyncPruned,
         };
     }
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {

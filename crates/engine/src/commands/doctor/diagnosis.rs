@@ -429,6 +429,8 @@ pub enum Advice {
     FinishReplacement,
     /// Download all blocks.
     Sync,
+    /// Download all blocks of a pruned node again, which stays one: its chainstate is gone or broken.
+    SyncPruned,
     /// Download the blocks that are damaged or missing.
     Repair,
     /// Rebuild the chainstate.

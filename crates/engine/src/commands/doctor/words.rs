@@ -160,6 +160,9 @@ impl fmt::Display for Advice {
             Self::RestoreKey { .. } => "restore xor.dat, whose contents follow from the block files",
             Self::FinishReplacement => "finish or undo the replacement of databases that was interrupted",
             Self::Sync => "download the blocks that are missing",
+            Self::SyncPruned => {
+                "download all blocks again, and make the chainstate meanwhile; the node stays pruned"
+            }
             Self::Repair => "download the blocks that are damaged or missing, and rebuild what needs it",
             Self::Reindex => "rebuild the chainstate",
             Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",

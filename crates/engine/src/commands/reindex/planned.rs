@@ -17,6 +17,7 @@ use chain::{
         second_chainstate::SecondChainstate,
     },
 };
+use disk::index::IndexEntry;
 use pipeline::job::{self, ChainRequest, hints, pacing::Pacing};
 use std::sync::{Arc, atomic::AtomicBool};
 use wire::{BlockHash, Height};
@@ -70,6 +71,27 @@ impl Planned {
     pub(super) fn pacing(&self) -> Option<Pacing<'_>> {
         let (awaited, Awaiting { settle_bytes, .. }) = self.awaited.as_ref()?;
         settle_bytes.map(|settle_bytes| Pacing { awaited, settle_bytes })
+    }
+
+    /// Whether blocks were deleted before, and all of the chain are stored again.
+    pub(super) fn unprunes(&self) -> bool {
+        self.plan.is_pruned && !self.prunes()
+    }
+
+    /// Makes an entry of the new block index agree with what became of blocks that had been deleted.
+    pub(super) fn change_pruned(&self, entry: &mut IndexEntry) {
+        let is_deleted = entry.tx_count > 0 && !entry.status.has_data();
+        let is_of_chain = self.plan.chain.has(entry.height, &entry.hash);
+        if self.prunes() && is_deleted && is_of_chain {
+            entry.status = entry.status.validated();
+        } else if self.unprunes() && !is_of_chain {
+            // Without pruning, bitcoind knows the number of transactions of stored blocks only, and connects
+            // no block above others.
+            match is_deleted {
+                true => *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height),
+                false => entry.status = entry.status.not_connected(),
+            }
+        }
     }
 
     /// Whether block files are deleted behind the rebuild.

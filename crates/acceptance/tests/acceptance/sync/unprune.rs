@@ -1,0 +1,260 @@
+//! The oldest blocks of a full datadir are deleted, and a pruned datadir becomes a full one. At any moment,
+//! all is there that bitcoind needs.
+
+use super::prune;
+use acceptance::{
+    Case, THREADS, assert_offers, assert_same_tree, chain, changed, scratch, stats,
+    sync::{assert_index_is_true, assert_sound, from, honest, index, run_on, wait_until},
+    tree,
+};
+use disk::index::BlockStatus;
+use engine::{Error, ErrorKind, Height, Network, Remedy, SetAsideIndexes};
+use indexes::{IndexKind, IndexOptions, TxForm};
+use std::{
+    fs, io,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+use sync::{SyncOptions, SyncReport};
+use testkit::{
+    fault::{FaultDisk, InjectedFault, Operations},
+    peer::ScriptedPeer,
+    rng::Rng,
+};
+
+/// Number of last blocks that are kept.
+const KEPT: u32 = 10;
+
+/// A datadir with all blocks, also stale ones, and the chainstate of the last.
+fn full() -> Case {
+    let case = Case::new();
+    acceptance::run(&case.options()).unwrap();
+    case
+}
+
+fn run(options: &SyncOptions) -> Result<SyncReport, Error> {
+    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
+}
+
+fn pruning(root: &Path, peer: &ScriptedPeer) -> SyncOptions {
+    let mut options = SyncOptions { prune_bytes: Some(1), ..from(root, &[peer]) };
+    options.chain.hooks.undo_blocks = KEPT;
+    options
+}
+
+fn unpruning(root: &Path, peer: &ScriptedPeer) -> SyncOptions {
+    let mut options = SyncOptions { unprune: true, ..from(root, &[peer]) };
+    options.chain.hooks.block_file_len = 40_000;
+    options
+}
+
+/// A datadir as [`full`], whose oldest blocks were deleted.
+fn pruned() -> Case {
+    let (case, peer) = (full(), honest());
+    let report = run(&pruning(case.root(), &peer)).unwrap();
+    assert!(report.download.pruned > 50 && report.rebuild.is_none(), "{:?}", report.download);
+    case
+}
+
+/// Asserts that a datadir is that of a pruned node on which bitcoind starts.
+fn assert_pruned(root: &Path, what: &str) {
+    let stored = assert_index_is_true(root, what);
+    assert!(index(root).pruned, "{what}");
+    let last = chain().main().skip((chain().tip().height - KEPT) as usize);
+    assert!(last.map(|block| block.hash).all(|hash| stored.contains(&hash)), "{what}");
+    for block in chain().main().skip(1) {
+        let entry = index(root).entries.into_iter().find(|entry| entry.hash == block.hash).unwrap();
+        // Core asserts that what is below a connected block was connected.
+        assert_eq!(entry.status.validity(), BlockStatus::VALID_SCRIPTS, "{what}: {entry:?}");
+        assert_eq!(entry.tx_count, block.txs, "{what}: {entry:?}");
+    }
+    assert_eq!(stats(root, Network::Regtest).unwrap().best_block, chain().tip().hash, "{what}");
+}
+
+fn assert_full(root: &Path, what: &str) {
+    assert_sound(root, chain(), what);
+    assert!(!index(root).pruned, "{what}");
+    let is_deleted = |status: BlockStatus, txs| txs > 0 && !status.has_data();
+    assert!(index(root).entries.iter().all(|entry| !is_deleted(entry.status, entry.tx_count)), "{what}");
+}
+
+#[test]
+fn the_oldest_files_of_a_full_datadir_are_deleted() {
+    let (case, peer) = (full(), honest());
+    let coins = stats(case.root(), Network::Regtest).unwrap().hash_serialized_3;
+    let before = index(case.root());
+    let options = pruning(case.root(), &peer);
+    let report = run(&options).unwrap();
+    assert_eq!(report.chainstate_height, Some(Height(chain().tip().height)));
+    assert_pruned(case.root(), "pruned");
+    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, coins);
+    let deleted =
+        (0..).zip(&before.files).filter(|(number, _)| !case.blocks(&format!("blk{number:05}.dat")).exists());
+    let deleted: Vec<u32> = deleted.map(|(number, _)| number).collect();
+    let end = chain().tip().height - KEPT;
+    let expected =
+        (0..).zip(&before.files[..before.files.len() - 1]).filter(|(_, info)| info.height_last <= end);
+    assert_eq!(deleted, expected.map(|(number, _)| number).collect::<Vec<u32>>(), "as Core chooses them");
+    let stale = before.entries.iter().filter(|entry| {
+        entry.file.is_some_and(|file| deleted.contains(&file.0))
+            && !chain().main().any(|block| block.hash == entry.hash)
+    });
+    assert!(stale.count() > 0, "the chain has stale blocks in these files");
+    let pruned = tree(case.root());
+    assert_eq!(run(&options).unwrap().download.pruned, 0);
+    assert_same_tree(&pruned, case.root(), "a second run");
+}
+
+#[test]
+fn a_pruned_datadir_becomes_a_full_one() {
+    for (threads, join_bytes) in THREADS.into_iter().flat_map(|threads| [(threads, None), (threads, Some(1))])
+    {
+        let what = format!("{threads} threads, join of {join_bytes:?}");
+        let (case, peer) = (pruned(), honest());
+        let mut options = unpruning(case.root(), &peer);
+        options.chain.threads = NonZeroUsize::new(threads).unwrap();
+        options.chain.hooks.join_bytes = join_bytes;
+        let report = run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(report.unpruned && report.rebuild.is_some(), "{what}");
+        assert_full(case.root(), &what);
+        let done = tree(case.root());
+        let report = run(&options).unwrap();
+        assert!(!report.unpruned && report.rebuild.is_none(), "{what}: it is done");
+        assert_same_tree(&done, case.root(), &what);
+    }
+}
+
+/// One whose blocks a rebuild deleted while they were downloaded, and whose chainstate is gone.
+#[test]
+fn without_a_chainstate_too() {
+    let (dir, peer) = (scratch(), prune::peer());
+    run(&prune::pruned(dir.path(), &[&peer])).unwrap();
+    fs::remove_dir_all(dir.path().join("regtest/chainstate")).unwrap();
+    let report = run(&unpruning(dir.path(), &peer)).unwrap();
+    assert!(report.unpruned);
+    assert_sound(dir.path(), prune::long(), "without a chainstate");
+    assert!(!index(dir.path()).pruned);
+}
+
+#[test]
+fn an_interrupt_leaves_a_pruned_datadir_and_the_next_run_continues() {
+    let (case, peer) = (pruned(), honest());
+    let options = unpruning(case.root(), &peer);
+    for blocks in [10, 40] {
+        peer.hold_at(blocks);
+        let interrupt = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let running = scope.spawn(|| run_on(&FaultDisk::healthy(), &options, &interrupt).0);
+            wait_until("blocks", || peer.asked().len() >= blocks);
+            interrupt.store(true, Ordering::Relaxed);
+            assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+        });
+        assert_pruned(case.root(), &format!("interrupted after {blocks} blocks"));
+    }
+    peer.hold_at(usize::MAX);
+    assert!(run(&options).unwrap().unpruned);
+    assert_full(case.root(), "at last");
+    // bitcoind deletes what was downloaded, if it is started in between.
+    let case = pruned();
+    peer.hold_at(peer.asked().len() + 40);
+    let interrupt = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let before = peer.asked().len();
+        let options = unpruning(case.root(), &peer);
+        let interrupt = &interrupt;
+        let running = scope.spawn(move || run_on(&FaultDisk::healthy(), &options, interrupt).0);
+        wait_until("blocks", || peer.asked().len() >= before + 40);
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    });
+    peer.hold_at(usize::MAX);
+    run(&pruning(case.root(), &peer)).unwrap();
+    assert_pruned(case.root(), "pruned again");
+    assert!(run(&unpruning(case.root(), &peer)).unwrap().unpruned);
+    assert_full(case.root(), "after it was pruned again");
+}
+
+/// Number of power cuts that are tried; more with an environment variable.
+fn seeds() -> u64 {
+    std::env::var("PEREGRINE_POWER_CUTS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(16)
+}
+
+#[test]
+fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
+    static OPERATIONS: LazyLock<u64> = LazyLock::new(|| {
+        let (case, peer, disk) = (pruned(), honest(), FaultDisk::healthy());
+        run_on(&disk, &unpruning(case.root(), &peer), &AtomicBool::new(false)).0.unwrap();
+        disk.count()
+    });
+    for seed in 0..seeds() {
+        let at = Rng::new(seed, "unprune").below(*OPERATIONS);
+        let what = format!("power cut at operation {at} of {}, seed {seed}", *OPERATIONS);
+        let (case, aside, peer) = (pruned(), scratch(), honest());
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
+            .with_names_at_risk(aside.path());
+        let options = unpruning(case.root(), &peer);
+        let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
+        disk.cut_power(seed).unwrap();
+        // What was interrupted is finished or undone first.
+        stats(case.root(), Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
+        match index(case.root()).pruned {
+            true => assert_pruned(case.root(), &what),
+            false => drop(assert_index_is_true(case.root(), &what)),
+        }
+        run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}, after {done:?}"));
+        assert_full(case.root(), &what);
+    }
+}
+
+#[test]
+fn what_cannot_make_a_full_node_is_refused() {
+    let (case, peer) = (pruned(), honest());
+    let before = tree(case.root());
+    let options = || unpruning(case.root(), &peer);
+    for wrong in [
+        SyncOptions { prune_bytes: Some(1), ..options() },
+        SyncOptions { blocks_only: true, ..options() },
+        SyncOptions { stop_at_height: Some(Height(9)), ..options() },
+    ] {
+        assert_eq!(run(&wrong).unwrap_err().kind, ErrorKind::Usage);
+    }
+    let error = run(&SyncOptions { unprune: false, ..options() }).unwrap_err();
+    assert_offers(&error, &[Remedy::Unprune, Remedy::Prune]);
+    assert_same_tree(&before, case.root(), "refused");
+}
+
+#[test]
+fn blocks_that_an_index_needs_are_not_deleted() {
+    let (case, peer) = (full(), honest());
+    let disk = FaultDisk::healthy();
+    acceptance::indexes::make(&disk, &of_case(&case, TxForm::ByTxid, &[IndexKind::Tx])).unwrap();
+    let (before, mut options) = (tree(case.root()), pruning(case.root(), &peer));
+    let error = run(&options).unwrap_err();
+    assert!(error.kind == ErrorKind::Usage && error.to_string().contains("it needs all blocks"), "{error}");
+    assert_offers(&error, &[Remedy::SetIndexesAside]);
+    assert_same_tree(&before, case.root(), "refused");
+    options.set_aside_indexes = SetAsideIndexes::Any;
+    assert!(run(&options).unwrap().download.pruned > 50);
+    assert_pruned(case.root(), "without txindex");
+
+    // Filters up to a lower block keep the blocks from ten below it on.
+    let (case, at) = (Case::new(), 135);
+    let lower = changed(case.options(), |it| {
+        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(at)), true);
+    });
+    acceptance::run(&lower).unwrap();
+    acceptance::indexes::make(&disk, &of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter])).unwrap();
+    acceptance::run(&case.options()).unwrap();
+    assert!(run(&pruning(case.root(), &peer)).unwrap().download.pruned > 20);
+    let stored = assert_index_is_true(case.root(), "filters");
+    assert!(chain().main().skip(at as usize - 10).all(|block| stored.contains(&block.hash)));
+}
+
+fn of_case(case: &Case, form: TxForm, kinds: &[IndexKind]) -> IndexOptions {
+    IndexOptions { kinds: kinds.to_vec(), ..acceptance::indexes::of_case(case, form) }
+}
