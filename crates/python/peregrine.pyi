@@ -3,13 +3,14 @@
 `datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
 `bitcoin.conf` is not read. Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the hash
 function, which Bitcoin Core prints reversed; reports have hashes as Core prints them. `threads` is the number of
-worker threads, one for each core if it is None; `memory` is the limit in bytes for the whole process, without
-the rows that the caller keeps, a quarter of the machine's memory if it is None.
+worker threads, one for each core if it is None; `columns` names the columns that are made, all but `address` if it
+is None; `memory` is the limit in bytes for the whole process, without the rows that the caller keeps, a quarter of
+the machine's memory if it is None.
 
 All functions raise `Error`, and can be interrupted with Ctrl-C.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, final, type_check_only
@@ -81,7 +82,7 @@ class RowsReport(TypedDict):
 
 @final
 class RowStream:
-    """Rows that are read while they are consumed, once, by any library that takes Arrow data.
+    """Rows that are read while a library consumes them, and again each time that one takes them.
 
     At most a few batches are in memory. If reading fails after the first batch, the library raises its own
     exception with the text of the error; `report` then raises the `Error`.
@@ -158,6 +159,7 @@ def utxo(
     chain: _Chain = "main",
     blocksdir: _Path | None = None,
     addresses: bool = False,
+    columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -177,6 +179,7 @@ def blocks(
     *,
     chain: _Chain = "main",
     blocksdir: _Path | None = None,
+    columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -193,6 +196,7 @@ def transactions(
     *,
     chain: _Chain = "main",
     blocksdir: _Path | None = None,
+    columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -207,6 +211,7 @@ def inputs(
     chain: _Chain = "main",
     blocksdir: _Path | None = None,
     addresses: bool = False,
+    columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -224,6 +229,7 @@ def outputs(
     chain: _Chain = "main",
     blocksdir: _Path | None = None,
     addresses: bool = False,
+    columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,

@@ -12,7 +12,7 @@ pub use utxo::ExportedUtxo;
 
 use clap::Subcommand;
 use engine::{Error, ErrorKind, Remedy};
-use export::{BlockTable, InputTable, OutputTable, TransactionTable};
+use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable};
 use peregrine::output::Done;
 use std::path::Path;
 
@@ -41,6 +41,14 @@ pub fn run(command: &ExportCommand) -> Done {
         ExportCommand::Transactions(args) => blocks::export::<TransactionTable>(args, false),
         ExportCommand::Inputs(args) => blocks::export::<InputTable>(&args.blocks, args.addresses),
         ExportCommand::Outputs(args) => blocks::export::<OutputTable>(&args.blocks, args.addresses),
+    }
+}
+
+/// The columns that are written: those with these names, or all if there is none.
+fn columns<T: Table>(names: &[String], addresses: bool) -> Result<Columns, Error> {
+    match names.is_empty() {
+        true => Ok(Columns::all::<T>(addresses)),
+        false => Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string())),
     }
 }
 

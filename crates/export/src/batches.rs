@@ -1,7 +1,7 @@
 //! Rows that become Arrow record batches.
 
-use crate::table::Table;
-use arrow_array::RecordBatch;
+use crate::{columns::Columns, table::Table};
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ pub struct Batches<T> {
 }
 
 impl<T: Table> Batches<T> {
-    /// No rows. `addresses`: whether rows have an address.
+    /// No rows.
     #[must_use]
-    pub fn new(addresses: bool) -> Self {
-        let is_written = |field: &Field| addresses || field.name() != "address";
-        let fields: Vec<Field> = T::fields().into_iter().filter(is_written).collect();
-        Self { table: T::default(), schema: Arc::new(Schema::new(fields)) }
+    pub fn new(columns: &Columns) -> Self {
+        let fields = T::fields().into_iter().zip(columns.flags());
+        let written: Vec<Field> =
+            fields.filter_map(|(field, &is_written)| is_written.then_some(field)).collect();
+        Self { table: T::with(columns.flags()), schema: Arc::new(Schema::new(written)) }
     }
 
     /// The columns.
@@ -51,8 +52,8 @@ impl<T: Table> Batches<T> {
         if self.table.rows() == 0 {
             return Ok(None);
         }
-        let mut columns = self.table.take();
-        columns.truncate(self.schema.fields().len());
-        RecordBatch::try_new(Arc::clone(&self.schema), columns).map(Some)
+        let options = RecordBatchOptions::new().with_row_count(Some(self.table.rows()));
+        let columns = self.table.take();
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map(Some)
     }
 }

@@ -1,9 +1,10 @@
 //! CSV (RFC 4180, with line feeds): a header line, then one line for each row. Hashes and scripts are in hex,
-//! hashes with their bytes reversed, as Bitcoin Core prints them; true is 1, false is 0, and what is missing
-//! is empty. No value contains a comma or a quote.
+//! hashes with their bytes reversed, as Bitcoin Core prints them; times have the form of ISO 8601, in UTC;
+//! true is 1, false is 0, and what is missing is empty. No value contains a comma or a quote.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
+use arrow_array::temporal_conversions::timestamp_ms_to_datetime;
+use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Schema};
 use std::fmt::{Display, Write as _};
@@ -50,9 +51,22 @@ fn cell(column: &dyn Array) -> Cell<'_> {
                 push_hex(text, hashes.value(row).iter().rev());
             })
         }
-        DataType::UInt32 => {
-            let numbers = column.as_primitive::<UInt32Type>();
-            Box::new(move |row, text| push(text, numbers.value(row)))
+        DataType::Int32 => {
+            let numbers = column.as_primitive::<Int32Type>();
+            Box::new(move |row, text| {
+                if !numbers.is_null(row) {
+                    push(text, numbers.value(row));
+                }
+            })
+        }
+        DataType::Timestamp(..) => {
+            let times = column.as_primitive::<TimestampMillisecondType>();
+            Box::new(move |row, text| {
+                // Each time of 32 bits has a date.
+                if let Some(time) = timestamp_ms_to_datetime(times.value(row)) {
+                    push(text, time.format("%Y-%m-%dT%H:%M:%SZ"));
+                }
+            })
         }
         DataType::Int64 => {
             let numbers = column.as_primitive::<Int64Type>();

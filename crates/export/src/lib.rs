@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod batches;
+mod columns;
 mod csv;
 mod parquet;
 mod parts;
@@ -16,6 +17,7 @@ mod sqlite;
 mod table;
 
 pub use batches::Batches;
+pub use columns::{Columns, UnknownColumn};
 pub use parts::{Parts, PartsError};
 pub use rows::{FileFormat, RowFile};
 pub use table::{
@@ -140,8 +142,7 @@ impl<'d> Writer<'d> {
     /// Begins an output at `path`, which must not exist: a directory for [`Format::Parquet`], otherwise a
     /// file. What a crash has left of an earlier attempt is removed.
     ///
-    /// `addresses`: whether rows have an address. The columns of [`Format::Sqlite`] are those of Bitcoin
-    /// Core, without script types and addresses.
+    /// The columns of [`Format::Sqlite`] are those of Bitcoin Core's table, whatever `columns` says.
     ///
     /// SQLite opens the file by itself, so that a `disk` other than [`vfs::RealDisk`] must have it at the
     /// same path; it only creates, syncs, renames and removes it.
@@ -152,7 +153,7 @@ impl<'d> Writer<'d> {
         disk: &'d dyn Disk,
         path: &Path,
         format: Format,
-        addresses: bool,
+        columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
         if disk.exists(path).during("look for", path)? {
             let source = io::ErrorKind::AlreadyExists.into();
@@ -161,11 +162,9 @@ impl<'d> Writer<'d> {
             );
         }
         Ok(Self(match format {
-            Format::Parquet => {
-                Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, addresses)?))
-            }
-            Format::Arrow => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Arrow, addresses)?)),
-            Format::Csv => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Csv, addresses)?)),
+            Format::Parquet => Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, columns)?)),
+            Format::Arrow => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Arrow, columns)?)),
+            Format::Csv => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Csv, columns)?)),
             Format::Sqlite => Kind::Sqlite(sqlite::SqliteWriter::create(disk, path)?),
         }))
     }

@@ -4,6 +4,7 @@
 //! the key-value metadata of the whole set, which is known only at the end: the parts stay open until then,
 //! without rows in memory. They are written in a directory with a temporary name, which is renamed.
 
+use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::{CoinRow, CoinTable};
 use crate::{DIRECTORY_IN_USE, Metadata, Written};
@@ -18,7 +19,7 @@ pub struct ParquetWriter<'d> {
     // Before the directory: the parts remove their files, and only then is the directory removed.
     parts: Vec<RowFile<'d, CoinTable>>,
     dir: TemporaryDir<'d>,
-    addresses: bool,
+    columns: Columns,
     last_txid: Option<[u8; 32]>,
     rows: u64,
     /// [`PART_ROWS`], but in tests.
@@ -26,10 +27,10 @@ pub struct ParquetWriter<'d> {
 }
 
 impl<'d> ParquetWriter<'d> {
-    pub fn create(disk: &'d dyn Disk, path: &Path, addresses: bool) -> Result<Self, UnfinishedError> {
-        let dir = TemporaryDir::create(disk, path)?;
+    pub fn create(disk: &'d dyn Disk, path: &Path, columns: &Columns) -> Result<Self, UnfinishedError> {
+        let (dir, columns) = (TemporaryDir::create(disk, path)?, columns.clone());
         let mut writer =
-            Self { parts: Vec::new(), dir, addresses, last_txid: None, rows: 0, part_rows: PART_ROWS };
+            Self { parts: Vec::new(), dir, columns, last_txid: None, rows: 0, part_rows: PART_ROWS };
         writer.begin_part()?;
         Ok(writer)
     }
@@ -57,7 +58,7 @@ impl<'d> ParquetWriter<'d> {
 
     fn begin_part(&mut self) -> Result<(), UnfinishedError> {
         let path = self.dir.temporary.join(format!("part-{:04}.parquet", self.parts.len()));
-        let part = RowFile::create(self.dir.disk, &path, FileFormat::Parquet, self.addresses)?;
+        let part = RowFile::create(self.dir.disk, &path, FileFormat::Parquet, &self.columns)?;
         self.parts.push(part);
         Ok(())
     }
@@ -139,7 +140,7 @@ mod tests {
     fn parts_end_between_transactions_and_know_their_number() {
         let dir = TempDir::new().unwrap();
         let out = dir.path().join("utxo");
-        let mut writer = ParquetWriter::create(&RealDisk, &out, false).unwrap();
+        let mut writer = ParquetWriter::create(&RealDisk, &out, &Columns::all::<CoinTable>(false)).unwrap();
         writer.part_rows = 3;
         // Two coins of the first transaction, three of the second, ..
         let keys: Vec<(u8, u32)> =
@@ -180,7 +181,7 @@ mod tests {
             assert_eq!((value("coins"), value("height")), (Some("20".to_owned()), None));
             let rows = reader.get_row_iter(None).unwrap().map(|row| {
                 let row = row.unwrap();
-                let (tx, vout) = (row.get_bytes(0).unwrap().data()[0], row.get_uint(1).unwrap());
+                let (tx, vout) = (row.get_bytes(0).unwrap().data()[0], row.get_int(1).unwrap() as u32);
                 assert_eq!(row.get_bytes(6).unwrap().data(), [tx; 5]);
                 (tx, vout)
             });

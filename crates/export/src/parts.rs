@@ -4,6 +4,7 @@
 //! that wants the same keeps the files that are complete, and one that wants something else is refused.
 
 use crate::DIRECTORY_IN_USE;
+use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
 use std::path::{Path, PathBuf};
@@ -93,9 +94,9 @@ impl<'d> Parts<'d> {
         &self,
         name: &str,
         format: FileFormat,
-        addresses: bool,
+        columns: &Columns,
     ) -> Result<RowFile<'d, T>, UnfinishedError> {
-        RowFile::create(self.disk, &self.temporary.join(name), format, addresses)
+        RowFile::create(self.disk, &self.temporary.join(name), format, columns)
     }
 
     /// Gives the directory its name, when all files are complete.

@@ -1,6 +1,7 @@
 //! One file of rows: Parquet, Arrow or CSV. It has its name when it is complete and on the medium.
 
 use crate::batches::Batches;
+use crate::columns::Columns;
 use crate::csv;
 use crate::table::Table;
 use crate::write_error;
@@ -80,7 +81,7 @@ enum Encoder<'d> {
 }
 
 impl<'d, T: Table> RowFile<'d, T> {
-    /// Begins a file at `path` under a temporary name. `addresses`: whether rows have an address.
+    /// Begins a file at `path` under a temporary name.
     ///
     /// # Errors
     /// [`UnfinishedError`]
@@ -88,13 +89,15 @@ impl<'d, T: Table> RowFile<'d, T> {
         disk: &'d dyn Disk,
         path: &Path,
         format: FileFormat,
-        addresses: bool,
+        columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
         let file = CountedFile { file: unfinished::create(disk, path, unfinished::SUFFIX)?, written: 0 };
-        let batches = Batches::<T>::new(addresses);
+        let batches = Batches::<T>::new(columns);
         let schema = batches.schema();
         let encoder = match format {
-            FileFormat::Parquet => parquet_encoder(file, schema, T::SORTED).map(Encoder::Parquet),
+            FileFormat::Parquet => {
+                parquet_encoder(file, schema, columns.sorted(T::SORTED)).map(Encoder::Parquet)
+            }
             FileFormat::Arrow => FileWriter::try_new(file, schema)
                 .map(|writer| Encoder::Arrow(Box::new(writer)))
                 .map_err(arrow),
@@ -193,7 +196,7 @@ fn parquet_encoder<'d>(
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
         properties = match field.data_type() {
             DataType::Dictionary(..) => properties.set_column_dictionary_enabled(path, true),
-            DataType::UInt32 if index < sorted || FEW_VALUES.contains(&name) => {
+            DataType::Int32 | DataType::Int64 if index < sorted || FEW_VALUES.contains(&name) => {
                 properties.set_column_dictionary_enabled(path, true)
             }
             // Nobody looks for a range of hashes, unless the rows are in their order. Most hashes occur once,

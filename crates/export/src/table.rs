@@ -1,12 +1,12 @@
 //! Tables with typed columns, which become Arrow record batches.
 
 use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder, Int64Builder, StringBuilder,
-    StringDictionaryBuilder, UInt32Builder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder, Int32Builder, Int64Builder,
+    StringBuilder, StringDictionaryBuilder, TimestampMillisecondBuilder,
 };
 use arrow_array::types::Int8Type;
 use arrow_array::{ArrayRef, StringArray};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, TimeUnit};
 
 /// Length of a hash, in bytes.
 const HASH_LEN: i32 = 32;
@@ -32,29 +32,36 @@ pub trait Column {
 }
 
 /// Rows of one kind, in memory.
-pub trait Table: Default + Send {
+pub trait Table: Sized + Send {
     /// A row.
     type Row<'a>: Copy;
     /// Name of the table.
     const NAME: &'static str;
     /// Number of the first columns in whose order the rows must be.
     const SORTED: usize;
-    /// Its columns, in order. One that is optional and called `address` is the last.
+    /// Its columns, in order.
     fn fields() -> Vec<Field>;
+    /// No rows; whether each column is kept.
+    fn with(is_kept: &[bool]) -> Self;
     /// Appends a row.
     fn add(&mut self, row: Self::Row<'_>);
     /// Number of rows.
     fn rows(&self) -> usize;
     /// Bytes of the values that have no fixed length.
     fn bytes(&self) -> usize;
-    /// Takes all rows, by columns.
+    /// Takes all rows, by columns: those that are kept.
     fn take(&mut self) -> Vec<ArrayRef>;
 }
 
 /// 32 bytes, in the order of the hash function: Bitcoin Core prints them reversed.
 pub enum Hash {}
-/// An unsigned number of 32 bits.
-pub enum U32 {}
+/// A height, an index, a number of things or a size: 31 bits are enough for each of a valid block. It has a
+/// sign, so that a difference of two is right.
+pub enum Count {}
+/// 32 bits without a sign, in a number of 64 bits with one.
+pub enum Bits {}
+/// A time in seconds since 1970.
+pub enum Time {}
 /// A number of 64 bits with a sign.
 pub enum I64 {}
 /// A number of 64 bits with a sign, or none.
@@ -91,9 +98,66 @@ macro_rules! fixed {
     };
 }
 
-fixed!(U32, u32, UInt32Builder, DataType::UInt32);
 fixed!(I64, i64, Int64Builder, DataType::Int64);
 fixed!(Bool, bool, BooleanBuilder, DataType::Boolean);
+
+impl Column for Count {
+    type Value<'a> = u32;
+    type Builder = Int32Builder;
+
+    fn data_type() -> DataType {
+        DataType::Int32
+    }
+
+    fn builder() -> Self::Builder {
+        Int32Builder::new()
+    }
+
+    fn append(builder: &mut Self::Builder, value: u32) -> usize {
+        builder.append_value(i32::try_from(value).unwrap_or(i32::MAX));
+        0
+    }
+}
+
+impl Column for Bits {
+    type Value<'a> = u32;
+    type Builder = Int64Builder;
+
+    fn data_type() -> DataType {
+        DataType::Int64
+    }
+
+    fn builder() -> Self::Builder {
+        Int64Builder::new()
+    }
+
+    fn append(builder: &mut Self::Builder, value: u32) -> usize {
+        builder.append_value(value.into());
+        0
+    }
+}
+
+impl Column for Time {
+    type Value<'a> = u32;
+    type Builder = TimestampMillisecondBuilder;
+
+    /// Parquet has no timestamps in seconds.
+    fn data_type() -> DataType {
+        DataType::Timestamp(TimeUnit::Millisecond, Some(UTC.into()))
+    }
+
+    fn builder() -> Self::Builder {
+        TimestampMillisecondBuilder::new().with_timezone(UTC)
+    }
+
+    fn append(builder: &mut Self::Builder, value: u32) -> usize {
+        builder.append_value(i64::from(value) * 1_000);
+        0
+    }
+}
+
+/// The time zone of all times.
+const UTC: &str = "UTC";
 
 impl Column for OptionalI64 {
     type Value<'a> = Option<i64>;
@@ -208,13 +272,7 @@ macro_rules! table {
         pub struct $table {
             rows: usize,
             bytes: usize,
-            $($column: <$kind as Column>::Builder,)*
-        }
-
-        impl Default for $table {
-            fn default() -> Self {
-                Self { rows: 0, bytes: 0, $($column: <$kind>::builder(),)* }
-            }
+            $($column: Option<<$kind as Column>::Builder>,)*
         }
 
         impl Table for $table {
@@ -226,9 +284,20 @@ macro_rules! table {
                 vec![$(Field::new(stringify!($column), <$kind>::data_type(), <$kind>::IS_OPTIONAL)),*]
             }
 
+            fn with(is_kept: &[bool]) -> Self {
+                let mut is_kept = is_kept.iter();
+                Self {
+                    rows: 0,
+                    bytes: 0,
+                    $($column: is_kept.next().is_some_and(|&kept| kept).then(<$kind>::builder),)*
+                }
+            }
+
             fn add(&mut self, row: $row<'_>) {
                 self.rows += 1;
-                $(self.bytes += <$kind>::append(&mut self.$column, row.$column);)*
+                $(if let Some(builder) = &mut self.$column {
+                    self.bytes += <$kind>::append(builder, row.$column);
+                })*
             }
 
             fn rows(&self) -> usize {
@@ -240,8 +309,12 @@ macro_rules! table {
             }
 
             fn take(&mut self) -> Vec<ArrayRef> {
-                let mut full = std::mem::take(self);
-                vec![$(ArrayBuilder::finish(&mut full.$column)),*]
+                (self.rows, self.bytes) = (0, 0);
+                let mut arrays = Vec::new();
+                $(if let Some(full) = &mut self.$column {
+                    arrays.push(ArrayBuilder::finish(&mut std::mem::replace(full, <$kind>::builder())));
+                })*
+                arrays
             }
         }
     };
@@ -253,9 +326,9 @@ table! {
         /// The transaction that created it.
         txid: Hash,
         /// Index of the output in that transaction.
-        vout: U32,
+        vout: Count,
         /// Height of the block that created it.
-        height: U32,
+        height: Count,
         /// Whether a coinbase created it.
         coinbase: Bool,
         /// Its amount, in satoshis.
@@ -273,19 +346,19 @@ table! {
     /// A block: what Core's `getblockstats` returns, with its names, and the rest of the header.
     "blocks" BlockRow BlockTable, sorted by 1 {
         /// Its height.
-        height: U32,
+        height: Count,
         /// Its hash.
         blockhash: Hash,
-        /// Its time, in seconds since 1970.
-        time: I64,
+        /// Its time.
+        time: Time,
         /// The median of its time and those of the ten blocks below.
-        mediantime: I64,
+        mediantime: Time,
         /// Version.
         version: I64,
         /// Target of the proof of work, in its compact form.
-        bits: U32,
+        bits: Bits,
         /// Nonce.
-        nonce: U32,
+        nonce: Bits,
         /// Size of the block in bytes.
         size: I64,
         /// Weight of the block.
@@ -359,11 +432,11 @@ table! {
     /// A transaction.
     "transactions" TransactionRow TransactionTable, sorted by 2 {
         /// Height of its block.
-        height: U32,
+        height: Count,
         /// Its index in the block.
-        tx_index: U32,
-        /// Time of its block, in seconds since 1970.
-        block_time: I64,
+        tx_index: Count,
+        /// Time of its block.
+        block_time: Time,
         /// Its id.
         txid: Hash,
         /// Its id with witnesses.
@@ -371,17 +444,19 @@ table! {
         /// Whether it is the coinbase.
         coinbase: Bool,
         /// Version.
-        version: U32,
+        version: Bits,
         /// Lock time.
-        lock_time: U32,
+        lock_time: Bits,
         /// Number of inputs.
-        inputs: U32,
+        inputs: Count,
         /// Number of outputs.
-        outputs: U32,
+        outputs: Count,
         /// Size in bytes.
-        size: U32,
+        size: Count,
         /// Weight.
-        weight: U32,
+        weight: Count,
+        /// Virtual size in bytes: a quarter of the weight, rounded up.
+        vsize: Count,
         /// Sum of the coins that it spends, in satoshis; none for the coinbase.
         value_in: OptionalI64,
         /// Sum of its outputs, in satoshis.
@@ -395,21 +470,31 @@ table! {
     /// An input, with the coin that it spends. Coinbases have none.
     "inputs" InputRow InputTable, sorted by 3 {
         /// Height of its block.
-        height: U32,
+        height: Count,
         /// Index of its transaction in the block.
-        tx_index: U32,
+        tx_index: Count,
         /// Its index in the transaction.
-        input_index: U32,
+        input_index: Count,
+        /// Time of its block.
+        block_time: Time,
+        /// The median of the times of its block and the ten blocks below: it grows from block to block.
+        mediantime: Time,
         /// The id of its transaction.
         txid: Hash,
         /// Sequence number.
-        sequence: U32,
+        sequence: Bits,
+        /// Length of its script, in bytes.
+        script_sig_bytes: Count,
+        /// Length of its witness, in bytes as serialised; 0 if its transaction has no witnesses.
+        witness_bytes: Count,
         /// The transaction that created the coin.
         prev_txid: Hash,
         /// Index of the output in that transaction.
-        prev_vout: U32,
+        prev_vout: Count,
         /// Height of the block that created the coin.
-        prev_height: U32,
+        prev_height: Count,
+        /// The same median of that block.
+        prev_mediantime: Time,
         /// Whether a coinbase created the coin.
         prev_coinbase: Bool,
         /// Amount of the coin, in satoshis.
@@ -427,11 +512,13 @@ table! {
     /// An output.
     "outputs" OutputRow OutputTable, sorted by 3 {
         /// Height of its block.
-        height: U32,
+        height: Count,
         /// Index of its transaction in the block.
-        tx_index: U32,
+        tx_index: Count,
         /// Its index in the transaction.
-        vout: U32,
+        vout: Count,
+        /// Time of its block.
+        block_time: Time,
         /// The id of its transaction.
         txid: Hash,
         /// Whether its transaction is a coinbase.

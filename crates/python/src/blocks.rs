@@ -13,7 +13,7 @@ use engine::{
     BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, Height, Network, PartConsumer,
     ReadBlocksOptions, RealDisk, read_blocks,
 };
-use export::Batches;
+use export::{Batches, Columns};
 use pyo3::prelude::*;
 use std::{
     marker::PhantomData,
@@ -37,7 +37,7 @@ pub fn rows<T: BlockRows + 'static>(
     from: u32,
     to: Option<u32>,
     scan: bool,
-    addresses: bool,
+    columns: Columns,
 ) -> PyResult<RowStream> {
     let chain = place.options().map_err(|error| raised(py, &error))?;
     let affordable =
@@ -47,11 +47,12 @@ pub fn rows<T: BlockRows + 'static>(
     let chain = ChainOptions { threads, ..chain };
     let (from, to) = (Height(from), to.map(Height));
     let options = ReadBlocksOptions { chain, scan, from, to, with_coins: T::NEEDS_COINS, part_blocks };
-    RowStream::begin::<T>(py, addresses, move |sender, interrupt| {
+    RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
         let begin = |range: &BlockRange| {
             Ok(InOrder::<T> {
                 sender,
-                addresses: addresses.then_some(range.network),
+                network: columns.has_addresses::<T>().then_some(range.network),
+                columns: columns.clone(),
                 part_blocks,
                 turn: Mutex::new(Turn { next: range.from.0 / part_blocks, failed: u32::MAX }),
                 changed: Condvar::new(),
@@ -66,7 +67,9 @@ pub fn rows<T: BlockRows + 'static>(
 /// Sends the rows of parts in their order.
 struct InOrder<'a, T> {
     sender: &'a Sender<RecordBatch>,
-    addresses: Option<Network>,
+    /// The network of addresses, if they are wanted.
+    network: Option<Network>,
+    columns: Columns,
     part_blocks: u32,
     turn: Mutex<Turn>,
     changed: Condvar,
@@ -105,7 +108,7 @@ impl<T: BlockRows> BlockConsumer for InOrder<'_, T> {
         Ok(Some(Box::new(Part {
             rows: self,
             number: heights.start() / self.part_blocks,
-            batches: Batches::<T>::new(self.addresses.is_some()),
+            batches: Batches::<T>::new(&self.columns),
             ready: Vec::new(),
             is_complete: false,
         })))
@@ -124,7 +127,7 @@ struct Part<'a, T: BlockRows> {
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
         let Self { rows, number, batches, ready, .. } = self;
-        T::each_row(block, rows.addresses, |row| {
+        T::each_row(block, rows.network, |row| {
             ready.extend(batches.add(row).map_err(|error| internal(&error))?);
             if ready.len() < BATCHES_READY_MAX { Ok(()) } else { rows.send(*number, ready) }
         })

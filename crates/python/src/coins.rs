@@ -8,7 +8,7 @@ use engine::{
     AtHeightsOptions, ChainOptions, ChainstateOptions, EachCoin, EachSet, Error, Event, Height, RealDisk,
     StoredCoins, UtxoElement, Watch, read_coins, read_coins_after,
 };
-use export::{Batches, CoinTable};
+use export::{Batches, CoinTable, Columns};
 use pyo3::prelude::*;
 use tables::with_coin_row;
 
@@ -18,12 +18,12 @@ pub fn rows(
     chain: ChainOptions,
     height: Option<u32>,
     scan: bool,
-    addresses: bool,
+    columns: Columns,
 ) -> PyResult<RowStream> {
-    RowStream::begin::<CoinTable>(py, addresses, move |sender, interrupt| {
+    RowStream::begin::<CoinTable>(py, &columns.clone(), move |sender, interrupt| {
         let network = chain.params.network;
-        let addresses = addresses.then_some(network);
-        let mut batches = Batches::<CoinTable>::new(addresses.is_some());
+        let addresses = columns.has_addresses::<CoinTable>().then_some(network);
+        let mut batches = Batches::<CoinTable>::new(&columns);
         let sink = |_: Event| ();
         let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>| {
             send(with_coin_row(coin, addresses, |row| batches.add(row)), sender)
@@ -41,7 +41,8 @@ pub fn rows(
                 stats = Some(read_coins(&RealDisk, &coins, memory, each, Watch { sink: &sink, interrupt })?);
             }
             Some(height) => {
-                let options = AtHeightsOptions { chain, scan, heights: [Height(height)].into() };
+                let options =
+                    AtHeightsOptions { chain: chain.clone(), scan, heights: [Height(height)].into() };
                 let each_set: &mut EachSet<'_> = &mut |_, read| {
                     stats = Some(read(each)?);
                     Ok(())

@@ -18,11 +18,11 @@ use engine::{
     AssumeValid, ChainOptions, Engine, Height, ReindexOptions, ResumeOptions, SetAsideIndexes, UndoPolicy,
 };
 use error::raised;
-use export::{BlockTable, InputTable, OutputTable, TransactionTable};
+use export::{BlockTable, CoinTable, InputTable, OutputTable, TransactionTable};
 use options::{Place, named, usage};
 use pyo3::{prelude::*, types::PyDict};
 use std::{num::NonZeroUsize, path::PathBuf};
-use stream::RowStream;
+use stream::{RowStream, columns_of};
 
 /// Reads the coins of the chainstate, in the order of txids and of `vout`.
 ///
@@ -31,8 +31,8 @@ use stream::RowStream;
 /// then finds blocks without the block index.
 #[pyfunction]
 #[pyo3(signature = (
-    datadir, height=None, *, chain="main", blocksdir=None, addresses=false, scan=false, threads=None,
-    memory=None, work_dir=None
+    datadir, height=None, *, chain="main", blocksdir=None, addresses=false, columns=None, scan=false,
+    threads=None, memory=None, work_dir=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
 fn utxo(
@@ -42,14 +42,17 @@ fn utxo(
     chain: &str,
     blocksdir: Option<PathBuf>,
     addresses: bool,
+    columns: Option<Vec<String>>,
     scan: bool,
     threads: Option<NonZeroUsize>,
     memory: Option<u64>,
     work_dir: Option<PathBuf>,
 ) -> PyResult<RowStream> {
+    let columns =
+        columns_of::<CoinTable>(columns.as_deref(), addresses).map_err(|error| raised(py, &error))?;
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
     let chain = chain.map_err(|error| raised(py, &error))?;
-    coins::rows(py, ChainOptions { work_dir, ..chain }, height, scan, addresses)
+    coins::rows(py, ChainOptions { work_dir, ..chain }, height, scan, columns)
 }
 
 /// Defines a function that gives a table of what blocks contain; those with scripts can have addresses.
@@ -59,7 +62,7 @@ macro_rules! block_rows {
         #[pyfunction]
         #[pyo3(name = $name, signature = (
             datadir, from_height=0, to_height=None, *, chain="main", blocksdir=None, $($addresses=false,)?
-            scan=false, threads=None, memory=None
+            columns=None, scan=false, threads=None, memory=None
         ))]
         #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
         fn $function(
@@ -70,13 +73,16 @@ macro_rules! block_rows {
             chain: &str,
             blocksdir: Option<PathBuf>,
             $($addresses: bool,)?
+            columns: Option<Vec<String>>,
             scan: bool,
             threads: Option<NonZeroUsize>,
             memory: Option<u64>,
         ) -> PyResult<RowStream> {
             let place = Place { datadir, chain, blocksdir, threads, memory };
             let addresses = false $(|| $addresses)?;
-            blocks::rows::<$table>(py, place, from_height, to_height, scan, addresses)
+            let columns = columns_of::<$table>(columns.as_deref(), addresses);
+            let columns = columns.map_err(|error| raised(py, &error))?;
+            blocks::rows::<$table>(py, place, from_height, to_height, scan, columns)
         }
     };
 }
@@ -172,9 +178,9 @@ fn rebuild_chainstate<'py>(
 /// `datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
 /// `bitcoin.conf` is not read. Amounts are in satoshis. Columns with hashes have 32 bytes in the order
 /// of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core prints them.
-/// `threads` is the number of worker threads, one for each core if it is None; `memory` is the limit in
-/// bytes for the whole process, without the rows that the caller keeps, a quarter of the machine's
-/// memory if it is None.
+/// `threads` is the number of worker threads, one for each core if it is None; `columns` names the columns
+/// that are made, all but `address` if it is None; `memory` is the limit in bytes for the whole process,
+/// without the rows that the caller keeps, a quarter of the machine's memory if it is None.
 ///
 /// All functions raise `Error`, and can be interrupted with Ctrl-C.
 #[pymodule]

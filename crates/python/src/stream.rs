@@ -9,7 +9,7 @@ use arrow_array::{RecordBatch, RecordBatchReader, ffi_stream::FFI_ArrowArrayStre
 use arrow_schema::{ArrowError, SchemaRef, ffi::FFI_ArrowSchema};
 use crossbeam::channel::Sender;
 use engine::{Error, ErrorKind};
-use export::{Batches, Table};
+use export::{Batches, Columns, Table};
 use pyo3::{
     exceptions::PyKeyboardInterrupt,
     prelude::*,
@@ -17,7 +17,7 @@ use pyo3::{
 };
 use std::{
     io,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
     thread::{self, ThreadId},
 };
 
@@ -26,11 +26,21 @@ const BATCHES_QUEUED_MAX: usize = 2;
 
 type Outcome = Arc<OnceLock<Result<RowsReport, Error>>>;
 
-/// Rows that are read while they are consumed, once, by any library that takes Arrow data.
+/// Reads rows, and sends them.
+type Read = dyn Fn(&Sender<RecordBatch>, &AtomicBool) -> Result<RowsReport, Error> + Send + Sync;
+
+/// Rows that are read while they are consumed, by any library that takes Arrow data. Each time that they are
+/// taken, they are read again.
 #[pyclass(frozen, module = "peregrine")]
 pub struct RowStream {
     schema: SchemaRef,
-    reader: Mutex<Option<Reader>>,
+    read: Arc<Read>,
+    taking: Mutex<Taking>,
+}
+
+/// The first reader, until it is taken, and the outcome of the last one.
+struct Taking {
+    first: Option<Reader>,
     outcome: Outcome,
 }
 
@@ -39,23 +49,18 @@ impl RowStream {
     /// the beginning is raised here.
     pub fn begin<T: Table>(
         py: Python<'_>,
-        addresses: bool,
-        read: impl FnOnce(&Sender<RecordBatch>, &AtomicBool) -> Result<RowsReport, Error> + Send + 'static,
+        columns: &Columns,
+        read: impl Fn(&Sender<RecordBatch>, &AtomicBool) -> Result<RowsReport, Error> + Send + Sync + 'static,
     ) -> PyResult<Self> {
-        let schema = Arc::clone(Batches::<T>::new(addresses).schema());
-        let outcome = Outcome::default();
-        let work = Work::begin(BATCHES_QUEUED_MAX, read).map_err(|error| raised(py, &error))?;
-        let mut reader = Reader {
-            schema: Arc::clone(&schema),
-            first: work.receive_with_signals(py)?,
-            main_thread: is_main_thread(py)?.then(|| thread::current().id()),
-            work: Some(work),
-            outcome: Arc::clone(&outcome),
-        };
-        if reader.first.is_none() {
-            py.detach(|| reader.end()).map_err(|error| raised(py, &error))?;
-        }
-        Ok(Self { schema, reader: Mutex::new(Some(reader)), outcome })
+        let schema = Arc::clone(Batches::<T>::new(columns).schema());
+        let read: Arc<Read> = Arc::new(read);
+        let reader = Reader::begin(py, Arc::clone(&schema), Arc::clone(&read))?;
+        let outcome = Arc::clone(&reader.outcome);
+        Ok(Self { schema, read, taking: Mutex::new(Taking { first: Some(reader), outcome }) })
+    }
+
+    fn taking(&self) -> MutexGuard<'_, Taking> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,8 +73,8 @@ impl RowStream {
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The rows, as a capsule of Arrow's C interface. They can be taken once. The types of the columns are
-    /// those of the schema, whatever is requested.
+    /// The rows, as a capsule of Arrow's C interface. The types of the columns are those of the schema,
+    /// whatever is requested.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -77,19 +82,24 @@ impl RowStream {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let reader = reader.ok_or_else(|| {
-            let detail = "the rows were taken already, and can be taken only once; call the function again";
-            raised(py, &Error::new(ErrorKind::Usage, detail))
-        })?;
+        let first = self.taking().first.take();
+        let reader = match first {
+            Some(reader) => reader,
+            None => {
+                let reader = Reader::begin(py, Arc::clone(&self.schema), Arc::clone(&self.read))?;
+                self.taking().outcome = Arc::clone(&reader.outcome);
+                reader
+            }
+        };
         let stream = FFI_ArrowArrayStream::new(Box::new(reader));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
-    /// What was read, when all rows were taken; raises the error that ended the rows early.
+    /// What was read, when all rows were taken, the last time; raises the error that ended the rows early.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let unfinished = || Error::new(ErrorKind::Usage, "the rows have not been read to their end yet");
-        let outcome = self.outcome.get().cloned().unwrap_or_else(|| Err(unfinished()));
+        let outcome = Arc::clone(&self.taking().outcome);
+        let outcome = outcome.get().cloned().unwrap_or_else(|| Err(unfinished()));
         dictionary(py, &outcome.map_err(|error| raised(py, &error))?)
     }
 }
@@ -106,6 +116,23 @@ struct Reader {
 }
 
 impl Reader {
+    /// Begins to read, and waits until there is a batch.
+    fn begin(py: Python<'_>, schema: SchemaRef, read: Arc<Read>) -> PyResult<Self> {
+        let work = Work::begin(BATCHES_QUEUED_MAX, move |sender, interrupt| read(sender, interrupt));
+        let work = work.map_err(|error| raised(py, &error))?;
+        let mut reader = Self {
+            schema,
+            first: work.receive_with_signals(py)?,
+            main_thread: is_main_thread(py)?.then(|| thread::current().id()),
+            work: Some(work),
+            outcome: Outcome::default(),
+        };
+        if reader.first.is_none() {
+            py.detach(|| reader.end()).map_err(|error| raised(py, &error))?;
+        }
+        Ok(reader)
+    }
+
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -153,6 +180,23 @@ impl Iterator for Reader {
 impl RecordBatchReader for Reader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+}
+
+/// The columns with these names; all if there are none, with `address` if `addresses`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a name that is not one of the table's, or for names and addresses.
+pub fn columns_of<T: Table>(names: Option<&[String]>, addresses: bool) -> Result<Columns, Error> {
+    match names {
+        None => Ok(Columns::all::<T>(addresses)),
+        Some(_) if addresses => {
+            let detail = "columns= names all columns; name address among them instead of addresses=True";
+            Err(Error::new(ErrorKind::Usage, detail))
+        }
+        Some(names) => {
+            Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))
+        }
     }
 }
 

@@ -88,16 +88,42 @@ def test_addresses_are_a_column_of_their_own(node):
         assert with_address and all(row["address"].startswith("bcrt1q") for row in with_address)
 
 
-def test_rows_can_be_taken_once(node):
+def test_columns_are_those_that_are_named(node):
+    for function in (peregrine.utxo, peregrine.inputs, peregrine.outputs, peregrine.transactions, peregrine.blocks):
+        whole = table(function, node)
+        names = [whole.column_names[at] for at in (0, 2, -1)]
+        some = table(function, node, columns=names[::-1])
+        assert some.equals(whole.select(names))
+        with pytest.raises(peregrine.Error, match="has no column nothing; it has"):
+            function(node, chain="regtest", columns=["nothing"])
+    with pytest.raises(peregrine.Error, match="name address among them"):
+        peregrine.utxo(node, chain="regtest", columns=["value"], addresses=True)
+    assert table(peregrine.utxo, node, columns=["address"]).num_rows > 0
+
+
+def test_numbers_can_be_subtracted_and_times_are_timestamps(node):
+    inputs = polars.DataFrame(peregrine.inputs(node, chain="regtest"))
+    assert (inputs["prev_height"] - inputs["height"]).max() <= 0
+    assert (inputs["mediantime"] - inputs["prev_mediantime"]).min().total_seconds() >= 0
+    rows = peregrine.inputs(node, chain="regtest")
+    query = "select min(height - prev_height), max(block_time) from rows"
+    (least, time), = duckdb.sql(query).fetchall()
+    assert least >= 0 and time.tzinfo is not None
+
+
+def test_rows_can_be_taken_again(node, chain):
     rows = peregrine.utxo(node, chain="regtest")
     schema = pyarrow.schema(rows)
     with pytest.raises(peregrine.Error, match="not been read to their end"):
         rows.report()
-    assert pyarrow.table(rows).schema == schema
-    with pytest.raises(peregrine.Error, match="only once") as raised:
-        pyarrow.table(rows)
-    assert raised.value.kind == "usage"
-    assert rows.report()["coins"] > 0
+    first = pyarrow.table(rows)
+    assert first.schema == schema
+    report = rows.report()
+    assert report["coins"] == chain["txouts"]
+    assert pyarrow.table(rows).equals(first)
+    assert rows.report() == report
+    relation = duckdb.sql("select count(*) from rows")
+    assert relation.fetchall() == relation.fetchall() == [(chain["txouts"],)]
 
 
 def test_rows_that_nobody_takes_leave_no_work(copy):

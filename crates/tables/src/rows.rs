@@ -40,8 +40,8 @@ impl BlockRows for BlockTable {
         add(BlockRow {
             height: data.height.0,
             blockhash: data.hash.0,
-            time: header.time.0.into(),
-            mediantime: data.median_time.0.into(),
+            time: header.time.0,
+            mediantime: data.median_time.0,
             version: header.version.into(),
             bits: header.bits,
             nonce: header.nonce,
@@ -99,7 +99,7 @@ impl BlockRows for TransactionTable {
             add(TransactionRow {
                 height: data.height.0,
                 tx_index,
-                block_time: data.block.header().time.0.into(),
+                block_time: data.block.header().time.0,
                 txid: txid.0,
                 wtxid,
                 coinbase,
@@ -109,6 +109,7 @@ impl BlockRows for TransactionTable {
                 outputs: tx.output_count() as u32,
                 size: tx.total_size() as u32,
                 weight: tx.weight().0 as u32,
+                vsize: tx.weight().0.div_ceil(4) as u32,
                 value_in,
                 value_out,
                 fee: value_in.map(|value_in| value_in - value_out),
@@ -126,9 +127,10 @@ impl BlockRows for InputTable {
     ) -> Result<(), Error> {
         let txs = data.block.txs().zip(0..).zip(data.txids).skip(1);
         let inputs =
-            txs.flat_map(|((tx, tx_index), txid)| tx.inputs().zip(0..).zip(repeat((tx_index, txid))));
+            txs.flat_map(|((tx, tx_index), txid)| tx.inputs().zip(0..).zip(repeat((tx, tx_index, txid))));
         let mut script = Vec::new();
-        for (((input, input_index), (tx_index, &Txid(txid))), coin) in inputs.zip(data.coins) {
+        for (((input, input_index), (tx, tx_index, &Txid(txid))), coin) in inputs.zip(data.coins) {
+            let has_witness = tx.has_witness();
             let &SpentCoin { amount, script: compressed, height, is_coinbase } = coin;
             script.clear();
             compressed.decompress(&mut script).map_err(|error| {
@@ -141,11 +143,16 @@ impl BlockRows for InputTable {
                 height: data.height.0,
                 tx_index,
                 input_index,
+                block_time: data.block.header().time.0,
+                mediantime: data.median_time.0,
                 txid,
                 sequence: input.sequence(),
+                script_sig_bytes: input.script_sig().len() as u32,
+                witness_bytes: if has_witness { witness_len(input.witness()) } else { 0 },
                 prev_txid: prevout.txid.0,
                 prev_vout: prevout.vout,
                 prev_height: height.0,
+                prev_mediantime: data.median_time_at(height).0,
                 prev_coinbase: is_coinbase,
                 value: amount.0,
                 script_type: type_of(&script),
@@ -172,6 +179,7 @@ impl BlockRows for OutputTable {
                     height: data.height.0,
                     tx_index,
                     vout,
+                    block_time: data.block.header().time.0,
                     txid: txid.0,
                     coinbase: tx_index == 0,
                     value: output.value().0,
@@ -182,6 +190,22 @@ impl BlockRows for OutputTable {
             }
         }
         Ok(())
+    }
+}
+
+/// Length of an input's witness as serialised, in a transaction that has witnesses.
+fn witness_len<'a>(items: impl Iterator<Item = &'a [u8]> + Clone) -> u32 {
+    let with_len = |item: &[u8]| compact_size_len(item.len()) + item.len();
+    (compact_size_len(items.clone().count()) + items.map(with_len).sum::<usize>()) as u32
+}
+
+/// Length of a number as serialised (Core `GetSizeOfCompactSize`). No length in a block has more than 32
+/// bits.
+const fn compact_size_len(value: usize) -> usize {
+    match value {
+        0..=0xfc => 1,
+        0xfd..=0xffff => 3,
+        _ => 5,
     }
 }
 

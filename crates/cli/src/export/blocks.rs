@@ -14,7 +14,7 @@ use engine::{
     BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, Height, HumanSize,
     Network, PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
 };
-use export::{FileFormat, Parts, PartsError, RowFile};
+use export::{Columns, FileFormat, Parts, PartsError, RowFile};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -52,9 +52,17 @@ pub struct ExportBlocksArgs {
     #[arg(long, default_value_t = FileFormat::Parquet)]
     pub format: FileFormat,
 
+    /// Columns to write, of those that the documentation lists [default: all, without addresses]
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    pub columns: Vec<String>,
+
     /// Directory to write; it must not exist. What an interrupted run has left of it is completed
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
+
+    /// Read beside a running bitcoind; the last six blocks are left out
+    #[arg(long)]
+    pub live: bool,
 
     /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
@@ -75,7 +83,7 @@ pub struct ExportScriptsArgs {
     pub blocks: ExportBlocksArgs,
 
     /// Also write addresses
-    #[arg(long)]
+    #[arg(long, conflicts_with = "columns")]
     pub addresses: bool,
 }
 
@@ -102,7 +110,8 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
     let options = options::<T>(args, args.datadir.default_options(&located));
-    let begin = |range: &BlockRange| Directory::<T>::open(args, addresses, range);
+    let columns = super::columns::<T>(&args.columns, addresses)?;
+    let begin = |range: &BlockRange| Directory::<T>::open(args, columns, range);
     let (range, directory) =
         run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
             read_blocks(&RealDisk, &options, begin, sink, interrupt)
@@ -128,7 +137,7 @@ fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBl
     let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
     let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
     ReadBlocksOptions {
-        chain: ChainOptions { memory_bytes, threads, ..chain },
+        chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
         scan: args.scan,
         from: Height(args.from),
         to: args.to.map(Height),
@@ -141,7 +150,7 @@ fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBl
 struct Directory<T> {
     parts: Parts<'static>,
     format: FileFormat,
-    addresses: bool,
+    columns: Columns,
     range: BlockRange,
     files: AtomicU32,
     files_kept: AtomicU32,
@@ -150,17 +159,17 @@ struct Directory<T> {
 }
 
 impl<T: BlockRows> Directory<T> {
-    fn open(args: &ExportBlocksArgs, addresses: bool, range: &BlockRange) -> Result<Self, Error> {
+    fn open(args: &ExportBlocksArgs, columns: Columns, range: &BlockRange) -> Result<Self, Error> {
         let BlockRange { network, from, to, last } = range;
-        let (format, addresses_text) = (args.format, if addresses { "yes" } else { "no" });
+        let (format, names) = (args.format, columns.names::<T>().join(","));
         let request = format!(
-            "program {PROGRAM}\ntable {}\nformat {format}\naddresses {addresses_text}\nnetwork {network}\n\
+            "program {PROGRAM}\ntable {}\nformat {format}\ncolumns {names}\nnetwork {network}\n\
              from {from}\nto {to}\nlast block {last}\n",
             T::NAME
         );
         let parts = Parts::open(&RealDisk, &args.output, &request).map_err(|error| refusal(error, args))?;
         let (files, files_kept, bytes, table) = Default::default();
-        Ok(Self { parts, format, addresses, range: *range, files, files_kept, bytes, table })
+        Ok(Self { parts, format, columns, range: *range, files, files_kept, bytes, table })
     }
 }
 
@@ -188,7 +197,7 @@ impl<T: BlockRows> BlockConsumer for Directory<T> {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
             return Ok(None);
         }
-        let file = self.parts.begin(&name, self.format, self.addresses)?;
+        let file = self.parts.begin(&name, self.format, &self.columns)?;
         Ok(Some(Box::new(Part::<T> { directory: self, heights, file })))
     }
 }
@@ -202,7 +211,8 @@ struct Part<'a, T> {
 
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
-        let network: Option<Network> = self.directory.addresses.then_some(self.directory.range.network);
+        let Directory { columns, range, .. } = self.directory;
+        let network: Option<Network> = columns.has_addresses::<T>().then_some(range.network);
         T::each_row(block, network, |row| Ok(self.file.add(row)?))
     }
 

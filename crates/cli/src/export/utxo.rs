@@ -17,7 +17,7 @@ use engine::{
     Height, HumanSize, Network, RealDisk, ScriptChecks, StoredCoins, UndoPolicy, UtxoElement,
     UtxoStatsReport, Watch, hex_reversed, read_coins_after,
 };
-use export::{Format, Metadata, Writer};
+use export::{CoinTable, Columns, Format, Metadata, Writer};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -63,8 +63,13 @@ pub struct ExportUtxoArgs {
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
 
+    /// Columns to write, of those that the documentation lists [default: all, without addresses; not with
+    /// --format sqlite]
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    pub columns: Vec<String>,
+
     /// Also write addresses [not with --format sqlite]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "columns")]
     pub addresses: bool,
 
     #[command(flatten)]
@@ -111,14 +116,15 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
 /// Refuses options that do not go together.
 fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
     let RunArgs { assumevalid, work_dir, .. } = &args.run;
-    let text = if args.addresses && args.format == Format::Sqlite {
-        "the table of --format sqlite has no column for --addresses; leave them out, or choose another format"
+    let text = if (args.addresses || !args.columns.is_empty()) && args.format == Format::Sqlite {
+        "the table of --format sqlite has the columns of Bitcoin Core's; leave out --addresses and \
+         --columns, or choose another format"
     } else if args.height.is_empty() && (assumevalid.is_some() || work_dir.is_some()) {
         "--assumevalid and --work-dir are for --height; no block is checked without it"
     } else if args.height.len() > 1 && args.undo.is_some() {
         "--undo is for one --height; for several, no undo data is used"
     } else {
-        return Ok(());
+        return super::columns::<CoinTable>(&args.columns, args.addresses).map(drop);
     };
     Err(Error::new(ErrorKind::Usage, text))
 }
@@ -199,10 +205,11 @@ fn write_set(
     read: impl FnOnce(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error>,
 ) -> Result<ExportedJson, Error> {
     let started = Instant::now();
-    let mut writer = create(args, path)?;
-    let stats = read(&mut |coin: &UtxoElement<'_>| {
-        Ok(with_coin_row(coin, args.addresses.then_some(network), |row| writer.add(row))?)
-    })?;
+    let columns = super::columns::<CoinTable>(&args.columns, args.addresses)?;
+    let addresses = columns.has_addresses::<CoinTable>().then_some(network);
+    let mut writer = create(args, &columns, path)?;
+    let stats =
+        read(&mut |coin: &UtxoElement<'_>| Ok(with_coin_row(coin, addresses, |row| writer.add(row))?))?;
     stats.check_pinned()?;
     let written = writer.finish(&metadata(&stats, network))?;
     Ok(ExportedJson {
@@ -246,8 +253,8 @@ fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
     ChainOptions { memory_bytes: args.run.memory.unwrap_or(options.memory_bytes), ..options }
 }
 
-fn create(args: &ExportUtxoArgs, path: &Path) -> Result<Writer<'static>, Error> {
-    let created = Writer::create(&RealDisk, path, args.format, args.addresses);
+fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {
+    let created = Writer::create(&RealDisk, path, args.format, columns);
     created.map_err(|error| refuse_existing(path).err().unwrap_or_else(|| error.into()))
 }
 

@@ -7,7 +7,12 @@ use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
 use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
-use std::{collections::BTreeMap, fs, path::Path};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::Path,
+};
 use testkit::Chain;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
@@ -21,9 +26,25 @@ fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<BTreeMap<String, Str
     assert_eq!((&report["command"], &report["files"]), (&format!("export {table}").into(), &1.into()));
     let text = fs::read_to_string(out.join(format!("{table}-0000000.csv"))).unwrap();
     assert_eq!(report["bytes"].as_u64().unwrap(), text.len() as u64);
-    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+    let mut lines = text.lines().map(|line| line.split(',').map(seconds));
     let names: Vec<String> = lines.next().unwrap().collect();
     lines.map(|values| names.iter().cloned().zip(values).collect()).collect()
+}
+
+/// A value, of which a time becomes seconds since 1970.
+fn seconds(value: &str) -> String {
+    let [year, month, day, hour, minute, second] = match value.strip_suffix('Z') {
+        Some(time) if time.len() == 19 => {
+            let parts: Vec<i64> = time.split(['-', 'T', ':']).map(|part| part.parse().unwrap()).collect();
+            parts.try_into().unwrap()
+        }
+        _ => return value.to_owned(),
+    };
+    // Days since 1970 by the Gregorian calendar; a year begins in March.
+    let year = if month <= 2 { year - 1 } else { year };
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * ((month + 9) % 12) + 2) / 5 + day - 719_469;
+    (((days * 24 + hour) * 60 + minute) * 60 + second).to_string()
 }
 
 /// The columns of a row, separated by commas.
@@ -41,22 +62,37 @@ fn rows_are_what_the_blocks_have() {
     let (dir, chain) = rebuilt();
     let (mut created, mut inputs, mut outputs, mut transactions) =
         (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-    for (height, block) in parsed(&chain).iter().enumerate() {
+    let mut medians = Vec::new();
+    let blocks = parsed(&chain);
+    for (height, block) in blocks.iter().enumerate() {
+        let mut last: Vec<u32> =
+            blocks[height.saturating_sub(10)..=height].iter().map(|it| it.header.time).collect();
+        last.sort_unstable();
+        medians.push(last[last.len() / 2]);
+        let time = block.header.time;
         for (tx_index, tx) in block.txdata.iter().enumerate() {
             let (txid, coinbase) = (tx.compute_txid(), u8::from(tx_index == 0));
+            let has_witness = tx.input.iter().any(|input| !input.witness.is_empty());
             let mut value_in = 0;
             for (input_index, input) in tx.input.iter().enumerate().filter(|_| tx_index > 0) {
                 let previous = input.previous_output;
                 let (value, at, of_coinbase, script): &(u64, usize, u8, String) = &created[&previous];
                 value_in += value;
                 inputs.push(format!(
-                    "{height},{tx_index},{input_index},{txid},{},{},{},{at},{of_coinbase},{value},{script}",
-                    input.sequence.0, previous.txid, previous.vout
+                    "{height},{tx_index},{input_index},{time},{},{txid},{},{},{},{},{},{at},{},{of_coinbase},\
+                     {value},{script}",
+                    medians[height],
+                    input.sequence.0,
+                    input.script_sig.len(),
+                    if has_witness { input.witness.size() } else { 0 },
+                    previous.txid,
+                    previous.vout,
+                    medians[*at],
                 ));
             }
             for (output, vout) in tx.output.iter().zip(0..) {
                 let (value, script) = (output.value.to_sat(), output.script_pubkey.to_hex_string());
-                outputs.push(format!("{height},{tx_index},{vout},{txid},{coinbase},{value},{script}"));
+                outputs.push(format!("{height},{tx_index},{vout},{time},{txid},{coinbase},{value},{script}"));
                 created.insert(bitcoin::OutPoint { txid, vout }, (value, height, coinbase, script));
             }
             let value_out: u64 = tx.output.iter().map(|output| output.value.to_sat()).sum();
@@ -65,30 +101,37 @@ fn rows_are_what_the_blocks_have() {
                 _ => (value_in.to_string(), (value_in - value_out).to_string()),
             };
             transactions.push(format!(
-                "{height},{tx_index},{},{txid},{},{coinbase},{},{},{},{},{},{},{value_in},{value_out},{fee}",
-                block.header.time,
+                "{height},{tx_index},{time},{txid},{},{coinbase},{},{},{},{},{},{},{},{value_in},\
+                 {value_out},{fee}",
                 tx.compute_wtxid(),
                 tx.version.0,
                 tx.lock_time.to_consensus_u32(),
                 tx.input.len(),
                 tx.output.len(),
                 tx.total_size(),
-                tx.weight().to_wu()
+                tx.weight().to_wu(),
+                tx.vsize()
             ));
         }
     }
     let of = |table: &str, columns: &str| -> Vec<String> {
         rows(dir.path(), table, &[]).iter().map(|row| line(row, columns)).collect()
     };
-    let columns = "height,tx_index,input_index,txid,sequence,prev_txid,prev_vout,prev_height,\
-                   prev_coinbase,value,script";
+    let columns = "height,tx_index,input_index,block_time,mediantime,txid,sequence,script_sig_bytes,\
+                   witness_bytes,prev_txid,prev_vout,prev_height,prev_mediantime,prev_coinbase,value,script";
     assert!(of("inputs", columns) == inputs && inputs.len() > 100);
-    assert!(of("outputs", "height,tx_index,vout,txid,coinbase,value,script") == outputs);
+    assert!(of("outputs", "height,tx_index,vout,block_time,txid,coinbase,value,script") == outputs);
     let columns = "height,tx_index,block_time,txid,wtxid,coinbase,version,lock_time,inputs,outputs,\
-                   size,weight,value_in,value_out,fee";
+                   size,weight,vsize,value_in,value_out,fee";
     assert_eq!(of("transactions", columns), transactions);
     let addresses = rows(dir.path(), "inputs", &["--addresses"]);
     assert!(addresses.iter().any(|row| row["address"].starts_with("bcrt1")));
+    let some = rows(dir.path(), "inputs", &["--columns", "value,height,address"]);
+    let chosen = |rows: &[BTreeMap<String, String>]| -> Vec<String> {
+        rows.iter().map(|row| line(row, "height,value,address")).collect()
+    };
+    assert_eq!(some[0].len(), 3);
+    assert_eq!(chosen(&some), chosen(&addresses));
 }
 
 #[test]
@@ -126,6 +169,8 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (vec!["inputs", "-o", &at("out"), "--from", "9", "--to", "8"], 2, "no blocks from 9 to 8"),
         (vec!["outputs", "-o", &at("out"), "--to", "131"], 2, "the chain on disk ends at height 130"),
         (vec!["blocks", "-o", &at("regtest/blocks/out")], 2, "holds other data"),
+        (vec!["inputs", "-o", &at("out"), "--columns", "fee"], 2, "inputs has no column fee; it has height,"),
+        (vec!["inputs", "-o", &at("out"), "--columns", "value", "--addresses"], 2, "cannot be used with"),
     ] {
         let words: Vec<&str> = ["export"].into_iter().chain(words.iter().map(|word| &**word)).collect();
         let output = run(dir.path(), &words);
@@ -175,4 +220,32 @@ fn completed_files_are_kept_when_a_run_is_repeated() {
     let report = json(&command(&words, dir.path()).output().unwrap());
     assert_eq!((&report["files"], &report["files_kept"]), (&1.into(), &1.into()));
     assert!(!part.exists() && fs::read(done.join("outputs-0000000.csv")).unwrap() == before);
+}
+
+#[test]
+fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
+    let (dir, chain) = rebuilt();
+    let snapshot = dir.path().join("utxo.dat").display().to_string();
+    assert!(run(dir.path(), &["snapshot", "make", "--output", &snapshot]).status.success());
+    let all = rows(dir.path(), "inputs", &[]);
+    let lock = File::options().read(true).write(true).open(dir.path().join("regtest/.lock")).unwrap();
+    fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let out = dir.path().join("out").display().to_string();
+    let export = |words: &[&str]| run(dir.path(), &[&["export", "inputs", "-o", &out], words].concat());
+    assert_eq!(export(&[]).status.code(), Some(5), "in use");
+    let last = chain.tip().height - 6;
+    let output = export(&["--live", "--to", &(last + 1).to_string()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(&format!("blocks are read up to height {last}")), "{stderr}");
+    let live = rows(dir.path(), "inputs", &["--live"]);
+    let old = all.into_iter().filter(|row| row["height"].parse::<u32>().unwrap() <= last);
+    assert_eq!(live, old.collect::<Vec<_>>());
+    // A snapshot is proven against old blocks, too.
+    let output = run(dir.path(), &["snapshot", "verify", &snapshot, "--json"]);
+    assert_eq!(
+        (output.status.code(), &json(&output)["matches_blocks"]),
+        (Some(0), &true.into()),
+        "{output:?}"
+    );
+    drop(lock);
 }

@@ -20,12 +20,15 @@ use chain::{
     session::Session,
 };
 use pipeline::{
-    job,
+    job::{self, read_only_job::read_live},
     stages::block_parts::{BlockConsumer, BlockParts},
 };
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
+
+/// Number of last blocks that are left out beside a running bitcoind: its chain may change there.
+const LIVE_DEPTH: u32 = 6;
 
 /// Which blocks [`read_blocks`] gives to the caller.
 #[derive(Clone, Debug)]
@@ -36,7 +39,7 @@ pub struct ReadBlocksOptions {
     pub scan: bool,
     /// The first block.
     pub from: Height,
-    /// The last block; `None`: the last one of the chain.
+    /// The last block; `None`: the last one of the chain, beside a running bitcoind without six.
     pub to: Option<Height>,
     /// Also give the coins that the blocks spend, for which undo data is needed.
     pub with_coins: bool,
@@ -80,9 +83,12 @@ pub fn read_blocks<C: BlockConsumer>(
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
-    let best = ExistingState::read(files, false)?.best_block;
-    let plan =
-        &job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt })?;
+    // A bitcoind that runs has not written what it knows of its chainstate.
+    let is_live = options.chain.live;
+    let best = if is_live { None } else { ExistingState::read(files, false)?.best_block };
+    let read =
+        || job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt });
+    let plan = &read_live(&options.chain, read)?;
     let range = range_of(options, plan)?;
     let consumer = begin(&range)?;
     sink.event(Event::Started(Stage::Export));
@@ -100,11 +106,15 @@ pub fn read_blocks<C: BlockConsumer>(
 }
 
 fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Error> {
-    let (from, tip) = (options.from, plan.chain.tip_height());
+    let left_out = if options.chain.live { LIVE_DEPTH } else { 0 };
+    let (from, tip) = (options.from, Height(plan.chain.tip_height().0.saturating_sub(left_out)));
     let to = options.to.unwrap_or(tip);
     if from > to || to > tip {
-        let detail =
-            format!("there are no blocks from {from} to {to}: the chain on disk ends at height {tip}");
+        let end = match options.chain.live {
+            true => "beside a running bitcoind, blocks are read up to height",
+            false => "the chain on disk ends at height",
+        };
+        let detail = format!("there are no blocks from {from} to {to}: {end} {tip}");
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     Ok(BlockRange { network: options.chain.params.network, from, to, last: plan.chain.block(to).hash })

@@ -1,12 +1,12 @@
 //! What is written is read back with the libraries of the formats; and a disk that fails leaves nothing.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int8Type, Int64Type, UInt32Type};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type};
 use arrow_array::{Array as _, ArrayAccessor as _, StringArray};
 use arrow_ipc::reader::FileReader;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor;
-use peregrine_export::{CoinRow, Format, Metadata, Writer, Written};
+use peregrine_export::{CoinRow, CoinTable, Columns, Format, Metadata, Writer, Written};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -50,7 +50,7 @@ fn coins(count: usize) -> Vec<Coin> {
         .collect();
     coins[0] = Coin { vout: 0, height: 0, value: 0, script: Vec::new(), ..coins[0].clone() };
     let last = coins.last_mut().unwrap();
-    (last.vout, last.height, last.value) = (u32::MAX, u32::MAX >> 1, i64::MAX);
+    (last.vout, last.height, last.value) = (u32::MAX >> 1, u32::MAX >> 1, i64::MAX);
     last.script = vec![0x51; 10_000];
     coins
 }
@@ -74,7 +74,7 @@ fn write(
     addresses: bool,
     coins: &[Coin],
 ) -> Result<Written, UnfinishedError> {
-    let mut writer = Writer::create(disk, path, format, addresses)?;
+    let mut writer = Writer::create(disk, path, format, &Columns::all::<CoinTable>(addresses))?;
     for coin in coins {
         writer.add(CoinRow {
             txid: coin.txid.0,
@@ -102,8 +102,8 @@ fn read_parquet(path: &Path) -> (BTreeMap<String, String>, Vec<Coin>) {
         let script_type = row.get_string(5).unwrap();
         Coin {
             txid: Txid(row.get_bytes(0).unwrap().data().try_into().unwrap()),
-            vout: row.get_uint(1).unwrap(),
-            height: row.get_uint(2).unwrap(),
+            vout: row.get_int(1).unwrap() as u32,
+            height: row.get_int(2).unwrap() as u32,
             is_coinbase: row.get_bool(3).unwrap(),
             value: row.get_long(4).unwrap(),
             script_type: TYPES.into_iter().find(|name| name == script_type).unwrap(),
@@ -176,8 +176,8 @@ fn arrow_has_all_rows_and_says_what_they_are() {
         for row in 0..batch.num_rows() {
             let found = Coin {
                 txid: Txid(column("txid").as_fixed_size_binary().value(row).try_into().unwrap()),
-                vout: column("vout").as_primitive::<UInt32Type>().value(row),
-                height: column("height").as_primitive::<UInt32Type>().value(row),
+                vout: column("vout").as_primitive::<Int32Type>().value(row) as u32,
+                height: column("height").as_primitive::<Int32Type>().value(row) as u32,
                 is_coinbase: column("coinbase").as_boolean().value(row),
                 value: column("value").as_primitive::<Int64Type>().value(row),
                 script_type: TYPES.into_iter().find(|name| *name == types.value(row)).unwrap(),
@@ -252,7 +252,7 @@ fn an_output_that_exists_is_refused_and_stays_as_it_is() {
     let out = dir.path().join("out");
     fs::write(&out, "mine").unwrap();
     for format in Format::ALL {
-        let error = Writer::create(&RealDisk, &out, format, false).err().unwrap();
+        let error = Writer::create(&RealDisk, &out, format, &Columns::all::<CoinTable>(false)).err().unwrap();
         let UnfinishedError::File(error) = error else { panic!("{error}") };
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::AlreadyExists, "create"));
     }
@@ -342,7 +342,8 @@ fn two_writers_of_one_output_do_not_meet_and_leftovers_are_removed() {
     let other = dir.path().join("other");
     fs::create_dir(dir.path().join("other.peregrine-part")).unwrap();
     fs::write(dir.path().join("other.peregrine-part/mine"), "").unwrap();
-    let error = Writer::create(&RealDisk, &other, Format::Parquet, false).err().unwrap();
+    let error =
+        Writer::create(&RealDisk, &other, Format::Parquet, &Columns::all::<CoinTable>(false)).err().unwrap();
     assert!(error.to_string().contains("other files are in"), "{error}");
     assert_eq!(names(&dir.path().join("other.peregrine-part")), ["mine"]);
 }

@@ -1,6 +1,6 @@
 //! A directory of files is complete, or can be completed by a run with the same request.
 
-use peregrine_export::{FileFormat, OutputRow, OutputTable, Parts, PartsError};
+use peregrine_export::{Columns, FileFormat, OutputRow, OutputTable, Parts, PartsError};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -21,12 +21,14 @@ fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Res
         if parts.complete_len(&name(number))?.is_some() {
             continue;
         }
-        let mut file = parts.begin::<OutputTable>(&name(number), format, false)?;
+        let mut file =
+            parts.begin::<OutputTable>(&name(number), format, &Columns::all::<OutputTable>(false))?;
         for vout in 0..number * 10 {
             file.add(OutputRow {
                 height: number,
                 tx_index: 0,
                 vout,
+                block_time: number,
                 txid: [7; 32],
                 coinbase: true,
                 value: 5,

@@ -49,6 +49,8 @@ pub struct BlockData<'a> {
     pub hash: BlockHash,
     /// The median of its time and those of the ten blocks below (Core `GetMedianTimePast`).
     pub median_time: BlockTime,
+    /// The same of each block of the chain, by height.
+    pub median_times: &'a [BlockTime],
     /// The block.
     pub block: &'a BlockView<'a>,
     /// The id of each transaction.
@@ -64,6 +66,12 @@ pub struct BlockData<'a> {
 }
 
 impl<'a> BlockData<'a> {
+    /// The median time of the block at a height, which is that of a coin.
+    #[must_use]
+    pub fn median_time_at(&self, height: Height) -> BlockTime {
+        self.median_times.get(height.0 as usize).copied().unwrap_or_default()
+    }
+
     /// Returns each transaction with the coins that it spends, if coins were asked for. The coinbase spends
     /// none.
     pub fn txs(&self) -> impl Iterator<Item = (TxView<'a>, &'a [SpentCoin<'a>])> {
@@ -265,6 +273,7 @@ impl Shared<'_> {
             height,
             hash: position.hash,
             median_time: chain.median_times().get(height.0 as usize).copied().unwrap_or_default(),
+            median_times: chain.median_times(),
             block,
             txids: &hashes.txids,
             wtxids: &hashes.wtxids,

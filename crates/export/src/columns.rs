@@ -1,0 +1,90 @@
+//! Which columns of a table are written.
+
+use crate::table::Table;
+
+/// Some columns of a table, in its order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Columns(Vec<bool>);
+
+/// A name that is not one of the table's columns.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the table {table} has no column {name}; it has {}", .columns.join(", "))]
+pub struct UnknownColumn {
+    /// The table.
+    pub table: &'static str,
+    /// The name.
+    pub name: String,
+    /// The names of its columns.
+    pub columns: Vec<String>,
+}
+
+impl Columns {
+    /// All columns of a table; `address`, if it has it, only with `addresses`.
+    #[must_use]
+    pub fn all<T: Table>(addresses: bool) -> Self {
+        Self(T::fields().iter().map(|field| addresses || field.name() != ADDRESS).collect())
+    }
+
+    /// The columns of a table with these names.
+    ///
+    /// # Errors
+    /// [`UnknownColumn`]
+    pub fn named<T: Table>(names: &[String]) -> Result<Self, UnknownColumn> {
+        let columns: Vec<String> = T::fields().iter().map(|field| field.name().clone()).collect();
+        if let Some(name) = names.iter().find(|name| !columns.contains(name)) {
+            return Err(UnknownColumn { table: T::NAME, name: name.clone(), columns });
+        }
+        Ok(Self(columns.iter().map(|column| names.contains(column)).collect()))
+    }
+
+    /// Whether addresses are written.
+    #[must_use]
+    pub fn has_addresses<T: Table>(&self) -> bool {
+        self.names::<T>().iter().any(|name| name == ADDRESS)
+    }
+
+    /// The names.
+    #[must_use]
+    pub fn names<T: Table>(&self) -> Vec<String> {
+        let fields = T::fields().into_iter().zip(&self.0).filter(|(_, is_written)| **is_written);
+        fields.map(|(field, _)| field.name().clone()).collect()
+    }
+
+    /// Whether each column of the table is written.
+    pub(crate) fn flags(&self) -> &[bool] {
+        &self.0
+    }
+
+    /// Number of the first columns that are written in whose order the rows are: `sorted` of all are.
+    pub(crate) fn sorted(&self, sorted: usize) -> usize {
+        self.0.iter().take(sorted).take_while(|is_written| **is_written).count()
+    }
+}
+
+/// The column that is left out unless it is asked for.
+const ADDRESS: &str = "address";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OutputTable;
+
+    #[test]
+    fn columns_are_in_the_order_of_the_table() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            Columns::named::<OutputTable>(&names)
+        };
+        let some = named(&["value", "height", "vout"]).unwrap();
+        assert_eq!(some.names::<OutputTable>(), ["height", "vout", "value"]);
+        assert_eq!((some.sorted(3), some.has_addresses::<OutputTable>()), (1, false), "tx_index is missing");
+        assert_eq!(named(&["height", "tx_index", "vout", "address"]).unwrap().sorted(3), 3);
+        let all = Columns::all::<OutputTable>(true);
+        assert!(all.has_addresses::<OutputTable>() && all.sorted(3) == 3);
+        let error = named(&["height", "fee"]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the table outputs has no column fee; it has height, tx_index, "),
+            "{error}"
+        );
+    }
+}
