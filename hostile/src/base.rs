@@ -54,16 +54,19 @@ impl Base {
     /// Calls a method of the node that serves the blocks, which is started if it does not run. Returns the
     /// answer, and the node's address. `None`: no node can serve them.
     pub fn ask_server(&self, context: &Context, method: &str, params: Value) -> Res<Option<(Value, String)>> {
-        if self.network != Network::Regtest || self.has_index("-prune") || self.name == "testkit-no-index" {
+        // What a pruned node has deleted is in a copy.
+        let (full, own) = (self.dir.join(FULL), self.dir.join("datadir"));
+        let from = if full.exists() { full } else { own };
+        if self.network != Network::Regtest || self.name == "testkit-no-index" {
             return Ok(None);
         }
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if server.is_none() {
             let (datadir, port) = (self.dir.join("server"), free_port()?);
             let _ = fs::remove_dir_all(&datadir);
-            copy_all(&self.dir.join("datadir"), &datadir)?;
-            let flags: Vec<String> =
-                self.flags.iter().filter(|flag| !flag.contains("index")).cloned().collect();
+            copy_all(&from, &datadir)?;
+            let is_of_server = |flag: &&String| !flag.contains("index") && !flag.contains("prune=");
+            let flags: Vec<String> = self.flags.iter().filter(is_of_server).cloned().collect();
             let mut node = Node::spawn(Start {
                 program: &context.bitcoind,
                 datadir: &datadir,
@@ -102,6 +105,9 @@ enum Tail {
     /// There is a wallet.
     Wallet,
 }
+
+/// The folder with a copy of a datadir before its oldest blocks were deleted.
+const FULL: &str = "full";
 
 /// Stands for the flags of all indexes that the `bitcoind` knows.
 const INDEXES: &str = "INDEXES";
@@ -370,6 +376,11 @@ fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) 
     let gap = if tail == Tail::Gaps { 4 } else { 0 };
     for block in chain.blocks.iter().take(chain.blocks.len() - gap).skip(cut) {
         submit(&node, &block.bytes)?;
+    }
+    if tail == Tail::Pruned {
+        node.stop()?;
+        copy_all(&datadir, &dir.join(FULL))?;
+        return finish(making.node(&[])?, &chain, tail);
     }
     finish(node, &chain, tail)
 }

@@ -235,6 +235,15 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
         let threads = (1 + scene.rng.below(3)).to_string();
         args.extend(["--threads".to_owned(), threads]);
     }
+    if verb == ["sync"] && scene.base.has_index("-prune") {
+        args.push("--unprune".to_owned());
+    }
+    if verb == ["repair"] && scene.rng.chance(1, 2) {
+        // The files of the same chain, or of another.
+        let at = scene.below(scene.bases.len());
+        let other = if scene.rng.chance(2, 3) { scene.base } else { &scene.bases[at] };
+        args.extend(["--from".to_owned(), other.dir.join("datadir").display().to_string()]);
+    }
     if let Some((hash, address)) = served {
         match command {
             Command::Download => args.extend(["--connect".to_owned(), address]),

@@ -2,12 +2,13 @@
 
 use crate::common;
 
-use common::{bitcoind::Node, command, json};
+use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
-use std::{path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
+    datadir::Layout,
     peer::{Fault, ScriptedPeer, ServedChain},
     sibling::{greedy_sibling, rebase, sibling},
 };
@@ -64,4 +65,27 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
         node.stop();
     }
+}
+
+#[test]
+fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
+    let (one, chain) = rebuilt();
+    let two = TempDir::new().unwrap();
+    chain.write_datadir(two.path(), &Layout { file_size: 60_000, ..Layout::new(18) }).unwrap();
+    fs::remove_file(two.path().join("regtest/blocks/blk00001.dat")).unwrap();
+    // A third of the only file of the first one is lost.
+    let blk = one.path().join("regtest/blocks/blk00000.dat");
+    let mut bytes = fs::read(&blk).unwrap();
+    let (from, to) = (bytes.len() / 3, bytes.len() / 2);
+    bytes[from..to].fill(0);
+    fs::write(&blk, bytes).unwrap();
+    let peer = peer(&chain.main().cloned().collect::<Vec<_>>());
+    let (address, from) = (peer.address().to_string(), two.path().display().to_string());
+    let output = run(one.path(), &["repair", "--from", &from, "--connect", &address, "--json"]);
+    let report = json(&output);
+    assert!(output.status.success() && report["taken"].as_u64() > Some(0), "{report}");
+    let Some(node) = Node::start(one.path(), &[], "what two broken datadirs make") else { return };
+    assert_eq!(node.call(&["getbestblockhash"]), Some(chain.tip().hash.to_string().into()));
+    assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
+    node.stop();
 }

@@ -110,7 +110,7 @@ fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
     for round in 0..kills {
         let mut child =
             unpruning(dir.path(), &peer).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        sleep(Duration::from_millis(rng.below(900)));
+        sleep(Duration::from_millis(rng.below(2_000)));
         if round % 2 == 0 {
             child.kill().unwrap();
         } else {

@@ -14,7 +14,7 @@ pub enum ScanPrecondition {
     NoFiles,
     /// Some between the first and the last are missing.
     HasGaps,
-    /// The first does not have the genesis block, without which a scan ends.
+    /// The first is missing, or does not have the genesis block, without which a scan ends.
     LacksGenesis,
     /// They are numbered from 0 on.
     Complete,
@@ -117,7 +117,10 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     }
     match files {
         ScanPrecondition::Complete if lacks_blocks => return Advice::Repair,
-        ScanPrecondition::LacksGenesis if lacks_blocks => return Advice::BitcoindReindex,
+        // A repair would begin with a scan, too.
+        ScanPrecondition::LacksGenesis if lacks_blocks || chainstate.is_unknown() && blocks.lacking() > 0 => {
+            return Advice::BitcoindReindex;
+        }
         _ => {}
     }
     if !index.state.is_sound() {

@@ -59,6 +59,7 @@ impl FileLengths {
     pub fn scan_precondition(&self) -> ScanPrecondition {
         match self.blk.last_key_value() {
             None => ScanPrecondition::NoFiles,
+            Some(_) if !self.blk.contains_key(&0) => ScanPrecondition::LacksGenesis,
             Some((&last, _)) if last as usize + 1 > self.blk.len() => ScanPrecondition::HasGaps,
             Some(_) => ScanPrecondition::Complete,
         }
