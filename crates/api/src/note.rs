@@ -579,8 +579,9 @@ impl fmt::Display for Warning {
             }
             Self::IndexSetAside { name, kept } => write!(
                 f,
-                "the index {name} is set aside, because it would become wrong: it is {} now; bitcoind builds \
-                 it again when it starts, and then that directory can be removed",
+                "the index {name} is set aside, because it would become wrong, or could not be used: it is \
+                 {} now; bitcoind builds it again when it is started with it, and then that directory can be \
+                 removed",
                 kept.display()
             ),
             Self::SnapshotUnchanged { dir, base } => write!(
