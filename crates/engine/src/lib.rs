@@ -78,7 +78,7 @@ pub use commands::{
         make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
-    read_blocks::{BlockRange, BlockStats, ReadBlocksOptions, read_blocks},
+    read_blocks::{BlockRange, BlockStats, HashAt, ReadBlocksOptions, read_blocks},
     read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
     recover::{RecoveryReport, recover},
     reindex::reindex,

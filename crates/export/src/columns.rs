@@ -46,8 +46,14 @@ impl Columns {
     /// The names.
     #[must_use]
     pub fn names<T: Table>(&self) -> Vec<String> {
+        self.fields::<T>().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The names and the types in Arrow.
+    #[must_use]
+    pub fn fields<T: Table>(&self) -> Vec<(String, String)> {
         let fields = T::fields().into_iter().zip(&self.0).filter(|(_, is_written)| **is_written);
-        fields.map(|(field, _)| field.name().clone()).collect()
+        fields.map(|(field, _)| (field.name().clone(), field.data_type().to_string())).collect()
     }
 
     /// Whether each column of the table is written.

@@ -1,7 +1,8 @@
 //! A directory of files that are written one by one, in any order, and that a later run can complete.
 //!
 //! The directory has a temporary name until it is complete. It has a file that states what it is for: a run
-//! that wants the same keeps the files that are complete, and one that wants something else is refused.
+//! that wants the same keeps the files that are complete, and one that wants something else is refused,
+//! unless it continues a directory, of which it keeps some files.
 
 use crate::DIRECTORY_IN_USE;
 use crate::columns::Columns;
@@ -11,9 +12,9 @@ use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished};
 
 /// The file that states what a directory is for.
-const REQUEST: &str = "export.txt";
+const REQUEST: &str = "dataset.json";
 /// Maximum length of that file, in bytes.
-const REQUEST_LEN: u64 = 1 << 16;
+const REQUEST_LEN: u64 = 1 << 24;
 
 /// Why a directory cannot be begun or continued.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,7 @@ pub struct Parts<'d> {
 
 impl<'d> Parts<'d> {
     /// Begins the directory `path`, or continues it if an earlier run with the same `request` has begun it.
-    /// `request` is text for people, which determines all files.
+    /// `request` determines all files.
     ///
     /// # Errors
     /// [`PartsError`]
@@ -70,6 +71,60 @@ impl<'d> Parts<'d> {
         if disk.list(&temporary).during("list", &temporary)?.iter().any(|name| *name != *leftover) {
             return Err(PartsError::OtherRequest(temporary));
         }
+        Self::with_request(disk, path, temporary, request)
+    }
+
+    /// Begins the directory `path`, or continues it if it is there, complete or not, whatever it was for:
+    /// `outdated` gets that and returns the names of its files that do not stay; `None`: it cannot be
+    /// continued. Until the directory is complete again, it has its temporary name.
+    ///
+    /// # Errors
+    /// [`PartsError`]
+    pub fn append(
+        disk: &'d dyn Disk,
+        path: &Path,
+        request: &str,
+        outdated: impl FnOnce(&[u8]) -> Option<Vec<String>>,
+    ) -> Result<Self, PartsError> {
+        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
+        let is_complete = disk.exists(path).during("look for", path)?;
+        let dir = if is_complete { path } else { &temporary };
+        let file = dir.join(REQUEST);
+        if !disk.exists(&file).during("look for", &file)? {
+            return if is_complete {
+                Err(PartsError::Exists(path.to_owned()))
+            } else {
+                Self::open(disk, path, request)
+            };
+        }
+        let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
+        let found = disk.read(&file, REQUEST_LEN).during("read", &file)?;
+        let other = || PartsError::OtherRequest(dir.to_owned());
+        let outdated = outdated(&found).ok_or_else(other)?;
+        if is_complete {
+            if disk.exists(&temporary).during("look for", &temporary)? {
+                return Err(PartsError::OtherRequest(temporary));
+            }
+            disk.rename(path, &temporary).during("rename", path)?;
+            disk.sync_dir(dir_of(path)).during("sync", dir_of(path))?;
+        }
+        for path in outdated.iter().map(|name| temporary.join(name)) {
+            if disk.exists(&path).during("look for", &path)? {
+                disk.remove_file(&path).during("remove", &path)?;
+            }
+        }
+        drop(lock);
+        Self::with_request(disk, path, temporary, request)
+    }
+
+    /// Writes what a directory is for, and locks it.
+    fn with_request(
+        disk: &'d dyn Disk,
+        path: &Path,
+        temporary: PathBuf,
+        request: &str,
+    ) -> Result<Self, PartsError> {
+        let file = temporary.join(REQUEST);
         let mut unnamed = unfinished::create(disk, &file, unfinished::SUFFIX)?;
         unnamed.write_all(request.as_bytes())?;
         unnamed.commit()?;

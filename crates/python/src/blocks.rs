@@ -10,7 +10,7 @@ use crate::{
 use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, Height, Network, PartConsumer,
+    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, HashAt, Height, Network, PartConsumer,
     ReadBlocksOptions, RealDisk, read_blocks,
 };
 use export::{Batches, Columns};
@@ -48,7 +48,7 @@ pub fn rows<T: BlockRows + 'static>(
     let (from, to) = (Height(from), to.map(Height));
     let options = ReadBlocksOptions { chain, scan, from, to, with_coins: T::NEEDS_COINS, part_blocks };
     RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
-        let begin = |range: &BlockRange| {
+        let begin = |range: &BlockRange, _: &HashAt<'_>| {
             Ok(InOrder::<T> {
                 sender,
                 network: columns.has_addresses::<T>().then_some(range.network),

@@ -11,8 +11,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, Height, HumanSize,
-    Network, PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
+    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height,
+    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
 };
 use export::{Columns, FileFormat, Parts, PartsError, RowFile};
 use peregrine::{
@@ -20,7 +20,7 @@ use peregrine::{
     output::{Done, reply},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     marker::PhantomData,
     num::NonZeroUsize,
@@ -56,7 +56,13 @@ pub struct ExportBlocksArgs {
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
     pub columns: Vec<String>,
 
-    /// Directory to write; it must not exist. What an interrupted run has left of it is completed
+    /// Continue the directory up to the last block: files whose blocks are still those of the chain stay,
+    /// also if a reorganisation has replaced others
+    #[arg(long)]
+    pub append: bool,
+
+    /// Directory to write; without --append, it must not exist. What an interrupted run has left of it is
+    /// completed
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
 
@@ -111,7 +117,8 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
     paths::check_output(None, &located, &args.output)?;
     let options = options::<T>(args, args.datadir.default_options(&located));
     let columns = super::columns::<T>(&args.columns, addresses)?;
-    let begin = |range: &BlockRange| Directory::<T>::open(args, columns, range);
+    let begin =
+        |range: &BlockRange, hash_at: &HashAt<'_>| Directory::<T>::open(args, columns, range, hash_at);
     let (range, directory) =
         run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
             read_blocks(&RealDisk, &options, begin, sink, interrupt)
@@ -159,18 +166,107 @@ struct Directory<T> {
 }
 
 impl<T: BlockRows> Directory<T> {
-    fn open(args: &ExportBlocksArgs, columns: Columns, range: &BlockRange) -> Result<Self, Error> {
-        let BlockRange { network, from, to, last } = range;
-        let (format, names) = (args.format, columns.names::<T>().join(","));
-        let request = format!(
-            "program {PROGRAM}\ntable {}\nformat {format}\ncolumns {names}\nnetwork {network}\n\
-             from {from}\nto {to}\nlast block {last}\n",
-            T::NAME
-        );
-        let parts = Parts::open(&RealDisk, &args.output, &request).map_err(|error| refusal(error, args))?;
+    fn open(
+        args: &ExportBlocksArgs,
+        columns: Columns,
+        range: &BlockRange,
+        hash_at: &HashAt<'_>,
+    ) -> Result<Self, Error> {
+        let dataset = Dataset::of::<T>(args, &columns, range, hash_at);
+        let request = serde_json::to_string_pretty(&dataset).unwrap_or_default() + "\n";
+        let outdated = |found: &[u8]| dataset.outdated(serde_json::from_slice(found).ok()?);
+        let parts = match args.append {
+            true => Parts::append(&RealDisk, &args.output, &request, outdated),
+            false => Parts::open(&RealDisk, &args.output, &request),
+        };
+        let parts = parts.map_err(|error| refusal(error, args))?;
         let (files, files_kept, bytes, table) = Default::default();
-        Ok(Self { parts, format, columns, range: *range, files, files_kept, bytes, table })
+        Ok(Self { parts, format: args.format, columns, range: *range, files, files_kept, bytes, table })
     }
+}
+
+/// What a directory is for, in its file `dataset.json`: it determines all other files.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct Dataset {
+    program: String,
+    table: String,
+    format: String,
+    columns: Vec<DatasetColumn>,
+    chain: String,
+    /// Height of the first block.
+    from: u32,
+    /// Height of the last block.
+    to: u32,
+    /// Hash of the last block.
+    block_hash: String,
+    files: Vec<DatasetFile>,
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+struct DatasetColumn {
+    name: String,
+    /// Its type in Arrow.
+    r#type: String,
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+struct DatasetFile {
+    file: String,
+    /// Height of its first block.
+    from: u32,
+    /// Height of its last block.
+    to: u32,
+    /// Hash of its last block.
+    block_hash: String,
+}
+
+impl Dataset {
+    fn of<T: BlockRows>(
+        args: &ExportBlocksArgs,
+        columns: &Columns,
+        range: &BlockRange,
+        hash_at: &HashAt<'_>,
+    ) -> Self {
+        let (from, to) = (range.from.0, range.to.0);
+        let file = |number: u32| {
+            let first = (number * T::FILE_BLOCKS).max(from);
+            let last = ((number + 1) * T::FILE_BLOCKS - 1).min(to);
+            let block_hash = hash_at(Height(last)).to_string();
+            DatasetFile { file: file_name::<T>(number, args.format), from: first, to: last, block_hash }
+        };
+        let fields = columns.fields::<T>().into_iter();
+        Self {
+            program: PROGRAM.to_owned(),
+            table: T::NAME.to_owned(),
+            format: args.format.name().to_owned(),
+            columns: fields.map(|(name, r#type)| DatasetColumn { name, r#type }).collect(),
+            chain: range.network.name().to_owned(),
+            from,
+            to,
+            block_hash: range.last.to_string(),
+            files: (from / T::FILE_BLOCKS..=to / T::FILE_BLOCKS).map(file).collect(),
+        }
+    }
+
+    /// The files that do not stay if a directory for `old` is continued for this; `None` if it has other
+    /// rows.
+    fn outdated(&self, old: Self) -> Option<Vec<String>> {
+        let is_same = old.table == self.table
+            && old.format == self.format
+            && old.columns == self.columns
+            && old.chain == self.chain
+            && old.from == self.from;
+        let outdated = old.files.into_iter().filter(|file| !self.files.contains(file));
+        // It only names files of its own.
+        let is_own = |name: &str| name.starts_with(&format!("{}-", self.table)) && !name.contains('/');
+        let names: Vec<String> = outdated.map(|file| file.file).collect();
+        (is_same && names.iter().all(|name| is_own(name))).then_some(names)
+    }
+}
+
+/// The name of the file with the blocks from `number` times those of a file on.
+fn file_name<T: BlockRows>(number: u32, format: FileFormat) -> String {
+    format!("{}-{:07}.{format}", T::NAME, number * T::FILE_BLOCKS)
 }
 
 fn refusal(error: PartsError, args: &ExportBlocksArgs) -> Error {
@@ -190,7 +286,7 @@ fn other_request(path: &Path) -> Error {
 impl<T: BlockRows> BlockConsumer for Directory<T> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
         let number = heights.start() / T::FILE_BLOCKS;
-        let name = format!("{}-{:07}.{}", T::NAME, number * T::FILE_BLOCKS, self.format);
+        let name = file_name::<T>(number, self.format);
         self.files.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = self.parts.complete_len(&name)? {
             self.files_kept.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,8 @@ use std::{
     fs::{self, File},
     path::Path,
 };
-use testkit::Chain;
+use tempfile::TempDir;
+use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
 fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<BTreeMap<String, String>> {
@@ -149,8 +150,11 @@ fn a_range_and_any_number_of_threads_give_the_same_rows() {
     assert!(all == export("four", &["--threads", "4"]));
     assert!(all != export("some", &["--from", "5", "--to", "110"]));
     assert_eq!(fs::read_dir(at("one")).unwrap().count(), 2, "the file and what it is");
-    let text = fs::read_to_string(at("some").join("export.txt")).unwrap();
-    assert!(text.contains("table inputs\n") && text.contains("from 5\nto 110\n"), "{text}");
+    let text = fs::read_to_string(at("some").join("dataset.json")).unwrap();
+    let dataset: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let what = [&dataset["table"], &dataset["from"], &dataset["to"]].map(ToString::to_string);
+    assert_eq!(what, ["\"inputs\"", "5", "110"]);
+    assert_eq!(dataset["columns"][0], serde_json::json!({"name": "height", "type": "Int32"}));
     let range = rows(dir.path(), "blocks", &["--from", "5", "--to", "7"]);
     assert_eq!(range.iter().map(|row| row["height"].as_str()).collect::<Vec<_>>(), ["5", "6", "7"]);
 }
@@ -161,7 +165,7 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     fs::create_dir(at("mine")).unwrap();
     fs::create_dir(at("other.peregrine-part")).unwrap();
-    fs::write(at("other.peregrine-part/export.txt"), "table blocks\n").unwrap();
+    fs::write(at("other.peregrine-part/dataset.json"), "{}").unwrap();
     for (words, exit, text) in [
         (vec!["blocks", "-o", &at("mine")], 2, "it exists already"),
         (vec!["blocks", "-o", &at("other")], 2, "with other options has left this directory"),
@@ -248,4 +252,53 @@ fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
         "{output:?}"
     );
     drop(lock);
+}
+
+/// A directory grows with the chain, also after a reorganisation and from an interrupted run.
+#[test]
+fn a_directory_is_continued_when_the_chain_has_grown_or_changed() {
+    let chain =
+        Chain::generate(&ChainSpec { blocks: Some(1_120), stale: false, ..ChainSpec::new(31, 300_000) });
+    let (dir, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    chain.write_datadir(dir.path(), &Layout::new(31)).unwrap();
+    assert!(run(dir.path(), &["reindex"]).status.success());
+    let at = |name: &str| out.path().join(name).display().to_string();
+    let export = |name: &str, words: &[&str]| {
+        let all = ["export", "outputs", "--json", "--format", "csv", "-o", &at(name)];
+        let output = run(dir.path(), &[&all[..], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        json(&output)
+    };
+    let files = |name: &str| {
+        let file = |part: &str| fs::read_to_string(out.path().join(name).join(part)).unwrap();
+        ["outputs-0000000.csv", "outputs-0001000.csv", "dataset.json"].map(file)
+    };
+    export("whole", &[]);
+    let whole = files("whole");
+    // The same without --append cannot be continued, and a directory with other columns neither.
+    export("grown", &["--to", "1050"]);
+    fs::write(out.path().join("grown/mine.txt"), "mine").unwrap();
+    for words in [&["--columns", "height", "--append"][..], &[]] {
+        let output =
+            run(dir.path(), &[&["export", "outputs", "--format", "csv", "-o", &at("grown")], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    let report = export("grown", &["--append"]);
+    assert_eq!((&report["files"], &report["files_kept"]), (&2.into(), &1.into()));
+    assert!(files("grown") == whole);
+    assert_eq!(fs::read_to_string(out.path().join("grown/mine.txt")).unwrap(), "mine");
+    assert_eq!(export("grown", &["--append"])["files_kept"], 2, "nothing is new");
+    // Where a file was written for another branch, its last block is another.
+    let text = whole[2].replace(&chain.main().nth(999).unwrap().hash.to_string(), &"ab".repeat(32));
+    fs::write(out.path().join("grown/dataset.json"), text).unwrap();
+    fs::write(out.path().join("grown/outputs-0000000.csv"), "of another branch").unwrap();
+    assert_eq!(export("grown", &["--append"])["files_kept"], 1);
+    assert!(files("grown") == whole);
+    // An interrupted run leaves its temporary name; a new directory is begun.
+    fs::rename(out.path().join("grown"), out.path().join("grown.peregrine-part")).unwrap();
+    fs::remove_file(out.path().join("grown.peregrine-part/outputs-0001000.csv")).unwrap();
+    assert_eq!(export("grown", &["--append"])["files_kept"], 1);
+    assert!(files("grown") == whole);
+    assert_eq!(export("new", &["--append"])["files_kept"], 0);
+    assert!(files("new") == whole);
 }

@@ -65,8 +65,12 @@ pub struct BlockRange {
     pub last: BlockHash,
 }
 
+/// Returns the hash of a block up to the last one that is read.
+pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
+
 /// Reads blocks of the chain up to the chainstate's best block, or, without a chainstate, of the most-work
-/// chain on disk, and gives them to the consumer that `begin` returns. Nothing is written.
+/// chain on disk, and gives them to the consumer that `begin` returns, which is told the hash of each block
+/// of the chain. Nothing is written.
 ///
 /// # Errors
 /// The same errors as [`crate::check_undo()`], also if undo data is needed and missing or damaged;
@@ -76,7 +80,7 @@ pub struct BlockRange {
 pub fn read_blocks<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
-    begin: impl FnOnce(&BlockRange) -> Result<C, Error>,
+    begin: impl FnOnce(&BlockRange, &HashAt<'_>) -> Result<C, Error>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<(BlockRange, C), Error> {
@@ -90,7 +94,7 @@ pub fn read_blocks<C: BlockConsumer>(
         || job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt });
     let plan = &read_live(&options.chain, read)?;
     let range = range_of(options, plan)?;
-    let consumer = begin(&range)?;
+    let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
     sink.event(Event::Started(Stage::Export));
     let parts = BlockParts {
         plan,

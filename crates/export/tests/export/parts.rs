@@ -63,7 +63,7 @@ fn a_run_completes_what_another_has_begun() {
         let whole = content(&dir.path().join("whole"));
         assert_eq!(
             whole.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["export.txt", "outputs-0", "outputs-1", "outputs-2"]
+            ["dataset.json", "outputs-0", "outputs-1", "outputs-2"]
         );
         let (mut faults, mut kept) = (0, 0);
         for at in 0.. {

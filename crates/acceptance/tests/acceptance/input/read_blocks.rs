@@ -84,7 +84,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 
 fn read(options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Kept), Error> {
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
-    read_blocks(&FaultDisk::healthy(), options, |_| Ok(kept), &|_| {}, interrupt)
+    read_blocks(&FaultDisk::healthy(), options, |_, _| Ok(kept), &|_| {}, interrupt)
 }
 
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -208,7 +208,7 @@ fn a_consumer_that_panics_leads_to_an_error() {
         let case = TEMPLATE.case();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        let error = read_blocks(&FaultDisk::healthy(), &options, |_| Ok(Panics), &|_| {}, &NEVER);
+        let error = read_blocks(&FaultDisk::healthy(), &options, |_, _| Ok(Panics), &|_| {}, &NEVER);
         let error = error.map(drop).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Internal, "{threads} threads: {error}");
         assert_mentions(&error, &["panicked"]);
