@@ -1,5 +1,7 @@
 """Coins and blocks: the rows are those of the chain, in any library, in order."""
 
+from pathlib import Path
+
 import duckdb
 import pandas
 import peregrine
@@ -109,6 +111,19 @@ def test_numbers_can_be_subtracted_and_times_are_timestamps(node):
     query = "select min(height - prev_height), max(block_time) from rows"
     (least, time), = duckdb.sql(query).fetchall()
     assert least >= 0 and time.tzinfo is not None
+
+
+def test_macros_of_the_page_translate_txids():
+    page = (Path(__file__).parents[3] / "docs" / "export.md").read_text()
+    macros = [line for line in page.splitlines() if line.startswith("create macro")]
+    assert len(macros) == 2
+    connection = duckdb.connect()
+    for macro in macros:
+        connection.execute(macro)
+    txid = bytes(range(32))
+    text = txid[::-1].hex()
+    query = "select txid_text($txid), txid_bytes($text)"
+    assert connection.execute(query, {"txid": txid, "text": text}).fetchall() == [(text, txid)]
 
 
 def test_rows_can_be_taken_again(node, chain):
