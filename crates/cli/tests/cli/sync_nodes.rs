@@ -73,11 +73,9 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let two = TempDir::new().unwrap();
     chain.write_datadir(two.path(), &Layout { file_size: 60_000, ..Layout::new(18) }).unwrap();
     fs::remove_file(two.path().join("regtest/blocks/blk00001.dat")).unwrap();
-    // A third of the only file of the first one is lost.
     let blk = one.path().join("regtest/blocks/blk00000.dat");
     let mut bytes = fs::read(&blk).unwrap();
-    let (from, to) = (bytes.len() / 3, bytes.len() / 2);
-    bytes[from..to].fill(0);
+    bytes[60_000..100_000].fill(0);
     fs::write(&blk, bytes).unwrap();
     let peer = peer(&chain.main().cloned().collect::<Vec<_>>());
     let (address, from) = (peer.address().to_string(), two.path().display().to_string());
@@ -85,7 +83,8 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let report = json(&output);
     assert!(output.status.success() && report["taken"].as_u64() > Some(0), "{report}");
     let Some(node) = Node::start(one.path(), &[], "what two broken datadirs make") else { return };
-    assert_eq!(node.call(&["getbestblockhash"]), Some(chain.tip().hash.to_string().into()));
+    let best = node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"].clone();
+    assert_eq!(best, chain.tip().hash.to_string());
     assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
     node.stop();
 }

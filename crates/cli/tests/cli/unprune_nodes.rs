@@ -65,9 +65,12 @@ fn bitcoind_has_all_blocks_again_and_goes_on_without_pruning() {
     let chain = chain();
     let Some((dir, before)) = pruned_node(&chain) else { return };
     let peer = ScriptedPeer::start(&Arc::new(ServedChain::of(chain.main())), Fault::None);
-    let output = unpruning(dir.path(), &peer).output().unwrap();
+    // One index is made in the same pass, the other goes on.
+    let indexes = ["--index", "txindex", "--index", "blockfilterindex"];
+    let output = unpruning(dir.path(), &peer).args(indexes).output().unwrap();
     let report = json(&output);
     assert!(output.status.success() && report["unpruned"] == true, "{report}");
+    assert_eq!(report["indexes"]["indexes"].as_array().map(Vec::len), Some(2), "{report}");
     let stored = chain.tip().height - report["blocks_downloaded"].as_u64().unwrap() as u32;
     assert!(stored > 200, "only deleted blocks are downloaded: {report}");
     assert_full(dir.path(), &chain, &before);
