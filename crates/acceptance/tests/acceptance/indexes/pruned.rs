@@ -6,11 +6,11 @@ use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
 use acceptance::{
     Template, assert_mentions, assert_offers,
     indexes::{Rows, all_indexes, make, rows, update},
-    leftovers, options, run_on, scratch,
+    leftovers, options, run_on, scratch, stats,
     sync::run_on as download,
     update::{AT_ONCE, update_options},
 };
-use engine::{ChainOptions, Error, ErrorKind, Height, ReindexOptions, Remedy};
+use engine::{ChainOptions, Error, ErrorKind, Height, Network, ReindexOptions, Remedy};
 use indexes::{
     IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
 };
@@ -144,9 +144,19 @@ fn a_power_cut_loses_nothing_of_deleted_blocks() {
         drop((observer, options));
         disk.cut_power(seed).unwrap();
         if done.is_err() {
-            let made = run(dir.path(), &peer).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            assert_eq!(made.blocks_read, 0, "seed {seed}");
-            assert!(contents(dir.path()) == of_all_blocks(END), "seed {seed}");
+            match run(dir.path(), &peer) {
+                Ok(made) => {
+                    assert_eq!(made.blocks_read, 0, "seed {seed}");
+                    assert!(contents(dir.path()) == of_all_blocks(END), "seed {seed}");
+                }
+                // The gap that docs/indexes.md describes: the chainstate was in place already.
+                Err(error) => {
+                    assert_mentions(&error, &["would have to be read and are deleted"]);
+                    let found = stats(dir.path(), Network::Regtest).unwrap();
+                    let end = long().main().nth(END as usize).unwrap().hash;
+                    assert_eq!(found.best_block, end, "seed {seed}: {error}");
+                }
+            }
         }
         0
     };
