@@ -119,6 +119,13 @@ pub enum Note {
         #[cfg_attr(feature = "serde", serde(rename = "file", with = "PathText"))]
         copy: PathBuf,
     },
+    /// Chunks of a snapshot are being fetched; sent every few seconds.
+    FetchingChunks {
+        /// Number of chunks that are proven.
+        chunks: u64,
+        /// Number of all.
+        chunks_total: u64,
+    },
     /// No peer is connected.
     NoPeers {
         /// Why the last connection ended or could not be opened; `None` if none was tried, because no
@@ -400,6 +407,9 @@ impl fmt::Display for Note {
                 "using the hints that an earlier run has downloaded from {from}: {}",
                 copy.display()
             ),
+            Self::FetchingChunks { chunks, chunks_total } => {
+                write!(f, "fetching the snapshot: {chunks} of {chunks_total} chunks are proven")
+            }
             Self::NoPeers { last: Some(last) } => {
                 write!(f, "no peer is connected; the last attempt: {last}; trying again")
             }

@@ -5,7 +5,9 @@ use crate::json::{JsonSchema, Serialize};
 use crate::{block_observer::BlockObserver, machine};
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
-use disk::{block_files::MAX_BLOCK_FILE_LEN, datadir::Location, node_indexes::IndexKind};
+use disk::{
+    block_files::MAX_BLOCK_FILE_LEN, datadir::Location, node_indexes::IndexKind, utxo_tree::CHUNK_LEN,
+};
 use rules::ChainParams;
 use std::{
     borrow::Cow,
@@ -154,6 +156,18 @@ pub struct RemoteBody {
     pub bytes: Box<dyn Read + Send>,
 }
 
+/// A folder on another machine, as [`RemoteFile`].
+pub trait RemoteFolder: Debug + Send + Sync {
+    /// Its name in messages: a URL.
+    fn name(&self) -> &str;
+
+    /// Asks for the file with this name in it. Called from a thread that is left alone at an interrupt.
+    ///
+    /// # Errors
+    /// Any error, worded to follow "cannot download:".
+    fn open(&self, file: &str) -> io::Result<RemoteBody>;
+}
+
 /// A rebuild with hints (SwiftSync).
 #[derive(Clone, Debug)]
 pub struct HintOptions {
@@ -288,6 +302,8 @@ pub struct TestHooks {
     pub block_file_len: u32,
     /// Maximum memory in bytes of downloaded blocks that wait for the rebuild; the budget may allow less.
     pub kept_bytes_max: u64,
+    /// Length in bytes of a chunk of a snapshot that is shared.
+    pub chunk_len: u64,
     /// The new chainstate's obfuscation key; `None` to draw one from the system's random numbers.
     pub obfuscation_key: Option<[u8; 8]>,
     /// Counts the blocks that are checked by workers or connected in order, each as often as that is done.
@@ -303,6 +319,7 @@ impl Default for TestHooks {
             undo_blocks: MIN_UNDO_BLOCKS,
             block_file_len: MAX_BLOCK_FILE_LEN,
             kept_bytes_max: KEPT_BYTES_MAX,
+            chunk_len: CHUNK_LEN,
             obfuscation_key: None,
             blocks_checked: Arc::default(),
         }
@@ -507,11 +524,10 @@ impl ChainstateOptions {
     }
 }
 
-/// Options of `utxo_stats_at` and `read_coins_after`.
+/// Options of `utxo_stats_at`, `read_coins_after` and `share_snapshots`.
 #[derive(Clone, Debug)]
 pub struct AtHeightsOptions {
-    /// The blocks, and how to check them. Undo data is used for one height of `read_coins_after`
-    /// only.
+    /// The blocks, and how to check them. Undo data is used only for one height, and not for statistics.
     pub chain: ChainOptions,
     /// Find blocks by scanning the block files.
     pub scan: bool,

@@ -133,6 +133,12 @@ pub enum Remedy {
     Unprune,
     /// Delete no block files (`SyncOptions::prune_bytes`).
     WithoutPruning,
+    /// Name the Merkle root of the snapshot (`FetchOptions::root`).
+    NameRoot,
+    /// Take the root that the sources state (`FetchOptions::trust_sources`).
+    TrustSources,
+    /// Name another source of the snapshot too (`FetchOptions::sources`).
+    AddSource,
 }
 
 impl Remedy {
@@ -201,6 +207,9 @@ impl Remedy {
             Self::Prune => "prune",
             Self::Unprune => "unprune",
             Self::WithoutPruning => "without-pruning",
+            Self::NameRoot => "name-root",
+            Self::TrustSources => "trust-sources",
+            Self::AddSource => "add-source",
         }
     }
 
@@ -264,7 +273,21 @@ impl Remedy {
             Self::Prune,
             Self::Unprune,
             Self::WithoutPruning,
+            Self::NameRoot,
+            Self::TrustSources,
+            Self::AddSource,
         ]
+    }
+
+    /// Words one of those that are listed last.
+    const fn text_of_the_last(&self) -> &'static str {
+        match self {
+            Self::Unprune => "download the blocks again that were deleted",
+            Self::WithoutPruning => "download into another datadir without pruning",
+            Self::NameRoot => "name the Merkle root, from someone whom you trust with all coins",
+            Self::TrustSources => "trust the sources with all coins",
+            _ => "name another source too",
+        }
     }
 
     /// What can be done about an obstacle to the replacement of a database.
@@ -344,8 +367,7 @@ impl fmt::Display for Remedy {
             Self::NameHintFormat => "name the format",
             Self::GiveDatadir => "pass a datadir",
             Self::Prune => "prune again",
-            Self::Unprune => "download the blocks again that were deleted",
-            Self::WithoutPruning => "download into another datadir without pruning",
+            _ => self.text_of_the_last(),
         })
     }
 }

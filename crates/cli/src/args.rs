@@ -56,7 +56,7 @@ pub enum Command {
         #[command(subcommand)]
         command: HintsCommand,
     },
-    /// Make, inspect, verify or load UTXO snapshots in the format of Bitcoin Core's dumptxoutset
+    /// Make, inspect, verify, load, share or fetch UTXO snapshots, in the format of dumptxoutset
     Snapshot {
         #[command(subcommand)]
         command: SnapshotCommand,

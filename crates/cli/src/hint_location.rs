@@ -1,16 +1,16 @@
-//! Where hints are: a file, or a URL, which is downloaded by HTTPS.
+//! Where hints, or the chunks of a snapshot, are: a path, or a URL, which is downloaded by HTTPS.
 //!
-//! Hints need no trust, so that the connection protects only against wasted hours and prying eyes. Therefore
+//! They need no trust, so that the connection protects only against wasted hours and prying eyes. Therefore
 //! plain HTTP is accepted where the connection cannot be tampered with: to this machine, and to an onion
 //! service. Redirects are followed from HTTPS to HTTPS only.
 
 use engine::{Error, ErrorKind};
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
 
-/// The value of `--hints`.
+/// The value of `--hints`, or a source of `snapshot fetch`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HintLocation {
-    /// A file on this machine.
+    /// A file or folder on this machine.
     File(PathBuf),
     /// A URL that may be downloaded.
     Url(String),
@@ -52,6 +52,20 @@ impl HintLocation {
     }
 }
 
+/// Returns a source of chunks, for which [`HintLocation::remote`] says what it says of files.
+pub fn snapshot_source(location: &HintLocation, proxy: Option<SocketAddr>) -> engine::SnapshotSource {
+    match location {
+        HintLocation::File(path) => engine::SnapshotSource::Path(path.clone()),
+        #[cfg(feature = "hints-url")]
+        HintLocation::Url(url) => {
+            engine::SnapshotSource::Remote(Arc::new(download::UrlFolder::new(url.clone(), proxy)))
+        }
+        // No URL is parsed then.
+        #[cfg(not(feature = "hints-url"))]
+        HintLocation::Url(url) => engine::SnapshotSource::Path(proxy.map_or(url.into(), |_| url.into())),
+    }
+}
+
 impl fmt::Display for HintLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,7 +91,7 @@ impl FromStr for HintLocation {
             _ => return Err("give the path of a file, or an https URL".to_owned()),
         }
         if host.to_ascii_lowercase().ends_with(".i2p") {
-            return Err("hints cannot be downloaded through an I2P router".to_owned());
+            return Err("nothing can be downloaded through an I2P router".to_owned());
         }
         if host.is_empty() || rest.contains('@') || text.chars().any(|c| c.is_whitespace() || c.is_control())
         {
@@ -113,8 +127,13 @@ fn is_onion(host: &str) -> bool {
 
 #[cfg(feature = "hints-url")]
 mod download {
-    use engine::{RemoteBody, RemoteFile};
-    use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+    use engine::{RemoteBody, RemoteFile, RemoteFolder};
+    use std::{
+        io,
+        net::SocketAddr,
+        sync::{Arc, OnceLock},
+        time::Duration,
+    };
     use ureq::{
         Agent, Error, Proxy,
         tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
@@ -134,25 +153,54 @@ mod download {
         pub proxy: Option<SocketAddr>,
     }
 
-    impl UrlFile {
-        fn agent(&self) -> io::Result<Agent> {
-            let is_https = self.url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-            let proxy = self.proxy.map(|address| Proxy::new(&format!("socks5h://{address}")));
-            let mut config = Agent::config_builder()
-                // Also without a proxy: otherwise variables of the environment would name one.
-                .proxy(proxy.transpose().map_err(Error::into_io)?)
-                .https_only(is_https)
-                .max_redirects(if is_https { MAX_REDIRECTS } else { 0 })
-                .user_agent(concat!("peregrine/", env!("CARGO_PKG_VERSION")))
-                .timeout_resolve(Some(CONNECT_TIMEOUT))
-                .timeout_connect(Some(CONNECT_TIMEOUT))
-                .timeout_recv_response(Some(READ_TIMEOUT))
-                .timeout_per_read(Some(READ_TIMEOUT));
-            if is_https {
-                config = config.tls_config(tls()?);
-            }
-            Ok(config.build().new_agent())
+    /// A folder whose files are below a URL. Connections stay open from file to file.
+    #[derive(Debug)]
+    pub struct UrlFolder {
+        url: String,
+        proxy: Option<SocketAddr>,
+        agent: OnceLock<Agent>,
+    }
+
+    impl UrlFolder {
+        pub fn new(url: String, proxy: Option<SocketAddr>) -> Self {
+            Self { url, proxy, agent: OnceLock::new() }
         }
+    }
+
+    impl RemoteFolder for UrlFolder {
+        fn name(&self) -> &str {
+            &self.url
+        }
+
+        fn open(&self, file: &str) -> io::Result<RemoteBody> {
+            let agent = match self.agent.get() {
+                Some(agent) => agent,
+                None => {
+                    let new = agent(&self.url, self.proxy)?;
+                    self.agent.get_or_init(|| new)
+                }
+            };
+            get(agent, &format!("{}/{file}", self.url.trim_end_matches('/')))
+        }
+    }
+
+    fn agent(url: &str, proxy: Option<SocketAddr>) -> io::Result<Agent> {
+        let is_https = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+        let proxy = proxy.map(|address| Proxy::new(&format!("socks5h://{address}")));
+        let mut config = Agent::config_builder()
+            // Also without a proxy: otherwise variables of the environment would name one.
+            .proxy(proxy.transpose().map_err(Error::into_io)?)
+            .https_only(is_https)
+            .max_redirects(if is_https { MAX_REDIRECTS } else { 0 })
+            .user_agent(concat!("peregrine/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(READ_TIMEOUT))
+            .timeout_per_read(Some(READ_TIMEOUT));
+        if is_https {
+            config = config.tls_config(tls()?);
+        }
+        Ok(config.build().new_agent())
     }
 
     /// Trusts the authorities that the system trusts.
@@ -182,23 +230,25 @@ mod download {
         }
 
         fn open(&self) -> io::Result<RemoteBody> {
-            let response = self.agent()?.get(&self.url).call().map_err(|error| match error {
-                Error::StatusCode(code) => {
-                    io::Error::other(format!("the server answered with status {code}"))
-                }
-                Error::RequireHttpsOnly(to) => {
-                    io::Error::other(format!("the server redirects to {to}, which is not https"))
-                }
-                Error::TooManyRedirects => redirected(),
-                error => error.into_io(),
-            })?;
-            if response.status().is_redirection() {
-                return Err(redirected());
-            }
-            let body = response.into_body();
-            let len = body.content_length();
-            Ok(RemoteBody { len, bytes: Box::new(body.into_reader()) })
+            get(&agent(&self.url, self.proxy)?, &self.url)
         }
+    }
+
+    fn get(agent: &Agent, url: &str) -> io::Result<RemoteBody> {
+        let response = agent.get(url).call().map_err(|error| match error {
+            Error::StatusCode(code) => io::Error::other(format!("the server answered with status {code}")),
+            Error::RequireHttpsOnly(to) => {
+                io::Error::other(format!("the server redirects to {to}, which is not https"))
+            }
+            Error::TooManyRedirects => redirected(),
+            error => error.into_io(),
+        })?;
+        if response.status().is_redirection() {
+            return Err(redirected());
+        }
+        let body = response.into_body();
+        let len = body.content_length();
+        Ok(RemoteBody { len, bytes: Box::new(body.into_reader()) })
     }
 }
 

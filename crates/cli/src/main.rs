@@ -27,6 +27,7 @@ mod repair;
 mod report;
 mod run;
 mod shared_report;
+mod shared_snapshot;
 mod snapshot;
 mod stats_at;
 mod storage;

@@ -58,6 +58,13 @@ fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<Str
         Remedy::GiveDatadir => ("datadir", "pass --datadir"),
         Remedy::Prune => ("prune", "pass --prune"),
         Remedy::Unprune => ("unprune", "pass --unprune to download them again"),
+        Remedy::NameRoot => {
+            ("root", "pass --root with a Merkle root of someone whom you trust with all coins")
+        }
+        Remedy::TrustSources => (
+            "trust-sources",
+            "pass --trust-sources if you trust those who made the sources: the coins could be forged",
+        ),
         Remedy::WithoutPruning => ("prune", "download into another --datadir without --prune"),
         _ => return None,
     };

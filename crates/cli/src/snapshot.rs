@@ -1,4 +1,4 @@
-//! The commands `peregrine snapshot make`, `info`, `verify` and `load`.
+//! The commands `peregrine snapshot make`, `info`, `verify` and `load`. [`shared_snapshot`] has the others.
 
 use crate::{
     args::common::{DatadirArgs, MakeArgs, threads},
@@ -7,12 +7,13 @@ use crate::{
     progress::{Style, stages},
     report::{notes_text, pinned_text},
     run,
+    shared_snapshot::{self, FetchSnapshotArgs, ShareSnapshotArgs},
     units::count,
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    AggregateKind, BlockHash, ChainOptions, LoadedSnapshotReport, Network, RealDisk, SnapshotMetadata,
-    SnapshotReport, hex_reversed,
+    AggregateKind, BlockHash, ChainOptions, Height, LoadedSnapshotReport, Network, RealDisk,
+    SnapshotMetadata, SnapshotReport, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
@@ -39,6 +40,11 @@ pub enum SnapshotCommand {
     /// Make the chainstate of a snapshot, from whose block bitcoind then continues, as Bitcoin Core's
     /// loadtxoutset
     Load(LoadSnapshotArgs),
+    /// Cut the UTXO sets at some heights, or a snapshot, into chunks that nodes can give to peers (draft of
+    /// BIP 452)
+    Share(ShareSnapshotArgs),
+    /// Join a snapshot from the chunks of several sources, each chunk proven
+    Fetch(FetchSnapshotArgs),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -111,6 +117,8 @@ pub struct SnapshotJson {
     chain: Network,
     /// The snapshot's base block.
     block_hash: BlockHash,
+    /// Its height as the file states it, in the form of the draft of BIP 452; Bitcoin Core's has none.
+    stated_height: Option<Height>,
     coins: u64,
     /// Whether the coins were read. If not, all other fields come from the metadata at the start of the file.
     coins_read: bool,
@@ -126,6 +134,8 @@ pub fn run(command: &SnapshotCommand) -> Done {
         SnapshotCommand::Info(args) => info(args),
         SnapshotCommand::Verify(args) => verify(args),
         SnapshotCommand::Load(args) => load(args),
+        SnapshotCommand::Share(args) => shared_snapshot::share(args),
+        SnapshotCommand::Fetch(args) => shared_snapshot::fetch(args),
     }
 }
 
@@ -221,6 +231,7 @@ fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
         file: file.display().to_string(),
         chain: metadata.network(),
         block_hash: metadata.base_block,
+        stated_height: metadata.base_height,
         coins: metadata.coins,
         coins_read: false,
         hash_serialized_3: None,
@@ -240,6 +251,10 @@ fn text(snapshot: &SnapshotJson) -> String {
         snapshot.block_hash,
         count(snapshot.coins)
     );
+    if let Some(height) = snapshot.stated_height {
+        text +=
+            &format!("\nheight             {height}, by the header, which is that of the draft of BIP 452");
+    }
     if !snapshot.coins_read {
         text +=
             "\nchecked            only the metadata and the file length; `snapshot verify` checks the coins";

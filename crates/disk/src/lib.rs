@@ -46,6 +46,7 @@ pub mod sorted_run;
 pub mod table_run;
 pub mod undo;
 pub mod utxo_stats;
+pub mod utxo_tree;
 pub mod xor;
 
 pub use error::{DiskError, Obstacle};

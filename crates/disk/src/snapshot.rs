@@ -8,6 +8,11 @@
 //! transaction  txid 32 | CompactSize: coins | coin ..
 //! coin         CompactSize: vout | VARINT(code) | out                              ([`wire::coin`])
 //! ```
+//! The draft of BIP 452 (0.5.0) puts the base block's height, 4 bytes, before its hash. Core does not write
+//! it (31), nor does this module; [`SnapshotReader`] reads both forms. No other field tells them apart, but
+//! the number of coins does: the four bytes that one form has between the fields make it, in the other form,
+//! zero or a multiple of 2^32 and more, which takes a file of 16 GiB. A file that fits both forms is refused.
+//!
 //! Numbers are little-endian. Coins are in the order of the chainstate's keys, so those of a transaction are
 //! adjacent and sorted by the *bytes* of VARINT(vout). There is no checksum: Core hashes the coins that it
 //! has loaded and compares the result with the assumeutxo hash in its source, so a changed file is detected
@@ -27,19 +32,27 @@ use vfs::{AtomicFile, Disk, During as _, FileError, ReadAt};
 use wire::coin::chainstate_key_order;
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
-use wire::{BlockHash, Coin, Network, OutPoint, Reader, Sats, Txid, WireError};
+use wire::{BlockHash, Coin, Height, Network, OutPoint, Reader, Sats, Txid, WireError};
 
 /// Suffix of the name of a file that is being written.
 pub const INCOMPLETE_SUFFIX: &str = unfinished::SUFFIX;
 
 const MAGIC: [u8; 5] = *b"utxo\xff";
-const VERSION: u16 = 2;
-/// Length of the metadata in bytes.
+/// Version of the format that is read and written.
+pub const VERSION: u16 = 2;
+/// Length of the metadata in bytes, as Core writes it.
 pub const METADATA_LEN: usize = 51;
+/// Length of the metadata with the base block's height, in bytes.
+const DRAFT_METADATA_LEN: usize = METADATA_LEN + 4;
 const _: () = assert!(METADATA_LEN == MAGIC.len() + 2 + 4 + 32 + 8, "Core SnapshotMetadata");
+
+/// Offset of that height in bytes.
+const HEIGHT_OFFSET: u64 = 11;
 
 /// Minimum length of a coin: one byte each of index, code, amount and script, without the txid.
 const MIN_COIN_LEN: u64 = 4;
+/// Length of a transaction without its coins: its txid, and their number in one byte.
+const MIN_TX_LEN: u64 = 33;
 /// Maximum length of a coin, with its transaction's txid and count (no number takes more than 10 bytes), and
 /// one byte to detect that a script is too long.
 const MAX_COIN_LEN: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE + 1;
@@ -54,6 +67,9 @@ pub struct SnapshotMetadata {
     pub magic: [u8; 4],
     /// The block that the coins belong to: the last one whose effects they contain.
     pub base_block: BlockHash,
+    /// The height of that block, if the file has it, as in the draft of BIP 452. It is not proven by the
+    /// file.
+    pub base_height: Option<Height>,
     /// Number of coins that follow.
     pub coins: u64,
 }
@@ -65,6 +81,21 @@ impl SnapshotMetadata {
         Network::of_magic(self.magic).unwrap_or(Network::Signet)
     }
 
+    /// Compares the height in the file at `path`, if it has one, with that of the base block.
+    ///
+    /// # Errors
+    /// [`DiskError::Damaged`] if they differ.
+    pub fn check_height(&self, path: &Path, height: Height) -> Result<(), DiskError> {
+        match self.base_height.filter(|stated| *stated != height) {
+            None => Ok(()),
+            Some(stated) => {
+                let flaw =
+                    format!("the height is {stated}, but block {} has {height}; {REMEDY}", self.base_block);
+                Err(DiskError::Damaged { path: path.to_owned(), offset: HEIGHT_OFFSET, flaw })
+            }
+        }
+    }
+
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
@@ -73,8 +104,44 @@ impl SnapshotMetadata {
         bytes.extend(self.coins.to_le_bytes());
     }
 
-    /// Decodes the first bytes of a file. The error contains the byte offset and what is wrong there.
-    fn decode(bytes: &[u8; METADATA_LEN]) -> Result<Self, (u64, String)> {
+    /// Length of the metadata in the file, in bytes.
+    #[must_use]
+    pub const fn len_in_file(&self) -> usize {
+        if self.base_height.is_some() { DRAFT_METADATA_LEN } else { METADATA_LEN }
+    }
+
+    /// Decodes the first bytes of a file of `len` bytes, in the form that it has. The error contains the byte
+    /// offset and what is wrong there.
+    fn decode(bytes: &[u8], len: u64) -> Result<Self, (u64, String)> {
+        let core = Self::decode_form(bytes, false)?;
+        let draft = Self::decode_form(bytes, true).ok().filter(|draft| draft.fits(len));
+        match (core.fits(len), draft) {
+            (false, Some(draft)) => Ok(draft),
+            (true, Some(draft)) => {
+                let text = format!(
+                    "this can be a snapshot of {} coins as Bitcoin Core writes it, and one of {} coins with \
+                     the height of its block as in the draft of BIP 452; {REMEDY}",
+                    core.coins, draft.coins
+                );
+                Err((METADATA_LEN as u64 - 8, text))
+            }
+            _ => Ok(core),
+        }
+    }
+
+    /// Whether the number of coins is possible in a file of `len` bytes.
+    fn fits(&self, len: u64) -> bool {
+        let rest = len.saturating_sub(self.len_in_file() as u64);
+        let min = self.coins.checked_mul(MIN_COIN_LEN).and_then(|min| min.checked_add(MIN_TX_LEN));
+        match self.coins {
+            // The draft's form of no coins is what four zeros after Core's would be.
+            0 => rest == 0 && self.base_height.is_none(),
+            _ => min.is_some_and(|min| min <= rest),
+        }
+    }
+
+    /// Decodes metadata with or without the base block's height.
+    fn decode_form(bytes: &[u8], has_height: bool) -> Result<Self, (u64, String)> {
         let mut reader = Reader::new(bytes);
         let short = |_: WireError| (0, "the metadata ends early".to_owned());
         if reader.array().map_err(short)? != MAGIC {
@@ -89,15 +156,31 @@ impl SnapshotMetadata {
             return Err((5, text));
         }
         let magic = reader.array().map_err(short)?;
+        let base_height = has_height.then(|| reader.u32().map(Height)).transpose().map_err(short)?;
         let base_block = BlockHash(reader.array().map_err(short)?);
-        Ok(Self { magic, base_block, coins: reader.u64().map_err(short)? })
+        Ok(Self { magic, base_block, base_height, coins: reader.u64().map_err(short)? })
+    }
+}
+
+/// Takes the bytes of a snapshot as they are written, in order.
+pub trait SnapshotOutput {
+    /// Appends all of `bytes`.
+    ///
+    /// # Errors
+    /// Any error; the snapshot is unusable then.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError>;
+}
+
+impl SnapshotOutput for AtomicFile<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        Ok(self.write_all(bytes)?)
     }
 }
 
 /// Writes a snapshot, coin by coin.
-pub struct SnapshotWriter<'d> {
+pub struct SnapshotWriter<O> {
     path: PathBuf,
-    file: AtomicFile<'d>,
+    output: O,
     buffer: Vec<u8>,
     /// Bytes of the file before the buffer.
     written: u64,
@@ -109,9 +192,9 @@ pub struct SnapshotWriter<'d> {
     left: u64,
 }
 
-impl<'d> SnapshotWriter<'d> {
-    /// Begins a snapshot of exactly `coins` coins at `base_block`. The writer needs memory for 256 KiB and
-    /// the coins of one transaction.
+impl<'d> SnapshotWriter<AtomicFile<'d>> {
+    /// Begins a file with a snapshot of exactly `coins` coins at `base_block`. The writer needs memory for
+    /// 256 KiB and the coins of one transaction.
     ///
     /// # Errors
     /// [`DiskError::File`], also if `path` exists; the file there is not changed.
@@ -129,18 +212,38 @@ impl<'d> SnapshotWriter<'d> {
             );
         }
         let file = unfinished::create(disk, path, INCOMPLETE_SUFFIX)?;
+        Ok(Self::begin(file, path, SnapshotMetadata { magic, base_block, base_height: None, coins }))
+    }
+
+    /// Writes the rest and gives the file its final name. Returns the file's length in bytes once all of it
+    /// is on the medium.
+    ///
+    /// # Errors
+    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path
+    /// then.
+    pub fn finish(self) -> Result<u64, DiskError> {
+        let (file, written) = self.end()?;
+        file.commit()?;
+        Ok(written)
+    }
+}
+
+impl<O: SnapshotOutput> SnapshotWriter<O> {
+    /// Begins a snapshot of exactly as many coins as `metadata` states, whose bytes go to `output`. Its
+    /// height is not written. Errors name `path`.
+    pub fn begin(output: O, path: &Path, metadata: SnapshotMetadata) -> Self {
         let mut buffer = Vec::with_capacity(BUFFER_LEN + MAX_COIN_LEN);
-        SnapshotMetadata { magic, base_block, coins }.encode(&mut buffer);
-        Ok(Self {
+        metadata.encode(&mut buffer);
+        Self {
             path: path.to_owned(),
-            file,
+            output,
             buffer,
             written: 0,
             last: None,
             pending: Vec::new(),
             pending_coins: 0,
-            left: coins,
-        })
+            left: metadata.coins,
+        }
     }
 
     /// Appends a coin. Coins must be in the order of the chainstate's keys ([`chainstate_key_order`]).
@@ -169,20 +272,17 @@ impl<'d> SnapshotWriter<'d> {
         Ok(())
     }
 
-    /// Writes the rest and gives the file its final name. Returns the file's length in bytes once all of it
-    /// is on the medium.
+    /// Writes the rest. Returns the output, and the number of bytes that it has got.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path
-    /// then.
-    pub fn finish(mut self) -> Result<u64, DiskError> {
+    /// [`DiskError::CallerError`] if coins are missing; those of the output.
+    pub fn end(mut self) -> Result<(O, u64), DiskError> {
         if self.left > 0 {
             return Err(self.caller_error(format!("{} of the announced coins are missing", self.left)));
         }
         self.close_transaction()?;
         self.flush()?;
-        self.file.commit()?;
-        Ok(self.written)
+        Ok((self.output, self.written))
     }
 
     fn close_transaction(&mut self) -> Result<(), DiskError> {
@@ -195,7 +295,7 @@ impl<'d> SnapshotWriter<'d> {
     }
 
     fn flush(&mut self) -> Result<(), DiskError> {
-        self.file.write_all(&self.buffer)?;
+        self.output.append(&self.buffer)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -246,10 +346,11 @@ impl SnapshotReader {
         if len < METADATA_LEN as u64 {
             return Err(damaged(len, format!("a UTXO snapshot has at least {METADATA_LEN} bytes")));
         }
-        let mut bytes = [0; METADATA_LEN];
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(DRAFT_METADATA_LEN)];
         file.read_exact_at(&mut bytes, 0).during("read", path)?;
-        let metadata = SnapshotMetadata::decode(&bytes).map_err(|(offset, flaw)| damaged(offset, flaw))?;
-        let rest = len - METADATA_LEN as u64;
+        let decoded = SnapshotMetadata::decode(&bytes, len);
+        let metadata = decoded.map_err(|(offset, flaw)| damaged(offset, flaw))?;
+        let rest = len - metadata.len_in_file() as u64;
         if metadata.coins > rest / MIN_COIN_LEN {
             let text =
                 format!("{} coins do not fit into the {rest} bytes that follow; {REMEDY}", metadata.coins);
@@ -261,7 +362,7 @@ impl SnapshotReader {
             len,
             metadata,
             buffer: Vec::new(),
-            base: METADATA_LEN as u64,
+            base: metadata.len_in_file() as u64,
             at: 0,
             last: None,
             left_of_tx: 0,
@@ -282,8 +383,8 @@ impl SnapshotReader {
     }
 
     /// Returns the next coin; `None` after the last. Coins are in strictly ascending key order, and amounts
-    /// in the money range. Heights are not checked (the base block's is not in the file), nor whether public
-    /// keys are on the curve.
+    /// in the money range; heights are not above the base block's, if the file has that. Whether public keys
+    /// are on the curve is not checked.
     ///
     /// # Errors
     /// [`DiskError::File`]; [`DiskError::Damaged`] if the file ends early, continues after the last coin, or
@@ -353,6 +454,12 @@ impl SnapshotReader {
         let (amount, _) = Coin { code, out }.output().map_err(|error| error.to_string())?;
         if amount > Sats::MAX_MONEY {
             return Err(format!("{outpoint} has {} satoshis, more than can exist", amount.0));
+        }
+        let height = Coin { code, out }.height();
+        if let Some(base_height) = self.metadata.base_height.filter(|base| height > *base) {
+            return Err(format!(
+                "{outpoint} of height {height} is above the snapshot's height {base_height}"
+            ));
         }
         Ok(ParsedCoin { outpoint, left_of_tx: of_tx - 1, code, out: start..start + out.len() })
     }

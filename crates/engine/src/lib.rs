@@ -51,8 +51,8 @@ pub use api::{
     note::{Note, Warning, WrongHint},
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
-        HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, ResumeOptions,
-        ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
+        HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, RemoteFolder,
+        ResumeOptions, ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
     report::{
@@ -72,6 +72,7 @@ pub use commands::{
         Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexStanding, IndexState, Leftovers,
         LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState, diagnose,
     },
+    fetch_snapshot::{FetchOptions, FetchedSnapshotReport, SnapshotSource, SourceFault, fetch_snapshot},
     get_coins::{GetReport, get_coins},
     hints::{
         CoinSource, HintFileInfo, check_hints, convert_hints, describe_hints, hints_info, make_hints,
@@ -83,6 +84,7 @@ pub use commands::{
     recover::{RecoveryReport, recover},
     reindex::reindex,
     scan_coins::{FoundCoin, ScanReport, scan_coins},
+    share_snapshot::{SharedSnapshotReport, scheduled_heights, share_snapshot_file, share_snapshots},
     snapshot::{
         SnapshotReport, SnapshotVerdict, make_snapshot, make_snapshot_of_chainstate, snapshot_info,
         verify_snapshot,
@@ -98,6 +100,7 @@ pub use disk::{
     datadir::{Datadir, FileKind, Location},
     replace::Recovery,
     snapshot::SnapshotMetadata,
+    utxo_tree::CHUNK_LEN,
 };
 pub use hints::{
     HintFormat, HintInfo, Numbering,

@@ -57,6 +57,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "range_plan", body: runs::range_plan, seeds: samples::range_plans },
     FuzzTarget { name: "delta", body: runs::delta, seeds: samples::deltas },
     FuzzTarget { name: "snapshot", body: snapshot::snapshot, seeds: snapshot::seeds },
+    FuzzTarget { name: "utxo_tree", body: snapshot::utxo_tree, seeds: snapshot::utxo_trees },
     FuzzTarget { name: "hints_file", body: hints::file, seeds: hints::files },
     FuzzTarget { name: "hints_packed", body: hints::packed, seeds: hints::packed_files },
     FuzzTarget { name: "hints_peregrine", body: hints::peregrine, seeds: hints::peregrine_files },

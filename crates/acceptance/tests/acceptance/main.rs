@@ -88,12 +88,14 @@ mod ranges {
 mod commands {
     mod coins_on_disk;
     mod doctor;
+    mod fetched_snapshots;
     mod fill;
     mod load_snapshot;
     mod no_datadir;
     mod node_indexes;
     mod repair;
     mod second_chainstate;
+    mod shared_snapshots;
     mod snapshots;
     mod stats_at;
     mod update;

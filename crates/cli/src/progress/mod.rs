@@ -72,6 +72,10 @@ pub mod stages {
     pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
     #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
+    pub const SHARE_HEIGHT: &[Stage] = &[Plan, Check, Finish, Prove, Export];
+    pub const SHARE_HEIGHTS: &[Stage] = &[Plan, Connect, Prove, Export];
+    pub const SHARE_FILE: &[Stage] = &[Export];
+    pub const FETCH: &[Stage] = &[Download, Prove];
     pub const PLAN: &[Stage] = &[Plan];
     pub const MERGE: &[Stage] = &[Plan, Match];
     pub const UNKNOWN: &[Stage] = &[];

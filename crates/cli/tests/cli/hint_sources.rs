@@ -143,7 +143,7 @@ fn serve(
     address
 }
 
-fn http(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
+pub fn http(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     serve(Arc::new(answers), |socket| Box::new(socket))
 }
 
@@ -166,12 +166,12 @@ fn https(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (SocketAd
     (address, cert.pem())
 }
 
-fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status}\r\n{headers}Connection: close\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
 
-fn ok(body: &[u8]) -> Vec<u8> {
+pub fn ok(body: &[u8]) -> Vec<u8> {
     answer("200 OK", &format!("Content-Length: {}\r\n", body.len()), body)
 }
 

@@ -21,6 +21,7 @@ mod range;
 mod releases;
 mod schema;
 mod shared_report;
+mod shared_snapshot;
 mod snapshot_nodes;
 mod sync_nodes;
 mod terminal;

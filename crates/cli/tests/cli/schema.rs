@@ -145,7 +145,12 @@ fn reports_of_all_commands_match_the_schema() {
     let hints_file = ["hints", "info", hints, "--json"];
     let snapshot_file = ["snapshot", "info", snapshot, "--json"];
     let verified = ["snapshot", "verify", snapshot, "--json"];
-    for words in [&hints_file, &snapshot_file, &verified] {
+    let (sets, fetched) = (dir.path().join("sets"), dir.path().join("fetched.dat"));
+    let folder = sets.join(chain.tip().hash.to_string());
+    let shared = ["snapshot", "share", "--from", snapshot, "-o", sets.to_str().unwrap(), "--json"];
+    let (folder, fetched) = (folder.to_str().unwrap(), fetched.to_str().unwrap());
+    let fetched = ["snapshot", "fetch", folder, "-o", fetched, "--trust-sources", "--json"];
+    for words in [&hints_file[..], &snapshot_file, &verified, &shared, &fetched] {
         let output =
             std::process::Command::new(env!("CARGO_BIN_EXE_peregrine")).args(words).output().unwrap();
         let report = json(&output);

@@ -6,3 +6,4 @@ mod datadirs;
 mod faults;
 mod index_memory;
 mod snapshot;
+mod utxo_tree;

@@ -106,7 +106,8 @@ proptest! {
         prop_assert!(bytes == model(Network::Test, &coins));
         prop_assert_eq!(len, bytes.len() as u64);
         let (network, base_block) = (Network::Test, BASE);
-        let metadata = SnapshotMetadata { magic: network.magic(), base_block, coins: coins.len() as u64 };
+        let (magic, base_height, coins_total) = (network.magic(), None, coins.len() as u64);
+        let metadata = SnapshotMetadata { magic, base_block, base_height, coins: coins_total };
         prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
     }
 
@@ -128,6 +129,72 @@ proptest! {
             prop_assert!(again == changed);
         }
     }
+}
+
+/// The same file with the height before the block's hash, as the draft of BIP 452 has it.
+fn with_height(core: &[u8], height: u32) -> Vec<u8> {
+    [&core[..11], &height.to_le_bytes(), &core[11..]].concat()
+}
+
+proptest! {
+    /// No number of coins, and no txid, makes one form look like the other.
+    #[test]
+    fn both_forms_of_the_metadata_are_told_apart(
+        coins in arb_coins(), height: u32, hash: [u8; 32], end in 0..5usize
+    ) {
+        let coins: Vec<Owned> = coins.into_iter().map(|(at, code, out)| (at, code % 1000, out)).collect();
+        let mut core = model(Network::Test, &coins);
+        core[11..43].copy_from_slice(&hash);
+        // As the work of a block makes it.
+        core[43 - end..43].fill(0);
+        let (height, path) = (height.max(500), Path::new("utxo.dat"));
+        let (plain, expected) = read(&memory(core.clone()), path).unwrap();
+        prop_assert_eq!((plain.base_height, &expected), (None, &coins));
+        let (draft, found) = match read(&memory(with_height(&core, height)), path) {
+            Ok(read) => read,
+            // Four bytes after a snapshot without coins.
+            Err(error) => {
+                prop_assert!(coins.is_empty(), "{}", error);
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(draft, SnapshotMetadata { base_height: Some(wire::Height(height)), ..plain });
+        prop_assert_eq!(found, coins);
+    }
+}
+
+/// A file of 16 GiB and more could be of both forms, if its first txid is one in four billion.
+#[test]
+fn a_file_that_fits_both_forms_is_refused() {
+    let coins = [(OutPoint { txid: Txid([0; 32]), vout: 0 }, 9, out(5, &[0x51]))];
+    let mut core = model(Network::Test, &coins);
+    core[51] = 1;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("utxo.dat");
+    std::fs::write(&path, &core).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(1 << 34).unwrap();
+    assert_eq!(
+        SnapshotReader::open(&RealDisk, &path).unwrap().metadata().coins,
+        1,
+        "too short for the other"
+    );
+    file.set_len((1 << 34) + 100).unwrap();
+    let error = SnapshotReader::open(&RealDisk, &path).err().unwrap().to_string();
+    assert!(error.contains("a snapshot of 1 coins") && error.contains("4294967296 coins"), "{error}");
+}
+
+#[test]
+fn the_stated_height_bounds_the_coins() {
+    let coins = [(OutPoint { txid: Txid([1; 32]), vout: 0 }, 9 << 1, out(5, &[0x51]))];
+    let core = model(Network::Test, &coins);
+    let path = Path::new("utxo.dat");
+    let (metadata, _) = read(&memory(with_height(&core, 9)), path).unwrap();
+    assert!(metadata.check_height(path, wire::Height(9)).is_ok());
+    let error = metadata.check_height(path, wire::Height(10)).unwrap_err().to_string();
+    assert!(error.contains("at byte 11: the height is 9") && error.contains("has 10;"), "{error}");
+    let error = read_bytes(with_height(&core, 8)).unwrap_err().to_string();
+    assert!(error.contains("at byte 55: ") && error.contains("of height 9 is above"), "{error}");
 }
 
 /// The coins fill the buffer several times, and some are longer than the free part of it.
@@ -329,7 +396,7 @@ fn snapshots_of_real_chainstates_equal_cores_byte_for_byte() {
         let mut snapshot = SnapshotReader::open(&RealDisk, &path).unwrap();
         assert_eq!(
             *snapshot.metadata(),
-            SnapshotMetadata { magic: network.magic(), base_block: best, coins: count }
+            SnapshotMetadata { magic: network.magic(), base_block: best, base_height: None, coins: count }
         );
         let mut coins = chainstate.coins().unwrap();
         while let Some(coin) = coins.advance().unwrap() {

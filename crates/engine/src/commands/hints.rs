@@ -202,6 +202,9 @@ fn write_hints_of<'d>(
     let end = end.ok_or_else(|| {
         usage(format!("its coins are those of block {hash}, which is not in the most-work chain on disk"))
     })?;
+    if let CoinReader::Snapshot(reader) = &coins {
+        reader.metadata().check_height(file, end)?;
+    }
     if let Some(wanted) = wanted.filter(|&wanted| wanted != end) {
         return Err(usage(format!("its coins are those of height {end}, not {wanted}")));
     }

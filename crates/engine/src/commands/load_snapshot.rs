@@ -105,6 +105,7 @@ fn load(
     sink.event(Event::Started(Stage::Plan));
     let reader = SnapshotReader::open(disk, path)?;
     let pinned = pinned(path, reader.metadata(), options)?;
+    reader.metadata().check_height(path, pinned.height)?;
     // The block index is replaced.
     let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
     let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;

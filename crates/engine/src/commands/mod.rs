@@ -2,6 +2,7 @@
 //! the steps are public too: downloads are made of them.
 
 pub(crate) mod doctor;
+pub(crate) mod fetch_snapshot;
 pub(crate) mod get_coins;
 pub(crate) mod hints;
 pub(crate) mod load_snapshot;
@@ -10,6 +11,7 @@ pub(crate) mod read_coins;
 pub(crate) mod recover;
 pub mod reindex;
 pub(crate) mod scan_coins;
+pub(crate) mod share_snapshot;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod stats_at;

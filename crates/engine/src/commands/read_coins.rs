@@ -2,10 +2,9 @@
 //! and hashes them on the way.
 
 use api::{
-    disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{CoinMeter, Event, Watch},
-    options::{AtHeightsOptions, ChainstateOptions, UndoPolicy},
+    options::{AtHeightsOptions, ChainstateOptions},
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
@@ -13,28 +12,19 @@ use disk::{
     chainstate::ChainstateReader,
     datadir::{Datadir, Location},
     index::find_height,
-    replace::remove_database,
     snapshot::SnapshotReader,
-    utxo_stats::{READER_BYTES, StatsPart, UtxoCounts, UtxoHasher, UtxoStats},
+    utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
 };
 use pipeline::{
     job::{
         Job,
-        cache::Stops,
-        read_only_job::{JobRequest, with_read_only_job},
+        coins_after::{AfterBlock, with_coins_after},
         stored_chainstate::StoredChainstate,
     },
-    stages::{
-        coin_sink::{CoinSink, Coins},
-        finish::{read_elements, write_chainstate},
-        method::Method,
-        unspent::ForEachError,
-        window::{BlockResult, ConnectedBlock},
-    },
+    stages::finish::read_elements,
 };
 use rules::ChainParams;
 use std::{
-    collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -100,6 +90,7 @@ pub fn read_coins(
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
             let height = height_of(disk, network, &block, datadir.as_ref())?;
+            height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
             let meter = CoinMeter::new(sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
             UtxoStatsReport::new(&stats, network, height, block).ok_or_else(|| {
@@ -144,50 +135,11 @@ pub fn read_coins_after(
     each_set: &mut EachSet<'_>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(), Error> {
-    let stops = &*options.heights.iter().copied().collect::<Vec<_>>();
-    let is_one = stops.len() == 1;
-    let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
-    let mut given = BTreeMap::new();
-    with_read_only_job(
+    with_coins_after(
         disk,
-        JobRequest::at_heights(options, method)?,
+        options,
+        &mut |job, dir, after| each_set(after.height, &mut |each| coins_of(job, dir, after, each)),
         Watch { sink, interrupt },
-        |job, clock| {
-            let dir = &*job.work.chainstate();
-            let mut give = |height: Height| {
-                let hash = job.plan.chain.block(height).hash;
-                match given.insert(height, hash) {
-                    None => {
-                        let mut read = |each: &mut EachCoin<'_>| coins_of(job, dir, (height, hash), each);
-                        each_set(height, &mut read)
-                    }
-                    Some(before) if before == hash => Ok(()),
-                    Some(_) => {
-                        let detail = "a block above it is invalid, and the best chain without that block has \
-                                  another block here, whose coins were already given out; start over";
-                        Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
-                    }
-                }
-            };
-            let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
-            if is_one {
-                let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
-                let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
-                let need = need.with_undo(block_bytes, job.options.memory_bytes);
-                // It is only checked, and not kept.
-                job.check_work_need(DiskNeed { undo: 0, ..need })?;
-                let matched = job.match_spends(clock)?;
-                job.sink.event(Event::Started(Stage::Finish));
-                job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
-                return give(job.plan.chain.tip_height());
-            }
-            job.check_work_need(need.with_cache())?;
-            job.work.take()?;
-            let each = &mut |_: &ConnectedBlock| Ok(());
-            let stops = Stops { heights: stops, at: &mut give };
-            job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
-            Ok(())
-        },
     )
 }
 
@@ -195,35 +147,15 @@ pub fn read_coins_after(
 fn coins_of(
     job: &Job<'_>,
     dir: &Path,
-    (height, hash): (Height, BlockHash),
+    after: AfterBlock,
     each: &mut EachCoin<'_>,
 ) -> Result<UtxoStatsReport, Error> {
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
     let watch = Watch { sink: job.sink, interrupt: job.interrupt };
     let stats = read_elements(&reader, None, true, job.threads(), &mut elements(each), watch)?;
-    UtxoStatsReport::new(&stats, job.files.params.network, Some(height), hash)
+    UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
-}
-
-/// Writes the coins of a job to the chainstate in its work directory.
-struct TemporaryChainstate<'a>(&'a Job<'a>);
-
-impl CoinSink for TemporaryChainstate<'_> {
-    type Output = UtxoCounts;
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
-        let Self(job) = *self;
-        job.work.take()?;
-        let (dir, tip) = (job.work.chainstate(), job.plan.chain.tip().hash);
-        let range_bytes = job.options.hooks.range_bytes;
-        // No one else reads it: it needs no key.
-        write_chainstate(job.work.disk(), &dir, [0; 8], tip, coins, range_bytes, job.threads())
-    }
-
-    fn start_over(&mut self) -> Result<(), Error> {
-        Ok(remove_database(self.0.work.disk(), &self.0.work.chainstate())?)
-    }
 }
 
 /// Returns the height of a snapshot's block, if it is known.

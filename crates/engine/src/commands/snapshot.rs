@@ -17,7 +17,7 @@ use disk::{
     datadir::Datadir,
     index::find_height,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
-    utxo_stats::{StatsPart, UtxoHasher, stats_of_coins},
+    utxo_stats::stats_of_coins,
 };
 use pipeline::{
     job::{
@@ -26,6 +26,7 @@ use pipeline::{
         stored_chainstate::StoredChainstate,
     },
     stages::{
+        coin_hash::CoinHash,
         coin_sink::{CoinSink, Coins},
         method::{HintMatching, Method},
         unspent::ForEachError,
@@ -38,9 +39,6 @@ use std::{
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
-
-/// Bytes of elements that are hashed at once.
-const HASH_BYTES: usize = 1 << 20;
 
 /// Report of a snapshot that was made.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +158,7 @@ impl CoinSink for SnapshotSink<'_> {
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         let count = coins.count();
         let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.params.magic, hash, count)?;
-        let mut hashing = Hashing::new();
+        let mut hashing = CoinHash::new();
         coins.in_sequence(|outpoint, coin| {
             writer.add(outpoint, coin)?;
             hashing.add(outpoint, coin)
@@ -170,33 +168,6 @@ impl CoinSink for SnapshotSink<'_> {
         let bytes = writer.finish()?;
         let network = job.options.params.network;
         Ok(SnapshotReport { network, height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
-    }
-}
-
-/// Computes `hash_serialized_3` of coins as they arrive.
-struct Hashing {
-    part: StatsPart,
-    hasher: UtxoHasher,
-    buffer: Vec<u8>,
-}
-
-impl Hashing {
-    fn new() -> Self {
-        Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), buffer: Vec::new() }
-    }
-
-    fn add(&mut self, outpoint: &wire::OutPoint, coin: &wire::Coin<'_>) -> Result<(), Error> {
-        self.part.add(outpoint, coin).map_err(|flaw| Error::damaged(format!("coin {outpoint}: {flaw}")))?;
-        if self.part.ready_len() >= HASH_BYTES {
-            self.buffer = self.part.take_elements(std::mem::take(&mut self.buffer));
-            self.hasher.hash(&self.buffer);
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> [u8; 32] {
-        self.hasher.merge(self.part);
-        self.hasher.finish().hash_serialized_3.0
     }
 }
 
@@ -227,11 +198,12 @@ pub fn verify_snapshot(
     let metadata = *reader.metadata();
     let mut sum = match datadir {
         Some(options) => {
-            Some(aggregate_from_blocks(disk, options, &metadata, aggregate, Watch { sink, interrupt })?)
+            let watch = Watch { sink, interrupt };
+            Some(aggregate_from_blocks(disk, options, (path, &metadata), aggregate, watch)?)
         }
         None => None,
     };
-    let mut hashing = Hashing::new();
+    let mut hashing = CoinHash::new();
     while let Some((outpoint, coin)) = reader.advance()? {
         hashing.add(&outpoint, &coin)?;
         if let Some(sum) = &mut sum {
@@ -256,7 +228,7 @@ pub fn verify_snapshot(
 fn aggregate_from_blocks(
     disk: &dyn Disk,
     options: &ChainOptions,
-    metadata: &SnapshotMetadata,
+    (path, metadata): (&Path, &SnapshotMetadata),
     aggregate: AggregateKind,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Sum, Error> {
@@ -270,6 +242,7 @@ fn aggregate_from_blocks(
     let height = read_live(options, find)?.ok_or_else(|| {
         usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
+    metadata.check_height(path, height)?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
     let hinted_spent = Method::Hints(HintMatching::all_spent(aggregate.clone(), height));
     let request = JobRequest {

@@ -52,8 +52,8 @@ struct Connected {
 pub struct Stops<'a> {
     /// The heights of the blocks after which the coins are wanted, in ascending order.
     pub heights: &'a [Height],
-    /// Is called with each of them.
-    pub at: &'a mut dyn FnMut(Height) -> Result<(), Error>,
+    /// Is called with each of them, and the number of transactions up to there.
+    pub at: &'a mut dyn FnMut(Height, u64) -> Result<(), Error>,
 }
 
 impl Job<'_> {
@@ -83,7 +83,7 @@ impl Job<'_> {
         self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let each = &mut |block: &ConnectedBlock| self.record_undo(block);
         let pinned = self.pinned_heights();
-        let at = &mut |height| self.check_pinned_at(height, dir);
+        let at = &mut |height, _| self.check_pinned_at(height, dir);
         let stops = Some(Stops { heights: &pinned, at });
         self.connect_each(dir, key, clock, BlockResult::Undo, each, stops)
     }
@@ -145,12 +145,12 @@ impl Job<'_> {
                 let pass = self.connect_from(chainstate, &mut committed, (end, exactly), (result, &mut each));
                 suspect = pass.map_err(|error| self.mark_contested(error))?;
             }
-            Ok::<_, Error>(())
+            Ok::<_, Error>(committed.counts.transactions)
         };
         if let Some(Stops { heights, at }) = stops {
             for &height in heights {
-                connect_to(height.0 + 1)?;
-                at(height)?;
+                let transactions = connect_to(height.0 + 1)?;
+                at(height, transactions)?;
                 self.sink.event(Event::Started(Stage::Connect));
             }
         }

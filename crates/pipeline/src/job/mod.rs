@@ -4,6 +4,7 @@
 pub mod cache;
 pub mod checkpoint;
 pub mod clock;
+pub mod coins_after;
 pub mod damage_survey;
 pub mod hint_copy;
 pub mod hints;

@@ -22,6 +22,7 @@ pub mod block_fault;
 pub mod block_parts;
 pub mod block_source;
 pub mod check;
+pub mod coin_hash;
 pub mod coin_sink;
 pub mod completed_blocks;
 pub mod conflicts;

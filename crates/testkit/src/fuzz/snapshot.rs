@@ -1,4 +1,4 @@
-//! The fuzz target for UTXO snapshots.
+//! The fuzz targets for UTXO snapshots and the trees of their chunks.
 
 use super::memory::MemoryDisk;
 use ::wire::{
@@ -6,7 +6,7 @@ use ::wire::{
     coin::compress_output,
     read::{write_compact_size, write_var_int},
 };
-use disk::snapshot::{METADATA_LEN, SnapshotReader};
+use disk::{snapshot::SnapshotReader, utxo_tree::UtxoTree};
 use std::path::Path;
 
 const NAME: &str = "utxo.dat";
@@ -15,7 +15,7 @@ const NAME: &str = "utxo.dat";
 pub fn snapshot(bytes: &[u8]) -> bool {
     let disk = MemoryDisk::default().with(NAME, bytes);
     let Ok(mut reader) = SnapshotReader::open(&disk, Path::new(NAME)) else { return false };
-    let announced = reader.metadata().coins;
+    let metadata = *reader.metadata();
     // Per transaction: txid, coins, and their bytes.
     let mut txs: Vec<([u8; 32], u64, Vec<u8>)> = Vec::new();
     let mut coins = 0;
@@ -37,8 +37,8 @@ pub fn snapshot(bytes: &[u8]) -> bool {
             }
         }
     }
-    assert_eq!((coins, reader.position()), (announced, bytes.len() as u64));
-    let mut again = bytes[..METADATA_LEN].to_vec();
+    assert_eq!((coins, reader.position()), (metadata.coins, bytes.len() as u64));
+    let mut again = bytes[..metadata.len_in_file()].to_vec();
     for (txid, count, coins) in txs {
         again.extend(txid);
         write_compact_size(&mut again, count);
@@ -75,9 +75,33 @@ pub fn seeds() -> Vec<Vec<u8>> {
         }
         bytes
     };
-    vec![
-        file(&[]),
-        file(&[(1, &[0, 1, 300]), (2, &[16_512, 16_511])]),
-        file(&[(1, &[0]), (2, &[0]), (9, &[70_000])]),
-    ]
+    let core = file(&[(1, &[0, 1, 300]), (2, &[16_512, 16_511])]);
+    let draft = [&core[..11], &1000u32.to_le_bytes(), &core[11..]].concat();
+    vec![file(&[]), core, draft, file(&[(1, &[0]), (2, &[0]), (9, &[70_000])])]
+}
+
+/// Length of the chunks of the trees.
+const CHUNK_LEN: u64 = 64;
+
+/// A tree that can be read is the same when it is written again, without the number of its leaves.
+pub fn utxo_tree(bytes: &[u8]) -> bool {
+    let Ok(tree) = UtxoTree::decode(bytes, CHUNK_LEN) else { return false };
+    let again = tree.encode();
+    assert!(bytes.starts_with(&again[..42]) && bytes.ends_with(&again[42..]));
+    assert!(bytes.len() - again.len() <= 5, "a CompactSize of 32 bits");
+    let ends = tree.range(tree.leaves.len() as u64 - 1).end;
+    assert!(ends == tree.len && (tree.root() == tree.leaves[0]) == (tree.leaves.len() == 1));
+    true
+}
+
+/// Returns trees of one leaf and of several, one with the number of leaves.
+pub fn utxo_trees() -> Vec<Vec<u8>> {
+    let tree = |count: u8| {
+        let (block, len) = (::wire::BlockHash([7; 32]), u64::from(count) * CHUNK_LEN);
+        let leaves = (1..=count).map(|leaf| [leaf; 32]).collect();
+        UtxoTree { block, len, leaves, chunk_len: CHUNK_LEN }.encode()
+    };
+    let several = tree(5);
+    let with_number = [&several[..42], &[5], &several[42..]].concat();
+    vec![tree(1), several, with_number]
 }

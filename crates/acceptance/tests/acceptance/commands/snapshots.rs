@@ -28,7 +28,7 @@ use testkit::{
 use wire::{Coin, OutPoint, Sats, coin::compress_output};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.
-const MAIN: &[(u32, &str)] = &[
+pub const MAIN: &[(u32, &str)] = &[
     (100, "0bb890ca492889584245930a3b6af417745ec2ee8eb9240d9b3df29047dab101"),
     (170, "d817cec6ea19774571e55d03294d0cbb81be8357a097993edf25801e908310e2"),
     (1000, "84352726c5b7cf3bf035549c5ea5b634aac72f43bdd3f6b8ec77d38488ea9ac5"),
@@ -37,7 +37,7 @@ const MAIN: &[(u32, &str)] = &[
     (10000, "c0cec00fa49caff9dcedf2edd75155a04bc40a35aa0edfffc1f298ab25e4d9e9"),
     (14131, "b0d9741ca98b155a740148739a297cc1c4acc9ee7ec04e953705f66fa4548ede"),
 ];
-const TESTNET3: &[(u32, &str)] = &[
+pub const TESTNET3: &[(u32, &str)] = &[
     (100, "95aaf36603d8a606db01aacb1f9c7ad97a6fe163e752a3d5b8403df3f5a88cf4"),
     (500, "5458dcff64f134b3ba38dddbfeb9ee1e894671cd61c4c2a38fe1fabd7e5f6fe8"),
     (1000, "6f3eff94b3fd49d6aafe4f6645a50610c4f69ea0ce0f066a1d19472f50c85ed2"),
@@ -45,12 +45,12 @@ const TESTNET3: &[(u32, &str)] = &[
     (3000, "08cecba1f666296dc6d03e2ca79a7e07462a36d50f4c8149a006623041cbbad7"),
     (4000, "b5b82564a8deebc81e663943b38910a359c4ef051bdb9f0bfb1590e981be2a15"),
 ];
-const SIGNET: &[(u32, &str)] = &[
+pub const SIGNET: &[(u32, &str)] = &[
     (1, "c0025603464a9fc39dfc99ceecdf6aa0e9ee12f7460c927f11f332ad6e70c298"),
     (50, "612864c8446e4ba5fba3e7f69e5a82bed2cdd15136a68b02542540957d7a03c2"),
     (120, "1c513b39c6abd882b6fe79163091a3958f48d82337d3bc26a9c89ad9a5173fe8"),
 ];
-const REGTEST: &[(u32, &str)] = &[
+pub const REGTEST: &[(u32, &str)] = &[
     (110, "e948d7faeadff1d11aca92c8e8dc7b69c4d304d6dcaff4aac699e9f139c7c001"),
     (250, "7c171b31ecdc3df890f1894f2168ff2386f74a16110e0faa73973e5ea6f5f957"),
     (260, "98a283e6bb24deb0ba2eb663332024266b759bc8d3578ca9bad64d1c03cd0f12"),

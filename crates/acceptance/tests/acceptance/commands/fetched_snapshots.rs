@@ -1,0 +1,427 @@
+//! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
+
+use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, quiet, with_height};
+use acceptance::{THREADS, assert_mentions, assert_offers, chain, hinted::file_in, scratch};
+use digest::sha256::sha256d;
+use disk::{
+    snapshot::SnapshotWriter,
+    utxo_tree::{UtxoTree, chunk_name},
+};
+use engine::{
+    ErrorKind, FetchOptions, Height, Network, Remedy, RemoteBody, RemoteFolder, SnapshotSource,
+    fetch_snapshot, hex_reversed, snapshot_info,
+};
+use std::{
+    fs,
+    io::{self, Read as _},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use testkit::{
+    fault::{FaultDisk, InjectedFault, Operations},
+    rng::Rng,
+    snapshot_chain::{self, SNAPSHOT_HEIGHT},
+};
+use wire::{
+    Coin, OutPoint, Sats, Txid,
+    coin::{chainstate_key_order, compress_output},
+};
+
+/// All ways in which a source can be wrong: the other source's chunk is taken, and the first is named.
+#[test]
+fn wrong_chunks_are_named_and_taken_from_another_source() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let good = shared.copy(&files, "good");
+    let chunks = shared.report.chunks;
+    type Damage<'a> = &'a dyn Fn(&Path);
+    let write = |path: &Path, bytes: &[u8]| fs::write(path, bytes).unwrap();
+    let cases: [(u64, &str, Damage<'_>); 7] = [
+        (0, "does not have the hash", &|path| write(path, &[0; SMALL as usize])),
+        (1, "it has 999 bytes, and should have 1000", &|path| write(path, &shared.chunk(1)[1..])),
+        (2, "it has 1001 bytes, and should have 1000", &|path| {
+            write(path, &[&shared.chunk(2)[..], &[0]].concat())
+        }),
+        (3, "it is chunk 5", &|path| write(path, &shared.chunk(5))),
+        (4, "cannot open for reading", &|path| fs::remove_file(path).unwrap()),
+        (chunks - 1, "and should have", &|path| write(path, &[])),
+        (6, "does not have the hash", &|path| {
+            let mut bytes = shared.chunk(6);
+            bytes[999] ^= 1;
+            write(path, &bytes);
+        }),
+    ];
+    for (number, (index, flaw, damage)) in cases.into_iter().enumerate() {
+        let bad = shared.copy(&files, &format!("bad-{number}"));
+        damage(&bad.join(chunk_name(index)));
+        for threads in THREADS {
+            let output = files.path().join(format!("{number}-{threads}"));
+            let threads = NonZeroUsize::new(threads).unwrap();
+            let options = FetchOptions { threads, ..shared.fetching(&[&bad, &good], &output) };
+            let report = fetch(&options).unwrap();
+            assert!(fs::read(&output).unwrap() == shared.bytes());
+            let [fault] = &report.faults[..] else { panic!("{:?}", report.faults) };
+            assert_eq!((fault.chunk, Path::new(&fault.source)), (Some(index), &*bad));
+            let from = format!("chunk {index} (from byte {} of the snapshot)", index * SMALL);
+            assert_mentions(&fault.error, &[flaw, &from, bad.to_str().unwrap()]);
+            // Alone, it is not enough; what is proven stays, and the next run takes the rest.
+            let output = files.path().join(format!("{number}-{threads}-alone"));
+            let options = FetchOptions { threads, ..shared.fetching(&[&bad], &output) };
+            let error = fetch(&options).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+            assert_offers(&error, &[Remedy::AddSource, Remedy::RepeatOptions]);
+            let kept = format!("{} of {chunks} chunks are proven and kept", chunks - 1);
+            assert_mentions(&error, &[flaw, &from, &kept, bad.to_str().unwrap()]);
+            assert!(!output.exists());
+            let report = fetch(&shared.fetching(&[&good], &output)).unwrap();
+            assert_eq!(report.chunks_kept, chunks - 1);
+            assert!(fs::read(&output).unwrap() == shared.bytes() && !part(&output).exists());
+        }
+    }
+    // Two sources with different wrong chunks make a right one.
+    let (one, two) = (shared.copy(&files, "one"), shared.copy(&files, "two"));
+    for index in 0..chunks {
+        write(&[&one, &two][index as usize % 2].join(chunk_name(index)), b"wrong");
+    }
+    let output = files.path().join("both");
+    let report = fetch(&shared.fetching(&[&one, &two], &output)).unwrap();
+    assert!(fs::read(&output).unwrap() == shared.bytes());
+    assert!(report.faults.len() as u64 >= chunks / 2, "{}", report.faults.len());
+}
+
+/// A snapshot file is a source too, if its tree is beside it.
+#[test]
+fn a_file_with_its_tree_is_a_source() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let (source, output) = (files.path().join("utxo.dat"), files.path().join("joined.dat"));
+    fs::write(&source, shared.bytes()).unwrap();
+    let options = shared.fetching(&[&source], &output);
+    let error = fetch(&options).unwrap_err();
+    assert_mentions(&error, &["utxotree: cannot read"]);
+    fs::copy(shared.report.folder.join("utxotree"), files.path().join("utxotree")).unwrap();
+    fetch(&options).unwrap();
+    assert!(fs::read(&output).unwrap() == shared.bytes());
+    assert_eq!(fetch(&options).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
+    fs::remove_file(&output).unwrap();
+    fs::write(&source, [shared.bytes(), vec![0]].concat()).unwrap();
+    let error = fetch(&options).unwrap_err();
+    assert_mentions(&error, &["bytes, and should have"]);
+    assert!(!output.exists() && !part(&output).exists(), "nothing was proven, and nothing is kept");
+}
+
+/// What vouches for the coins: the root, or nothing for a block that Core's source does not know.
+#[test]
+fn wrong_trees_and_missing_trust_are_refused() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let (good, output) = (shared.copy(&files, "good"), files.path().join("out"));
+    let unknown = fetch(&fetching(&[&good], &output)).unwrap_err();
+    assert_eq!(unknown.kind, ErrorKind::Usage);
+    assert_mentions(&unknown, &["nothing vouches for these coins", &shared.report.hash.to_string()]);
+    assert_offers(&unknown, &[Remedy::NameRoot, Remedy::TrustSources]);
+    let trusting = FetchOptions { trust_sources: true, ..fetching(&[&good], &output) };
+    let report = fetch(&trusting).unwrap();
+    assert!(!report.is_root_given && !report.is_pinned);
+    fs::remove_file(&output).unwrap();
+    let wrong = FetchOptions { root: Some([1; 32]), ..fetching(&[&good], &output) };
+    let error = fetch(&wrong).unwrap_err();
+    assert_mentions(&error, &["its tree has the root", &hex_reversed(&shared.report.merkle_root)]);
+    // A source with another tree is named, and not used.
+    let other = shared.copy(&files, "other");
+    let mut bytes = fs::read(other.join("utxotree")).unwrap();
+    bytes[50] ^= 1;
+    fs::write(other.join("utxotree"), &bytes).unwrap();
+    let report = fetch(&shared.fetching(&[&other, &good], &output)).unwrap();
+    assert_eq!((report.faults[0].chunk, &*report.faults[0].source), (None, other.to_str().unwrap()));
+    fs::remove_file(&output).unwrap();
+    let both = FetchOptions { trust_sources: true, ..fetching(&[&good, &other], &output) };
+    let error = fetch(&both).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    assert_mentions(&error, &["other: it has the tree of block", "good has that of block"]);
+    // Trees of all lengths, and a tree of a set that does not end.
+    let tree = fs::read(good.join("utxotree")).unwrap();
+    for len in [0, 1, 41, 42, tree.len() - 1, tree.len() - 32] {
+        fs::write(other.join("utxotree"), &tree[..len]).unwrap();
+        let error = fetch(&shared.fetching(&[&other], &output)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert!(error.file.as_deref().is_some_and(|file| file.ends_with("other/utxotree")), "{error}");
+    }
+    let hostile = [&tree[..34], &u64::MAX.to_le_bytes(), &tree[42..]].concat();
+    fs::write(other.join("utxotree"), hostile).unwrap();
+    assert_mentions(
+        &fetch(&shared.fetching(&[&other], &output)).unwrap_err(),
+        &["at byte 42", "bytes of leaves"],
+    );
+    let file = fs::OpenOptions::new().write(true).open(other.join("utxotree")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    assert_mentions(
+        &fetch(&shared.fetching(&[&other], &output)).unwrap_err(),
+        &["more than the limit of 4000000"],
+    );
+    assert!(!output.exists() && !part(&output).exists());
+}
+
+/// Writes chunks of any bytes with their tree. Returns the root.
+fn write_set(dir: &Path, block: wire::BlockHash, bytes: &[u8]) -> [u8; 32] {
+    let leaves = bytes.chunks(SMALL as usize).map(sha256d).collect();
+    let tree = UtxoTree { block, len: bytes.len() as u64, leaves, chunk_len: SMALL };
+    fs::create_dir(dir).unwrap();
+    fs::write(dir.join("utxotree"), tree.encode()).unwrap();
+    for (chunk, index) in bytes.chunks(SMALL as usize).zip(0..) {
+        fs::write(dir.join(chunk_name(index)), chunk).unwrap();
+    }
+    tree.root()
+}
+
+/// Chunks that are those of their tree and no snapshot, or the draft's form of one.
+#[test]
+fn what_the_chunks_make_up_must_be_a_snapshot() {
+    let (shared, files, tip) = (Shared::of_chain(), scratch(), chain().tip());
+    let core = shared.bytes();
+    let mut flipped = core.clone();
+    flipped[60] = 0xff;
+    let sets: [(&str, wire::BlockHash, Vec<u8>, &str); 5] = [
+        ("short", tip.hash, core[..core.len() - 1].to_vec(), "no snapshot: the file ends inside a coin"),
+        ("long", tip.hash, [&core[..], &[0]].concat(), "1 bytes follow the last coin"),
+        ("words", tip.hash, vec![b'w'; 3000], "not a UTXO snapshot"),
+        ("block", wire::BlockHash([5; 32]), core.clone(), "the tree is of 0505"),
+        ("low", tip.hash, with_height(&core, 5), "is above the snapshot's height 5"),
+    ];
+    for (name, block, bytes, flaw) in sets {
+        let (dir, output) = (files.path().join(name), files.path().join("out"));
+        let root = Some(write_set(&dir, block, &bytes));
+        let error = fetch(&FetchOptions { root, ..fetching(&[&dir], &output) }).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_mentions(&error, &[flaw, name]);
+        assert!(!output.exists() && !part(&output).exists(), "{name}: it would be the same again");
+        assert!(!vfs::unfinished::temporary(&output, ".peregrine-part").exists());
+    }
+    let (dir, output) = (files.path().join("draft"), files.path().join("joined"));
+    let root = Some(write_set(&dir, tip.hash, &with_height(&core, tip.height)));
+    let report = fetch(&FetchOptions { root, ..fetching(&[&dir], &output) }).unwrap();
+    assert!(report.height_removed && report.height == Some(Height(tip.height)));
+    assert!(fs::read(&output).unwrap() == core, "the file is as Core writes it");
+    assert!(!part(&output).exists());
+    // Its metadata is read where the draft has it.
+    let draft = files.path().join("draft.dat");
+    fs::write(&draft, with_height(&core, tip.height)).unwrap();
+    let (with, without) = (snapshot_info(&vfs::RealDisk, &draft), snapshot_info(&vfs::RealDisk, &output));
+    let (with, without) = (with.unwrap(), without.unwrap());
+    assert_eq!((with.base_height, without.base_height), (Some(Height(tip.height)), None));
+    assert_eq!((with.coins, with.base_block), (without.coins, without.base_block));
+}
+
+/// Coins of a block whose UTXO set hash Core's source has need no root, and must be those.
+#[test]
+fn coins_that_core_pins_are_proven_by_their_hash() {
+    let blocks = snapshot_chain::blocks(SNAPSHOT_HEIGHT);
+    let mut coins: Vec<(OutPoint, u32, i64, Vec<u8>)> = Vec::new();
+    for block in &blocks[1..] {
+        let parsed: bitcoin::Block = bitcoin::consensus::deserialize(&block.bytes).unwrap();
+        let txid = Txid(*AsRef::<[u8; 32]>::as_ref(&parsed.txdata[0].compute_txid()));
+        for (output, vout) in parsed.txdata[0].output.iter().zip(0..) {
+            let code = block.height * 2 + 1;
+            let amount = output.value.to_sat() as i64;
+            coins.push((OutPoint { txid, vout }, code, amount, output.script_pubkey.to_bytes()));
+        }
+    }
+    coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
+    let (files, hash) = (scratch(), blocks.last().unwrap().hash);
+    let write = |name: &str, forged: i64| {
+        let (disk, path) = (FaultDisk::healthy(), file_in(&files, name));
+        let count = coins.len() as u64;
+        let mut writer = SnapshotWriter::create(&disk, &path, Network::Regtest.magic(), hash, count).unwrap();
+        for (outpoint, code, amount, script) in &coins {
+            let mut out = Vec::new();
+            compress_output(&mut out, Sats(amount + forged), script);
+            writer.add(outpoint, &Coin { code: *code, out: &out }).unwrap();
+        }
+        writer.finish().unwrap();
+        path
+    };
+    let (right, forged) = (write("right.dat", 0), write("forged.dat", 1));
+    let report = from(&right, &files.path().join("sets")).unwrap();
+    assert!(report.is_pinned && report.height == Some(Height(SNAPSHOT_HEIGHT)));
+    let error = from(&right, &files.path().join("sets")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "a folder is never replaced");
+    let error = from(&forged, &files.path().join("forged")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged);
+    assert_eq!(fs::read_dir(files.path().join("forged")).unwrap().count(), 0, "no folder of forged coins");
+    let output = files.path().join("joined.dat");
+    let fetched = fetch(&fetching(&[&report.folder], &output)).unwrap();
+    assert!(fetched.is_pinned && fetched.height == report.height);
+    assert!(fs::read(&output).unwrap() == fs::read(&right).unwrap());
+    fs::remove_file(&output).unwrap();
+    let lying = files.path().join("lying");
+    let root = write_set(&lying, hash, &fs::read(&forged).unwrap());
+    for root in [None, Some(root)] {
+        let error = fetch(&FetchOptions { root, ..fetching(&[&lying], &output) }).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged);
+        assert_mentions(&error, &["but Bitcoin Core's source has", "lying"]);
+        assert!(!output.exists() && !part(&output).exists());
+    }
+    // Both sources: the root is asked for, and settles it.
+    let both = fetching(&[&lying, &report.folder], &output);
+    assert_offers(&fetch(&both).unwrap_err(), &[Remedy::NameRoot]);
+    fetch(&FetchOptions { root: Some(report.merkle_root), ..both }).unwrap();
+    // A wrong height in the draft's form.
+    let dir = files.path().join("height");
+    let root = Some(write_set(&dir, hash, &with_height(&fs::read(&right).unwrap(), SNAPSHOT_HEIGHT + 1)));
+    let output = files.path().join("other.dat");
+    let error = fetch(&FetchOptions { root, ..fetching(&[&dir], &output) }).unwrap_err();
+    assert_mentions(&error, &["the height is 201"]);
+}
+
+/// Stopped at random operations: what is proven is not fetched again, and the file is the same.
+#[test]
+fn a_fetch_resumes_after_interrupts_and_power_cuts() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let good = shared.copy(&files, "good");
+    for seed in 0..30 {
+        let (dir, mut rng) = (scratch(), Rng::new(seed, "fetch"));
+        let (output, place) = (dir.path().join("out"), dir.path().join("place"));
+        fs::create_dir(&place).unwrap();
+        let threads = NonZeroUsize::new(THREADS[seed as usize % 3]).unwrap();
+        let options = FetchOptions { threads, ..shared.fetching(&[&good], &output) };
+        let mut runs = 0;
+        loop {
+            let interrupt = Arc::new(AtomicBool::new(false));
+            let (at, kind) = (1 + rng.below(60), rng.below(3));
+            let disk = match kind {
+                0 => FaultDisk::signal_at(at, &interrupt),
+                _ => FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other),
+            };
+            let disk = disk.with_names_at_risk(&place);
+            let result = fetch_snapshot(&disk, &options, quiet(&interrupt));
+            disk.heal();
+            if kind == 2 {
+                disk.cut_power(seed).unwrap();
+            }
+            runs += 1;
+            if output.exists() || runs > 12 {
+                break;
+            }
+            assert!(result.is_err());
+        }
+        if !output.exists() {
+            fetch(&options).unwrap();
+        }
+        assert!(fs::read(&output).unwrap() == shared.bytes(), "{seed}");
+        assert!(!part(&output).exists(), "{seed}");
+    }
+    // What is kept is counted; a torn chunk is fetched again; what is too long is cut.
+    let output = files.path().join("out");
+    let mut left = shared.bytes();
+    left[2500] ^= 1;
+    left.extend([7; 5000]);
+    fs::write(part(&output), left).unwrap();
+    let report = fetch(&shared.fetching(&[&good], &output)).unwrap();
+    assert_eq!(report.chunks_kept, report.chunks - 1);
+    assert!(fs::read(&output).unwrap() == shared.bytes());
+}
+
+/// A folder on another machine that answers as a test wants.
+#[derive(Debug)]
+struct Remote {
+    folder: PathBuf,
+    /// What to do with a chunk: see [`Remote::open`].
+    way: &'static str,
+    is_asked: AtomicBool,
+}
+
+impl RemoteFolder for Remote {
+    fn name(&self) -> &str {
+        "https://sets.example/set/"
+    }
+
+    fn open(&self, file: &str) -> io::Result<RemoteBody> {
+        let mut bytes = fs::read(self.folder.join(file))?;
+        let is_bad = file == "000002.chunk";
+        let mut len = Some(bytes.len() as u64);
+        match self.way {
+            "gone" if file != "utxotree" => {
+                return Err(io::Error::other("the server answered with status 404"));
+            }
+            "short" if is_bad => drop(bytes.pop()),
+            "long" if is_bad => len = Some(u64::MAX),
+            "endless" if is_bad => {
+                return Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) });
+            }
+            "endless tree" if file == "utxotree" => {
+                return Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) });
+            }
+            "unstated" => len = None,
+            "wrong" if is_bad => bytes[3] ^= 1,
+            "slow" if is_bad => {
+                self.is_asked.store(true, Ordering::Relaxed);
+                std::thread::sleep(std::time::Duration::from_secs(20));
+            }
+            _ => {}
+        }
+        Ok(RemoteBody { len, bytes: Box::new(io::Cursor::new(bytes).take(u64::MAX)) })
+    }
+}
+
+#[test]
+fn a_remote_folder_gives_no_more_than_was_asked_for() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let good = shared.copy(&files, "good");
+    let remote = |way| {
+        let (folder, is_asked) = (good.clone(), AtomicBool::new(false));
+        Arc::new(Remote { folder, way, is_asked })
+    };
+    for (number, (way, flaw)) in [
+        ("", ""),
+        ("unstated", ""),
+        ("short", "cannot download: the connection ended after 999 of 1000 bytes"),
+        ("long", "cannot download: it has more than 1000 bytes"),
+        ("endless", "cannot download: it has more than 1000 bytes"),
+        ("wrong", "does not have the hash that the tree has for it"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let output = files.path().join(number.to_string());
+        let source = SnapshotSource::Remote(remote(way));
+        let alone = FetchOptions { sources: vec![source.clone()], ..shared.fetching(&[], &output) };
+        if flaw.is_empty() {
+            fetch(&alone).unwrap();
+        } else {
+            let error = fetch(&alone).unwrap_err();
+            assert_mentions(&error, &[flaw, "https://sets.example/set", "chunk 2 (from byte 2000"]);
+            let both = vec![source, SnapshotSource::Path(good.clone())];
+            let report = fetch(&FetchOptions { sources: both, ..alone }).unwrap();
+            assert_mentions(&report.faults[0].error, &[flaw]);
+        }
+        assert!(fs::read(&output).unwrap() == shared.bytes());
+    }
+    let output = files.path().join("out");
+    let with = |way| FetchOptions {
+        sources: vec![SnapshotSource::Remote(remote(way))],
+        ..shared.fetching(&[], &output)
+    };
+    let error = fetch(&with("gone")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Environment);
+    assert_mentions(&error, &["the server answered with status 404", "0 of"]);
+    assert!(!part(&output).exists(), "there is nothing to keep");
+    assert_mentions(&fetch(&with("endless tree")).unwrap_err(), &["it has more than 4000000 bytes"]);
+    // An interrupt does not wait for the network.
+    let slow = remote("slow");
+    let options = FetchOptions { sources: vec![SnapshotSource::Remote(slow.clone())], ..with("") };
+    let interrupt = AtomicBool::new(false);
+    let started = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| fetch_snapshot(&FaultDisk::healthy(), &options, quiet(&interrupt)));
+        while !slow.is_asked.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        interrupt.store(true, Ordering::Relaxed);
+        let error = run.join().unwrap().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Interrupted);
+        assert_mentions(&error, &["interrupted", "chunks are proven and kept in"]);
+    });
+    assert!(started.elapsed() < std::time::Duration::from_secs(15));
+    assert!(fetch(&with("")).unwrap().chunks_kept > 0);
+}

@@ -1,0 +1,315 @@
+//! Snapshots in chunks: what is cut joins to the bytes that Core's `dumptxoutset` wrote, however it was cut.
+
+use super::snapshots::{MAIN, REGTEST, SIGNET, TESTNET3};
+use acceptance::{
+    Case, THREADS, assert_mentions, assert_offers, assert_same_tree, chain, changed, for_making, scratch,
+    tree, with_threads,
+};
+use digest::sha256::{sha256, sha256d};
+use engine::{
+    AtHeightsOptions, CHUNK_LEN, Disk, Error, ErrorKind, FetchOptions, FetchedSnapshotReport, Height,
+    Network, ReindexOptions, Remedy, ScriptChecks, SharedSnapshotReport, SnapshotSource, Watch,
+    fetch_snapshot, hex_reversed, share_snapshot_file, share_snapshots,
+};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+};
+use tempfile::TempDir;
+use testkit::{
+    data::{known_answers, unpack_core_datadir},
+    fault::{FaultDisk, InjectedFault, Operations},
+    rng::Rng,
+};
+
+/// Length of a chunk, so that small sets have many.
+pub const SMALL: u64 = 1000;
+
+pub fn quiet(interrupt: &AtomicBool) -> Watch<'_> {
+    Watch { sink: &|_| {}, interrupt }
+}
+
+fn share_on(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    heights: &[u32],
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Vec<SharedSnapshotReport>, Error> {
+    let heights = heights.iter().copied().map(Height).collect();
+    let options = AtHeightsOptions { chain: options.chain.clone(), scan: options.scan, heights };
+    share_snapshots(disk, &options, output, quiet(interrupt))
+}
+
+fn share(options: &ReindexOptions, heights: &[u32], output: &Path) -> Vec<SharedSnapshotReport> {
+    share_on(&FaultDisk::healthy(), options, heights, output, &AtomicBool::new(false)).unwrap()
+}
+
+fn in_chunks(options: &ReindexOptions, chunk_len: u64) -> ReindexOptions {
+    changed(options.clone(), |it| it.chain.hooks.chunk_len = chunk_len)
+}
+
+pub fn from(file: &Path, output: &Path) -> Result<SharedSnapshotReport, Error> {
+    share_snapshot_file(&FaultDisk::healthy(), file, output, SMALL, quiet(&AtomicBool::new(false)))
+}
+
+pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
+    FetchOptions {
+        sources: sources.iter().map(|path| SnapshotSource::Path(path.to_path_buf())).collect(),
+        output: output.to_owned(),
+        root: None,
+        trust_sources: false,
+        threads: NonZeroUsize::new(2).unwrap(),
+        chunk_len: SMALL,
+    }
+}
+
+pub fn fetch(options: &FetchOptions) -> Result<FetchedSnapshotReport, Error> {
+    fetch_snapshot(&FaultDisk::healthy(), options, quiet(&AtomicBool::new(false)))
+}
+
+pub fn part(output: &Path) -> PathBuf {
+    vfs::unfinished::temporary(output, ".peregrine-fetch")
+}
+
+/// A snapshot of the last block of the chain, and the folder with its chunks.
+pub struct Shared {
+    _dir: TempDir,
+    pub report: SharedSnapshotReport,
+    file: PathBuf,
+}
+
+impl Shared {
+    pub fn of_chain() -> &'static Self {
+        static SHARED: OnceLock<Shared> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let (case, dir) = (Case::new(), scratch());
+            let file = dir.path().join("utxo.dat");
+            let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
+            engine::make_snapshot(&disk, &for_making(&case.options()), &file, &|_| {}, &interrupt).unwrap();
+            let report = from(&file, &dir.path().join("sets")).unwrap();
+            Self { _dir: dir, report, file }
+        })
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.file).unwrap()
+    }
+
+    pub fn chunk(&self, index: u64) -> Vec<u8> {
+        let bytes = self.bytes();
+        bytes.chunks(SMALL as usize).nth(index as usize).unwrap().to_vec()
+    }
+
+    /// A copy of the folder, as a source.
+    pub fn copy(&self, files: &TempDir, name: &str) -> PathBuf {
+        let to = files.path().join(name);
+        fs::create_dir(&to).unwrap();
+        for entry in fs::read_dir(&self.report.folder).unwrap().map(Result::unwrap) {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+        to
+    }
+
+    /// Options that name the root.
+    pub fn fetching(&self, sources: &[&Path], output: &Path) -> FetchOptions {
+        FetchOptions { root: Some(self.report.merkle_root), ..fetching(sources, output) }
+    }
+}
+
+/// The root, level by level and independently of the product.
+fn model_root(bytes: &[u8], chunk_len: usize) -> [u8; 32] {
+    let mut level: Vec<[u8; 32]> = bytes.chunks(chunk_len).map(sha256d).collect();
+    while level.len() > 1 {
+        let odd = (level.len() % 2 == 1).then(|| level.pop().unwrap());
+        level = level.chunks(2).map(|pair| sha256d(&pair.concat())).collect();
+        level.extend(odd);
+    }
+    level[0]
+}
+
+fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
+    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
+    let (before, files) = (tree(dir.path()), TempDir::new().unwrap());
+    let base = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+    for (number, chunk_len) in [CHUNK_LEN, 4096].into_iter().enumerate() {
+        let output = files.path().join(number.to_string());
+        let options = in_chunks(&with_threads(&base, 2 - number), chunk_len);
+        let numbers: Vec<u32> = heights.iter().map(|(height, _)| *height).collect();
+        let reports = share(&options, &numbers, &output);
+        for (report, (height, expected)) in reports.iter().zip(heights) {
+            let what = format!("{name} {height} {chunk_len}");
+            assert_eq!((report.height, report.network), (Some(Height(*height)), network), "{what}");
+            assert_eq!(report.folder, output.join(format!("{height}-{}", report.hash)), "{what}");
+            let joined = output.join(format!("{height}.dat"));
+            let options = FetchOptions {
+                root: Some(report.merkle_root),
+                chunk_len,
+                ..fetching(&[&report.folder], &joined)
+            };
+            let fetched = fetch(&options).unwrap();
+            let bytes = fs::read(&joined).unwrap();
+            let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(&hash, expected, "{what}");
+            assert_eq!(report.merkle_root, model_root(&bytes, chunk_len as usize), "{what}");
+            assert_eq!(report.bytes, bytes.len() as u64, "{what}");
+            assert_eq!((fetched.coins, fetched.hash), (report.coins, report.hash), "{what}");
+            assert_eq!(fetched.hash_serialized_3, report.hash_serialized_3, "{what}");
+            if let Some(line) = known.iter().find(|line| line["height"] == *height) {
+                assert_eq!(hex_reversed(&report.hash_serialized_3), line["hash_serialized_3"], "{what}");
+            }
+        }
+        assert_eq!(reports.len(), heights.len());
+    }
+    assert_same_tree(&before, dir.path(), name);
+}
+
+#[test]
+fn chunks_of_main_join_to_cores_files() {
+    as_core("main", Network::Main, MAIN);
+}
+
+#[test]
+fn chunks_of_the_other_networks_join_to_cores_files() {
+    as_core("testnet3", Network::Test, TESTNET3);
+    as_core("signet", Network::Signet, SIGNET);
+    as_core("regtest", Network::Regtest, REGTEST);
+}
+
+/// One pass over several heights gives the folders of single passes, for any threads and memory.
+#[test]
+fn several_heights_in_one_pass_equal_single_runs() {
+    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
+    let (before, heights) = (tree(case.root()), [0, 1, 77, tip - 1, tip]);
+    let options = in_chunks(&case.options(), SMALL);
+    let single = files.path().join("single");
+    for height in heights {
+        share(&options, &[height], &single);
+    }
+    // The paths below a folder, with their bytes.
+    let below = |dir: &Path| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let inner = |(path, bytes): (PathBuf, _)| (path.strip_prefix(dir).unwrap().to_owned(), bytes);
+        tree(dir).into_iter().map(inner).collect()
+    };
+    let expected = below(&single);
+    for (number, threads) in THREADS.into_iter().enumerate() {
+        let output = files.path().join(format!("several-{threads}"));
+        let options = changed(with_threads(&options, threads), |it| {
+            it.chain.hooks.join_bytes = (number != 1).then_some(1);
+            it.chain.memory_bytes = if number == 0 { engine::MIN_MEMORY } else { it.chain.memory_bytes };
+            it.scan = number == 2;
+        });
+        let reports = share(&options, &heights, &output);
+        assert!(below(&output) == expected, "{threads} threads");
+        let mut transactions = 0;
+        let mut counts = chain().main().map(|block| {
+            transactions += wire::BlockArena::default().parse(&block.bytes).unwrap().tx_count() as u64;
+            (block.height, transactions)
+        });
+        for report in &reports {
+            let count = counts.find(|(height, _)| Some(Height(*height)) == report.height).unwrap().1;
+            assert_eq!(report.chain_transactions, Some(count), "{:?}", report.height);
+            let text = report.chain_params();
+            let words = [
+                format!("{{.height = {}, ", report.height.unwrap()),
+                format!(".m_chain_tx_count = {count}, "),
+                format!(
+                    ".hash_serialized = AssumeutxoHash{{uint256{{\"{}\"}}}}",
+                    hex_reversed(&report.hash_serialized_3)
+                ),
+                format!(".blockhash = uint256{{\"{}\"}}", report.hash),
+                format!(".merkle_root = uint256{{\"{}\"}}}},", hex_reversed(&report.merkle_root)),
+            ];
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+    }
+    assert_same_tree(&before, case.root(), "the datadir is only read");
+    let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, &AtomicBool::new(false));
+    let error = again.unwrap_err();
+    assert_mentions(&error, &["a snapshot of height 77 is there already"]);
+    assert_offers(&error, &[Remedy::MoveAway]);
+    let none = share_on(&FaultDisk::healthy(), &options, &[], &single, &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(none.kind, ErrorKind::Usage);
+    assert_mentions(&none, &["ends at height 140", "is 14112, from a chain of 16128 blocks on"]);
+}
+
+/// A file of both forms is cut into the same chunks, without the height.
+#[test]
+fn a_file_is_cut_as_the_blocks_are() {
+    let (shared, case, files) = (Shared::of_chain(), Case::new(), scratch());
+    let tip = chain().tip().height;
+    let of_blocks = share(&in_chunks(&case.options(), SMALL), &[tip], &files.path().join("blocks"));
+    assert_eq!(of_blocks[0].merkle_root, shared.report.merkle_root);
+    assert_eq!(of_blocks[0].hash_serialized_3, shared.report.hash_serialized_3);
+    assert_eq!((shared.report.height, shared.report.chain_transactions), (None, None));
+    assert!(shared.report.folder.ends_with(shared.report.hash.to_string()));
+    let draft = files.path().join("draft.dat");
+    fs::write(&draft, with_height(&shared.bytes(), tip)).unwrap();
+    let report = from(&draft, &files.path().join("draft")).unwrap();
+    assert_eq!(report.merkle_root, shared.report.merkle_root);
+    assert_eq!(report.height, Some(Height(tip)), "as the file states");
+    for cut in [shared.bytes().len() - 1, 60] {
+        fs::write(&draft, &shared.bytes()[..cut]).unwrap();
+        let error = from(&draft, &files.path().join("cut")).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_eq!(fs::read_dir(files.path().join("cut")).map_or(0, Iterator::count), 0);
+    }
+}
+
+/// The same file with the height before the block's hash, as the draft of BIP 452 has it.
+pub fn with_height(core: &[u8], height: u32) -> Vec<u8> {
+    [&core[..11], &height.to_le_bytes(), &core[11..]].concat()
+}
+
+/// At each operation: a fault, an interrupt, a power cut. A folder with its name is complete.
+#[test]
+fn no_folder_looks_complete_that_is_not() {
+    let (case, tip) = (Case::new(), chain().tip().height);
+    let (options, heights) = (in_chunks(&case.options(), 20_000), [70, tip]);
+    let complete = scratch();
+    share(&options, &heights, complete.path());
+    let check = |output: &Path, what: &str| {
+        for entry in fs::read_dir(output).into_iter().flatten().map(Result::unwrap) {
+            let name = entry.file_name();
+            if name.to_str().unwrap().ends_with(".peregrine-part") {
+                continue;
+            }
+            let expected = fs::read_dir(complete.path().join(&name)).unwrap().map(Result::unwrap);
+            for file in expected {
+                let found = fs::read(entry.path().join(file.file_name())).unwrap();
+                assert!(found == fs::read(file.path()).unwrap(), "{what} {:?}", file.path());
+            }
+        }
+    };
+    let rng = &mut Rng::new(1, "operations");
+    let mut at = 0;
+    loop {
+        let dir = scratch();
+        let (output, place) = (dir.path().join("out"), dir.path().join("place"));
+        fs::create_dir(&place).unwrap();
+        let disk =
+            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull)
+                .with_names_at_risk(&place);
+        let options = changed(options.clone(), |it| it.chain.work_dir = Some(dir.path().to_owned()));
+        let result = share_on(&disk, &options, &heights, &output, &AtomicBool::new(false));
+        let has_failed = disk.has_failed();
+        assert_eq!(result.is_err(), has_failed, "{at}");
+        disk.cut_power(at).unwrap();
+        check(&output, &format!("fault {at}"));
+        if !has_failed {
+            break;
+        }
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let disk = FaultDisk::signal_at(at, &interrupt);
+        let output = dir.path().join("interrupted");
+        if let Err(error) = share_on(&disk, &options, &heights, &output, &interrupt) {
+            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+        }
+        check(&output, &format!("interrupt {at}"));
+        at += 1 + rng.below(4);
+    }
+    assert!(at > 40, "{at}");
+}

@@ -1,0 +1,251 @@
+//! The commands `peregrine snapshot share` and `fetch`: snapshots in chunks, for peers.
+
+use crate::{
+    args::common::{DatadirArgs, RunArgs, threads},
+    hint_location::{HintLocation, snapshot_source},
+    paths,
+    progress::{Style, stages},
+    report::pinned_text,
+    run,
+    units::{count, counted},
+};
+use clap::Args as ClapArgs;
+use engine::{
+    AtHeightsOptions, BlockHash, CHUNK_LEN, ChainOptions, Error, ErrorKind, FetchOptions,
+    FetchedSnapshotReport, Height, RealDisk, SharedSnapshotReport, UndoPolicy, Watch, hex_reversed,
+};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+    remedy::about_height,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    thread,
+};
+
+#[derive(ClapArgs, Debug)]
+pub struct ShareSnapshotArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Heights: all blocks up to the highest are checked, in one pass [default: the two heights that nodes
+    /// are to serve by the draft of BIP 452]
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',')]
+    pub height: Vec<u32>,
+
+    /// Ignore the block index and find blocks by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Cut this snapshot file instead; no block is read
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["height", "scan", "memory", "work_dir"])]
+    #[arg(conflicts_with_all = ["assumevalid", "datadir", "threads"])]
+    pub from: Option<PathBuf>,
+
+    /// Folder in which a folder is made for each height
+    #[arg(long, short, value_name = "DIR")]
+    pub output: PathBuf,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct FetchSnapshotArgs {
+    /// Folders of chunks, their https URLs, or snapshot files with a file utxotree beside them. A chunk that
+    /// is wrong in one source is taken from another
+    #[arg(value_name = "SOURCE", required = true)]
+    pub sources: Vec<HintLocation>,
+
+    /// Snapshot file to write
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Merkle root of the chunks. All coins rest on it: take it from someone whom you trust. Without it, the
+    /// coins must have the hash that Bitcoin Core's source has for their block
+    #[arg(long, value_name = "HEX", value_parser = root)]
+    pub root: Option<[u8; 32]>,
+
+    /// Accept any coins of a block for which Bitcoin Core's source has no hash: those who made the sources
+    /// could have forged them
+    #[arg(long, conflicts_with = "root")]
+    pub trust_sources: bool,
+
+    /// Download through this SOCKS5 proxy, which resolves the names
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub proxy: Option<SocketAddr>,
+
+    /// Maximum number of chunks that are fetched at once; at most four are [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+/// Parses a Merkle root.
+fn root(text: &str) -> Result<[u8; 32], String> {
+    let hash = text.parse::<BlockHash>();
+    hash.map(|hash| hash.0).map_err(|_| "must be 64 hexadecimal digits".to_owned())
+}
+
+/// A set, with the entry for chain parameters.
+#[derive(Serialize, JsonSchema)]
+pub struct SharedSet {
+    #[serde(flatten)]
+    report: SharedSnapshotReport,
+    /// The entry of `m_assumeutxo_data` in Bitcoin Core's source, with the root.
+    chain_params: String,
+}
+
+/// What was cut.
+#[derive(Serialize, JsonSchema)]
+pub struct SharedSets {
+    /// In ascending order of heights.
+    sets: Vec<SharedSet>,
+}
+
+/// What was fetched into which file.
+#[derive(Serialize, JsonSchema)]
+pub struct FetchedJson {
+    file: String,
+    #[serde(flatten)]
+    report: FetchedSnapshotReport,
+}
+
+/// Runs `snapshot share`.
+pub fn share(args: &ShareSnapshotArgs) -> Done {
+    let reports = match &args.from {
+        Some(file) => vec![run::run(None, args.run.progress, stages::SHARE_FILE, |sink, interrupt| {
+            let watch = Watch { sink, interrupt };
+            engine::share_snapshot_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
+        })?],
+        None => after_blocks(args)?,
+    };
+    let set = |report: SharedSnapshotReport| SharedSet { chain_params: report.chain_params(), report };
+    let shared = SharedSets { sets: reports.into_iter().map(set).collect() };
+    let text = |shared: &SharedSets| shared.sets.iter().map(shared_text).collect::<Vec<_>>().join("\n\n");
+    Ok(reply(&shared, Exit::Done, text))
+}
+
+/// Cuts the sets after some blocks.
+fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, Error> {
+    let located = args.datadir.core.locate()?;
+    paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
+    let options = args.datadir.chain_options(&located, &args.run);
+    let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
+    let chain = ChainOptions { work_dir, undo: UndoPolicy::Auto, ..options };
+    let heights = args.height.iter().copied().map(Height).collect();
+    let options = AtHeightsOptions { chain, scan: args.scan, heights };
+    let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
+    let shared = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
+        engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
+    });
+    shared.map_err(|error| match error.kind {
+        ErrorKind::Usage => about_height(error, "--height"),
+        _ => error,
+    })
+}
+
+fn shared_text(SharedSet { report, chain_params }: &SharedSet) -> String {
+    let height = report.height.map_or("height unknown".to_owned(), |height| height.to_string());
+    format!(
+        "folder             {}\n\
+         block              {} ({height})\n\
+         coins              {}\n\
+         size               {} bytes in {}\n\
+         merkle root        {}\n\
+         hash_serialized_3  {}{}\n\
+         chain parameters   {chain_params}",
+        report.folder.display(),
+        report.hash,
+        count(report.coins),
+        count(report.bytes),
+        counted(report.chunks, "chunk"),
+        hex_reversed(&report.merkle_root),
+        hex_reversed(&report.hash_serialized_3),
+        match report.is_pinned {
+            true => pinned_text(Some(true)),
+            false => " (Bitcoin Core's source has no hash for this block)",
+        }
+    )
+}
+
+/// Runs `snapshot fetch`.
+pub fn fetch(args: &FetchSnapshotArgs) -> Done {
+    args.sources.iter().try_for_each(|source| source.check(args.proxy))?;
+    let options = FetchOptions {
+        sources: args.sources.iter().map(|source| snapshot_source(source, args.proxy)).collect(),
+        output: args.output.clone(),
+        root: args.root,
+        trust_sources: args.trust_sources,
+        threads: args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        chunk_len: CHUNK_LEN,
+    };
+    let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {
+        engine::fetch_snapshot(&RealDisk, &options, Watch { sink, interrupt })
+    })?;
+    let fetched = FetchedJson { file: args.output.display().to_string(), report };
+    Ok(reply(&fetched, Exit::Done, fetched_text))
+}
+
+fn fetched_text(FetchedJson { file, report }: &FetchedJson) -> String {
+    let height = report.height.map_or("height unknown".to_owned(), |height| height.to_string());
+    let trust = match (report.is_root_given, report.is_pinned) {
+        (true, true) => "the root that --root names, and the hash in Bitcoin Core's source",
+        (true, false) => "the root that --root names, and on who stated it: the coins could be forged",
+        (false, true) => "the hash in Bitcoin Core's source",
+        (false, false) => "NOTHING but those who made the sources: the coins could be forged",
+    };
+    let mut text = format!(
+        "snapshot           {file}\n\
+         block              {} ({height})\n\
+         coins              {}\n\
+         size               {} bytes in {}, {} of them from an earlier run\n\
+         merkle root        {}\n\
+         hash_serialized_3  {}{}\n\
+         trust rests on     {trust}",
+        report.hash,
+        count(report.coins),
+        count(report.bytes),
+        counted(report.chunks, "chunk"),
+        count(report.chunks_kept),
+        hex_reversed(&report.merkle_root),
+        hex_reversed(&report.hash_serialized_3),
+        pinned_text(report.is_pinned.then_some(true))
+    );
+    if report.height_removed {
+        text +=
+            "\nheader             without the height that the chunks have in it, so that bitcoind loads it";
+    }
+    for fault in &report.faults {
+        text += &format!("\nwrong              {}", fault.error.fact_text());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_are_parsed_in_the_order_in_which_they_are_printed() {
+        let text = format!("{}01", "00".repeat(31));
+        let parsed = root(&text).unwrap();
+        assert_eq!((parsed[0], parsed[31], hex_reversed(&parsed)), (1, 0, text));
+        for wrong in ["", "00", "zz"] {
+            assert!(root(wrong).is_err(), "{wrong}");
+        }
+    }
+}

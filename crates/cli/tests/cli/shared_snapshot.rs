@@ -1,0 +1,247 @@
+//! `snapshot share` and `snapshot fetch` as a user calls them: folders, files and URLs, what is trusted, and
+//! a real bitcoind that loads what was fetched.
+
+use crate::{
+    common,
+    hint_sources::{answer, http, ok},
+};
+
+use common::{Running, bitcoind::Node, json, run_on_regtest};
+use engine::Network;
+use rustix::process::Signal;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+use testkit::{
+    Chain, ChainSpec,
+    datadir::Layout,
+    snapshot_chain::{SNAPSHOT_HEIGHT, blocks},
+};
+
+fn chain() -> &'static Chain {
+    static CHAIN: OnceLock<Chain> = OnceLock::new();
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) }))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn peregrine(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_peregrine")).args(words).output().unwrap()
+}
+
+fn done(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(output: &Output, code: i32, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
+}
+
+/// A snapshot of three chunks, cut. Returns the file, the folder and the root.
+fn three_chunks(dir: &Path) -> (PathBuf, PathBuf, String) {
+    let (file, count) = (dir.join("utxo.dat"), 1000u32);
+    let head = [&b"utxo\xff\x02\x00"[..], &Network::Regtest.magic(), &[3; 32]].concat();
+    let mut bytes = [&head[..], &u64::from(count).to_le_bytes()].concat();
+    for number in 0..count {
+        bytes.extend([&number.to_be_bytes()[..], &[0; 28]].concat());
+        // One coin: output 0, height 1, 5 satoshis, a script of 9,000 bytes.
+        bytes.extend([1, 0, 2, 41, 0xc5, 0x2e]);
+        bytes.extend([number as u8; 9_000]);
+    }
+    fs::write(&file, bytes).unwrap();
+    let cut =
+        peregrine(&["snapshot", "share", "--from", text(&file), "-o", text(&dir.join("sets")), "--json"]);
+    let set = json(&cut)["sets"][0].clone();
+    assert_eq!((&set["chunks"], &set["height"]), (&3.into(), &serde_json::Value::Null));
+    (file, set["folder"].as_str().unwrap().into(), set["merkle_root"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn heights_are_shared_in_one_run_and_fetched() {
+    let (datadir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    chain().write_datadir(datadir.path(), &Layout::new(17)).unwrap();
+    let sets = files.path().join("sets");
+    let words = ["snapshot", "share", "--height", "100,130", "-o", text(&sets), "--json"];
+    let shared = json(&run_on_regtest(datadir.path(), &words));
+    let set = &shared["sets"][1];
+    assert_eq!(set["hash_serialized_3"], chain().model.stats().hash_hex());
+    assert_eq!((&set["height"], &set["chunks"]), (&130.into(), &1.into()));
+    let folder = Path::new(set["folder"].as_str().unwrap());
+    assert_eq!(folder, sets.join(format!("130-{}", chain().tip().hash)));
+    let tree = fs::read(folder.join("tree.json")).unwrap();
+    let tree: serde_json::Value = serde_json::from_slice(&tree).unwrap();
+    let same =
+        ["height", "block_hash", "coins", "bytes", "merkle_root", "hash_serialized_3", "chain_transactions"];
+    for name in same {
+        assert_eq!(tree[name], set[name], "{name}");
+    }
+    let root = set["merkle_root"].as_str().unwrap();
+    assert!(set["chain_params"].as_str().unwrap().contains(root), "{set}");
+    let file = files.path().join("utxo.dat");
+    let report = done(peregrine(&["snapshot", "fetch", text(folder), "-o", text(&file), "--root", root]));
+    for line in [
+        &format!("merkle root        {root}\n"),
+        "size               ",
+        "1 chunk, 0 of them from an earlier run",
+        "trust rests on     the root that --root names, and on who stated it: the coins could be forged",
+    ] {
+        assert!(report.contains(line), "no {line:?} in {report}");
+    }
+    let made = files.path().join("made.dat");
+    done(run_on_regtest(datadir.path(), &["snapshot", "make", "-o", text(&made)]));
+    assert!(fs::read(&made).unwrap() == fs::read(&file).unwrap());
+    let verify = ["snapshot", "verify", text(&file), "--datadir", text(datadir.path())];
+    assert!(done(peregrine(&verify)).contains("proof              the coins match the blocks"));
+    let again = run_on_regtest(datadir.path(), &words);
+    refused(&again, 2, &["a snapshot of height 100 is there already", "move it away", "--output"]);
+    let short = ["snapshot", "share", "-o", text(&sets)];
+    refused(&run_on_regtest(datadir.path(), &short), 2, &["ends at height 130", "name the heights"]);
+    let high = ["snapshot", "share", "--height", "131", "-o", text(&sets)];
+    refused(&run_on_regtest(datadir.path(), &high), 2, &["the highest one for --height is 130"]);
+    let inside = datadir.path().join("regtest/blocks/sets");
+    let inside = ["snapshot", "share", "--height", "1", "-o", text(&inside)];
+    refused(&run_on_regtest(datadir.path(), &inside), 2, &["which holds other data"]);
+}
+
+#[test]
+fn what_is_trusted_is_said_or_asked_for() {
+    let dir = TempDir::new().unwrap();
+    let (_, folder, root) = three_chunks(dir.path());
+    let out = dir.path().join("out.dat");
+    let fetch =
+        |more: &[&str]| peregrine(&[&["snapshot", "fetch", text(&folder), "-o", text(&out)], more].concat());
+    refused(&fetch(&[]), 2, &["nothing vouches for these coins", "pass --root", "pass --trust-sources"]);
+    let other = "11".repeat(32);
+    refused(&fetch(&["--root", &other]), 4, &["its tree has the root", &root, &other]);
+    refused(&fetch(&["--root", "11"]), 2, &["must be 64 hexadecimal digits"]);
+    refused(&fetch(&["--root", &root, "--trust-sources"]), 2, &["cannot be used with"]);
+    let report = done(fetch(&["--trust-sources"]));
+    assert!(report.contains("trust rests on     NOTHING but those who made the sources"), "{report}");
+    refused(&fetch(&["--trust-sources"]), 2, &["a file exists there already"]);
+    let gone = peregrine(&["snapshot", "fetch", "nowhere", "-o", "x", "--root", &root]);
+    refused(&gone, 4, &["nowhere/utxotree", "cannot read"]);
+    let info = done(peregrine(&["snapshot", "info", text(&out)]));
+    assert!(!info.contains("height"), "{info}");
+    let bytes = fs::read(&out).unwrap();
+    let draft = dir.path().join("draft.dat");
+    fs::write(&draft, [&bytes[..11], &7u32.to_le_bytes(), &bytes[11..]].concat()).unwrap();
+    let info = done(peregrine(&["snapshot", "info", text(&draft)]));
+    assert!(info.contains("height             7, by the header"), "{info}");
+}
+
+#[cfg(feature = "hints-url")]
+#[test]
+fn a_wrong_chunk_of_a_url_is_named_and_taken_from_a_folder() {
+    let dir = TempDir::new().unwrap();
+    let (file, folder, root) = three_chunks(dir.path());
+    let served = folder.clone();
+    let address = http(move |path| match path {
+        "/000001.chunk" => ok(b"wrong"),
+        path => match fs::read(served.join(path.trim_start_matches('/'))) {
+            Ok(bytes) => ok(&bytes),
+            Err(_) => answer("404 Not Found", "Content-Length: 0\r\n", b""),
+        },
+    });
+    let (url, out) = (format!("http://{address}"), dir.path().join("out.dat"));
+    let fetch = |sources: &[&str]| {
+        peregrine(&[&["snapshot", "fetch", "-o", text(&out), "--root", &root], sources].concat())
+    };
+    let flaw = "chunk 1 (from byte 3900000 of the snapshot): it has 5 bytes";
+    let alone = fetch(&[&url]);
+    refused(&alone, 4, &[flaw, "/000001.chunk"]);
+    refused(&alone, 4, &["2 of 3 chunks are proven and kept in", "name another source too"]);
+    let report = done(fetch(&[&url, text(&folder)]));
+    for line in ["3 chunks, 2 of them from an earlier run", "wrong              http://127.0.0.1", flaw] {
+        assert!(report.contains(line), "no {line:?} in {report}");
+    }
+    assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap());
+    fs::remove_file(&out).unwrap();
+    refused(
+        &fetch(&[&format!("http://{address}/other")]),
+        5,
+        &["other/utxotree", "cannot download", "status 404"],
+    );
+    refused(&fetch(&["http://example.org/set"]), 2, &["http is not encrypted"]);
+}
+
+#[cfg(feature = "hints-url")]
+#[test]
+fn an_interrupt_keeps_what_was_fetched() {
+    let dir = TempDir::new().unwrap();
+    let (file, folder, root) = three_chunks(dir.path());
+    let served = folder.clone();
+    let address = http(move |path| match path {
+        "/000002.chunk" => answer("200 OK", "Content-Length: 100000\r\n", b"and thenSTALL"),
+        path => ok(&fs::read(served.join(path.trim_start_matches('/'))).unwrap()),
+    });
+    let (url, out) = (format!("http://{address}"), dir.path().join("out.dat"));
+    let words = ["snapshot", "fetch", &url, "-o", text(&out), "--root", &root, "--progress", "lines"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(words);
+    let running = Running::start(command);
+    let part = dir.path().join("out.dat.peregrine-fetch");
+    while fs::metadata(&part).map_or(0, |found| found.len()) < 7_800_000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    running.signal(Signal::INT);
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("2 of 3 chunks are proven and kept in"), "{stderr}");
+    let words = ["snapshot", "fetch", text(&folder), "-o", text(&out), "--root", &root, "--json"];
+    let report = json(&peregrine(&words));
+    assert_eq!((&report["chunks_kept"], &report["is_root_given"]), (&2.into(), &true.into()));
+    assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap() && !part.exists());
+}
+
+/// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
+#[test]
+fn bitcoind_loads_what_was_fetched_from_its_own_snapshot() {
+    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
+        println!("no bitcoind: PEREGRINE_BITCOIND does not name one");
+        return;
+    }
+    let (dir, chain) = (TempDir::new().unwrap(), blocks(SNAPSHOT_HEIGHT));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let at = |name: &str| dir.path().join(name);
+    let start = |name: &str| {
+        fs::create_dir(at(name)).unwrap();
+        Node::start(&at(name), &[], "shared snapshots").unwrap()
+    };
+    let node = start("full");
+    chain[1..].iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
+    let dumped = at("utxo.dat");
+    assert!(node.call(&["dumptxoutset", text(&dumped), "latest"]).is_some());
+    node.stop();
+    let cut =
+        json(&peregrine(&["snapshot", "share", "--from", text(&dumped), "-o", text(&at("file")), "--json"]));
+    let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
+    let words = ["snapshot", "share", "--height", &height, "-o", text(&of_blocks), "--json"];
+    let of_blocks = json(&run_on_regtest(&at("full"), &words));
+    for sets in [&cut, &of_blocks] {
+        let set = &sets["sets"][0];
+        assert_eq!(
+            (&set["height"], &set["matches_core_assumeutxo_hash"]),
+            (&SNAPSHOT_HEIGHT.into(), &true.into())
+        );
+        assert_eq!(set["merkle_root"], cut["sets"][0]["merkle_root"]);
+    }
+    let (folder, out) = (of_blocks["sets"][0]["folder"].as_str().unwrap(), at("fetched.dat"));
+    let report = done(peregrine(&["snapshot", "fetch", folder, "-o", text(&out)]));
+    assert!(report.contains("trust rests on     the hash in Bitcoin Core's source"), "{report}");
+    assert!(fs::read(&out).unwrap() == fs::read(&dumped).unwrap());
+    let node = start("new");
+    chain[1..].iter().for_each(|block| drop(node.call(&["submitheader", &hex(&block.bytes[..80])])));
+    assert!(node.call(&["loadtxoutset", text(&out)]).is_some());
+    let tip = node.call(&["getblockcount"]).unwrap();
+    assert_eq!(tip, SNAPSHOT_HEIGHT);
+    node.stop();
+}

@@ -1,0 +1,516 @@
+//! Joins a snapshot from the chunks of several sources, none of which is trusted: each chunk is proven by its
+//! leaf, the leaves by the Merkle root.
+//!
+//! What vouches for the root is one of these: the caller, who has it from elsewhere; Core's source, which has
+//! the hash of the joined coins; or nothing, if the caller trusts the sources. The chunks are joined in a
+//! file with a suffix. It stays when the run ends early, and its chunks that match their leaves are not
+//! fetched again.
+
+mod source;
+
+pub use source::SnapshotSource;
+
+#[cfg(feature = "serde")]
+use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
+use api::{
+    error::{Error, ErrorKind},
+    event::{CoinMeter, Event, Watch},
+    hex_reversed,
+    note::Note,
+    remedy::Remedy,
+    stage::Stage,
+};
+use disk::{
+    DiskError,
+    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    utxo_tree::UtxoTree,
+};
+use pipeline::{job::read_only_job::require_absent, stages::coin_hash::CoinHash};
+use rules::{ChainParams, params::PinnedUtxoSet};
+use source::Source;
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, dir_of, unfinished};
+use wire::{BlockHash, Height, Network};
+
+/// Suffix of the file in which chunks are joined. No other program uses it.
+const SUFFIX: &str = ".peregrine-fetch";
+/// Maximum number of chunks that are fetched at once.
+const MAX_FETCHERS: usize = 4;
+/// Interval between two notes about the chunks.
+const NOTE_INTERVAL: Duration = Duration::from_secs(10);
+/// Number of coins between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
+
+/// Options of [`fetch_snapshot`].
+#[derive(Clone, Debug)]
+pub struct FetchOptions {
+    /// Where the chunks are. Each chunk is taken from the first source that has failed least.
+    pub sources: Vec<SnapshotSource>,
+    /// The file to write.
+    pub output: PathBuf,
+    /// The Merkle root, in internal byte order. All coins rest on it.
+    pub root: Option<[u8; 32]>,
+    /// Accept any root for a block whose UTXO set has no hash in Core's source.
+    pub trust_sources: bool,
+    /// Maximum number of threads; at most four are used.
+    pub threads: NonZeroUsize,
+    /// Length of a chunk in bytes: [`disk::utxo_tree::CHUNK_LEN`], but in tests.
+    pub chunk_len: u64,
+}
+
+/// Result of [`fetch_snapshot`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct FetchedSnapshotReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Height of the block; `None` if only its hash is known.
+    pub height: Option<Height>,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Number of coins.
+    pub coins: u64,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
+    /// Number of chunks.
+    pub chunks: u64,
+    /// Number of these that an earlier run had fetched.
+    pub chunks_kept: u64,
+    /// Merkle root of the chunks, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub merkle_root: [u8; 32],
+    /// Whether the caller gave that root.
+    pub is_root_given: bool,
+    /// `hash_serialized_3` of the set, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// there is no file.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
+    pub is_pinned: bool,
+    /// Whether the chunks had the height of the block before its hash, as the draft of BIP 452 has it. The
+    /// file does not: Core reads none.
+    pub height_removed: bool,
+    /// What was wrong with sources, in the order of chunks.
+    pub faults: Vec<SourceFault>,
+}
+
+/// Something that a source did not give as it should.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SourceFault {
+    /// The folder, file or URL.
+    pub source: String,
+    /// Index of the chunk; `None` for the tree.
+    pub chunk: Option<u64>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// Fetches, proves and joins the chunks of a snapshot. On failure, there is no file at the output's path; the
+/// chunks that were proven stay beside it for the next run, unless they make up no snapshot.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if nothing vouches for the root, or the sources state different ones;
+/// [`ErrorKind::Damaged`] if no source has a chunk, or the joined coins are not well-formed, or not those
+/// whose hash Core's source has; [`ErrorKind::Environment`]; [`ErrorKind::Interrupted`].
+pub fn fetch_snapshot(
+    disk: &dyn Disk,
+    options: &FetchOptions,
+    watch: Watch<'_>,
+) -> Result<FetchedSnapshotReport, Error> {
+    require_absent(disk, &options.output)?;
+    let all =
+        options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
+    let mut faults = Vec::new();
+    let (tree, sources) = choose_tree(options, all, &mut faults, watch.interrupt)?;
+    let temporary = unfinished::temporary(&options.output, SUFFIX);
+    let is_dir = disk.metadata(&temporary).during("look for", &temporary)?.is_some_and(|found| found.is_dir);
+    if is_dir {
+        let error = Error::new(ErrorKind::Environment, "a directory has the name of a temporary file");
+        return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
+    }
+    let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
+    let in_use = "another peregrine writes this file; let it end, or write another file";
+    let _lock = unfinished::lock(disk, &temporary, in_use).map_err(DiskError::from)?;
+    let old = disk.open(&temporary).during("open for reading", &temporary)?;
+    let fetch = Fetch {
+        old_len: old.len().during("find the length", &temporary)?,
+        options,
+        tree,
+        sources,
+        temporary,
+        old,
+        file: Mutex::new(file),
+        next: AtomicU64::new(0),
+        kept: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+        noted: Mutex::new(Instant::now()),
+        stop: AtomicBool::new(false),
+        faults: Mutex::new(faults),
+        watch,
+    };
+    fetch.join().inspect_err(|_| {
+        if fetch.done.load(Ordering::Relaxed) == 0 {
+            let _ = disk.remove_file(&fetch.temporary);
+        }
+    })?;
+    fetch.prove(disk).inspect_err(|error| {
+        // Only what is no snapshot goes: otherwise the next run would find the same.
+        if !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
+            let _ = disk.remove_file(&fetch.temporary);
+        }
+    })
+}
+
+/// Returns the tree that is taken, and the sources that have it.
+fn choose_tree<'a>(
+    options: &FetchOptions,
+    all: Vec<Source<'a>>,
+    faults: &mut Vec<SourceFault>,
+    interrupt: &AtomicBool,
+) -> Result<(UtxoTree, Vec<Source<'a>>), Error> {
+    let mut chosen: Option<(UtxoTree, Vec<Source<'_>>)> = None;
+    for source in all {
+        let mut fault = |error| faults.push(SourceFault { source: source.name(), chunk: None, error });
+        let tree = match source.tree(options.chunk_len, interrupt) {
+            Ok(tree) => tree,
+            Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                fault(error);
+                continue;
+            }
+        };
+        let root = tree.root();
+        if let Some(wanted) = options.root.filter(|wanted| *wanted != root) {
+            let (root, wanted) = (hex_reversed(&root), hex_reversed(&wanted));
+            let detail = format!("its tree has the root {root}, not {wanted}");
+            fault(Error::damaged(detail).in_file(source.name(), None));
+            continue;
+        }
+        match &mut chosen {
+            None => chosen = Some((tree, vec![source])),
+            Some((first, sources)) if *first == tree => sources.push(source),
+            Some((first, sources)) => {
+                let one = sources.first().map(Source::name).unwrap_or_default();
+                let detail = format!(
+                    "it has the tree of block {} with the root {}, while {one} has that of block {} with \
+                     the root {}",
+                    tree.block,
+                    hex_reversed(&root),
+                    first.block,
+                    hex_reversed(&first.root())
+                );
+                let error = Error::new(ErrorKind::Usage, detail).in_file(source.name(), None);
+                return Err(error.with_remedies([Remedy::NameRoot]));
+            }
+        }
+    }
+    let Some((tree, sources)) = chosen else {
+        let first = faults.first().map(|fault| fault.error.clone());
+        let none = || Error::new(ErrorKind::Usage, "there is no source");
+        return Err(first.unwrap_or_else(none).with_remedies([Remedy::AddSource]));
+    };
+    if options.root.is_none() && !options.trust_sources && pinned(&tree.block).is_none() {
+        let detail = format!(
+            "nothing vouches for these coins: Bitcoin Core's source has no hash for the coins of block {}",
+            tree.block
+        );
+        let source = sources.first().map(Source::name).unwrap_or_default();
+        let error = Error::new(ErrorKind::Usage, detail).in_file(source, None);
+        return Err(error.with_remedies([Remedy::NameRoot, Remedy::TrustSources]));
+    }
+    Ok((tree, sources))
+}
+
+/// Returns what Core's source has of a block, of whatever network.
+fn pinned(block: &BlockHash) -> Option<&'static PinnedUtxoSet> {
+    Network::ALL.into_iter().find_map(|network| ChainParams::of(network).pinned_utxo_set(block))
+}
+
+/// What fetching needs.
+struct Fetch<'a> {
+    options: &'a FetchOptions,
+    tree: UtxoTree,
+    sources: Vec<Source<'a>>,
+    /// The file in which chunks are joined, what it has, and had before.
+    temporary: PathBuf,
+    old: Box<dyn ReadAt>,
+    old_len: u64,
+    file: Mutex<Box<dyn WriteAt>>,
+    /// Index of the chunk that is taken next.
+    next: AtomicU64,
+    /// Numbers of chunks that an earlier run has fetched, and that are in the file.
+    kept: AtomicU64,
+    done: AtomicU64,
+    noted: Mutex<Instant>,
+    stop: AtomicBool,
+    faults: Mutex<Vec<SourceFault>>,
+    watch: Watch<'a>,
+}
+
+/// A chunk that no source has.
+struct Missing {
+    index: u64,
+    error: Error,
+}
+
+impl Fetch<'_> {
+    fn chunks(&self) -> u64 {
+        self.tree.leaves.len() as u64
+    }
+
+    /// Fetches all chunks that are not in the file yet.
+    fn join(&self) -> Result<(), Error> {
+        self.watch.sink.event(Event::Started(Stage::Download));
+        if self.old_len > self.tree.len {
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.truncate(self.tree.len).during("cut", &self.temporary)?;
+        }
+        let threads = self.options.threads.get().min(MAX_FETCHERS);
+        let results: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap_or_else(|_| Err(Error::panicked())))
+                .collect()
+        });
+        let mut missing = Vec::new();
+        for result in results {
+            missing.extend(result.map_err(|error| self.with_what_is_kept(error))?);
+        }
+        let number = missing.len();
+        if let Some(Missing { mut error, .. }) = missing.into_iter().min_by_key(|missing| missing.index) {
+            if number > 1 {
+                error.detail = format!("{} ({number} chunks are missing)", error.detail);
+            }
+            let error = self.with_what_is_kept(error.without_remedies());
+            return Err(error.with_remedies([Remedy::AddSource, Remedy::RepeatOptions]));
+        }
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(file.sync().during("sync", &self.temporary)?)
+    }
+
+    /// Adds what the next run need not fetch to an error; replaces the words of an interrupt.
+    fn with_what_is_kept(&self, mut error: Error) -> Error {
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.chunks());
+        let kept = format!("{done} of {total} chunks are proven and kept in {}", self.temporary.display());
+        if error.kind == ErrorKind::Interrupted {
+            error.detail = format!("interrupted; {kept}");
+            return error.with_remedies([Remedy::RepeatOptions]);
+        }
+        error.detail = format!("{}; {kept}", error.detail);
+        error
+    }
+
+    /// Takes chunk after chunk. Returns those that no source has.
+    fn work(&self) -> Result<Vec<Missing>, Error> {
+        let mut missing = Vec::new();
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.chunks() || self.stop.load(Ordering::Relaxed) {
+                return Ok(missing);
+            }
+            let done = self.take(index).inspect_err(|_| self.stop.store(true, Ordering::Relaxed))?;
+            match done {
+                None => self.count(),
+                Some(error) => {
+                    // If no source can be reached, the other chunks would only take long to fail.
+                    if error.kind == ErrorKind::Environment {
+                        self.stop.store(true, Ordering::Relaxed);
+                    }
+                    missing.push(Missing { index, error });
+                }
+            }
+        }
+    }
+
+    fn count(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        let Ok(mut noted) = self.noted.try_lock() else { return };
+        if noted.elapsed() >= NOTE_INTERVAL {
+            *noted = Instant::now();
+            let note = Note::FetchingChunks { chunks: done, chunks_total: self.chunks() };
+            self.watch.sink.event(Event::Note(note));
+        }
+    }
+
+    /// Puts a chunk into the file, unless it is there. Returns why no source has it.
+    fn take(&self, index: u64) -> Result<Option<Error>, Error> {
+        if self.watch.interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let range = self.tree.range(index);
+        if range.end <= self.old_len {
+            let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or_default()];
+            // What cannot be read is fetched.
+            let read = self.old.read_exact_at(&mut bytes, range.start);
+            if read.is_ok() && self.tree.check(index, &bytes).is_ok() {
+                self.kept.fetch_add(1, Ordering::Relaxed);
+                return Ok(None);
+            }
+        }
+        let mut order: Vec<&Source<'_>> = self.sources.iter().collect();
+        order.sort_by_key(|source| source.failures.load(Ordering::Relaxed));
+        let mut last = None;
+        for source in order {
+            let error = match self.proven_chunk(source, index) {
+                Ok(bytes) => {
+                    let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+                    file.write_all_at(&bytes, range.start).during("write", &self.temporary)?;
+                    return Ok(None);
+                }
+                Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
+                Err(error) => error,
+            };
+            source.failures.fetch_add(1, Ordering::Relaxed);
+            let fault = SourceFault { source: source.name(), chunk: Some(index), error: error.clone() };
+            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            // That a source cannot be reached says less than that a chunk is wrong.
+            last = match last {
+                Some(before @ Error { .. }) if before.kind == ErrorKind::Damaged => Some(before),
+                _ => Some(error),
+            };
+        }
+        Ok(last)
+    }
+
+    /// Returns a chunk of a source that has the hash of its leaf.
+    fn proven_chunk(&self, source: &Source<'_>, index: u64) -> Result<Vec<u8>, Error> {
+        let range = self.tree.range(index);
+        let place = format!("chunk {index} (from byte {} of the snapshot): ", range.start);
+        let in_place = |mut error: Error| {
+            error.detail = format!("{place}{}", error.detail);
+            if error.file.is_none() { error.in_file(source.name(), None) } else { error }
+        };
+        let bytes = source.chunk(&self.tree, index, self.watch.interrupt).map_err(in_place)?;
+        self.tree.check(index, &bytes).map(|()| bytes).map_err(|other| {
+            let flaw = match other {
+                Some(other) => format!("it is chunk {other}"),
+                None => "it does not have the hash that the tree has for it".to_owned(),
+            };
+            in_place(Error::damaged(flaw))
+        })
+    }
+
+    /// Reads the joined coins, compares their hash with what is known of it, and puts the file in place.
+    fn prove(&self, disk: &dyn Disk) -> Result<FetchedSnapshotReport, Error> {
+        let Self { options, tree, temporary, watch, .. } = self;
+        watch.sink.event(Event::Started(Stage::Prove));
+        let mut reader = SnapshotReader::open(disk, temporary).map_err(|error| self.no_snapshot(error))?;
+        let metadata = *reader.metadata();
+        let pinned = self.check_block(&metadata)?;
+        // Core's form has another length, and all that follows is at other offsets.
+        let (block, count) = (metadata.base_block, metadata.coins);
+        let mut writer = match metadata.base_height {
+            Some(_) => Some(SnapshotWriter::create(disk, &options.output, metadata.magic, block, count)?),
+            None => None,
+        };
+        let (mut hash, mut coins) = (CoinHash::new(), 0u64);
+        let meter = CoinMeter::new(watch.sink, count);
+        while let Some((outpoint, coin)) = reader.advance().map_err(|error| self.no_snapshot(error))? {
+            hash.add(&outpoint, &coin)?;
+            writer.as_mut().map_or(Ok(()), |writer| writer.add(&outpoint, &coin))?;
+            coins += 1;
+            if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
+                meter.add(INTERRUPT_CHECK_INTERVAL);
+            }
+            if watch.interrupt.load(Ordering::Relaxed) {
+                return Err(self.with_what_is_kept(Error::interrupted()));
+            }
+        }
+        let hash_serialized_3 = hash.finish();
+        if let Some(pinned) = pinned.filter(|pinned| pinned.hash_serialized_3 != hash_serialized_3) {
+            let found = hex_reversed(&hash_serialized_3);
+            let expected = hex_reversed(&pinned.hash_serialized_3);
+            return Err(self.wrong(format!(
+                "the coins have the hash {found}, but Bitcoin Core's source has {expected} for their block; \
+                 they are forged, get them from elsewhere"
+            )));
+        }
+        let bytes = self.put_in_place(disk, writer)?;
+        let mut faults = std::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        faults.sort_by_key(|fault| fault.chunk);
+        Ok(FetchedSnapshotReport {
+            network: metadata.network(),
+            height: pinned.map(|pinned| pinned.height).or(metadata.base_height),
+            hash: block,
+            coins,
+            bytes,
+            chunks: self.chunks(),
+            chunks_kept: self.kept.load(Ordering::Relaxed),
+            merkle_root: tree.root(),
+            is_root_given: options.root.is_some(),
+            hash_serialized_3,
+            is_pinned: pinned.is_some(),
+            height_removed: metadata.base_height.is_some(),
+            faults,
+        })
+    }
+
+    /// Returns what Core's source has of the block of the joined coins, which must be that of the tree.
+    fn check_block(&self, metadata: &SnapshotMetadata) -> Result<Option<&'static PinnedUtxoSet>, Error> {
+        let (block, network) = (metadata.base_block, metadata.network());
+        if block != self.tree.block {
+            let of_tree = self.tree.block;
+            return Err(self.wrong(format!("the coins are those of block {block}, the tree is of {of_tree}")));
+        }
+        let pinned = ChainParams::of(network).pinned_utxo_set(&block);
+        if pinned.is_none() && self.options.root.is_none() && !self.options.trust_sources {
+            let detail = format!("the coins are said to be of {network}, which block {block} is not of");
+            return Err(self.wrong(detail));
+        }
+        pinned
+            .map_or(Ok(()), |pinned| metadata.check_height(Path::new(&self.tree_source()), pinned.height))?;
+        Ok(pinned)
+    }
+
+    /// Completes the file that is written anew, or gives the joined chunks their name. Returns the length.
+    fn put_in_place(
+        &self,
+        disk: &dyn Disk,
+        writer: Option<SnapshotWriter<AtomicFile<'_>>>,
+    ) -> Result<u64, Error> {
+        let (temporary, output) = (&self.temporary, &self.options.output);
+        if let Some(writer) = writer {
+            let bytes = writer.finish()?;
+            disk.remove_file(temporary).during("remove", temporary)?;
+            return Ok(bytes);
+        }
+        disk.rename(temporary, output).during("rename to its final name", temporary)?;
+        let dir = dir_of(output);
+        disk.sync_dir(dir).during("sync", dir)?;
+        Ok(self.tree.len)
+    }
+
+    /// The name of the first source whose tree was taken.
+    fn tree_source(&self) -> String {
+        self.sources.first().map(Source::name).unwrap_or_default()
+    }
+
+    /// An error about what the chunks make up, which no other chunk can be to blame for.
+    fn wrong(&self, detail: String) -> Error {
+        Error::damaged(detail).in_file(self.tree_source(), None)
+    }
+
+    /// Says of damage to the joined chunks that it is that of the sources.
+    fn no_snapshot(&self, error: DiskError) -> Error {
+        let mut error = Error::from(error);
+        if error.kind == ErrorKind::Damaged {
+            error.detail = format!("the chunks are those of their tree, but no snapshot: {}", error.detail);
+            error.file = Some(self.tree_source().into());
+        }
+        error
+    }
+}

@@ -1,0 +1,176 @@
+//! Where the chunks of a snapshot come from. What a source gives is checked by the caller, apart from its
+//! length, so that no more is read than was asked for.
+
+use api::{
+    error::{Error, ErrorKind, io_text},
+    options::RemoteFolder,
+};
+use disk::utxo_tree::{MAX_TREE_LEN, TREE_NAME, UtxoTree, chunk_name};
+use std::{
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+use vfs::{Disk, During as _, dir_of};
+
+/// Interval at which an interrupt is looked for.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A source as the caller names it.
+#[derive(Clone, Debug)]
+pub enum SnapshotSource {
+    /// A folder of chunks, or a snapshot file with a `utxotree` beside it.
+    Path(PathBuf),
+    /// A folder of chunks on another machine.
+    Remote(Arc<dyn RemoteFolder>),
+}
+
+/// A source, and how often it has failed.
+pub(super) struct Source<'a> {
+    disk: &'a dyn Disk,
+    place: Place,
+    pub failures: AtomicU64,
+}
+
+enum Place {
+    Folder(PathBuf),
+    File(PathBuf),
+    Remote(Arc<dyn RemoteFolder>),
+}
+
+impl<'a> Source<'a> {
+    pub fn new(disk: &'a dyn Disk, source: &SnapshotSource) -> Result<Self, Error> {
+        let place = match source {
+            SnapshotSource::Remote(folder) => Place::Remote(Arc::clone(folder)),
+            SnapshotSource::Path(path) => match disk.metadata(path).during("look for", path)? {
+                Some(found) if !found.is_dir => Place::File(path.clone()),
+                // If it is missing, its files are.
+                _ => Place::Folder(path.clone()),
+            },
+        };
+        Ok(Self { disk, place, failures: AtomicU64::new(0) })
+    }
+
+    /// Its name in messages.
+    pub fn name(&self) -> String {
+        match &self.place {
+            Place::Folder(path) | Place::File(path) => path.display().to_string(),
+            Place::Remote(folder) => folder.name().to_owned(),
+        }
+    }
+
+    /// Returns its tree, whose leaves nothing has proven.
+    pub fn tree(&self, chunk_len: u64, interrupt: &AtomicBool) -> Result<UtxoTree, Error> {
+        let (bytes, file) = match &self.place {
+            Place::Folder(dir) => self.read_tree(dir.join(TREE_NAME))?,
+            Place::File(file) => self.read_tree(dir_of(file).join(TREE_NAME))?,
+            Place::Remote(folder) => {
+                (download(folder, TREE_NAME, MAX_TREE_LEN, interrupt)?, path_in(folder, TREE_NAME))
+            }
+        };
+        let tree = UtxoTree::decode(&bytes, chunk_len);
+        tree.map_err(|(offset, flaw)| Error::damaged(flaw).in_file(file, Some(offset)))
+    }
+
+    fn read_tree(&self, path: PathBuf) -> Result<(Vec<u8>, PathBuf), Error> {
+        Ok((self.disk.read(&path, MAX_TREE_LEN).during("read", &path)?, path))
+    }
+
+    /// Returns a chunk of the tree, which has the right length and may be wrong.
+    pub fn chunk(&self, tree: &UtxoTree, index: u64, interrupt: &AtomicBool) -> Result<Vec<u8>, Error> {
+        let (range, name) = (tree.range(index), chunk_name(index));
+        let len = range.end - range.start;
+        let wrong_len = |found: u64, expected: u64| {
+            Error::damaged(format!("it has {found} bytes, and should have {expected}"))
+        };
+        let from_file = |path: &Path, start: u64, file_len: u64| {
+            let file = self.disk.open(path).during("open for reading", path)?;
+            let found = file.len().during("find the length", path)?;
+            if found != file_len {
+                return Err(wrong_len(found, file_len).in_file(path, None));
+            }
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+            file.read_exact_at(&mut bytes, start).during("read", path)?;
+            Ok(bytes)
+        };
+        match &self.place {
+            Place::Folder(dir) => from_file(&dir.join(name), 0, len),
+            Place::File(file) => from_file(file, range.start, tree.len),
+            Place::Remote(folder) => {
+                let bytes = download(folder, &name, len, interrupt)?;
+                match bytes.len() as u64 {
+                    found if found == len => Ok(bytes),
+                    found => Err(wrong_len(found, len).in_file(path_in(folder, &name), None)),
+                }
+            }
+        }
+    }
+}
+
+/// The name of a file in messages.
+fn path_in(folder: &Arc<dyn RemoteFolder>, name: &str) -> PathBuf {
+    format!("{}/{name}", folder.name().trim_end_matches('/')).into()
+}
+
+/// Downloads a file of at most `max` bytes. A thread of its own waits for the network, so that an interrupt
+/// does not; it ends by itself.
+fn download(
+    folder: &Arc<dyn RemoteFolder>,
+    name: &str,
+    max: u64,
+    interrupt: &AtomicBool,
+) -> Result<Vec<u8>, Error> {
+    let failed = |error: io::Error| {
+        let kind = match error.kind() {
+            io::ErrorKind::InvalidData => ErrorKind::Damaged,
+            _ => ErrorKind::Environment,
+        };
+        let detail = format!("cannot download: {}", io_text(&error));
+        Error::new(kind, detail).in_file(path_in(folder, name), None).caused_by(error)
+    };
+    let (sender, receiver) = sync_channel(1);
+    let (folder_there, name_there) = (Arc::clone(folder), name.to_owned());
+    let send = move |sender: SyncSender<_>| {
+        // Nobody takes it after an interrupt.
+        let _ = sender.send(read_remote(&*folder_there, &name_there, max));
+    };
+    let spawned = thread::Builder::new().name("fetch".to_owned()).spawn(move || send(sender));
+    spawned.map_err(failed)?;
+    loop {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        match receiver.recv_timeout(INTERRUPT_INTERVAL) {
+            Ok(result) => return result.map_err(failed),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::panicked()),
+        }
+    }
+}
+
+fn read_remote(folder: &dyn RemoteFolder, name: &str, max: u64) -> io::Result<Vec<u8>> {
+    let too_long = || io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {max} bytes"));
+    let body = folder.open(name)?;
+    if body.len.is_some_and(|len| len > max) {
+        return Err(too_long());
+    }
+    // One byte more shows that a body without a stated length is too long.
+    let space = body.len.unwrap_or(max).saturating_add(1);
+    let mut bytes = Vec::with_capacity(usize::try_from(space).unwrap_or_default());
+    body.bytes.take(space).read_to_end(&mut bytes)?;
+    let found = bytes.len() as u64;
+    match body.len {
+        _ if found > max => Err(too_long()),
+        Some(len) if found < len => {
+            let text = format!("the connection ended after {found} of {len} bytes");
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+        }
+        _ => Ok(bytes),
+    }
+}

@@ -1,0 +1,357 @@
+//! Snapshots in chunks, from which nodes are to give them to their peers (draft of BIP 452): cut while the
+//! coins come, so that several heights take one pass over the blocks and no second copy.
+
+#[cfg(feature = "serde")]
+use api::json::{HashText, JsonSchema, PathText, Serialize, TrueOrNull};
+use api::{
+    error::{Error, ErrorKind},
+    event::{CoinMeter, Event, EventSink, Watch},
+    hex_reversed,
+    options::AtHeightsOptions,
+    remedy::Remedy,
+    stage::Stage,
+};
+use disk::{
+    chainstate::ChainstateReader,
+    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    utxo_tree::{ChunkWriter, UtxoTree},
+};
+use pipeline::{
+    job::{
+        self, Job,
+        coins_after::{AfterBlock, with_coins_after},
+        read_only_job::{JobRequest, with_read_only_job},
+    },
+    stages::{coin_hash::CoinHash, finish::read_back, method::Method},
+};
+use rules::ChainParams;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+use vfs::{Disk, During as _, unfinished};
+use wire::{BlockHash, Coin, Height, Network, OutPoint};
+
+/// Number of blocks by which a scheduled height is below the tip.
+const BURIAL: u32 = 2016;
+/// Number of blocks between two scheduled heights.
+const INTERVAL: u32 = 7 * 2016;
+/// Number of coins between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
+
+/// A snapshot that was cut into chunks.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SharedSnapshotReport {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// Height of the block; `None` if only its hash is known.
+    pub height: Option<Height>,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Number of transactions up to it; `None` if no blocks were read.
+    pub chain_transactions: Option<u64>,
+    /// Number of coins.
+    pub coins: u64,
+    /// Length of the snapshot, in bytes.
+    pub bytes: u64,
+    /// Number of chunks.
+    pub chunks: u64,
+    /// Merkle root of the chunks, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub merkle_root: [u8; 32],
+    /// `hash_serialized_3` of the set, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub hash_serialized_3: [u8; 32],
+    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// there is no folder.
+    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
+    pub is_pinned: bool,
+    /// The folder.
+    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+    pub folder: PathBuf,
+}
+
+impl SharedSnapshotReport {
+    /// Returns the entry of Core's `m_assumeutxo_data`, with the root; what is not known is left out.
+    #[must_use]
+    pub fn chain_params(&self) -> String {
+        let hash = |bytes: &[u8; 32]| format!("uint256{{\"{}\"}}", hex_reversed(bytes));
+        let height = self.height.map_or(String::new(), |height| format!(".height = {height}, "));
+        let count = self.chain_transactions;
+        let count = count.map_or(String::new(), |count| format!(".m_chain_tx_count = {count}, "));
+        format!(
+            "{{{height}.hash_serialized = AssumeutxoHash{{{}}}, {count}.blockhash = {}, .merkle_root = {}}},",
+            hash(&self.hash_serialized_3),
+            hash(&self.hash.0),
+            hash(&self.merkle_root)
+        )
+    }
+
+    /// Returns what the folder says of itself.
+    fn description(&self) -> String {
+        let number = |number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string());
+        format!(
+            "{{\n  \"chain\": \"{}\",\n  \"height\": {},\n  \"block_hash\": \"{}\",\n  \
+             \"chain_transactions\": {},\n  \"coins\": {},\n  \"bytes\": {},\n  \"chunks\": {},\n  \
+             \"merkle_root\": \"{}\",\n  \"hash_serialized_3\": \"{}\"\n}}\n",
+            self.network,
+            number(self.height.map(|height| height.0.into())),
+            self.hash,
+            number(self.chain_transactions),
+            self.coins,
+            self.bytes,
+            self.chunks,
+            hex_reversed(&self.merkle_root),
+            hex_reversed(&self.hash_serialized_3)
+        )
+    }
+}
+
+/// Returns the heights whose UTXO sets a node with this tip is to serve, in ascending order: none, one or two
+/// (draft of BIP 452, "Scheduled UTXO Set Heights"). The genesis block, which has no coins, is none.
+#[must_use]
+pub fn scheduled_heights(tip: Height) -> Vec<Height> {
+    let last = tip.0.saturating_sub(BURIAL) / INTERVAL * INTERVAL;
+    let heights = [last.saturating_sub(INTERVAL), last].map(Height).into_iter();
+    heights.filter(|height| height.0 > 0).collect()
+}
+
+/// Writes the snapshots after the blocks at some heights as chunks, each to a folder `HEIGHT-HASH` in
+/// `output`, in one pass over the blocks. Without heights, those are meant that are scheduled for the last
+/// stored block. A folder is complete or absent; those of lower heights stay if a later one fails.
+///
+/// # Errors
+/// The same errors as [`crate::read_coins_after`]; [`ErrorKind::Usage`] if there are no heights and the chain
+/// is too short to have any scheduled, or a folder of a height exists.
+pub fn share_snapshots(
+    disk: &dyn Disk,
+    options: &AtHeightsOptions,
+    output: &Path,
+    watch: Watch<'_>,
+) -> Result<Vec<SharedSnapshotReport>, Error> {
+    let mut options = options.clone();
+    if options.heights.is_empty() {
+        options.heights = scheduled(disk, &options, watch)?.into_iter().collect();
+    }
+    refuse_existing(disk, &options, output)?;
+    disk.create_dir_all(output).during_creation(output)?;
+    let mut sets = Vec::new();
+    let each = &mut |job: &Job<'_>, dir: &Path, after| {
+        sets.push(share_chainstate(job, dir, after, output)?);
+        Ok(())
+    };
+    let done = with_coins_after(disk, &options, each, watch);
+    if done.is_err() {
+        // Only if it is empty: the folders in it are complete.
+        let _ = disk.remove_dir(output);
+    }
+    done.map(|()| sets)
+}
+
+/// Returns the heights that are scheduled for the last stored block.
+fn scheduled(disk: &dyn Disk, options: &AtHeightsOptions, watch: Watch<'_>) -> Result<Vec<Height>, Error> {
+    let request = JobRequest {
+        chain: &options.chain,
+        scan: options.scan,
+        stop_at_height: None,
+        result: None,
+        method: &Method::Routed { uses_undo: false },
+        undo_sink: None,
+    };
+    // The plan for these heights reports what there is to report.
+    let quiet: &dyn EventSink = &|_| {};
+    let watch = Watch { sink: quiet, ..watch };
+    let tip = with_read_only_job(disk, request, watch, |job, _| Ok(job.plan.chain.tip_height()))?;
+    let heights = scheduled_heights(tip);
+    if heights.is_empty() {
+        let detail = format!(
+            "the stored chain ends at height {tip}, and the first height that is scheduled for sharing is \
+             {INTERVAL}, from a chain of {} blocks on; name the heights",
+            INTERVAL + BURIAL
+        );
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    Ok(heights)
+}
+
+/// Refuses heights that have a folder already, before the work begins.
+fn refuse_existing(disk: &dyn Disk, options: &AtHeightsOptions, output: &Path) -> Result<(), Error> {
+    if !disk.exists(output).during("look for", output)? {
+        return Ok(());
+    }
+    let names = disk.list(output).during("list", output)?;
+    let is_of = |name: &str, height: &Height| {
+        name.starts_with(&format!("{height}-")) && !name.ends_with(unfinished::SUFFIX)
+    };
+    for name in names.iter().filter_map(|name| name.to_str()) {
+        if let Some(height) = options.heights.iter().find(|height| is_of(name, height)) {
+            let detail = format!("a snapshot of height {height} is there already");
+            let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
+            return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
+        }
+    }
+    Ok(())
+}
+
+/// Cuts the coins of a temporary chainstate, which are read twice: their number precedes them.
+fn share_chainstate(
+    job: &Job<'_>,
+    dir: &Path,
+    AfterBlock { height, hash, transactions }: AfterBlock,
+    output: &Path,
+) -> Result<SharedSnapshotReport, Error> {
+    let (params, disk) = (job.files.params, job.work.disk());
+    job.sink.event(Event::Started(Stage::Prove));
+    let reader = ChainstateReader::open(disk, dir)?;
+    let stats = read_back(&reader, None, job.threads(), job.sink, job.interrupt)?;
+    let hash_serialized_3 = stats.hash_serialized_3.0;
+    let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
+    job.sink.event(Event::Started(Stage::Export));
+    let metadata =
+        SnapshotMetadata { magic: params.magic, base_block: hash, base_height: None, coins: stats.txouts };
+    let watch = Watch { sink: job.sink, interrupt: job.interrupt };
+    let target = (output, Some(height));
+    let mut cut = Cut::begin(disk, metadata, target, job.options.hooks.chunk_len, watch)?;
+    let mut coins = reader.coins()?;
+    while let Some((outpoint, coin)) = coins.advance()? {
+        cut.add(&outpoint, &coin)?;
+    }
+    let report = SharedSnapshotReport {
+        network: params.network,
+        chain_transactions: Some(transactions),
+        is_pinned,
+        ..cut.report(hash_serialized_3)
+    };
+    cut.finish(report)
+}
+
+/// Cuts a snapshot file into chunks, in a folder in `output`. The name of the folder has the height of the
+/// block only if Core's source, or the file, has it.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there is a folder of that name; [`ErrorKind::Damaged`] if the file is not a whole
+/// snapshot, or Core's source has another hash for its block; [`ErrorKind::Interrupted`]; any I/O error.
+/// There is no new folder then.
+pub fn share_snapshot_file(
+    disk: &dyn Disk,
+    file: &Path,
+    output: &Path,
+    chunk_len: u64,
+    watch: Watch<'_>,
+) -> Result<SharedSnapshotReport, Error> {
+    let mut reader = SnapshotReader::open(disk, file)?;
+    let metadata = *reader.metadata();
+    let params = ChainParams::of(metadata.network());
+    let pinned = params.pinned_utxo_set(&metadata.base_block).map(|pinned| pinned.height);
+    pinned.map_or(Ok(()), |height| metadata.check_height(file, height))?;
+    watch.sink.event(Event::Started(Stage::Export));
+    disk.create_dir_all(output).during_creation(output)?;
+    let target = (output, pinned.or(metadata.base_height));
+    let mut cut = Cut::begin(disk, metadata, target, chunk_len, watch)?;
+    let mut hash = CoinHash::new();
+    while let Some((outpoint, coin)) = reader.advance()? {
+        hash.add(&outpoint, &coin)?;
+        cut.add(&outpoint, &coin)?;
+    }
+    let hash_serialized_3 = hash.finish();
+    if params.has_pinned_hash(&metadata.base_block, &hash_serialized_3) == Some(false) {
+        let detail = "Bitcoin Core's source has another hash for the coins of this block; the snapshot is \
+                      damaged or forged, get it from elsewhere";
+        return Err(Error::damaged(detail).in_file(file, None));
+    }
+    let report = cut.report(hash_serialized_3);
+    cut.finish(SharedSnapshotReport { is_pinned: pinned.is_some(), ..report })
+}
+
+/// A folder that is being written.
+struct Cut<'a> {
+    writer: SnapshotWriter<ChunkWriter<'a>>,
+    metadata: SnapshotMetadata,
+    height: Option<Height>,
+    folder: PathBuf,
+    meter: CoinMeter<'a>,
+    watch: Watch<'a>,
+    coins: u64,
+}
+
+impl<'a> Cut<'a> {
+    fn begin(
+        disk: &'a dyn Disk,
+        metadata: SnapshotMetadata,
+        (output, height): (&Path, Option<Height>),
+        chunk_len: u64,
+        watch: Watch<'a>,
+    ) -> Result<Self, Error> {
+        let hash = metadata.base_block;
+        let folder = output.join(height.map_or(hash.to_string(), |height| format!("{height}-{hash}")));
+        if disk.exists(&folder).during("look for", &folder)? {
+            let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
+            return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
+        }
+        let writer = ChunkWriter::create(disk, &folder, chunk_len)?;
+        let writer = SnapshotWriter::begin(writer, &folder, metadata);
+        let meter = CoinMeter::new(watch.sink, metadata.coins);
+        Ok(Self { writer, metadata, height, folder, meter, watch, coins: 0 })
+    }
+
+    fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
+        self.writer.add(outpoint, coin)?;
+        self.coins += 1;
+        if self.coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
+            self.meter.add(INTERRUPT_CHECK_INTERVAL);
+        }
+        if self.watch.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Returns what is known before the last chunk is written.
+    fn report(&self, hash_serialized_3: [u8; 32]) -> SharedSnapshotReport {
+        SharedSnapshotReport {
+            network: self.metadata.network(),
+            height: self.height,
+            hash: self.metadata.base_block,
+            chain_transactions: None,
+            coins: self.metadata.coins,
+            bytes: 0,
+            chunks: 0,
+            merkle_root: [0; 32],
+            hash_serialized_3,
+            is_pinned: false,
+            folder: self.folder.clone(),
+        }
+    }
+
+    /// Completes the folder and the report about it.
+    fn finish(self, mut report: SharedSnapshotReport) -> Result<SharedSnapshotReport, Error> {
+        let ((chunks, _), hash) = (self.writer.end()?, report.hash);
+        let describe = |tree: &UtxoTree| {
+            (report.bytes, report.chunks, report.merkle_root) =
+                (tree.len, tree.leaves.len() as u64, tree.root());
+            report.description()
+        };
+        chunks.finish(hash, describe)?;
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_are_scheduled_as_the_draft_has_them() {
+        let heights = |tip| scheduled_heights(Height(tip)).iter().map(|height| height.0).collect::<Vec<_>>();
+        for (tip, expected) in [
+            (0, &[][..]),
+            (2016 + 14_111, &[]),
+            (2016 + 14_112, &[14_112]),
+            (2016 + 2 * 14_112 - 1, &[14_112]),
+            (2016 + 2 * 14_112, &[14_112, 28_224]),
+            (950_000, &[931_392, 945_504]),
+        ] {
+            assert_eq!(heights(tip), expected, "{tip}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The coins after the blocks at some heights, in a temporary chainstate.
+
+use crate::{
+    job::{
+        Job,
+        cache::Stops,
+        read_only_job::{JobRequest, with_read_only_job},
+    },
+    stages::{
+        coin_sink::{CoinSink, Coins},
+        finish::write_chainstate,
+        method::Method,
+        unspent::ForEachError,
+        window::{BlockResult, ConnectedBlock},
+    },
+};
+use api::{
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{Event, Watch},
+    options::{AtHeightsOptions, UndoPolicy},
+    stage::Stage,
+};
+use disk::{replace::remove_database, utxo_stats::UtxoCounts};
+use std::{collections::BTreeMap, path::Path};
+use vfs::Disk;
+use wire::{BlockHash, Height};
+
+/// The block after which the coins are.
+#[derive(Clone, Copy, Debug)]
+pub struct AfterBlock {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// Number of transactions of all blocks up to it.
+    pub transactions: u64,
+}
+
+/// Called with the job, the directory of a chainstate with the coins after a block, and that block.
+pub type EachChainstate<'a> = dyn FnMut(&Job<'_>, &Path, AfterBlock) -> Result<(), Error> + 'a;
+
+/// Gives a chainstate with the coins after each of some heights to `each`, in ascending order, in one pass
+/// over the blocks. All blocks up to the highest one are checked. The chainstate is temporary, in the work
+/// directory: for one height it is made as by a rebuild, for several by connecting the blocks in order,
+/// without undo data.
+///
+/// # Errors
+/// The same errors as a rebuild; those of `each`; [`ErrorKind::Usage`] if there is no height;
+/// [`ErrorKind::Environment`] if a block above a set that was given is invalid, and the best chain without it
+/// branches off below.
+pub fn with_coins_after(
+    disk: &dyn Disk,
+    options: &AtHeightsOptions,
+    each: &mut EachChainstate<'_>,
+    watch: Watch<'_>,
+) -> Result<(), Error> {
+    let stops = &*options.heights.iter().copied().collect::<Vec<_>>();
+    let is_one = stops.len() == 1;
+    let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
+    let mut given = BTreeMap::new();
+    with_read_only_job(disk, JobRequest::at_heights(options, method)?, watch, |job, clock| {
+        let dir = &*job.work.chainstate();
+        let mut give = |height: Height, transactions| {
+            let hash = job.plan.chain.block(height).hash;
+            match given.insert(height, hash) {
+                None => each(job, dir, AfterBlock { height, hash, transactions }),
+                Some(before) if before == hash => Ok(()),
+                Some(_) => {
+                    let detail = "a block above it is invalid, and the best chain without that block has \
+                                  another block here, whose coins were already given out; start over";
+                    Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
+                }
+            }
+        };
+        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
+        if is_one {
+            let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
+            let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
+            let need = need.with_undo(block_bytes, job.options.memory_bytes);
+            // It is only checked, and not kept.
+            job.check_work_need(DiskNeed { undo: 0, ..need })?;
+            let matched = job.match_spends(clock)?;
+            let transactions = matched.stats.counts.transactions;
+            job.sink.event(Event::Started(Stage::Finish));
+            job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
+            return give(job.plan.chain.tip_height(), transactions);
+        }
+        job.check_work_need(need.with_cache())?;
+        job.work.take()?;
+        let each = &mut |_: &ConnectedBlock| Ok(());
+        let stops = Stops { heights: stops, at: &mut give };
+        job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
+        Ok(())
+    })
+}
+
+/// Writes the coins of a job to the chainstate in its work directory.
+struct TemporaryChainstate<'a>(&'a Job<'a>);
+
+impl CoinSink for TemporaryChainstate<'_> {
+    type Output = UtxoCounts;
+
+    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
+        let Self(job) = *self;
+        job.work.take()?;
+        let (dir, tip) = (job.work.chainstate(), job.plan.chain.tip().hash);
+        let range_bytes = job.options.hooks.range_bytes;
+        // No one else reads it: it needs no key.
+        write_chainstate(job.work.disk(), &dir, [0; 8], tip, coins, range_bytes, job.threads())
+    }
+
+    fn start_over(&mut self) -> Result<(), Error> {
+        Ok(remove_database(self.0.work.disk(), &self.0.work.chainstate())?)
+    }
+}
