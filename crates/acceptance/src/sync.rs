@@ -70,10 +70,15 @@ pub fn from(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
 pub struct Seen {
     closed: Mutex<Vec<(String, String)>>,
     connected: Mutex<Vec<String>>,
+    notes: Mutex<Vec<String>>,
 }
 
 impl EventSink for Seen {
-    fn event(&self, _: Event) {}
+    fn event(&self, event: Event) {
+        if let Event::Note(note) = event {
+            self.notes.lock().unwrap().push(note.to_string());
+        }
+    }
 }
 
 impl SyncSink for Seen {
@@ -87,6 +92,12 @@ impl SyncSink for Seen {
 }
 
 impl Seen {
+    /// The notes about a peer.
+    pub fn notes_about(&self, peer: &ScriptedPeer) -> Vec<String> {
+        let (notes, name) = (self.notes.lock().unwrap(), peer.address().to_string());
+        notes.iter().filter(|note| note.contains(&name)).cloned().collect()
+    }
+
     /// Why connections to a peer were closed.
     pub fn reasons(&self, peer: &ScriptedPeer) -> Vec<String> {
         let (closed, name) = (self.closed.lock().unwrap(), peer.address().to_string());

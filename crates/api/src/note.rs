@@ -153,6 +153,13 @@ pub enum Note {
         /// Its height.
         height: Height,
     },
+    /// A peer is not asked for the coins that blocks spend any more; the undo data of its blocks is made.
+    SpentCoinsRefused {
+        /// Address or name of the peer, and port.
+        peer: String,
+        /// What it has done.
+        reason: String,
+    },
     /// A block, or a lower one, breaks a rule: the chain below is rebuilt, and then it is found out which.
     RebuildingBelow {
         /// Height of the block.
@@ -243,6 +250,17 @@ pub enum Warning {
         hash: BlockHash,
         /// The rule that it breaks.
         error: Error,
+    },
+    /// A peer has sent coins as those that a block spends, and the chain has created others. They are not in
+    /// the result.
+    FalseSpentCoins {
+        /// Height of the block, the lowest one.
+        height: Height,
+        /// Its hash.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        hash: BlockHash,
+        /// Address or name of the peer, and port.
+        peer: String,
     },
     /// The result is lower than what it replaces, as the caller has accepted.
     LowerTip(LowerTip),
@@ -434,6 +452,10 @@ impl fmt::Display for Note {
             Self::Withheld { hash, height } => {
                 write!(f, "no peer has block {hash} (height {height}); the download continues without it")
             }
+            Self::SpentCoinsRefused { peer, reason } => write!(
+                f,
+                "{peer} {reason}; it is not asked for any more, and the undo data of its blocks is made"
+            ),
             Self::RebuildingBelow { height } => write!(
                 f,
                 "the block at height {height}, or a lower one, breaks a rule; rebuilding the chainstate of \
@@ -507,6 +529,11 @@ impl fmt::Display for Warning {
                  rule ({}); continuing without this block",
                 error.height.map_or(String::new(), |height| format!(" at height {height}")),
                 error.explanation(Remedy::to_string)
+            ),
+            Self::FalseSpentCoins { height, hash, peer } => write!(
+                f,
+                "{peer} has sent false spent coins, first those of block {hash} (height {height}); they are \
+                 not in the result, for which the undo data was made; do not ask this peer again"
             ),
             Self::LowerTip(lower) => write!(f, "{lower}"),
             Self::Unconnected { blocks, tip, may_be_lost } => write!(

@@ -16,7 +16,10 @@ use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{BlockSums, ChainParams, Violation};
 use std::{sync::Mutex, thread::Scope};
-use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, TxView};
+use wire::{
+    BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, SpentCoinsError, SpentCoinsForm,
+    TxView,
+};
 
 /// Bytes that are appended before they are written to the medium, so that few files are open.
 const FLUSH_BYTES: u64 = 1 << 30;
@@ -31,6 +34,8 @@ pub struct ArrivedBlock {
     pub median_time_past_prev: BlockTime,
     /// The serialised block.
     pub bytes: Vec<u8>,
+    /// The coins that it spends, as a peer has sent them.
+    pub coins: Option<(SpentCoinsForm, Vec<u8>)>,
 }
 
 /// What became of a block.
@@ -43,6 +48,8 @@ pub enum BlockOutcome {
         data_pos: ByteOffset,
         /// The block.
         block: CheckedBlock,
+        /// The undo data that the coins make, or what is wrong with them, if there are any.
+        undo: Option<Box<Result<Vec<u8>, SpentCoinsError>>>,
     },
     /// These are not the bytes to which its header commits.
     Mutated,
@@ -60,6 +67,8 @@ pub struct HandledBlock {
     pub hash: BlockHash,
     /// Its size in bytes.
     pub len: usize,
+    /// That of the coins that came with it.
+    pub coins_len: usize,
     /// What became of it.
     pub outcome: BlockOutcome,
 }
@@ -153,16 +162,18 @@ impl<'a> BlockWriter<'a> {
         handled: &Sender<HandledBlock>,
     ) -> bool {
         let (height, hash, len) = (block.height, block.hash, block.bytes.len());
-        let send = |outcome| handled.send(HandledBlock { height, hash, len, outcome }).is_ok();
+        let coins_len = block.coins.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let send = |outcome| handled.send(HandledBlock { height, hash, len, coins_len, outcome }).is_ok();
         match check_arrived(self.params, &block, arena, hashes) {
             Err(outcome) => send(outcome),
             Ok((time, BlockSums { legacy_sigops })) => {
+                let undo = claimed_undo(&block, arena).map(Box::new);
                 let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
                 let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
                 // Until it is sent, nobody flushes.
                 let appending = &mut *lock(&self.appending);
                 send(match appending.append(height, time, &block.bytes) {
-                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block },
+                    Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block, undo },
                     Err(error) => BlockOutcome::Failed(error.at_block(height, hash)),
                 })
             }
@@ -226,6 +237,14 @@ pub fn check_arrived(
     }
 }
 
+/// Returns the undo data that the coins of a block make that was checked.
+fn claimed_undo(block: &ArrivedBlock, arena: &mut BlockArena) -> Option<Result<Vec<u8>, SpentCoinsError>> {
+    let (form, coins) = block.coins.as_ref()?;
+    let view = arena.parse(&block.bytes).ok()?;
+    let inputs: Vec<usize> = view.txs().skip(1).map(|tx| tx.input_count()).collect();
+    Some(form.read_undo(coins, &block.hash, inputs.iter().copied()))
+}
+
 /// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
 /// block without a coinbase in which a transaction has 64 bytes (Core `IsBlockMutated`).
 fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
@@ -274,7 +293,8 @@ mod tests {
         for _ in 0..500 {
             let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
             let bytes = params.genesis_block();
-            arrived_in.send(ArrivedBlock { height, hash, median_time_past_prev, bytes }).unwrap();
+            let coins = None;
+            arrived_in.send(ArrivedBlock { height, hash, median_time_past_prev, bytes, coins }).unwrap();
         }
         drop(arrived_in);
         thread::scope(|scope| {

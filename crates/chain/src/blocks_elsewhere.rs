@@ -180,7 +180,7 @@ impl Taking<'_> {
             file.read_exact_at(&mut bytes, data_pos.0).during("read", path)?;
             obfuscation.apply(&mut bytes, data_pos.0);
             let median_time_past_prev = self.chain.median_time_before(height);
-            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
             // A damaged copy: the block may be elsewhere too.
             let Ok((time, _)) = check_arrived(self.files.params, &block, &mut arena, &mut hashes) else {
                 continue;

@@ -104,7 +104,7 @@ impl Wanted<'_> {
             return Err(self.unwanted(&what));
         };
         let median_time_past_prev = self.chain.median_time_before(height);
-        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
         let mut hashes = BlockHashes::default();
         let checked = check_arrived(self.files.params, &block, &mut arena, &mut hashes);
         let (time, _) = checked.map_err(|outcome| match outcome {

@@ -356,7 +356,7 @@ impl DatadirContents {
             let at = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
             let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else { continue };
             let median_time_past_prev = self.chain.median_time_before(height);
-            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
             if check_arrived(params, &block, &mut arena, &mut hashes).is_err() {
                 break;
             }

@@ -55,6 +55,7 @@ const EXAMPLES: &[&str] = &[
     "peregrine sync",
     "peregrine sync --connect 192.0.2.7:8333",
     "peregrine undo check",
+    "peregrine undo export --output spent-coins",
     "peregrine undo make",
     "peregrine update",
     "peregrine utxo get 0e3e2357e806b6cdb1f70b54c3a3a17b6714ee1f0e68bebb44a74b1efd512098:0",

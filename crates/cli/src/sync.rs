@@ -39,6 +39,11 @@ pub struct SyncArgs {
     #[arg(long, conflicts_with_all = ["prune", "blocks_only", "stop_at_height"])]
     pub unprune: bool,
 
+    /// Ask peers that offer them for the coins that blocks spend (BIP 455, a draft), so that each block is
+    /// checked once; not with --prune, --unprune, --hints and --blocks-only
+    #[arg(long, conflicts_with_all = ["prune", "unprune", "hints", "blocks_only"])]
+    pub spent_coins: bool,
+
     /// Stay at the tip: connect new blocks and follow reorganisations until Ctrl-C, or until bitcoind is
     /// started; not with --blocks-only, --prune and --stop-at-height
     #[arg(long)]
@@ -148,6 +153,7 @@ impl SyncArgs {
             blocks_only: self.blocks_only,
             prune_bytes: self.prune,
             unprune: self.unprune,
+            spent_coins: self.spent_coins,
             follow: self.follow,
             peers,
         })
@@ -190,7 +196,9 @@ fn follow_text(report: &FollowReport) -> String {
 
 /// `conf_prune`: to how many MiB the configuration file lets bitcoind prune, if it does.
 fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
-    let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned } = report.download;
+    let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned, .. } =
+        report.download;
+    let DownloadReport { blocks_with_coins, coins_bytes, .. } = report.download;
     let seconds = elapsed.as_secs_f64();
     let speed = bytes as f64 / seconds.max(1e-3);
     let mut text = format!(
@@ -202,6 +210,10 @@ fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
     );
     if let Some(then) = report.elapsed.checked_sub(elapsed).filter(|_| report.rebuild.is_some()) {
         text += &format!("\ntime               download {seconds:.1} s, then {:.1} s", then.as_secs_f64());
+    }
+    if blocks_with_coins > 0 {
+        let (blocks, size) = (counted(blocks_with_coins, "block"), HumanSize(coins_bytes));
+        text += &format!("\nspent coins        those of {blocks}, {size}");
     }
     if duplicate_bytes > 0 {
         text += &format!("\n                   {} came twice", HumanSize(duplicate_bytes));
@@ -302,6 +314,16 @@ mod tests {
         ] {
             let error = options(&format!("--follow {other}")).unwrap_err();
             assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn spent_coins_are_asked_for_only_where_they_are_of_use() {
+        assert!(options("--spent-coins").unwrap().spent_coins && !options("").unwrap().spent_coins);
+        assert!(options("--spent-coins --index coinstatsindex").is_ok());
+        for other in ["--prune 1G", "--unprune", "--hints h", "--blocks-only"] {
+            let error = options(&format!("--spent-coins {other}")).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{error}");
         }
     }
 

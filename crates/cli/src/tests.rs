@@ -17,8 +17,8 @@ use crate::{
 };
 use clap::CommandFactory as _;
 use engine::{
-    LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport, SnapshotReport, UndoCheck,
-    UpdateReport, UtxoStatsReport, VerifyReport,
+    ExportedUndo, LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport, SnapshotReport,
+    UndoCheck, UpdateReport, UtxoStatsReport, VerifyReport,
 };
 use indexes::{CheckedIndexesReport, MadeIndexesReport};
 use peregrine::output::SCHEMA;
@@ -57,6 +57,7 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         ("snapshot share", of.subschema_for::<SharedSets>()),
         ("snapshot fetch", of.subschema_for::<FetchedJson>()),
         ("undo check", of.subschema_for::<UndoCheck>()),
+        ("undo export", of.subschema_for::<ExportedUndo>()),
         ("undo make", of.subschema_for::<MadeUndoReport>()),
         ("index make", of.subschema_for::<MadeIndexesReport>()),
         ("index check", of.subschema_for::<CheckedIndexesReport>()),

@@ -1,4 +1,4 @@
-//! The commands `peregrine undo check` and `make`.
+//! The commands `peregrine undo check`, `make` and `export`.
 
 use crate::{
     args::common::{DatadirArgs, RunArgs},
@@ -7,13 +7,18 @@ use crate::{
     progress::{Style, stages},
     report::{notes_text, undo_files_text},
     run,
+    units::count,
 };
 use clap::{Args, Subcommand};
-use engine::{CheckUndoOptions, FileKind, MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck};
+use engine::{
+    CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize, MadeUndoReport,
+    MakeUndoOptions, RealDisk, UndoCheck,
+};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
+use std::path::PathBuf;
 
 #[derive(Subcommand, Debug)]
 pub enum UndoCommand {
@@ -21,6 +26,8 @@ pub enum UndoCommand {
     Check(CheckUndoArgs),
     /// Make the undo data that is missing or damaged; the chainstate stays as it is
     Make(MakeUndoArgs),
+    /// Write the coins that blocks spend as peers send them (BIP 455, a draft)
+    Export(ExportUndoArgs),
 }
 
 #[derive(Args, Debug)]
@@ -50,6 +57,32 @@ pub struct MakeUndoArgs {
     pub run: RunArgs,
 }
 
+#[derive(Args, Debug)]
+pub struct ExportUndoArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// File to write; it must not exist
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// First block
+    #[arg(long, value_name = "H", default_value_t = 1)]
+    pub from_height: u32,
+
+    /// Last block [default: the chainstate's best block]
+    #[arg(long, value_name = "H")]
+    pub to_height: Option<u32>,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
 impl CheckUndoArgs {
     /// Returns the engine's options for checking undo data.
     pub fn options(&self, located: &Located) -> CheckUndoOptions {
@@ -70,6 +103,7 @@ pub fn run(command: &UndoCommand) -> Done {
     match command {
         UndoCommand::Check(args) => check(args),
         UndoCommand::Make(args) => make(args),
+        UndoCommand::Export(args) => export(args),
     }
 }
 
@@ -130,4 +164,34 @@ fn made_text(made: &MadeUndoReport) -> String {
         text += &format!("\nkept               {}", path.display());
     }
     text + &notes_text(&made.notes)
+}
+
+fn export(args: &ExportUndoArgs) -> Done {
+    let located = args.datadir.core.locate()?;
+    paths::check_output(None, &located, &args.output)?;
+    let options = ExportUndoOptions {
+        chain: args.datadir.default_options(&located),
+        scan: args.scan,
+        from: Height(args.from_height),
+        to: args.to_height.map(Height),
+    };
+    let exported =
+        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+            engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
+        })?;
+    Ok(reply(&exported, Exit::Done, exported_text))
+}
+
+fn exported_text(exported: &ExportedUndo) -> String {
+    let ExportedUndo { from, to, hash, coins, bytes, undo_bytes, .. } = exported;
+    let each = |bytes: u64| bytes as f64 / (*coins).max(1) as f64;
+    format!(
+        "blocks             {from} to {to} ({hash})\n\
+         spent coins        {} in {} ({:.1} bytes each); as undo data {} ({:.1} bytes each)",
+        count(*coins),
+        HumanSize(*bytes),
+        each(*bytes),
+        HumanSize(*undo_bytes),
+        each(*undo_bytes)
+    )
 }

@@ -28,6 +28,12 @@ impl Piece {
         self.len as usize
     }
 
+    /// Whether these are its bytes, by length and checksum.
+    #[must_use]
+    pub fn has(&self, bytes: &[u8]) -> bool {
+        bytes.len() == self.len() && crc32c::crc32c(bytes) == self.checksum
+    }
+
     /// Whether it has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -161,6 +167,7 @@ mod tests {
         let bytes: Vec<Vec<u8>> = (0..50u8).map(|number| vec![number; usize::from(number) * 100]).collect();
         let pieces: Vec<Piece> = bytes.iter().map(|bytes| file.append(bytes).unwrap()).collect();
         assert!(pieces[0].is_empty() && pieces[7].len() == 700);
+        assert!(pieces[7].has(&bytes[7]) && !pieces[7].has(&bytes[8]) && !pieces[7].has(&[8; 700]));
         let mut back = Vec::new();
         for (piece, bytes) in pieces.iter().zip(&bytes).rev() {
             back.clear();

@@ -72,6 +72,7 @@ pub use commands::{
         Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexStanding, IndexState, Leftovers,
         LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState, diagnose,
     },
+    export_undo::{ExportUndoOptions, ExportedUndo, export_undo},
     fetch_snapshot::{FetchOptions, FetchedSnapshotReport, SnapshotSource, SourceFault, fetch_snapshot},
     get_coins::{GetReport, get_coins},
     hints::{

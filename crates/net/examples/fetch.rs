@@ -82,6 +82,7 @@ impl Fetch {
                     println!("{target}: {transport:?}, {}, height {}", info.user_agent, info.height);
                 }
                 ClientEvent::Closed { target, reason, .. } => println!("{target}: {reason}"),
+                ClientEvent::CoinsRefused { target, fault } => println!("{target}: {fault}"),
             }
         }
         Ok(())
@@ -96,6 +97,7 @@ fn options(use_v2: bool) -> ClientOptions {
             user_agent: "/peregrine:fetch/".to_owned(),
             height: 0,
             needed: Services::FULL,
+            wants_spent_coins: false,
             proxy: None,
             i2p_sam: None,
             memory_bytes: 64 << 20,

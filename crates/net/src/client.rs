@@ -6,6 +6,9 @@
 //! answers each block with [`Client::accept_block`] or [`Client::reject_block`].
 
 mod dialer;
+mod spent;
+
+pub use spent::SentCoins;
 
 use crate::{
     address::NetworkKind,
@@ -14,21 +17,24 @@ use crate::{
     handshake::PeerInfo,
     headers::{HeaderBatch, HeaderFault, HeaderSync},
     message::{AddressRecord, Inventory, Message},
-    peer::{CloseReason, PeerId},
+    peer::{CloseReason, PeerId, SpentCoinsFault},
     pool::{Pool, PoolEvent, PoolOptions, Target},
     transport::TransportVersion,
 };
 use dialer::Dialer;
 use mio::Waker;
+use spent::{Answer, Handed, HeldBlock, SpentCoins};
 use std::{
     io,
     sync::Arc,
     time::{Duration, Instant},
 };
-use wire::{BlockHash, Header};
+use wire::{BlockHash, Header, SpentCoinsError, SpentCoinsForm};
 
 /// Addresses from which on peers are not asked for more.
 const ENOUGH_ADDRESSES: usize = 1_000;
+/// The part of the memory for blocks that wait for the coins that they spend: one in this many.
+const SPENT_SHARE: usize = 4;
 /// Connections that are kept when all blocks are there.
 const KEPT_PEERS: usize = 8;
 
@@ -88,6 +94,15 @@ pub enum ClientEvent {
         hash: BlockHash,
         /// The serialised block.
         bytes: Vec<u8>,
+        /// The coins that it spends, as a peer has sent them, if they were asked for.
+        coins: Option<SentCoins>,
+    },
+    /// A peer is not asked for spent coins any more.
+    CoinsRefused {
+        /// What was dialled.
+        target: Target,
+        /// The reason.
+        fault: SpentCoinsFault,
     },
 }
 
@@ -97,6 +112,7 @@ pub struct Client {
     download: Download,
     headers: HeaderSync,
     dialer: Dialer,
+    spent: SpentCoins,
     found: Vec<ClientEvent>,
     is_settling: bool,
 }
@@ -115,6 +131,7 @@ impl Client {
             headers.hear_announcements();
         }
         Ok(Self {
+            spent: SpentCoins::new(options.pool.memory_bytes / SPENT_SHARE),
             pool: Pool::new(options.pool)?,
             download: Download::new(options.first_height, sizes, options.download),
             headers,
@@ -267,14 +284,31 @@ impl Client {
         self.headers.restart(locator);
     }
 
-    /// Notes that a block of `len` bytes is stored and no longer in memory.
+    /// Sets whether the coins that blocks spend are asked for from now on.
+    pub fn ask_spent_coins(&mut self, is_wanted: bool) {
+        self.spent.set_wanted(is_wanted);
+    }
+
+    /// Notes that coins that a peer has sent are not those that the block spends: the peer is closed, and not
+    /// asked for any again.
+    pub fn reject_coins(&mut self, peer: PeerId, target: &Target, flaw: SpentCoinsError) {
+        // It may be another connection by now.
+        let is_same = self.pool.target(peer) == Some(target);
+        self.refuse_coins(peer, SpentCoinsFault::Malformed(flaw));
+        if !is_same {
+            self.spent.refuse_target(target);
+        }
+    }
+
+    /// Notes that a block and the coins that came with it, of `len` bytes together, are stored and no longer
+    /// in memory.
     pub fn accept_block(&mut self, height: u32, hash: BlockHash, len: usize) {
         self.download.accept(height, hash);
         self.pool.release(len);
     }
 
     /// Notes that the bytes of a block are not those that its hash stands for. Its peer is closed, and the
-    /// block is asked of another.
+    /// block is asked of another. `len` is that of [`Client::accept_block`].
     pub fn reject_block(&mut self, height: u32, hash: BlockHash, len: usize) {
         self.download.reject(height, hash);
         self.pool.release(len);
@@ -309,12 +343,20 @@ impl Client {
         for action in self.download.poll(now, candidate_waits) {
             match action {
                 Action::Request { peer, hashes, marker } => {
-                    let list = hashes.into_iter().map(Inventory::witness_block).collect();
-                    self.pool.send(peer, &Message::GetData(list));
+                    // The coins of a block come right behind it, not behind all other blocks.
+                    let at_once = if self.spent.is_asked(peer) { 1 } else { hashes.len().max(1) };
+                    for hashes in hashes.chunks(at_once) {
+                        let list = hashes.iter().copied().map(Inventory::witness_block).collect();
+                        self.pool.send(peer, &Message::GetData(list));
+                        self.ask_coins(peer, hashes, marker);
+                    }
                     self.pool.send(peer, &Message::Ping(marker));
                 }
                 Action::Close { peer, reason } => self.close(peer, reason),
             }
+        }
+        if let Some(peer) = self.spent.late(now) {
+            self.refuse_coins(peer, SpentCoinsFault::Late);
         }
         self.dialer.update(self.download.bytes_per_second(), now);
         if self.is_settling && self.download.is_done() {
@@ -376,6 +418,9 @@ impl Client {
         };
         self.download.add_peer(peer, group, info.height.max(0) as u32, info.round_trip);
         self.headers.add_peer(peer, info.round_trip);
+        if let Some(form) = info.spent_coins {
+            self.spent.add_peer(peer, &target, form);
+        }
         if self.dialer.wants_addresses() && self.dialer.table.len() < ENOUGH_ADDRESSES {
             self.pool.send(peer, &Message::GetAddr);
         }
@@ -388,7 +433,15 @@ impl Client {
     fn message(&mut self, peer: PeerId, message: Message, now: Instant) {
         match message {
             Message::Block(bytes) => self.block(peer, bytes, now),
-            Message::Pong(number) => self.download.received_pong(peer, number, now),
+            Message::SpentCoins { form, bytes } => self.coins(peer, form, bytes),
+            Message::Pong(number) => {
+                self.download.received_pong(peer, number, now);
+                let (blocks, is_faulty) = self.spent.pong(peer, number);
+                self.hand_over(blocks);
+                if is_faulty {
+                    self.refuse_coins(peer, SpentCoinsFault::NotSent);
+                }
+            }
             Message::NotFound(list) => {
                 for hash in list.iter().filter_map(Inventory::block_hash) {
                     self.download.received_not_found(peer, hash, now);
@@ -417,9 +470,55 @@ impl Client {
         let head = bytes.get(..Header::LEN).unwrap_or_default();
         let hash = BlockHash(digest::sha256::sha256d(head));
         match self.download.received_block(peer, hash, bytes.len() as u64, now) {
-            Arrival::New(height) => self.found.push(ClientEvent::Block { peer, height, hash, bytes }),
+            Arrival::New(height) => {
+                if let Some(other) = self.spent.other_peer(&hash) {
+                    let marker = self.download.take_marker();
+                    self.ask_coins(other, &[hash], marker);
+                    self.pool.send(other, &Message::Ping(marker));
+                }
+                let handed = self.spent.block(HeldBlock { peer, height, hash, bytes }, now);
+                self.hand_over(handed);
+            }
             Arrival::Duplicate | Arrival::Unrequested => self.pool.release(bytes.len()),
         }
+    }
+
+    /// Asks a peer for the coins that blocks spend, if it offers them. The ping `marker` must follow.
+    fn ask_coins(&mut self, peer: PeerId, hashes: &[BlockHash], marker: u64) {
+        if let Some((form, blocks)) = self.spent.ask(peer, hashes, marker) {
+            for block in blocks {
+                self.pool.send(peer, &Message::GetSpentCoins { form, block });
+            }
+        }
+    }
+
+    fn coins(&mut self, peer: PeerId, form: SpentCoinsForm, bytes: Vec<u8>) {
+        match self.spent.coins(peer, form, bytes) {
+            Answer::Complete(block, coins) => self.hand_over([(block, Some(coins))]),
+            Answer::Unused(bytes) => self.pool.release(bytes),
+            Answer::Unrequested(bytes) => {
+                self.pool.release(bytes);
+                self.refuse_coins(peer, SpentCoinsFault::Unrequested);
+            }
+        }
+    }
+
+    /// Gives blocks to the caller.
+    fn hand_over(&mut self, blocks: impl IntoIterator<Item = Handed>) {
+        for (HeldBlock { peer, height, hash, bytes }, coins) in blocks {
+            self.found.push(ClientEvent::Block { peer, height, hash, bytes, coins });
+        }
+    }
+
+    /// Does not ask a peer for spent coins again.
+    fn refuse_coins(&mut self, peer: PeerId, fault: SpentCoinsFault) {
+        let Some(target) = self.spent.refuse(peer) else { return };
+        if fault.closes() {
+            return self.close(peer, CloseReason::SpentCoins(fault));
+        }
+        let blocks = self.spent.forget(peer);
+        self.hand_over(blocks);
+        self.found.push(ClientEvent::CoinsRefused { target, fault });
     }
 
     fn close(&mut self, peer: PeerId, reason: CloseReason) {
@@ -433,6 +532,8 @@ impl Client {
         let state = self.download.peer(peer).filter(|state| state.delivered().0 > 0);
         let speed = state.map(|state| state.speed.bytes_per_second());
         self.dialer.closed(Some(peer), &target, &reason, speed, now);
+        let blocks = self.spent.forget(peer);
+        self.hand_over(blocks);
         self.download.remove_peer(peer);
         self.headers.remove_peer(peer);
         self.found.push(ClientEvent::Closed { peer: Some(peer), target, reason });

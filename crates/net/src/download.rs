@@ -159,6 +159,13 @@ impl Download {
         }
     }
 
+    /// Returns a number for a ping that was not used before.
+    pub const fn take_marker(&mut self) -> u64 {
+        let marker = self.next_marker;
+        self.next_marker += 1;
+        marker
+    }
+
     /// Returns how many more hashes the window can take.
     #[must_use]
     pub fn wanted_hashes(&self) -> usize {
@@ -386,8 +393,7 @@ impl Download {
         self.assign(now, &mut asked);
         self.hedge(now, &mut asked);
         for (peer, hashes) in asked {
-            let marker = self.next_marker;
-            self.next_marker += 1;
+            let marker = self.take_marker();
             if let Some(state) = self.peers.get_mut(&peer) {
                 state.mark(marker, now);
                 self.actions.push(Action::Request { peer, hashes, marker });

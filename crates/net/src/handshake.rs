@@ -1,12 +1,14 @@
 //! The handshake as a state machine: messages in, messages to send out.
 //!
 //! We send `version`. The peer answers `version`, then before `verack` its features (`wtxidrelay`,
-//! `sendaddrv2`). We send `sendaddrv2` and `verack`: after our `verack` the former would get us disconnected
-//! (Core `net_processing.cpp`). `wtxidrelay` is not sent, since we want no transactions. Announcing version
-//! 70016 leaves nothing to parse of `feature` (BIP 434).
+//! `sendaddrv2`, `feature`). We send `sendaddrv2` and `verack`: after our `verack` the former would get us
+//! disconnected (Core `net_processing.cpp`). `wtxidrelay` is not sent, since we want no transactions. If
+//! spent coins are wanted, we announce version 70017 and send their `feature` (BIP 434); otherwise,
+//! announcing version 70016 leaves nothing to parse of it.
 
-use crate::message::{Message, PROTOCOL_VERSION, Services, Version};
+use crate::message::{FEATURE_VERSION, Message, PROTOCOL_VERSION, SPENT_COINS_FEATURE, Services, Version};
 use std::time::{Duration, Instant};
+use wire::SpentCoinsForm;
 
 /// The time that the whole handshake may take.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +32,15 @@ pub struct HandshakeOptions {
     pub nonce: u64,
     /// Services that the peer must offer.
     pub needed: Services,
+    /// Whether the coins that blocks spend are of use.
+    pub wants_spent_coins: bool,
+}
+
+impl HandshakeOptions {
+    /// The protocol version that is announced.
+    const fn version(&self) -> i32 {
+        if self.wants_spent_coins { FEATURE_VERSION } else { PROTOCOL_VERSION }
+    }
 }
 
 /// The facts that the handshake found out about a peer.
@@ -47,6 +58,8 @@ pub struct PeerInfo {
     pub height: i32,
     /// Whether the peer wants addresses as `addrv2`.
     pub wants_addrv2: bool,
+    /// The form in which the peer sends the coins that blocks spend, if they are wanted and it offers them.
+    pub spent_coins: Option<SpentCoinsForm>,
     /// Time between our `version` and its answer: the first measurement of the round trip.
     pub round_trip: Duration,
 }
@@ -109,7 +122,7 @@ impl Handshake {
     #[must_use]
     pub fn start(options: HandshakeOptions, now: Instant) -> (Self, Message) {
         let version = Message::Version(Version {
-            version: PROTOCOL_VERSION,
+            version: options.version(),
             // Without NETWORK and NETWORK_LIMITED, Core never asks us for headers or blocks.
             services: Services::default(),
             time: options.time,
@@ -137,13 +150,25 @@ impl Handshake {
         match (message, &mut self.info) {
             (Message::Version(_), Some(_)) => Err(HandshakeError::SecondVersion),
             (Message::Version(version), None) => {
-                self.info = Some(self.check_version(version, now)?);
-                Ok(Progress::Continue(vec![Message::SendAddrV2, Message::Verack]))
+                let info = self.check_version(version, now)?;
+                let mut replies = vec![Message::SendAddrV2];
+                if info.version >= FEATURE_VERSION {
+                    replies.push(Message::Feature { id: SPENT_COINS_FEATURE.to_vec(), data: Vec::new() });
+                }
+                replies.push(Message::Verack);
+                self.info = Some(info);
+                Ok(Progress::Continue(replies))
             }
             (Message::Verack, None) => Err(HandshakeError::VerackBeforeVersion),
             (Message::Verack, Some(info)) => Ok(Progress::Done(info.clone())),
             (Message::SendAddrV2, Some(info)) => {
                 info.wants_addrv2 = true;
+                Ok(Progress::Continue(vec![]))
+            }
+            (Message::Feature { id, .. }, Some(info))
+                if info.version >= FEATURE_VERSION && id == SPENT_COINS_FEATURE =>
+            {
+                info.spent_coins = Some(SpentCoinsForm::Draft);
                 Ok(Progress::Continue(vec![]))
             }
             _ => {
@@ -177,13 +202,15 @@ impl Handshake {
         if !version.services.has(options.needed) {
             return Err(HandshakeError::Services { got: version.services.0, needed: options.needed.0 });
         }
+        let offers_by_service = options.wants_spent_coins && version.services.has(Services::BLOCK_UNDO);
         Ok(PeerInfo {
-            version: version.version.min(PROTOCOL_VERSION),
+            version: version.version.min(options.version()),
             services: version.services,
             time_offset: version.time.saturating_sub(options.time),
             user_agent: version.user_agent.clone(),
             height: version.height,
             wants_addrv2: false,
+            spent_coins: offers_by_service.then_some(SpentCoinsForm::Reference),
             round_trip: now.saturating_duration_since(self.started),
         })
     }
@@ -202,6 +229,7 @@ mod tests {
             own_nonces: vec![11, 12],
             nonce: 13,
             needed: Services::FULL,
+            wants_spent_coins: false,
         };
         let (handshake, message) = Handshake::start(options, now);
         let Message::Version(version) = message else { panic!("the first message is a version") };
@@ -240,6 +268,40 @@ mod tests {
         let Ok(Progress::Done(info)) = handshake.receive(&Message::Verack, later) else { panic!("not done") };
         assert_eq!((info.version, info.height, info.time_offset), (70016, 900_000, 60));
         assert_eq!((info.wants_addrv2, info.round_trip), (true, Duration::from_millis(80)));
+    }
+
+    #[test]
+    fn spent_coins_are_negotiated_by_feature_or_service() {
+        let now = Instant::now();
+        let ours = Message::Feature { id: SPENT_COINS_FEATURE.to_vec(), data: vec![] };
+        let other = Message::Feature { id: b"BIP434".to_vec(), data: vec![1] };
+        let reference = Services::FULL.with(Services::BLOCK_UNDO);
+        for (wants, version, services, feature, expected) in [
+            (true, 70017, Services::FULL, Some(&ours), Some(SpentCoinsForm::Draft)),
+            (true, 70018, reference, Some(&ours), Some(SpentCoinsForm::Draft)),
+            (true, 70017, Services::FULL, Some(&other), None),
+            (true, 70016, Services::FULL, Some(&ours), None),
+            (true, 70016, reference, None, Some(SpentCoinsForm::Reference)),
+            (false, 70017, reference, Some(&ours), None),
+        ] {
+            let mut handshake = start(now);
+            handshake.options.wants_spent_coins = wants;
+            let theirs = Version { version, services, ..theirs() };
+            let Ok(Progress::Continue(replies)) = handshake.receive(&Message::Version(theirs), now) else {
+                panic!("not refused")
+            };
+            let sends = replies.iter().position(|reply| *reply == ours);
+            assert_eq!(sends, (wants && version >= 70017).then_some(1), "between version and verack");
+            assert_eq!(replies.last(), Some(&Message::Verack));
+            if let Some(feature) = feature {
+                assert_eq!(handshake.receive(feature, now), Ok(Progress::Continue(vec![])));
+            }
+            let Ok(Progress::Done(info)) = handshake.receive(&Message::Verack, now) else {
+                panic!("not done")
+            };
+            let spoken = if wants { version.min(70017) } else { 70016 };
+            assert_eq!((info.spent_coins, info.version), (expected, spoken), "{wants} {version}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     address::{AddressError, PeerAddress},
     frame::{Command, RawMessage},
 };
-use wire::{BlockHash, Header, Reader, WireError, read::write_compact_size};
+use wire::{BlockHash, Header, Reader, SpentCoinsForm, WireError, read::write_compact_size};
 
 /// Maximum number of entries of `inv`, `getdata` and `notfound` (Core `MAX_INV_SZ`).
 pub const MAX_INVENTORY: usize = 50_000;
@@ -22,8 +22,19 @@ pub const MAX_HEADERS: usize = 2_000;
 pub const MAX_ADDRESSES: usize = 1_000;
 /// Maximum number of hashes in a locator (Core `MAX_LOCATOR_SZ`).
 pub const MAX_LOCATOR: usize = 101;
-/// The protocol version that this client announces: the last one without `feature` messages (BIP 434).
+/// The protocol version that this client announces unless it wants a feature: the last one without `feature`
+/// messages (BIP 434).
 pub const PROTOCOL_VERSION: i32 = 70016;
+/// The first protocol version with `feature` messages.
+pub const FEATURE_VERSION: i32 = 70017;
+/// Lengths of the name of a feature, in bytes (BIP 434).
+pub const FEATURE_ID_LEN: std::ops::RangeInclusive<usize> = 4..=80;
+/// Maximum length of the data of a feature, in bytes (BIP 434).
+pub const MAX_FEATURE_DATA_LEN: usize = 512;
+/// The feature of peers that send and ask for spent coins (BIP 455, a draft).
+pub const SPENT_COINS_FEATURE: &[u8] = b"blockspentcoinsv1";
+/// The version of the answer that a `getbspent` asks for (BIP 455, a draft).
+const SPENT_COINS_VERSION: u8 = 1;
 
 /// The commands that this crate knows.
 #[expect(missing_docs, reason = "the names are the protocol's own")]
@@ -33,7 +44,12 @@ pub mod command {
     pub const ADDR: Command = Command::new("addr");
     pub const ADDRV2: Command = Command::new("addrv2");
     pub const BLOCK: Command = Command::new("block");
+    pub const BSPENT: Command = Command::new("bspent");
+    pub const BUNDO: Command = Command::new("bundo");
+    pub const FEATURE: Command = Command::new("feature");
     pub const GETADDR: Command = Command::new("getaddr");
+    pub const GETBSPENT: Command = Command::new("getbspent");
+    pub const GETBUNDO: Command = Command::new("getbundo");
     pub const GETDATA: Command = Command::new("getdata");
     pub const GETHEADERS: Command = Command::new("getheaders");
     pub const HEADERS: Command = Command::new("headers");
@@ -120,6 +136,27 @@ pub enum Message {
     NotFound(Vec<Inventory>),
     /// Announces blocks or transactions.
     Inv(Vec<Inventory>),
+    /// Offers a feature (BIP 434).
+    Feature {
+        /// Its name.
+        id: Vec<u8>,
+        /// What belongs to it.
+        data: Vec<u8>,
+    },
+    /// Asks for all coins that a block spends.
+    GetSpentCoins {
+        /// The form of the question and of the answer.
+        form: SpentCoinsForm,
+        /// Hash of the block.
+        block: BlockHash,
+    },
+    /// The coins that a block spends, not parsed.
+    SpentCoins {
+        /// Their form.
+        form: SpentCoinsForm,
+        /// Hash of the block and coins.
+        bytes: Vec<u8>,
+    },
     /// Asks for addresses of peers.
     GetAddr,
     /// Addresses of peers, from `addr` or `addrv2`. Networks that are unknown are left out.
@@ -178,8 +215,15 @@ impl Message {
     /// # Errors
     /// [`MessageError`] if a message of a known kind is malformed or above a limit.
     pub fn decode(raw: RawMessage) -> Result<Self, MessageError> {
-        if raw.command == command::BLOCK {
-            return Ok(Self::Block(raw.payload));
+        match raw.command {
+            command::BLOCK => return Ok(Self::Block(raw.payload)),
+            command::BSPENT => {
+                return Ok(Self::SpentCoins { form: SpentCoinsForm::Draft, bytes: raw.payload });
+            }
+            command::BUNDO => {
+                return Ok(Self::SpentCoins { form: SpentCoinsForm::Reference, bytes: raw.payload });
+            }
+            _ => {}
         }
         let mut payload = Payload { command: raw.command, reader: Reader::new(&raw.payload) };
         Ok(match raw.command {
@@ -193,12 +237,18 @@ impl Message {
             command::HEADERS => Self::Headers(payload.list(MAX_HEADERS, |payload| {
                 let header = payload.read(Header::read)?;
                 // Core writes an empty list of transactions after each header and ignores its count.
-                payload.read(read_compact_u64)?;
+                payload.read(Reader::compact_u64)?;
                 Ok(header)
             })?),
             command::GETDATA => Self::GetData(payload.inventory()?),
             command::NOTFOUND => Self::NotFound(payload.inventory()?),
             command::INV => Self::Inv(payload.inventory()?),
+            command::FEATURE => payload.feature(),
+            command::GETBSPENT => {
+                payload.read(Reader::u8)?;
+                payload.get_spent_coins(SpentCoinsForm::Draft)?
+            }
+            command::GETBUNDO => payload.get_spent_coins(SpentCoinsForm::Reference)?,
             command::GETADDR => Self::GetAddr,
             command::ADDR => Self::Addresses(payload.list(MAX_ADDRESSES, Payload::address_v1)?),
             command::ADDRV2 => {
@@ -248,6 +298,12 @@ impl Message {
                 out.extend_from_slice(bytes);
                 command::BLOCK
             }
+            Self::Feature { id, data } => write_feature(out, id, data),
+            Self::GetSpentCoins { form, block } => write_get_spent_coins(out, *form, block),
+            Self::SpentCoins { form, bytes } => {
+                out.extend_from_slice(bytes);
+                if *form == SpentCoinsForm::Draft { command::BSPENT } else { command::BUNDO }
+            }
             Self::GetAddr => command::GETADDR,
             Self::Addresses(records) => {
                 write_list(out, records, |out, record| {
@@ -264,6 +320,28 @@ impl Message {
     }
 }
 
+fn write_feature(out: &mut Vec<u8>, id: &[u8], data: &[u8]) -> Command {
+    for bytes in [id, data] {
+        write_compact_size(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+    command::FEATURE
+}
+
+fn write_get_spent_coins(out: &mut Vec<u8>, form: SpentCoinsForm, block: &BlockHash) -> Command {
+    let command = match form {
+        SpentCoinsForm::Draft => {
+            out.push(SPENT_COINS_VERSION);
+            command::GETBSPENT
+        }
+        SpentCoinsForm::Reference => command::GETBUNDO,
+    };
+    out.extend_from_slice(&block.0);
+    // All coins, whatever block created them.
+    out.extend_from_slice(&0_u32.to_le_bytes());
+    command
+}
+
 fn write_list<T>(out: &mut Vec<u8>, list: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     write_compact_size(out, list.len() as u64);
     list.iter().for_each(|entry| write(out, entry));
@@ -275,18 +353,6 @@ fn write_inventory(out: &mut Vec<u8>, list: &[Inventory], command: Command) -> C
         out.extend_from_slice(&entry.hash);
     });
     command
-}
-
-/// Reads a CompactSize that is a number, not a size: any 64-bit value.
-fn read_compact_u64(reader: &mut Reader<'_>) -> Result<u64, WireError> {
-    let at = reader.position();
-    let (value, min) = match reader.u8()? {
-        short @ 0..=0xfc => (short.into(), 0),
-        0xfd => (reader.array().map(u16::from_le_bytes)?.into(), 0xfd),
-        0xfe => (reader.u32()?.into(), 0x1_0000),
-        0xff => (reader.u64()?, 0x1_0000_0000),
-    };
-    if value < min { Err(WireError::NonCanonicalCompactSize { at }) } else { Ok(value) }
 }
 
 /// A payload that is being read.
@@ -327,6 +393,24 @@ impl<'a> Payload<'a> {
         })
     }
 
+    /// Reads a feature. One that is malformed is ignored: BIP 434 leaves that to the receiver.
+    fn feature(&mut self) -> Message {
+        let reader = &mut self.reader;
+        let (Ok(id), Ok(data), 0) = (reader.byte_string(), reader.byte_string(), reader.remaining()) else {
+            return Message::Ignored(self.command);
+        };
+        if !FEATURE_ID_LEN.contains(&id.len()) || data.len() > MAX_FEATURE_DATA_LEN {
+            return Message::Ignored(self.command);
+        }
+        Message::Feature { id: id.to_vec(), data: data.to_vec() }
+    }
+
+    fn get_spent_coins(&mut self, form: SpentCoinsForm) -> Result<Message, MessageError> {
+        let block = BlockHash(self.read(Reader::array)?);
+        self.read(Reader::u32)?;
+        Ok(Message::GetSpentCoins { form, block })
+    }
+
     fn get_headers(&mut self) -> Result<Message, MessageError> {
         self.read(Reader::u32)?;
         let locator =
@@ -344,7 +428,7 @@ impl<'a> Payload<'a> {
 
     fn address_v2(&mut self) -> Result<Option<AddressRecord>, MessageError> {
         let time = self.read(Reader::u32)?;
-        let services = Services(self.read(read_compact_u64)?);
+        let services = Services(self.read(Reader::compact_u64)?);
         let address = PeerAddress::read_v2(&mut self.reader)
             .map_err(|source| MessageError::Address { command: self.command, source })?;
         Ok(address.map(|address| AddressRecord { time, services, address }))

@@ -4,7 +4,7 @@ mod close;
 mod requests;
 mod speed;
 
-pub use close::CloseReason;
+pub use close::{CloseReason, SpentCoinsFault};
 pub use requests::Request;
 pub use speed::Speed;
 

@@ -76,6 +76,8 @@ pub struct PoolOptions {
     pub height: i32,
     /// Services that a peer must offer.
     pub needed: Services,
+    /// Whether the coins that blocks spend are of use.
+    pub wants_spent_coins: bool,
     /// A SOCKS5 proxy through which all connections are made.
     pub proxy: Option<SocketAddr>,
     /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
@@ -109,8 +111,8 @@ pub enum PoolEvent {
     Message {
         /// The peer.
         peer: PeerId,
-        /// The message. For a block, [`Pool::release`] is to be called when its bytes are no longer in
-        /// memory.
+        /// The message. For a block or spent coins, [`Pool::release`] is to be called when their bytes are no
+        /// longer in memory.
         message: Message,
     },
     /// A connection ended that the caller did not close.
@@ -136,7 +138,7 @@ pub struct Pool {
     dialled: u64,
     buffer: Vec<u8>,
     found: Vec<PoolEvent>,
-    /// Bytes of blocks that the caller has not released.
+    /// Bytes of blocks and spent coins that the caller has not released.
     held_bytes: usize,
     /// Since when no socket has been read because there is no memory.
     full_since: Option<Instant>,
@@ -280,6 +282,7 @@ impl Pool {
             own_nonces: self.connections.values().map(|connection| connection.nonce).collect(),
             nonce: u64::from_le_bytes(crate::random::bytes()),
             needed: self.options.needed,
+            wants_spent_coins: self.options.wants_spent_coins,
         }
     }
 
@@ -465,7 +468,9 @@ const fn read_len(event: &PoolEvent) -> u64 {
 /// Returns the bytes that a message holds until it is released.
 fn block_len(event: &PoolEvent) -> usize {
     match event {
-        PoolEvent::Message { message: Message::Block(bytes), .. } => bytes.len(),
+        PoolEvent::Message { message: Message::Block(bytes) | Message::SpentCoins { bytes, .. }, .. } => {
+            bytes.len()
+        }
         _ => 0,
     }
 }

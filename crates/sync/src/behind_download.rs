@@ -8,14 +8,14 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
-    options::ReindexOptions,
+    options::{ReindexOptions, UndoPolicy},
     remedy::Remedy,
     report::ReindexReport,
     size::HumanSize,
     stage::Stage,
 };
 use chain::{
-    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, files::Files},
+    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
     plan::{existing_state::ExistingState, planner::AfterSuspect},
     threads::{lock, spawn},
@@ -24,6 +24,7 @@ use crossbeam::channel::{Sender, bounded};
 use disk::index::IndexRows;
 use engine::commands::reindex::{Awaiting, Planned, plan, reindex_planned};
 use std::{
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -79,6 +80,7 @@ pub fn fetch_and_rebuild(
     let (planned_in, planned) = bounded(1);
     let held_back = &HeldBack { sink, state: Mutex::default() };
     let suspect = &Mutex::new(None);
+    PeerClaims::remove_left(files.disk, &claims_dir(files, options))?;
     let (fetched, rebuilt) = thread::scope(|scope| {
         let download = move || {
             let (planned_in, awaited) = (Some(planned_in), None);
@@ -131,6 +133,11 @@ pub fn fetch_and_rebuild(
     let fetched = of_both(fetched, rebuilt.as_ref(), must_rebuild, interrupt.load(Ordering::Relaxed))?;
     let rebuilt = rebuilt.filter(|done| !done.as_ref().is_err_and(|it| it.kind == ErrorKind::Interrupted));
     Ok(FetchedAndRebuilt { fetched, rebuilt, suspect })
+}
+
+/// Where the claims of peers are until they are used.
+fn claims_dir(files: &Files<'_>, options: &SyncOptions) -> PathBuf {
+    options.chain.work_dir.clone().unwrap_or_else(|| files.datadir.blocks_dir())
 }
 
 /// Returns the download, or the error of both that is the cause of the other.
@@ -284,7 +291,8 @@ impl Follower for Rebuilder<'_> {
         let prunes = options.prune_bytes.is_some();
         let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
         let memory_bytes = fetch::memory_bytes(&options.chain);
-        let need = u64::from(target.0) * BLOCK_BYTES + memory_bytes + MIN_REBUILD_BYTES;
+        let claim_bytes = if options.spent_coins { PeerClaims::BYTES_PER_BLOCK } else { 0 };
+        let need = u64::from(target.0) * (BLOCK_BYTES + claim_bytes) + memory_bytes + MIN_REBUILD_BYTES;
         if options.blocks_only || is_done || missing == 0 && !prunes {
             return Ok(None);
         }
@@ -319,6 +327,12 @@ impl Follower for Rebuilder<'_> {
             let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
             return if prunes { Err(error()) } else { Ok(None) };
         }
+        // What is deleted could not be checked again without claims.
+        let uses_claims =
+            options.hints.is_none() && !options.unprune && options.chain.undo == UndoPolicy::Auto && !prunes;
+        if options.spent_coins && uses_claims {
+            awaited.take_claims(PeerClaims::new(claims_dir(files, options), end.0 as usize + 1));
+        }
         self.awaited = Some((awaited, end));
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);
@@ -329,6 +343,16 @@ impl Follower for Rebuilder<'_> {
         if let Some((awaited, _)) = &self.awaited {
             awaited.place(height, file, data_pos, block);
         }
+    }
+
+    fn wants_coins(&self) -> bool {
+        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
+        claims.is_some_and(PeerClaims::are_wanted)
+    }
+
+    fn claimed(&mut self, height: Height, undo: &[u8], peer: &str) -> Result<(), Error> {
+        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
+        claims.map_or(Ok(()), |claims| claims.add(self.files.disk, height, undo, peer))
     }
 
     fn given(&mut self, next: Height, is_held: bool) {

@@ -39,7 +39,7 @@ use net::{
 use notices::Notices;
 use seeds::Seeds;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     mem,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -49,6 +49,7 @@ use vfs::During as _;
 use wire::{BlockHash, FileNo, Height, Network};
 
 mod at_tip;
+mod coins;
 mod follower;
 mod headers;
 mod notices;
@@ -132,7 +133,7 @@ pub fn fetch(
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.
     let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
-    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0 };
+    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new() };
     let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
         // No peer is asked for it.
@@ -221,6 +222,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
                 user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
                 height: chain.tip_height().0 as i32,
                 needed: Services::FULL,
+                wants_spent_coins: options.spent_coins,
                 proxy: *proxy,
                 i2p_sam: *i2p_sam,
                 memory_bytes: memory_bytes as usize,
@@ -292,6 +294,8 @@ struct Writing<'a> {
     outcomes: &'a Receiver<HandledBlock>,
     /// Number of blocks that the writer has.
     in_hand: u32,
+    /// The peers that have sent the coins of these blocks.
+    coins_from: HashMap<BlockHash, (PeerId, Target)>,
 }
 
 /// The blocks that the client gets.
@@ -402,6 +406,7 @@ impl Fetch<'_> {
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
             seeds.add(self.options, &mut self.client, self.sink);
+            self.client.ask_spent_coins(self.follower.wants_coins());
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) && !self.take_lock()? {
                 return Ok(());
@@ -456,12 +461,14 @@ impl Fetch<'_> {
                 }
             }
             ClientEvent::Headers(batch) => self.headers(&batch),
-            ClientEvent::Block { peer, height, hash, bytes } => {
+            ClientEvent::CoinsRefused { target, fault } => self.note_refused(&target, &fault),
+            ClientEvent::Block { peer, height, hash, bytes, coins } => {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
                 let median_time_past_prev = self.chain.median_time_before(height);
                 self.writing.in_hand += 1;
-                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes };
+                let coins = coins.map(|coins| self.note_coins(hash, coins));
+                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins };
                 // The writers run until this end is dropped.
                 let _ = arrived.send(block);
             }
@@ -492,11 +499,16 @@ impl Fetch<'_> {
 
     /// Records what became of a block that the writer had.
     fn handled(&mut self, block: HandledBlock) -> Result<(), Error> {
-        let HandledBlock { height, hash, len, outcome } = block;
+        let HandledBlock { height, hash, len, coins_len, outcome } = block;
         self.writing.in_hand -= 1;
+        let held = len + coins_len;
+        let coins_from = self.writing.coins_from.remove(&hash);
         match outcome {
-            BlockOutcome::Stored { file, data_pos, block } => {
-                self.client.accept_block(height.0, hash, len);
+            BlockOutcome::Stored { file, data_pos, block, undo } => {
+                self.client.accept_block(height.0, hash, held);
+                if let Some((undo, from)) = undo.zip(coins_from) {
+                    self.claimed((height, hash), *undo, &from, coins_len)?;
+                }
                 if self.chain.hash(height) == Some(hash) {
                     self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
@@ -508,9 +520,9 @@ impl Fetch<'_> {
                 self.report.bytes += len as u64;
                 self.index.unsaved += len as u64;
             }
-            BlockOutcome::Mutated => self.client.reject_block(height.0, hash, len),
+            BlockOutcome::Mutated => self.client.reject_block(height.0, hash, held),
             BlockOutcome::Invalid(violation) => {
-                self.client.accept_block(height.0, hash, len);
+                self.client.accept_block(height.0, hash, held);
                 if self.chain.hash(height) == Some(hash) {
                     let error = Error::violation(&violation).at_block(height, hash);
                     self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));

@@ -103,6 +103,10 @@ pub struct SyncOptions {
     /// and undo data from them. Until then, the datadir stays that of a pruned node. Not with pruning,
     /// without a chainstate or with a last block. A datadir that is not pruned is treated as without this.
     pub unprune: bool,
+    /// Ask peers that offer them for the coins that blocks spend (BIP-0455, a draft), if the chainstate is
+    /// rebuilt behind the download, without hints and without deleting block files. They take the place of
+    /// undo data that would be made, and are proven by the rebuild.
+    pub spent_coins: bool,
     /// Stay at the tip, and connect new blocks, until the caller interrupts or another process uses the
     /// datadir. Not with a last block, with pruning or without a chainstate.
     pub follow: bool,
@@ -129,6 +133,7 @@ impl SyncOptions {
             blocks_only: false,
             prune_bytes: None,
             unprune: false,
+            spent_coins: false,
             follow: false,
             set_aside_indexes: SetAsideIndexes::None,
             peers: PeerOptions::default(),
@@ -271,6 +276,10 @@ pub struct DownloadReport {
     /// Number of blocks that an interrupted download had stored, and that the block index did not place.
     #[cfg_attr(feature = "serde", serde(rename = "blocks_found"))]
     pub found: u32,
+    /// Number of blocks whose spent coins peers have sent.
+    pub blocks_with_coins: u32,
+    /// Bytes of these coins.
+    pub coins_bytes: u64,
     /// Number of peers that were connected.
     pub peers: u32,
     /// Time until all blocks were stored.

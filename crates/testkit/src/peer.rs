@@ -3,6 +3,7 @@
 //! A [`ScriptedPeer`] accepts connections until it is dropped. What it serves can change meanwhile, and it
 //! can be held at a number of blocks or go offline, so that a test determines what happens during a download.
 
+mod coins;
 mod fault;
 mod served;
 mod session;
@@ -35,6 +36,8 @@ struct Shared {
     accepted: AtomicUsize,
     /// Blocks that were asked for and that the peer has, in that order.
     asked: Mutex<Vec<BlockHash>>,
+    /// Questions for spent coins.
+    coins_asked: AtomicUsize,
     /// Number of blocks after which the peer waits.
     hold_at: AtomicUsize,
     is_offline: AtomicBool,
@@ -85,6 +88,7 @@ impl ScriptedPeer {
             chain: Mutex::new(Arc::clone(chain)),
             accepted: AtomicUsize::new(0),
             asked: Mutex::default(),
+            coins_asked: AtomicUsize::new(0),
             hold_at: AtomicUsize::new(usize::MAX),
             is_offline: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -122,6 +126,12 @@ impl ScriptedPeer {
     #[must_use]
     pub fn asked(&self) -> Vec<BlockHash> {
         lock(&self.shared.asked).clone()
+    }
+
+    /// Returns the number of questions for spent coins.
+    #[must_use]
+    pub fn coins_asked(&self) -> usize {
+        self.shared.coins_asked.load(Ordering::Relaxed)
     }
 
     /// Serves another chain from now on.

@@ -30,6 +30,7 @@ pub mod network;
 pub mod read;
 pub mod script;
 pub mod script_flags;
+pub mod spent_coins;
 pub mod units;
 pub mod verifier;
 
@@ -41,5 +42,6 @@ pub use header::Header;
 pub use network::{Network, UnknownNetwork};
 pub use read::{Reader, WireError};
 pub use script_flags::ScriptFlags;
+pub use spent_coins::{SpentCoinsError, SpentCoinsForm};
 pub use units::{BlockTime, ByteOffset, FileNo, Height, MAX_BLOCK_LEN, Sats, TxIndex, Weight};
 pub use verifier::{ScriptFault, ScriptVerifier, TxVerifier};

@@ -150,19 +150,26 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn compact_size(&mut self) -> Result<usize, WireError> {
         let at = self.at;
-        let (size, min) = match self.u8()? {
-            short @ 0..=0xfc => return Ok(short as usize),
+        match self.compact_u64()? {
+            size if size > MAX_SIZE => Err(WireError::Oversized { at, size }),
+            size => Ok(size as usize),
+        }
+    }
+
+    /// Reads a CompactSize that is a number and not a size: any 64-bit value.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`], [`WireError::NonCanonicalCompactSize`].
+    #[inline]
+    pub fn compact_u64(&mut self) -> Result<u64, WireError> {
+        let at = self.at;
+        let (value, min) = match self.u8()? {
+            short @ 0..=0xfc => return Ok(short.into()),
             0xfd => (self.array().map(u16::from_le_bytes)?.into(), 0xfd),
             0xfe => (self.u32()?.into(), 0x1_0000),
             0xff => (self.u64()?, 0x1_0000_0000),
         };
-        if size < min {
-            Err(WireError::NonCanonicalCompactSize { at })
-        } else if size > MAX_SIZE {
-            Err(WireError::Oversized { at, size })
-        } else {
-            Ok(size as usize)
-        }
+        if value < min { Err(WireError::NonCanonicalCompactSize { at }) } else { Ok(value) }
     }
 
     /// Reads a byte string: CompactSize length, then the bytes.

@@ -54,12 +54,14 @@ mod sync {
     mod peers;
     pub mod prune;
     mod resume;
+    mod spent_coins;
     mod unprune;
 }
 
 /// Undo data that is missing or damaged.
 mod undo {
     mod commands;
+    mod exported;
     mod faults;
     mod missing;
     mod rebuild;

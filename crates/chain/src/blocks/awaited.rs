@@ -5,10 +5,10 @@
 //! is left to do for the blocks below, saves a checkpoint, and says so ([`AwaitedBlocks::settle`]). Then
 //! files without higher blocks can be deleted, and the download goes on.
 
-use crate::blocks::block_check::CheckedBlock;
+use crate::blocks::{block_check::CheckedBlock, claims::PeerClaims};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 use wire::{BlockHash, ByteOffset, FileNo, Height};
@@ -21,6 +21,7 @@ const WAIT: Duration = Duration::from_millis(100);
 pub struct AwaitedBlocks {
     /// Maximum memory in bytes of the blocks that are kept.
     kept_bytes_max: u64,
+    claims: OnceLock<PeerClaims>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -70,7 +71,19 @@ impl AwaitedBlocks {
             kept: BTreeMap::new(),
             kept_bytes: 0,
         };
-        Self { kept_bytes_max, state: Mutex::new(state), changed: Condvar::new() }
+        let (claims, changed) = Default::default();
+        Self { kept_bytes_max, claims, state: Mutex::new(state), changed }
+    }
+
+    /// Takes what peers claim that blocks spend, too. To be called once, before a block is placed.
+    pub fn take_claims(&self, claims: PeerClaims) {
+        // The first ones stay.
+        let _ = self.claims.set(claims);
+    }
+
+    /// What peers claim that blocks spend. The claims of a block are added before it is placed.
+    pub fn claims(&self) -> Option<&PeerClaims> {
+        self.claims.get()
     }
 
     /// Records where a block was stored. It can be read from now on. As long as the memory suffices, it can

@@ -69,6 +69,34 @@ fn refused(datadir: &Path, more: &[&str], code: i32, kind: &str) -> Value {
     error
 }
 
+/// The coins of each block behind their length, and nothing else; the other errors are those of reading.
+#[test]
+fn undo_data_is_exported_once_and_in_frames() {
+    let dir = write_datadir(chain());
+    let coins = dir.path().join("coins");
+    let output = coins.display().to_string();
+    let export = |more: &[&str]| {
+        let words = ["undo", "export", "--chain", "regtest", "--json", "--output", &output];
+        command(&[&words, more].concat(), dir.path()).output().unwrap()
+    };
+    let report = json(&export(&["--from-height", "3", "--to-height", "60"]));
+    assert_eq!((&report["from_height"], &report["to_height"]), (&3.into(), &60.into()), "{report}");
+    let bytes = std::fs::read(&coins).unwrap();
+    assert_eq!(report["bytes"], bytes.len(), "{report}");
+    let (mut rest, mut hashes) = (&bytes[..], Vec::new());
+    while let Some((len, after)) = rest.split_first_chunk() {
+        hashes.push(after[..32].to_vec());
+        rest = &after[u32::from_le_bytes(*len) as usize..];
+    }
+    let expected = chain().main().skip(3).take(58).map(|block| block.hash.0.to_vec());
+    assert_eq!((rest.len(), hashes), (0, expected.collect()));
+    let again = export(&[]);
+    assert_eq!((again.status.code(), std::fs::read(&coins).unwrap()), (Some(2), bytes), "{again:?}");
+    std::fs::remove_file(&coins).unwrap();
+    let text = export(&["--to-height", "999"]);
+    assert_eq!((text.status.code(), coins.exists()), (Some(2), false), "{text:?}");
+}
+
 #[test]
 fn report_describes_the_rebuild() {
     let dir = write_datadir(chain());

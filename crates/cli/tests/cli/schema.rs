@@ -108,8 +108,8 @@ fn reports_of_all_commands_match_the_schema() {
     let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
     chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
     let schema = Schema::read("report");
-    let (hints, snapshot) = (dir.path().join("hints"), dir.path().join("utxo.dat"));
-    let (hints, snapshot) = (hints.to_str().unwrap(), snapshot.to_str().unwrap());
+    let paths = ["hints", "utxo.dat", "coins"].map(|name| dir.path().join(name));
+    let [hints, snapshot, coins] = [0, 1, 2].map(|at| paths[at].to_str().unwrap());
     let mut commands = Vec::new();
     for words in [
         "reindex",
@@ -121,6 +121,7 @@ fn reports_of_all_commands_match_the_schema() {
         "doctor --deep",
         "undo check",
         "undo make",
+        &format!("undo export --output {coins}"),
         "index make txindex blockfilterindex coinstatsindex txospenderindex",
         "index check",
         "index update",

@@ -2,6 +2,7 @@
 //! the steps are public too: downloads are made of them.
 
 pub(crate) mod doctor;
+pub(crate) mod export_undo;
 pub(crate) mod fetch_snapshot;
 pub(crate) mod get_coins;
 pub(crate) mod hints;

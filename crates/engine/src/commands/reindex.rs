@@ -16,7 +16,7 @@ use api::{
     stage::Stage,
 };
 use chain::{
-    blocks::{damage::KnownDamage, files::Files},
+    blocks::{awaited::AwaitedBlocks, claims::PeerClaims, damage::KnownDamage, files::Files},
     commit::{Destination, directory_bytes},
     given_blocks,
     plan::planner::{AfterSuspect, Plan},
@@ -356,6 +356,7 @@ impl Rebuild<'_> {
             interrupt,
         };
         let proven = self.write_and_prove(&job, clock)?;
+        self.warn_of_false_claims(files, plan);
 
         let is_interrupted = || interrupt.load(Ordering::Relaxed);
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
@@ -376,6 +377,15 @@ impl Rebuild<'_> {
             was_behind_download: awaited.is_some(),
         };
         self.report(&job, rebuilt, clock)
+    }
+
+    /// Names the peer that has sent other coins than a block spends.
+    fn warn_of_false_claims(&self, files: &Files<'_>, plan: &Plan) {
+        let claims = files.awaited.and_then(AwaitedBlocks::claims);
+        if let Some((height, peer)) = claims.and_then(PeerClaims::first_false) {
+            let hash = plan.chain.block(height).hash;
+            self.sink.event(Event::Warning(Warning::FalseSpentCoins { height, hash, peer }));
+        }
     }
 
     /// Prepares what changes besides the chainstate: the block index, and in place the `rev` files, if the

@@ -182,7 +182,8 @@ impl Dialer {
             user.connected_as = None;
             let pause = match reason {
                 reason if reason.is_misbehaviour() => BAN,
-                CloseReason::AskedForTooMuch => Duration::ZERO,
+                // It will not be asked for coins again, and its blocks are good.
+                CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_) => Duration::ZERO,
                 _ => USER_RETRY,
             };
             user.not_before = Some(now + pause);
@@ -191,7 +192,7 @@ impl Dialer {
         if let Some(speed) = speed {
             self.table.delivered(address, speed);
         }
-        if *reason == CloseReason::AskedForTooMuch {
+        if matches!(reason, CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_)) {
             self.table.dial_again(address);
         }
         if reason.is_misbehaviour() {

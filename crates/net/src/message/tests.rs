@@ -51,6 +51,10 @@ fn any_version() -> impl Strategy<Value = Version> {
         )
 }
 
+fn any_form() -> impl Strategy<Value = SpentCoinsForm> {
+    prop_oneof![Just(SpentCoinsForm::Draft), Just(SpentCoinsForm::Reference)]
+}
+
 fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
         any_version().prop_map(Message::Version),
@@ -68,11 +72,49 @@ fn any_message() -> impl Strategy<Value = Message> {
         any_inventory().prop_map(Message::NotFound),
         any_inventory().prop_map(Message::Inv),
         prop::collection::vec(any::<u8>(), 0..99).prop_map(Message::Block),
+        (prop::collection::vec(any::<u8>(), 4..=80), prop::collection::vec(any::<u8>(), 0..=512))
+            .prop_map(|(id, data)| Message::Feature { id, data }),
+        (any_form(), any_hash()).prop_map(|(form, block)| Message::GetSpentCoins { form, block }),
+        (any_form(), prop::collection::vec(any::<u8>(), 0..99))
+            .prop_map(|(form, bytes)| Message::SpentCoins { form, bytes }),
         Just(Message::GetAddr),
         prop::collection::vec(any_record(), 0..9).prop_map(Message::Addresses),
         Just(Message::SendHeaders),
         Just(Message::Ignored(Command::new("sendcmpct"))),
     ]
+}
+
+#[test]
+fn features_have_bounded_names_and_data() {
+    let feature = |payload: Vec<u8>| Message::decode(raw(command::FEATURE, payload)).unwrap();
+    let of = |id: usize, data: usize| {
+        let message = Message::Feature { id: vec![b'a'; id], data: vec![1; data] };
+        (feature(message.encode().payload), message)
+    };
+    for (id, data) in [(4, 0), (80, 512), (17, 0)] {
+        let (back, message) = of(id, data);
+        assert_eq!(back, message);
+    }
+    let ignored = Message::Ignored(command::FEATURE);
+    for (id, data) in [(3, 0), (81, 0), (4, 513), (0, 0)] {
+        assert_eq!(of(id, data).0, ignored, "{id} {data}");
+    }
+    let good = Message::Feature { id: SPENT_COINS_FEATURE.to_vec(), data: vec![] }.encode().payload;
+    assert_eq!(good[0] as usize, SPENT_COINS_FEATURE.len());
+    for bad in [&good[..good.len() - 1], &[&good[..], &[0]].concat(), &[0xfd, 17, 0], &[]] {
+        assert_eq!(feature(bad.to_vec()), ignored, "missing or additional bytes, or no minimal length");
+    }
+}
+
+#[test]
+fn questions_for_spent_coins_have_the_bytes_of_the_draft_and_of_its_reference_code() {
+    let block = BlockHash([9; 32]);
+    let payload = |form| Message::GetSpentCoins { form, block }.encode();
+    let hash_and_cutoff = [&[9; 32][..], &[0; 4]].concat();
+    let draft = payload(SpentCoinsForm::Draft);
+    assert_eq!((draft.command, draft.payload), (command::GETBSPENT, [&[1][..], &hash_and_cutoff].concat()));
+    let reference = payload(SpentCoinsForm::Reference);
+    assert_eq!((reference.command, reference.payload), (command::GETBUNDO, hash_and_cutoff));
 }
 
 const KNOWN: [Command; 16] = [
@@ -114,7 +156,11 @@ proptest! {
     #[test]
     fn a_message_that_ends_early_is_an_error(message in any_message(), cut in 1usize..9) {
         let whole = message.encode();
-        let is_checked = !matches!(message, Message::Version(_) | Message::Block(_));
+        // Blocks and coins stay bytes, and a malformed feature is ignored.
+        let is_checked = !matches!(
+            message,
+            Message::Version(_) | Message::Block(_) | Message::SpentCoins { .. } | Message::Feature { .. }
+        );
         if is_checked && whole.payload.len() >= cut {
             let cut = raw(whole.command, whole.payload[..whole.payload.len() - cut].to_vec());
             prop_assert!(Message::decode(cut).is_err());

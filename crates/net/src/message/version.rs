@@ -23,6 +23,8 @@ impl Services {
     pub const NETWORK_LIMITED: Self = Self(1 << 10);
     /// The version 2 transport (BIP 324).
     pub const P2P_V2: Self = Self(1 << 11);
+    /// The coins that blocks spend: what the reference code of BIP 455, a draft, offers instead of a feature.
+    pub const BLOCK_UNDO: Self = Self(1 << 21);
     /// The services that a peer must have, so that all blocks can be downloaded from it.
     pub const FULL: Self = Self(Self::NETWORK.0 | Self::WITNESS.0);
 

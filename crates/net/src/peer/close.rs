@@ -5,6 +5,7 @@ use crate::{
     transport::TransportError,
 };
 use std::io;
+use wire::SpentCoinsError;
 
 /// Why a connection was closed or could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,6 +60,9 @@ pub enum CloseReason {
     /// A block's bytes were not those that its hash stands for.
     #[error("sent a block with changed contents")]
     Mutated,
+    /// Spent coins came that were not asked for, or are malformed.
+    #[error(transparent)]
+    SpentCoins(SpentCoinsFault),
     /// Several blocks came that were not asked for.
     #[error("sent blocks that were not asked for")]
     Unrequested,
@@ -77,6 +81,32 @@ pub enum CloseReason {
     /// We have no more use for the connection.
     #[error("no longer needed")]
     NotNeeded,
+}
+
+/// Why a peer is not asked for spent coins any more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpentCoinsFault {
+    /// It answered what was asked after them.
+    #[error("offers spent coins, but does not send those of its blocks")]
+    NotSent,
+    /// Nothing came for that long.
+    #[error("offers spent coins, but did not send them within 10 seconds")]
+    Late,
+    /// Coins of a block came for which it was not asked.
+    #[error("sent spent coins that were not asked for")]
+    Unrequested,
+    /// The coins are not those of the block.
+    #[error("sent malformed spent coins: {0}")]
+    Malformed(SpentCoinsError),
+}
+
+impl SpentCoinsFault {
+    /// Returns whether it is a reason to close the connection.
+    #[must_use]
+    pub const fn closes(&self) -> bool {
+        matches!(self, Self::Unrequested | Self::Malformed(_))
+    }
 }
 
 impl CloseReason {

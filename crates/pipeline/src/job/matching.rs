@@ -63,6 +63,8 @@ pub enum Unproven {
         outpoints: HashSet<OutPoint>,
         /// Whether a merge of sorted runs found a mismatch.
         in_merge: bool,
+        /// Whether an interrupted run has completed blocks, perhaps with claims of peers.
+        is_resumed: bool,
     },
     /// Two coinbases have the same txid.
     RepeatedCoinbase,
@@ -143,8 +145,9 @@ impl Job<'_> {
                 }
             }
         }
-        let in_merge = spill.has_mismatch();
-        Ok(Attempt::Unproven(Unproven::Mismatch { outpoints: spill.take_mismatches(), in_merge }))
+        let (in_merge, is_resumed) = (spill.has_mismatch(), state.resumed > 0);
+        let outpoints = spill.take_mismatches();
+        Ok(Attempt::Unproven(Unproven::Mismatch { outpoints, in_merge, is_resumed }))
     }
 
     /// Returns what the blocks of a range amount to, and the coins and spends that they leave. Claims that

@@ -170,7 +170,7 @@ impl Job<'_> {
                 return Ok(None);
             };
             let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
-            spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops });
+            spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops, is_claimed: false });
             let memory = (self.budget.join_bytes / SHARE).max(WANTED_BYTES << 10);
             let is_complete = spending.add_inputs(&block, height, &hashes.txids);
             if !is_complete || spending.wanted.len() * WANTED_BYTES + spending.deliveries.len() > memory {

@@ -22,6 +22,7 @@ use api::{
     event::{Event, Progress},
     stage::Stage,
 };
+use chain::blocks::awaited::AwaitedBlocks;
 use coins::{Join, SHARDS};
 use std::{convert::Infallible, time::Instant};
 use wire::Height;
@@ -55,11 +56,12 @@ impl Job<'_> {
         let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
         let started = Instant::now();
         self.sink.event(Event::Started(Stage::Undo));
-        if !spill.is_empty() {
+        let is_any_made = partial.routed.iter().any(|block| !block.is_claimed);
+        if is_any_made && !spill.is_empty() {
             spill.match_all(join, self.threads(), self.interrupt)?;
         }
         // The join has mismatches of its own also if the rest was in runs.
-        if join.open().1 > 0 || join.has_mismatches() {
+        if is_any_made && (join.open().1 > 0 || join.has_mismatches()) {
             record_open_spends(join, spill);
         }
         if spill.has_mismatch() {
@@ -68,6 +70,9 @@ impl Job<'_> {
         let mut blocks = std::mem::take(&mut partial.routed);
         blocks.sort_unstable();
         let (new, fault) = self.make_undo(&blocks, deliveries, scripts)?;
+        if let Some(claims) = self.files.awaited.and_then(AwaitedBlocks::claims) {
+            claims.settle(partial.completed.first_missing());
+        }
         partial.made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
         state.outcome.scripting += new.scripting;
@@ -102,6 +107,7 @@ impl Job<'_> {
             scripts,
             observer: self.options.observer.as_deref().filter(|observer| observer.needs_coins()),
             faults: &faults,
+            claims: self.files.awaited.and_then(AwaitedBlocks::claims),
             sink: self.undo_sink,
             interrupt: self.interrupt,
         };

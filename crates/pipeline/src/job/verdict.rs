@@ -37,6 +37,7 @@ use api::{
     stage::Stage,
 };
 use chain::blocks::{
+    awaited::AwaitedBlocks,
     block_hashes::BlockHashes,
     chain::Chain,
     damage::{Damage, UndoDefect},
@@ -103,6 +104,9 @@ impl Job<'_> {
             return Err(Error::new(ErrorKind::Damaged, detail).with_remedies([Remedy::WithoutPruning]));
         }
         self.sink.event(Event::Note(Note::CheckingWithoutUndo));
+        if let Some(claims) = self.files.awaited.and_then(AwaitedBlocks::claims) {
+            claims.close();
+        }
         self.work.remove()?;
         let difference = FirstDifference { chain: &self.plan.chain, lowest: Mutex::default() };
         let undo_sink =
@@ -128,8 +132,8 @@ impl Job<'_> {
         Err(all.first_invalid(candidate, clock).unwrap_or_else(|error| error))
     }
 
-    /// Finds out what is wrong after a first pass that did not prove the chain. If no undo data had a part in
-    /// it, that pass says as much as a check without undo data.
+    /// Finds out what is wrong after a first pass that did not prove the chain. If no undo data and no claims
+    /// of peers had a part in it, that pass says as much as a check without undo data.
     ///
     /// # Errors
     /// Those of [`Job::check_without_undo`].
@@ -138,7 +142,10 @@ impl Job<'_> {
             Method::Routed { uses_undo } => *uses_undo && !self.plan.chain.has_no_undo(),
             _ => true,
         };
-        if self.goes_on_below.is_none() && rests_on_undo {
+        let claims = self.files.awaited.and_then(AwaitedBlocks::claims);
+        let rests_on_peers = claims.is_some_and(|claims| claims.are_wanted() && claims.has_any())
+            || self.pacing.is_none() && matches!(unproven, Unproven::Mismatch { is_resumed: true, .. });
+        if rests_on_peers || self.goes_on_below.is_none() && rests_on_undo {
             return self.check_without_undo(clock);
         }
         match self.candidate(unproven)? {

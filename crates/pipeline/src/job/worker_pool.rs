@@ -19,8 +19,11 @@ use api::{
     event::{Event, PROGRESS_INTERVAL},
     stage::Stage,
 };
-use chain::threads::spawn;
-use coins::Join;
+use chain::{
+    blocks::{awaited::AwaitedBlocks, claims::PeerClaims},
+    threads::spawn,
+};
+use coins::{Join, Mismatch};
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -106,6 +109,11 @@ impl WorkerPool<'_> {
             };
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;
+            if self.join.has_mismatches() {
+                // The join has removed both sides: a checkpoint would forget that they differ.
+                self.spill.add_mismatches(self.join.mismatches().iter().filter_map(Mismatch::outpoint));
+                self.spill.set_mismatch();
+            }
             let interrupted = self.job.interrupt.load(Ordering::Relaxed);
             if fault.is_some() || self.spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
@@ -220,8 +228,12 @@ impl WorkerPool<'_> {
             if settle_bytes.is_some_and(|settle_bytes| new_bytes >= settle_bytes) {
                 return true;
             }
-            let run_bytes = || self.spill.volume().bytes;
-            self.deliveries.is_some_and(|all| is_epoch_complete(all, run_bytes(), table_bytes, memory))
+            let claims = self.job.files.awaited.and_then(AwaitedBlocks::claims);
+            let claimed = claims.map_or(0, PeerClaims::read_bytes);
+            let temporary = |all: &Deliveries<'_>| {
+                claimed + all.bytes() + self.spill.volume().bytes.saturating_sub(table_bytes)
+            };
+            self.deliveries.is_some_and(|all| is_epoch_complete(temporary(all), table_bytes, memory))
         };
         let stop = |read| {
             if self.spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
@@ -280,9 +292,8 @@ impl WorkerPool<'_> {
     }
 }
 
-/// Whether deliveries and runs have become so large that undo data should be made. `table_bytes` are those of
-/// the runs when that was done last.
-fn is_epoch_complete(deliveries: &Deliveries<'_>, run_bytes: u64, table_bytes: u64, memory: u64) -> bool {
-    let temporary = deliveries.bytes() + run_bytes.saturating_sub(table_bytes);
+/// Whether `temporary` bytes of claims, deliveries and new runs are so many that undo data should be made.
+/// `table_bytes` are those of the runs when that was done last.
+fn is_epoch_complete(temporary: u64, table_bytes: u64, memory: u64) -> bool {
     temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
 }

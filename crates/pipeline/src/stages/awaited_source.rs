@@ -35,6 +35,9 @@ impl BlockSource for AwaitedSource<'_> {
             let hash = &chain.block(height).hash;
             let kept = if was_stored { None } else { awaited.take(height, hash) };
             if stored.deliver(height, kept, into)? {
+                if let Some(claims) = awaited.claims().filter(|_| !was_stored && stored.uses_undo(height)) {
+                    into.claims = claims.read(height)?;
+                }
                 return Ok(true);
             }
         }

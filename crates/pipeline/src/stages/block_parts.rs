@@ -63,6 +63,8 @@ pub struct BlockData<'a> {
     pub coins: &'a [SpentCoin<'a>],
     /// The same coins, compressed.
     pub claims: &'a [Coin<'a>],
+    /// Bytes of its undo data. 0 if coins were not asked for.
+    pub undo_len: usize,
 }
 
 impl<'a> BlockData<'a> {
@@ -279,6 +281,7 @@ impl Shared<'_> {
             wtxids: &hashes.wtxids,
             coins: &coins,
             claims: &claims,
+            undo_len: undo_data.len(),
         })
     }
 

@@ -24,6 +24,8 @@ pub struct Block {
     pub facts: Option<BlockFacts>,
     /// The undo data with its checksum; empty if there is none, or it is not needed.
     pub undo: RecordBuffer,
+    /// The undo data that a peer claims, if a peer has sent any and it is used.
+    pub claims: Option<Vec<u8>>,
 }
 
 /// Whether a worker takes another block.

@@ -205,6 +205,7 @@ impl Worker<'_> {
         let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
         let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
         let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
+        let claimed = read.claims.as_deref();
 
         let legacy_sigops = match read.facts.take() {
             Some(BlockFacts { txids, legacy_sigops }) => {
@@ -241,7 +242,10 @@ impl Worker<'_> {
         let Outcome { scripting, ages, .. } = &mut self.outcome;
         let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
             let arena = arena;
-            let claims = claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum);
+            let claims = match claimed {
+                Some(data) => claims_of_undo(&block, data, arena),
+                None => claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum),
+            };
             let claims = claims.map_err(Damage::Undo)?;
             spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
             ages.add(height, &claims);
@@ -255,9 +259,9 @@ impl Worker<'_> {
             UndoUse::IfSound => checked_claims().ok(),
             UndoUse::Made => None,
         };
-        if claims.is_none() {
-            let checksum = read.block.crc32c();
-            self.outcome.partial.routed.push(RoutedBlock { height, checksum, legacy_sigops });
+        if claims.is_none() || claimed.is_some() {
+            let routed = RoutedBlock::new(height, &read.block, legacy_sigops, claims.is_some());
+            self.outcome.partial.routed.push(routed);
         }
         let has_coins = undo_use != UndoUse::NotNeeded && claims.is_some();
         let observed = ObservedBlock { claims: claims.as_deref().unwrap_or_default(), ..observed };
@@ -377,6 +381,15 @@ pub fn claims_of<'u>(
     if checksum != expected {
         return Err(UndoDefect::Checksum);
     }
+    claims_of_undo(block, data, arena)
+}
+
+/// Like [`claims_of`], for undo data that has no checksum.
+fn claims_of_undo<'u>(
+    block: &BlockView<'_>,
+    data: &'u [u8],
+    arena: &'u mut UndoArena,
+) -> Result<Vec<Coin<'u>>, UndoDefect> {
     let undo = UndoView::parse(data, arena).map_err(UndoDefect::Malformed)?;
     if !has_all_claims(block, &undo) {
         return Err(UndoDefect::Shape);

@@ -19,7 +19,7 @@ use crate::stages::{
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock},
-    error::Error,
+    error::{Error, ErrorKind},
     event::PROGRESS_INTERVAL,
     spend_ages::SpendAges,
 };
@@ -27,6 +27,7 @@ use chain::{
     blocks::{
         block_hashes::BlockHashes,
         chain::Chain,
+        claims::PeerClaims,
         damage::{Damage, UndoDefect},
     },
     threads::spawn,
@@ -125,6 +126,8 @@ pub struct UndoMaker<'a> {
     pub observer: Option<&'a dyn BlockObserver>,
     /// The lowest block fault.
     pub faults: &'a BlockFaults,
+    /// What peers claim that blocks spend.
+    pub claims: Option<&'a PeerClaims>,
     /// Where the undo data goes; `None`: it is only checked.
     pub sink: Option<&'a dyn UndoSink>,
     /// Set by the caller to stop.
@@ -304,6 +307,10 @@ impl<'a> Worker<'a> {
             if failed.load(Ordering::Relaxed) || !shared.faults.matters(block.height) {
                 continue;
             }
+            if block.is_claimed {
+                self.take_claimed(block.height)?;
+                continue;
+            }
             let _busy = shared.scripts.map(ScriptQueue::enter);
             shared.reader.read_block(block.height, &mut self.block)?;
             self.progress.blocks.fetch_add(1, Ordering::Relaxed);
@@ -321,6 +328,21 @@ impl<'a> Worker<'a> {
                 self.done.scripting += started.elapsed();
             }
         }
+        Ok(())
+    }
+
+    /// Takes undo data that a peer claims: its spends were checked, and will be matched.
+    fn take_claimed(&mut self, height: Height) -> Result<(), Error> {
+        self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+        if self.shared.sink.is_none() {
+            return Ok(());
+        }
+        let claimed = self.shared.claims.map(|claims| claims.read(height)).transpose()?.flatten();
+        let (Some(undo), Some(below)) = (claimed, height.0.checked_sub(1)) else {
+            let detail = "the spent coins that a peer has sent are gone; please report this bug";
+            return Err(Error::new(ErrorKind::Internal, detail));
+        };
+        self.new.push(NewUndo { height, prev: self.shared.chain.block(Height(below)).hash, undo });
         Ok(())
     }
 
@@ -353,6 +375,9 @@ impl<'a> Worker<'a> {
             let (params, hash, txids) = (shared.params, hashes.block, &hashes.txids[..]);
             let observed = ObservedBlock { params, height, hash, block, txids, claims: &claims };
             observer.take(&observed).map_err(BlockFault::Failed)?;
+        }
+        if let Some(claims) = shared.claims {
+            claims.compare(height, &undo);
         }
         Ok(NewUndo { height, prev: block.header().prev, undo })
     }

@@ -12,7 +12,10 @@ use api::{
 };
 use coins::SipKey;
 use coins::{CoinbaseTxids, aggregate::Sum};
-use disk::checkpoint::{SavedMatching, SavedState};
+use disk::{
+    block_files::RecordBuffer,
+    checkpoint::{SavedMatching, SavedState},
+};
 use std::fmt;
 use wire::Height;
 
@@ -26,7 +29,7 @@ pub struct PartialState {
     pub coinbases: CoinbaseTxids,
     /// What belongs to the method of matching.
     pub matching: MatchState,
-    /// Blocks whose undo data has yet to be made, in any order.
+    /// Blocks whose undo data has yet to be made or taken, in any order.
     pub routed: Vec<RoutedBlock>,
     /// Length of the undo data that was made for each block, in any order.
     pub made: Vec<(Height, u32)>,
@@ -45,7 +48,8 @@ pub enum MatchState {
     },
 }
 
-/// A block whose undo data is made, and what is needed to check its spends without hashing it again.
+/// A block whose undo data is made or taken from a peer's claims, and what is needed to check its spends
+/// without hashing it again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RoutedBlock {
     /// Its height.
@@ -54,6 +58,8 @@ pub struct RoutedBlock {
     pub checksum: u32,
     /// Number of signature operations of its own scripts.
     pub legacy_sigops: u32,
+    /// Whether its spends have claims, which a peer has sent, and are checked.
+    pub is_claimed: bool,
 }
 
 /// Why two partial states cannot be merged.
@@ -77,6 +83,16 @@ impl fmt::Display for StateConflict {
             Self::Methods => "their methods of matching differ",
             Self::Aggregates => "their sums have different keys or are of different kinds",
         })
+    }
+}
+
+impl RoutedBlock {
+    /// A block whose spends have claims or not.
+    #[must_use]
+    pub fn new(height: Height, block: &RecordBuffer, legacy_sigops: u32, is_claimed: bool) -> Self {
+        // What is claimed is not read again.
+        let checksum = if is_claimed { 0 } else { block.crc32c() };
+        Self { height, checksum, legacy_sigops, is_claimed }
     }
 }
 

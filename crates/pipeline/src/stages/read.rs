@@ -174,6 +174,11 @@ impl<'a> FileSource<'a> {
         self.read.load(Ordering::Relaxed)
     }
 
+    /// Whether undo data of the block at `height` is used.
+    pub fn uses_undo(&self, height: Height) -> bool {
+        height >= self.undo.from
+    }
+
     /// Takes the next block that is to be read; `None` if none is left, or if `stop` ends it.
     pub fn next(&self, batch: &mut Range<u32>, stop: &dyn Fn(u32) -> Stop) -> Option<Height> {
         loop {
@@ -220,6 +225,7 @@ impl<'a> FileSource<'a> {
         into: &mut Block,
     ) -> Result<(), Error> {
         into.height = height;
+        into.claims = None;
         into.facts = match in_memory {
             Some(CheckedBlock { bytes, facts, .. }) => {
                 into.block.set(bytes);

@@ -65,6 +65,19 @@ pub trait Follower {
     /// A block of the chain was stored, at this position of a file.
     fn stored(&mut self, _height: Height, _at: (FileNo, ByteOffset), _block: CheckedBlock) {}
 
+    /// Whether the coins that blocks spend are of use at present.
+    fn wants_coins(&self) -> bool {
+        false
+    }
+
+    /// A block of the chain is going to be stored, of which `peer` claims this undo data.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn claimed(&mut self, _height: Height, _undo: &[u8], _peer: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
     fn chain_changed(&mut self, _fork: Height, _target: Height) {}
 

@@ -60,6 +60,28 @@ pub enum Fault {
     /// Sends a megabyte of blocks, which fills its send buffer, and the next ones only when another message
     /// comes. Core looks after 100 ms.
     WaitsWhenFull,
+    /// Offers no spent coins, although it has them.
+    OffersNoCoins,
+    /// Offers spent coins as the reference code of BIP 455 does, by a service.
+    ReferenceCoins,
+    /// Changes the amount of the last spent coin of each block.
+    FalseCoins,
+    /// Sends spent coins whose script no signature of the block satisfies.
+    FalseScripts,
+    /// Leaves out the last spent coin of each block.
+    ShortCoins,
+    /// Sends the spent coins of the block below.
+    ForeignCoins,
+    /// Sends spent coins with the block's hash and those of the block below.
+    SwappedCoins,
+    /// Sends the spent coins of each block behind those of three more, and behind the pongs.
+    LateCoins,
+    /// Offers spent coins and sends none.
+    SilentCoins,
+    /// Answers neither questions for spent coins nor, after the first one, pings.
+    MuteCoins,
+    /// Sends spent coins that end early.
+    MalformedCoins,
     /// Announces new blocks by `inv`, although it was asked for headers.
     AnnouncesByInv,
 }

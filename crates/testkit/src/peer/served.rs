@@ -1,6 +1,7 @@
 //! A chain as a peer has it.
 
 use crate::block::{GeneratedBlock, header_of};
+use disk::undo::{UndoArena, UndoView};
 use std::collections::HashMap;
 use wire::{BlockHash, Header};
 
@@ -13,6 +14,8 @@ pub struct ServedChain {
     pub hashes: Vec<BlockHash>,
     /// The serialised blocks.
     pub blocks: Vec<Vec<u8>>,
+    /// The undo data of each block; empty if the peer does not have it.
+    pub undo: Vec<Vec<u8>>,
     heights: HashMap<BlockHash, usize>,
 }
 
@@ -26,13 +29,34 @@ impl ServedChain {
         let headers: Vec<Header> = blocks.iter().map(|block| header_of(block)).collect();
         let hashes: Vec<BlockHash> = headers.iter().map(Header::hash).collect();
         let heights = hashes.iter().copied().zip(0..).collect();
-        Self { headers, hashes, blocks, heights }
+        Self { headers, hashes, undo: vec![Vec::new(); blocks.len()], blocks, heights }
+    }
+
+    /// The same chain, with this undo data of each block from the genesis block on.
+    #[must_use]
+    pub fn with_undo(mut self, undo: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        self.undo.iter_mut().zip(undo).for_each(|(own, undo)| *own = undo);
+        self
+    }
+
+    /// Returns the coins that a block spends, as a peer sends them: code and compressed output.
+    ///
+    /// # Panics
+    /// If the undo data is malformed.
+    #[must_use]
+    pub fn coins(&self, height: usize) -> Vec<(u32, Vec<u8>)> {
+        let mut arena = UndoArena::default();
+        let undo = UndoView::parse(&self.undo[height], &mut arena).expect("the undo data is sound");
+        undo.coins().map(|coin| (coin.code, coin.out.to_vec())).collect()
     }
 
     /// A chain of generated blocks.
     #[must_use]
     pub fn of<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Self {
-        Self::new(blocks.into_iter().map(|block| block.bytes.clone()).collect())
+        let all =
+            blocks.into_iter().map(|block| (block.bytes.clone(), block.undo.clone().unwrap_or_default()));
+        let (blocks, undo): (_, Vec<_>) = all.unzip();
+        Self::new(blocks).with_undo(undo)
     }
 
     /// Returns the height of the last block.

@@ -1,10 +1,13 @@
 //! One connection to a scripted peer.
 
-use super::{Fault, POLL_INTERVAL, ServedChain, Shared, lock};
+use super::{Fault, POLL_INTERVAL, ServedChain, Shared, coins::SpentCoinsServer, lock};
 use net::{
     address::{Host, PeerAddress},
     frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
-    message::{AddressRecord, Inventory, MAX_HEADERS, Message, PROTOCOL_VERSION, Services, Version, command},
+    message::{
+        AddressRecord, FEATURE_VERSION, Inventory, MAX_HEADERS, Message, PROTOCOL_VERSION,
+        SPENT_COINS_FEATURE, Services, Version, command,
+    },
     transport::{Role, Transport},
 };
 use std::{
@@ -40,6 +43,7 @@ pub(super) struct Session {
     unanswered: VecDeque<Message>,
     /// Blocks that the client has asked for and that were not sent. No further message is answered before.
     wanted: VecDeque<BlockHash>,
+    coins: SpentCoinsServer,
 }
 
 impl Session {
@@ -53,8 +57,9 @@ impl Session {
         let is_v1 = first == magic || fault == Fault::OnlyV1;
         let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
         let (announced, sends_headers, unanswered, wanted) = Default::default();
+        let coins = SpentCoinsServer::new(fault);
         let mut session =
-            Self { socket, transport, shared, fault, announced, sends_headers, unanswered, wanted };
+            Self { socket, transport, shared, fault, announced, sends_headers, unanswered, wanted, coins };
         session.receive(&first)?;
         let mut buffer = vec![0; 1 << 16];
         while !session.shared.is_over() {
@@ -121,9 +126,16 @@ impl Session {
 
     fn answer(&mut self, message: Message) -> io::Result<()> {
         match message {
-            Message::Version(_) => self.introduce(),
+            Message::Version(theirs) => self.introduce(&theirs),
             Message::Verack => self.after_handshake(),
-            Message::Ping(number) if self.fault != Fault::PingFlood => self.send(&Message::Pong(number)),
+            Message::Ping(number) if self.fault != Fault::PingFlood && !self.coins.is_mute => {
+                self.send(&Message::Pong(number))
+            }
+            Message::GetSpentCoins { form, block } => {
+                self.shared.coins_asked.fetch_add(1, Ordering::Relaxed);
+                let chain = self.shared.chain();
+                self.coins.answer(&chain, form, block).iter().try_for_each(|message| self.send(message))
+            }
             Message::GetHeaders { locator, .. } => self.headers(&locator),
             Message::GetData(list) => {
                 self.wanted.extend(list.iter().filter_map(Inventory::block_hash));
@@ -138,18 +150,21 @@ impl Session {
         }
     }
 
-    fn introduce(&mut self) -> io::Result<()> {
+    fn introduce(&mut self, theirs: &Version) -> io::Result<()> {
         if self.fault == Fault::Mute {
             return Ok(());
         }
         let chain = self.shared.chain();
         let services = match self.fault {
             Fault::Limited => Services::NETWORK_LIMITED.with(Services::WITNESS),
+            Fault::ReferenceCoins => Services::FULL.with(Services::BLOCK_UNDO),
             _ => Services::FULL.with(Services::P2P_V2),
         };
+        let has_coins = chain.undo.iter().any(|undo| !undo.is_empty())
+            && !matches!(self.fault, Fault::OffersNoCoins | Fault::ReferenceCoins);
         let port = self.socket.local_addr().map_or(0, |address| address.port());
         let version = Message::Version(Version {
-            version: PROTOCOL_VERSION,
+            version: if has_coins { FEATURE_VERSION } else { PROTOCOL_VERSION },
             services,
             time: 1_700_000_000,
             nonce: 1 + u64::from(port),
@@ -171,6 +186,11 @@ impl Session {
         }
         self.send(&Message::WtxidRelay)?;
         self.send(&Message::SendAddrV2)?;
+        if has_coins && theirs.version >= FEATURE_VERSION {
+            let unknown = Message::Feature { id: b"BIP434-test".to_vec(), data: vec![7; 512] };
+            self.send(&unknown)?;
+            self.send(&Message::Feature { id: SPENT_COINS_FEATURE.to_vec(), data: Vec::new() })?;
+        }
         self.send(&Message::Verack)
     }
 

@@ -111,11 +111,16 @@ pub struct Server {
 impl Server {
     /// Starts bitcoind on a datadir, and waits until it accepts connections.
     pub fn start(datadir: &Path, what: &str) -> Option<Self> {
-        let program = program(what)?;
+        Some(Self::start_program(program(what)?, datadir, &[]))
+    }
+
+    /// Starts this bitcoind with more words, and waits until it accepts connections.
+    pub fn start_program(program: PathBuf, datadir: &Path, more: &[&str]) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let process = Command::new(&program)
             .args(["-regtest", "-server=0", "-connect=0", "-listen=1", "-whitelist=noban,download@127.0.0.1"])
             .args([format!("-datadir={}", datadir.display()), format!("-bind={address}")])
+            .args(more)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -125,7 +130,7 @@ impl Server {
             assert!(start.elapsed() < PATIENCE, "the node that serves blocks does not listen");
             thread::sleep(Duration::from_millis(100));
         }
-        Some(server)
+        server
     }
 }
 

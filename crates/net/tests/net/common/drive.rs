@@ -7,17 +7,17 @@ use peregrine_net::{
     download::DownloadOptions,
     headers::locator_heights,
     message::Services,
-    peer::{CloseReason, PeerId},
+    peer::{CloseReason, PeerId, SpentCoinsFault},
     pool::{PoolOptions, Target},
     transport::TransportVersion,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 use testkit::peer::{ScriptedPeer, ServedChain};
-use wire::{BlockHash, Network};
+use wire::{BlockHash, Network, SpentCoinsForm};
 
 pub fn options() -> ClientOptions {
     ClientOptions {
@@ -27,6 +27,7 @@ pub fn options() -> ClientOptions {
             user_agent: "/peregrine:test/".to_owned(),
             height: 0,
             needed: Services::FULL,
+            wants_spent_coins: false,
             proxy: None,
             i2p_sam: None,
             memory_bytes: 64 << 20,
@@ -51,6 +52,10 @@ pub struct Driver {
     pub stored: BTreeSet<u32>,
     pub ready: Vec<(PeerId, Target, TransportVersion, String)>,
     pub closed: Vec<(Target, CloseReason)>,
+    /// Coins that came with blocks, by height, and their form.
+    pub coins: BTreeMap<u32, (SpentCoinsForm, Vec<u8>)>,
+    /// Peers that are not asked for coins any more, and why.
+    pub refused: Vec<(Target, SpentCoinsFault)>,
     pub most_memory: usize,
     /// Blocks that are kept before they are accepted.
     pub hold: usize,
@@ -67,6 +72,8 @@ impl Driver {
             stored: BTreeSet::new(),
             ready: Vec::new(),
             closed: Vec::new(),
+            coins: BTreeMap::new(),
+            refused: Vec::new(),
             most_memory: 0,
             hold: 0,
             held: Vec::new(),
@@ -110,7 +117,13 @@ impl Driver {
                 }
                 ClientEvent::Closed { target, reason, .. } => self.closed.push((target, reason)),
                 ClientEvent::Headers(batch) => self.headers(&batch),
-                ClientEvent::Block { height, hash, bytes, .. } => self.block(height, hash, &bytes),
+                ClientEvent::CoinsRefused { target, fault } => self.refused.push((target, fault)),
+                ClientEvent::Block { height, hash, bytes, coins, .. } => {
+                    // Their memory is released with the block's.
+                    let len = bytes.len() + coins.as_ref().map_or(0, |coins| coins.bytes.len());
+                    self.coins.extend(coins.map(|coins| (height, (coins.form, coins.bytes))));
+                    self.block(height, hash, &bytes, len);
+                }
             }
         }
         self.most_memory = self.most_memory.max(self.client.memory_bytes());
@@ -144,15 +157,15 @@ impl Driver {
         self.client.extend(hashes, self.given == self.known.len());
     }
 
-    fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8]) {
+    fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8], len: usize) {
         assert_eq!(hash, self.chain.hashes[height as usize]);
         if !is_intact(bytes) {
-            self.client.reject_block(height, hash, bytes.len());
+            self.client.reject_block(height, hash, len);
             return;
         }
         assert_eq!(bytes, self.chain.blocks[height as usize]);
         assert!(self.stored.insert(height), "block {height} was delivered twice");
-        self.held.push((height, hash, bytes.len()));
+        self.held.push((height, hash, len));
         self.give();
     }
 }

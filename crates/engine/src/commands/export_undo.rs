@@ -1,0 +1,215 @@
+//! Writes the coins that blocks spend to a file, in the form in which peers send them (BIP-0455, a draft).
+
+#[cfg(feature = "serde")]
+use api::json::{JsonSchema, Seconds, Serialize};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, EventSink, Watch},
+    options::{ChainOptions, ScriptChecks},
+    stage::Stage,
+};
+use chain::{plan::existing_state::ExistingState, session::Session, threads::lock};
+use disk::{
+    DiskError,
+    blk::RECORD_HEADER_LEN,
+    undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
+};
+use pipeline::{
+    job::{self, read_only_job::require_absent},
+    stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
+};
+use std::{
+    ops::RangeInclusive,
+    path::Path,
+    sync::{Condvar, Mutex, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+use vfs::{AtomicFile, Disk, unfinished};
+use wire::{BlockHash, Height, Network, SpentCoinsForm};
+
+/// Number of blocks that a thread reads before it writes what they spend.
+const PART_BLOCKS: u32 = 32;
+
+/// What [`export_undo`] writes.
+#[derive(Clone, Debug)]
+pub struct ExportUndoOptions {
+    /// The blocks.
+    pub chain: ChainOptions,
+    /// Find blocks and undo data by scanning their files.
+    pub scan: bool,
+    /// The first block; the genesis block spends nothing, and is left out.
+    pub from: Height,
+    /// The last block; `None`: the last one of the chain.
+    pub to: Option<Height>,
+}
+
+impl ExportUndoOptions {
+    /// All blocks of a datadir, with one thread.
+    #[must_use]
+    pub fn new(datadir: &Path, network: Network) -> Self {
+        let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
+        Self { chain, scan: false, from: Height(1), to: None }
+    }
+}
+
+/// Result of [`export_undo`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct ExportedUndo {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// The first block.
+    #[cfg_attr(feature = "serde", serde(rename = "from_height"))]
+    pub from: Height,
+    /// The last block.
+    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
+    pub to: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// Number of coins that these blocks spend.
+    pub coins: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes of the records of the same blocks in the `rev` files.
+    pub undo_bytes: u64,
+    /// Time from the call to the end.
+    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    pub elapsed: Duration,
+}
+
+/// Writes the coins that the blocks of the chain spend to the file at `path`, which must not exist: for each
+/// block, the length of its message as u32 (little-endian), and the message ([`wire::spent_coins`]). The
+/// chain is that of [`crate::check_undo()`], and undo data is checked as there; [`crate::verify()`] proves
+/// that its coins are the right ones.
+///
+/// # Errors
+/// The same errors as [`crate::read_blocks()`]; nothing is left at `path` then.
+pub fn export_undo(
+    disk: &dyn Disk,
+    options: &ExportUndoOptions,
+    path: &Path,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<ExportedUndo, Error> {
+    let started = Instant::now();
+    sink.event(Event::Started(Stage::Plan));
+    require_absent(disk, path)?;
+    let ExportUndoOptions { chain: options, scan, from, to } = options;
+    let session = Session::open_for_reading(disk, options)?;
+    let files = &session.files()?;
+    let best = ExistingState::read(files, false)?.best_block;
+    let plan = &job::plan_to_best_block(files, options, *scan, best, Watch { sink, interrupt })?;
+    let (from, tip) = ((*from).max(Height(1)), plan.chain.tip_height());
+    let to = to.unwrap_or(tip);
+    if from > to || to > tip {
+        let detail =
+            format!("there are no blocks from {from} to {to}: the chain on disk ends at height {tip}");
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    let file = unfinished::create(disk, path, unfinished::SUFFIX).map_err(DiskError::from)?;
+    sink.event(Event::Started(Stage::Export));
+    let (next, failed_at, totals) = (from.0, None, Totals::default());
+    let state = Mutex::new(State { file, next, failed_at, totals });
+    let export = Export { state, changed: Condvar::new() };
+    let parts = BlockParts {
+        plan,
+        files,
+        heights: from.0..=to.0,
+        with_coins: true,
+        with_witnesses: true,
+        part_blocks: PART_BLOCKS,
+        threads: options.threads.get(),
+    };
+    parts.read(&export, Watch { sink, interrupt })?;
+    let State { file, totals, .. } = export.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    file.commit()?;
+    let (network, hash) = (options.params.network, plan.chain.block(to).hash);
+    let Totals { coins, bytes, undo_bytes } = totals;
+    Ok(ExportedUndo { network, from, to, hash, coins, bytes, undo_bytes, elapsed: started.elapsed() })
+}
+
+/// The file, which gets the parts of the chain in order.
+struct Export<'d> {
+    state: Mutex<State<'d>>,
+    changed: Condvar,
+}
+
+struct State<'d> {
+    file: AtomicFile<'d>,
+    /// Height of the next block that is written.
+    next: u32,
+    /// The first block of the lowest part that has failed.
+    failed_at: Option<u32>,
+    totals: Totals,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    coins: u64,
+    bytes: u64,
+    undo_bytes: u64,
+}
+
+/// What blocks of a part spend, until it is their turn.
+struct Part<'e, 'd> {
+    export: &'e Export<'d>,
+    heights: RangeInclusive<u32>,
+    bytes: Vec<u8>,
+    totals: Totals,
+    is_written: bool,
+}
+
+impl BlockConsumer for Export<'_> {
+    fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        let (bytes, totals) = Default::default();
+        Ok(Some(Box::new(Part { export: self, heights, bytes, totals, is_written: false })))
+    }
+}
+
+impl PartConsumer for Part<'_, '_> {
+    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
+        let message = SpentCoinsForm::Draft.write(&block.hash, block.claims.iter().copied());
+        let message = message.map_err(|error| Error::damaged(error.to_string()))?;
+        let too_long = || Error::new(ErrorKind::Internal, format!("more than {MAX_UNDO_LEN} bytes of coins"));
+        let len = u32::try_from(message.len()).map_err(|_| too_long().at_block(block.height, block.hash))?;
+        self.bytes.extend_from_slice(&len.to_le_bytes());
+        self.bytes.extend_from_slice(&message);
+        self.totals.coins += block.claims.len() as u64;
+        self.totals.undo_bytes += (RECORD_HEADER_LEN + block.undo_len + CHECKSUM_LEN) as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        let Export { state, changed } = self.export;
+        let (first, end) = (*self.heights.start(), *self.heights.end() + 1);
+        let mut state = lock(state);
+        while state.next != first {
+            if state.failed_at.is_some_and(|failed| failed < first) {
+                // The error of that part counts.
+                return Err(Error::interrupted());
+            }
+            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.file.write_all(&self.bytes)?;
+        let totals = &mut state.totals;
+        totals.coins += self.totals.coins;
+        totals.bytes += self.bytes.len() as u64;
+        totals.undo_bytes += self.totals.undo_bytes;
+        state.next = end;
+        self.is_written = true;
+        changed.notify_all();
+        Ok(())
+    }
+}
+
+impl Drop for Part<'_, '_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            let (mut state, first) = (lock(&self.export.state), *self.heights.start());
+            state.failed_at = Some(state.failed_at.map_or(first, |failed| failed.min(first)));
+            self.export.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The coins that blocks spend, as peers send them, on their way to the rebuild behind the download.
+
+use super::Fetch;
+use api::{error::Error, event::Event, note::Note};
+use net::{
+    client::SentCoins,
+    peer::{PeerId, SpentCoinsFault},
+    pool::Target,
+};
+use wire::{BlockHash, Height, SpentCoinsError, SpentCoinsForm};
+
+impl Fetch<'_> {
+    /// Remembers who has sent the coins of a block, and returns them.
+    pub(super) fn note_coins(&mut self, block: BlockHash, coins: SentCoins) -> (SpentCoinsForm, Vec<u8>) {
+        let SentCoins { peer, target, form, bytes } = coins;
+        self.writing.coins_from.insert(block, (peer, target));
+        (form, bytes)
+    }
+
+    /// Tells the caller of a peer that is not asked for coins any more, but stays connected.
+    pub(super) fn note_refused(&self, target: &Target, fault: &SpentCoinsFault) {
+        let (peer, reason) = (target.to_string(), fault.to_string());
+        self.sink.event(Event::Note(Note::SpentCoinsRefused { peer, reason }));
+    }
+
+    /// Takes the undo data that coins from a peer make, of a block that is stored.
+    pub(super) fn claimed(
+        &mut self,
+        (height, hash): (Height, BlockHash),
+        undo: Result<Vec<u8>, SpentCoinsError>,
+        (peer, target): &(PeerId, Target),
+        coins_len: usize,
+    ) -> Result<(), Error> {
+        match undo {
+            Ok(undo) if self.chain.hash(height) == Some(hash) => {
+                self.report.blocks_with_coins += 1;
+                self.report.coins_bytes += coins_len as u64;
+                self.follower.claimed(height, &undo, &target.to_string())
+            }
+            Ok(_) => Ok(()),
+            Err(flaw) => {
+                self.client.reject_coins(*peer, target, flaw);
+                Ok(())
+            }
+        }
+    }
+}
