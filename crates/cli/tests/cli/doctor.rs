@@ -133,7 +133,8 @@ fn the_command_for_a_pruned_node_has_its_option() {
     assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700"));
     assert!(!text(dir.path()).contains("has no prune="));
     fs::remove_file(net.join("chainstate/CURRENT")).unwrap();
-    assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700 -reindex"));
+    let command = format!("peregrine sync --prune=700M --datadir '{}' --chain regtest", dir.path().display());
+    assert_eq!(diagnosed(dir.path()).1, command);
 }
 
 /// The rebuild that is advised runs them.

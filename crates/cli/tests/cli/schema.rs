@@ -139,7 +139,7 @@ fn reports_of_all_commands_match_the_schema() {
         assert_eq!((&report["chain"], &report["exit_code"]), (&"regtest".into(), &0.into()), "{report}");
         let first = &report["heights"][0]["height"];
         let height = report["height"].as_u64().or(report["datadir"]["chainstate"]["height"].as_u64());
-        let height = height.or(first.as_u64());
+        let height = height.or(first.as_u64()).or(report["to_height"].as_u64());
         assert!(height.is_some(), "{words}: {report}");
         commands.push(report["command"].as_str().unwrap().to_owned());
     }

@@ -109,17 +109,14 @@ impl WorkerPool<'_> {
             };
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;
-            if self.join.has_mismatches() {
-                // The join has removed both sides: a checkpoint would forget that they differ.
-                self.spill.add_mismatches(self.join.mismatches().iter().filter_map(Mismatch::outpoint));
-                self.spill.set_mismatch();
-            }
             let interrupted = self.job.interrupt.load(Ordering::Relaxed);
             if fault.is_some() || self.spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
+            // The join has removed both sides: a checkpoint would forget that they differ.
+            let has_mismatch = self.join.has_mismatches();
             if interrupted {
-                return Err(self.save_last(&mut state));
+                return Err(if has_mismatch { Error::interrupted() } else { self.save_last(&mut state) });
             }
             let (stopped, is_time) = (Instant::now(), Instant::now() >= pause);
             let fault = settle(&mut state)?;
@@ -132,7 +129,12 @@ impl WorkerPool<'_> {
             if let Some(pacing) = pacing {
                 self.forget_deleted(&mut state, &pacing.take_deleted())?;
             }
-            if is_time || pacing.is_some() && !is_complete {
+            if has_mismatch && !is_complete {
+                self.spill.add_mismatches(self.join.mismatches().iter().filter_map(Mismatch::outpoint));
+                self.spill.set_mismatch();
+                return Ok((state, None));
+            }
+            if !has_mismatch && (is_time || pacing.is_some() && !is_complete) {
                 self.save(&mut state, stopped)?;
             }
             if let Some(pacing) = pacing {

@@ -158,7 +158,7 @@ fn everything_else_is_refused() {
     assert_eq!(with(41, &[9]), in_coin(0, CoinFlaw::ScriptForm(9)));
     let in_wire = |number, error| in_coin(number, CoinFlaw::Wire(error));
     assert_eq!(with(42, &[0xfd, 0x51, 0]), in_wire(0, WireError::NonCanonicalCompactSize { at: 42 }));
-    let long = [&good[..42], &[0xfd, 0x11, 0x27][..]].concat();
+    let long = [&good[..42], &[0xfd, 0x11, 0x27], &[0; 40]].concat();
     assert_eq!(read(form, &long, &[2]), Err(in_coin(0, CoinFlaw::ScriptSize(10_001))));
     for len in 0..good.len() {
         refuse(&good[..len]);

@@ -2,8 +2,11 @@
 //! names the file, and `--restart` discards the checkpoint.
 
 use acceptance::{
-    Case, assert_mentions, bounded, chain, changed, for_making, layout, leftovers, options, run, run_until,
-    scratch, stats, stats_by_height, with_threads,
+    Case, assert_mentions, bounded, chain, changed, for_making, layout, leftovers,
+    lies::falsified,
+    options, run, run_until, scratch, stats, stats_by_height,
+    undo::{Expected, assert_complete},
+    with_threads,
 };
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{
@@ -14,6 +17,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, atomic::AtomicBool},
+    time::Duration,
 };
 use tempfile::TempDir;
 use testkit::{
@@ -445,4 +449,31 @@ fn a_second_run_is_refused_while_one_works() {
     std::fs::remove_dir_all(two.path().join("regtest")).unwrap();
     assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+}
+
+/// Once, a checkpoint forgot that a spend and its coin differ, and false undo data could get into the result
+/// of the resumed run.
+#[test]
+fn a_resumed_run_takes_no_false_undo_data() {
+    let truth = chain().model.stats().hash_serialized_3;
+    for (what, falsified, ..) in falsified(chain()) {
+        for join_bytes in [None, Some(1)] {
+            let dir = scratch();
+            falsified.write_datadir(dir.path(), &layout()).unwrap();
+            let options = changed(options(dir.path()), |it| {
+                (it.chain.hooks.join_bytes, it.resume.checkpoint_interval) = (join_bytes, Duration::ZERO);
+            });
+            let mut done = None;
+            for _ in 0..40 {
+                done = run_until(&options, 60).0.ok();
+                if done.is_some() {
+                    break;
+                }
+            }
+            let report = done.map_or_else(|| run(&options), Ok);
+            let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(report.hash_serialized_3, truth, "{what}, join of {join_bytes:?}");
+            assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), what);
+        }
+    }
 }
