@@ -1,11 +1,12 @@
 """Bitcoin's UTXO set and blocks as Arrow record batches, from the files of a Bitcoin Core node.
 
-`datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
-`bitcoin.conf` is not read. Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the hash
+`datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`; `bitcoin.conf`
+is not read. `chain` is `main`, `test`, `testnet4`, `signet` or `regtest`; if it is None, the only chain that the
+datadir has, or `main`. Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the hash
 function, which Bitcoin Core prints reversed; reports have hashes as Core prints them. `threads` is the number of
-worker threads, one for each core if it is None; `columns` names the columns that are made, all but `address` if it
-is None; `memory` is the limit in bytes for the whole process, without the rows that the caller keeps, a quarter of
-the machine's memory if it is None.
+worker threads, one for each core if it is None; `columns` names the columns that are made, all but `address` if
+it is None; `memory` is the limit in bytes for the whole process, without the rows that the caller keeps, a
+quarter of the machine's memory if it is None.
 
 All functions raise `Error`, and can be interrupted with Ctrl-C.
 """
@@ -156,7 +157,7 @@ def utxo(
     datadir: _Path,
     height: int | None = None,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
     columns: Sequence[str] | None = None,
@@ -177,7 +178,7 @@ def blocks(
     from_height: int = 0,
     to_height: int | None = None,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     columns: Sequence[str] | None = None,
     scan: bool = False,
@@ -194,7 +195,7 @@ def transactions(
     from_height: int = 0,
     to_height: int | None = None,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     columns: Sequence[str] | None = None,
     scan: bool = False,
@@ -208,7 +209,7 @@ def inputs(
     from_height: int = 0,
     to_height: int | None = None,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
     columns: Sequence[str] | None = None,
@@ -226,7 +227,7 @@ def outputs(
     from_height: int = 0,
     to_height: int | None = None,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
     columns: Sequence[str] | None = None,
@@ -239,7 +240,7 @@ def outputs(
 def reindex(
     datadir: _Path,
     *,
-    chain: _Chain = "main",
+    chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     output: _Path | None = None,
     stop_at_height: int | None = None,

@@ -5,7 +5,7 @@ mod utxo;
 
 #[cfg(test)]
 pub use blocks::ExportedBlocksJson;
-pub use blocks::{ExportBlocksArgs, ExportScriptsArgs};
+pub use blocks::{ExportBlocksArgs, ExportScriptsArgs, reading_threads};
 pub use utxo::ExportUtxoArgs;
 #[cfg(test)]
 pub use utxo::ExportedUtxo;
@@ -17,7 +17,7 @@ use peregrine::output::Done;
 use std::path::Path;
 
 /// This program, as files name it.
-const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
+pub const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
 
 #[derive(Subcommand, Debug)]
 pub enum ExportCommand {
@@ -53,6 +53,6 @@ fn columns<T: Table>(names: &[String], addresses: bool) -> Result<Columns, Error
 }
 
 /// The error for an output that exists.
-fn exists(path: &Path) -> Error {
+pub fn exists(path: &Path) -> Error {
     Error::new(ErrorKind::Usage, "it exists already").in_file(path, None).with_remedies([Remedy::OtherName])
 }

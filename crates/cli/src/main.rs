@@ -3,6 +3,8 @@
 //! Reports go to stdout, everything else to stderr. [`peregrine::exit::Exit`] lists the exit codes.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "export")]
+mod ages;
 mod args;
 mod bitcoin_conf;
 mod command_options;

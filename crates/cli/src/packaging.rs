@@ -58,6 +58,7 @@ const EXAMPLES: &[&str] = &[
     "peregrine undo export --output spent-coins",
     "peregrine undo make",
     "peregrine update",
+    "peregrine utxo ages --every 1008 --output ages.svg",
     "peregrine utxo get 0e3e2357e806b6cdb1f70b54c3a3a17b6714ee1f0e68bebb44a74b1efd512098:0",
     "peregrine utxo scan 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa",
     "peregrine utxo stats",

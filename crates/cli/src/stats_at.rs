@@ -46,10 +46,10 @@ impl AtArgs {
 }
 
 /// Maximum number of heights of a run, whose results are kept in memory.
-const MAX_HEIGHTS: u64 = 100_000;
+pub const MAX_HEIGHTS: u64 = 100_000;
 
 /// Parses one height, or two.
-fn height_range(text: &str) -> Result<RangeInclusive<u32>, String> {
+pub fn height_range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(first..=last),

@@ -66,6 +66,8 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         ("utxo get", of.subschema_for::<GetJson>()),
         ("utxo scan", of.subschema_for::<ScanJson>()),
         #[cfg(feature = "export")]
+        ("utxo ages", of.subschema_for::<crate::ages::AgesJson>()),
+        #[cfg(feature = "export")]
         ("export utxo", of.subschema_for::<crate::export::ExportedUtxo>()),
         #[cfg(feature = "export")]
         ("export blocks", of.subschema_for::<crate::export::ExportedBlocksJson>()),

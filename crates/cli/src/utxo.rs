@@ -1,6 +1,8 @@
 //! The commands `peregrine utxo stats`, `get` and `scan`, which read a chainstate on disk. Amounts in JSON
 //! are in satoshis.
 
+#[cfg(feature = "export")]
+use crate::ages::{self, AgesArgs};
 use crate::{
     args::common::DatadirArgs,
     core_args::CoreArgs,
@@ -32,6 +34,9 @@ pub enum UtxoCommand {
     Get(GetArgs),
     /// Find all coins of addresses, scripts or output descriptors, as Bitcoin Core's scantxoutset
     Scan(ScanArgs),
+    /// Count the coins after some blocks by their age and the type of their script
+    #[cfg(feature = "export")]
+    Ages(AgesArgs),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -146,6 +151,8 @@ pub fn run(command: &UtxoCommand) -> Done {
         UtxoCommand::Stats(args) => stats(args),
         UtxoCommand::Get(args) => get(args),
         UtxoCommand::Scan(args) => scan(args),
+        #[cfg(feature = "export")]
+        UtxoCommand::Ages(args) => ages::run(args),
     }
 }
 

@@ -118,5 +118,5 @@ pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
-    UtxoElement, Wtxid,
+    UtxoElement, Wtxid, coin::CompressedScript, script::is_unspendable,
 };

@@ -425,6 +425,12 @@ table! {
         utxo_increase_actual: I64,
         /// Like `utxo_size_inc`, without outputs that cannot be spent.
         utxo_size_inc_actual: I64,
+        /// Sum over the spent coins of amount times age, in satoshis times days, rounded down.
+        coin_days_destroyed: I64,
+        /// The median of the ages of the spent coins, in seconds, or none: the lower of two.
+        median_spent_age: OptionalI64,
+        /// The age of the oldest coin that is spent, in seconds.
+        max_spent_age: OptionalI64,
     }
 }
 
@@ -531,5 +537,27 @@ table! {
         script: Bytes,
         /// The address of the script, if it has one and addresses are written.
         address: OptionalText,
+    }
+}
+
+table! {
+    /// The coins of a UTXO set that are of one age and one type of script.
+    "ages" AgeRow AgeTable, sorted by 2 {
+        /// Height of the block after which the coins are unspent.
+        height: Count,
+        /// They are at least so many days old.
+        from_days: I64,
+        /// They are less than so many days old; without it, the band has no end.
+        to_days: OptionalI64,
+        /// Time of the block.
+        block_time: Time,
+        /// The median of the times of the block and the ten blocks below, from which ages are counted.
+        mediantime: Time,
+        /// Name of the type of their scripts.
+        script_type: ScriptType,
+        /// How many they are.
+        coins: I64,
+        /// Their amount, in satoshis.
+        value: I64,
     }
 }

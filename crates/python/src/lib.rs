@@ -31,7 +31,7 @@ use stream::{RowStream, columns_of};
 /// then finds blocks without the block index.
 #[pyfunction]
 #[pyo3(signature = (
-    datadir, height=None, *, chain="main", blocksdir=None, addresses=false, columns=None, scan=false,
+    datadir, height=None, *, chain=None, blocksdir=None, addresses=false, columns=None, scan=false,
     threads=None, memory=None, work_dir=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
@@ -39,7 +39,7 @@ fn utxo(
     py: Python<'_>,
     datadir: PathBuf,
     height: Option<u32>,
-    chain: &str,
+    chain: Option<&str>,
     blocksdir: Option<PathBuf>,
     addresses: bool,
     columns: Option<Vec<String>>,
@@ -61,7 +61,7 @@ macro_rules! block_rows {
         $(#[$doc])*
         #[pyfunction]
         #[pyo3(name = $name, signature = (
-            datadir, from_height=0, to_height=None, *, chain="main", blocksdir=None, $($addresses=false,)?
+            datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, $($addresses=false,)?
             columns=None, scan=false, threads=None, memory=None
         ))]
         #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
@@ -70,7 +70,7 @@ macro_rules! block_rows {
             datadir: PathBuf,
             from_height: u32,
             to_height: Option<u32>,
-            chain: &str,
+            chain: Option<&str>,
             blocksdir: Option<PathBuf>,
             $($addresses: bool,)?
             columns: Option<Vec<String>>,
@@ -116,7 +116,7 @@ block_rows! {
 /// and the same call resumes it. The cause of that exception is an `Error` that names what was saved.
 #[pyfunction]
 #[pyo3(name = "reindex", signature = (
-    datadir, *, chain="main", blocksdir=None, output=None, stop_at_height=None, scan=false,
+    datadir, *, chain=None, blocksdir=None, output=None, stop_at_height=None, scan=false,
     engine="join", undo="auto", assumevalid=None, accept_lower_tip=false, until_damage=false,
     set_aside_indexes=false, keep_old=false, restart=false, threads=None, memory=None, work_dir=None,
     progress=None
@@ -125,7 +125,7 @@ block_rows! {
 fn rebuild_chainstate<'py>(
     py: Python<'py>,
     datadir: PathBuf,
-    chain: &str,
+    chain: Option<&str>,
     blocksdir: Option<PathBuf>,
     output: Option<PathBuf>,
     stop_at_height: Option<u32>,
@@ -176,11 +176,12 @@ fn rebuild_chainstate<'py>(
 /// Bitcoin's UTXO set and blocks as Arrow record batches, from the files of a Bitcoin Core node.
 ///
 /// `datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
-/// `bitcoin.conf` is not read. Amounts are in satoshis. Columns with hashes have 32 bytes in the order
-/// of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core prints them.
-/// `threads` is the number of worker threads, one for each core if it is None; `columns` names the columns
-/// that are made, all but `address` if it is None; `memory` is the limit in bytes for the whole process,
-/// without the rows that the caller keeps, a quarter of the machine's memory if it is None.
+/// `bitcoin.conf` is not read. `chain` is `main`, `test`, `testnet4`, `signet` or `regtest`; if it is None,
+/// the only chain that the datadir has, or `main`. Amounts are in satoshis. Columns with hashes have 32
+/// bytes in the order of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core
+/// prints them. `threads` is the number of worker threads, one for each core if it is None; `columns` names
+/// the columns that are made, all but `address` if it is None; `memory` is the limit in bytes for the whole
+/// process, without the rows that the caller keeps, a quarter of the machine's memory if it is None.
 ///
 /// All functions raise `Error`, and can be interrupted with Ctrl-C.
 #[pymodule]

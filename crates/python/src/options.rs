@@ -1,12 +1,13 @@
 //! The arguments of Python as options of the engine.
 
-use engine::{ChainOptions, Error, ErrorKind, Network, ScriptChecks};
+use engine::{ChainOptions, Error, ErrorKind, Location, Network, RealDisk, ScriptChecks};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// Which datadir is read, and with how many threads and how much memory.
 pub struct Place<'a> {
     pub datadir: PathBuf,
-    pub chain: &'a str,
+    /// Its name; `None`: the only one that the datadir has, or the main network.
+    pub chain: Option<&'a str>,
     pub blocksdir: Option<PathBuf>,
     pub threads: Option<NonZeroUsize>,
     pub memory: Option<u64>,
@@ -15,7 +16,7 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// The engine's options.
     pub fn options(self) -> Result<ChainOptions, Error> {
-        let network: Network = self.chain.parse().map_err(|error| usage(format!("{error}")))?;
+        let network = self.network()?;
         let options = ChainOptions::new(&self.datadir, network, script_checks());
         let threads = self.threads.or_else(|| thread::available_parallelism().ok());
         Ok(ChainOptions {
@@ -23,6 +24,19 @@ impl Place<'_> {
             threads: threads.unwrap_or(NonZeroUsize::MIN),
             memory_bytes: self.memory.unwrap_or(options.memory_bytes),
             ..options
+        })
+    }
+
+    fn network(&self) -> Result<Network, Error> {
+        if let Some(name) = self.chain {
+            return name.parse().map_err(|error| usage(format!("{error}")));
+        }
+        let main = Location::new(&self.datadir, Network::Main);
+        // What cannot be read is reported when it is opened.
+        let there = Location { blocksdir: self.blocksdir.clone(), ..main }.networks(&RealDisk);
+        Ok(match there.unwrap_or_default()[..] {
+            [only] => only,
+            _ => Network::Main,
         })
     }
 }

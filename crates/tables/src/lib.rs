@@ -4,6 +4,7 @@
 //! and which addresses stand for them. Programs with and without a command line use it.
 #![forbid(unsafe_code)]
 
+pub mod ages;
 #[cfg(feature = "export")]
 mod rows;
 pub mod script_type;

@@ -13,7 +13,7 @@ use serde::Serialize;
 const MAX_KEYS: usize = 20;
 
 /// The type of an output script. Coins with `OP_RETURN` do not exist.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names are those that users know")]
 pub enum ScriptType {
@@ -31,6 +31,19 @@ pub enum ScriptType {
 }
 
 impl ScriptType {
+    /// All types.
+    pub const ALL: [Self; 9] = [
+        Self::P2pk,
+        Self::P2pkh,
+        Self::P2sh,
+        Self::P2wpkh,
+        Self::P2wsh,
+        Self::P2tr,
+        Self::P2a,
+        Self::Multisig,
+        Self::Other,
+    ];
+
     /// Returns the type of a script, by the rules of Core's `Solver`.
     #[must_use]
     pub fn of(script: &Script) -> Self {

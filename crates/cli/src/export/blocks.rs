@@ -141,8 +141,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
 
 fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBlocksOptions {
     let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
-    let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
+    let threads = reading_threads(memory_bytes, chain.threads);
     ReadBlocksOptions {
         chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
         scan: args.scan,
@@ -151,6 +150,12 @@ fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBl
         with_coins: T::NEEDS_COINS,
         part_blocks: T::FILE_BLOCKS,
     }
+}
+
+/// The number of threads that so much memory suffices for.
+pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
+    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
+    threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// The directory that is written.

@@ -63,7 +63,7 @@ fn rows_are_what_the_blocks_have() {
     let (dir, chain) = rebuilt();
     let (mut created, mut inputs, mut outputs, mut transactions) =
         (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut medians = Vec::new();
+    let (mut medians, mut spent_ages) = (Vec::new(), Vec::new());
     let blocks = parsed(&chain);
     for (height, block) in blocks.iter().enumerate() {
         let mut last: Vec<u32> =
@@ -75,10 +75,14 @@ fn rows_are_what_the_blocks_have() {
             let (txid, coinbase) = (tx.compute_txid(), u8::from(tx_index == 0));
             let has_witness = tx.input.iter().any(|input| !input.witness.is_empty());
             let mut value_in = 0;
+            if tx_index == 0 {
+                spent_ages.push(Vec::new());
+            }
             for (input_index, input) in tx.input.iter().enumerate().filter(|_| tx_index > 0) {
                 let previous = input.previous_output;
                 let (value, at, of_coinbase, script): &(u64, usize, u8, String) = &created[&previous];
                 value_in += value;
+                spent_ages.last_mut().unwrap().push((medians[height] - medians[*at], *value));
                 inputs.push(format!(
                     "{height},{tx_index},{input_index},{time},{},{txid},{},{},{},{},{},{at},{},{of_coinbase},\
                      {value},{script}",
@@ -125,6 +129,14 @@ fn rows_are_what_the_blocks_have() {
     let columns = "height,tx_index,block_time,txid,wtxid,coinbase,version,lock_time,inputs,outputs,\
                    size,weight,vsize,value_in,value_out,fee";
     assert_eq!(of("transactions", columns), transactions);
+    let spent_ages = spent_ages.into_iter().map(|mut spent: Vec<(u32, u64)>| {
+        spent.sort_unstable();
+        let seconds: u64 = spent.iter().map(|(age, value)| u64::from(*age) * value).sum();
+        let age = |at: Option<usize>| at.map_or(String::new(), |at| spent[at].0.to_string());
+        let last = spent.len().checked_sub(1);
+        format!("{},{},{}", seconds / 86_400, age(last.map(|last| last / 2)), age(last))
+    });
+    assert!(of("blocks", "coin_days_destroyed,median_spent_age,max_spent_age").into_iter().eq(spent_ages));
     let addresses = rows(dir.path(), "inputs", &["--addresses"]);
     assert!(addresses.iter().any(|row| row["address"].starts_with("bcrt1")));
     let some = rows(dir.path(), "inputs", &["--columns", "value,height,address"]);

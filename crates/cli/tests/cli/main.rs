@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod advice;
+mod ages;
 mod common;
 mod doctor;
 mod export;

@@ -129,6 +129,7 @@ fn reports_of_all_commands_match_the_schema() {
         "utxo stats --muhash",
         "utxo stats --at 100,0-3",
         "utxo scan 51 --range 5-6",
+        "utxo ages --every 50",
         &format!("hints make --output {hints}"),
         &format!("hints check {hints}"),
         &format!("snapshot make --output {snapshot}"),

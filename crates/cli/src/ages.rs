@@ -1,0 +1,286 @@
+//! The command `peregrine utxo ages`: how old the coins are after some blocks, as a table, files and a
+//! picture. Amounts in JSON are in satoshis.
+
+mod picture;
+
+use crate::{
+    args::common::{DatadirArgs, size},
+    export::{PROGRAM, exists, reading_threads},
+    paths,
+    progress::{Style, stages},
+    run, stats_at,
+    units::{btc, count, counted},
+};
+use clap::Args as ClapArgs;
+use engine::{
+    AtomicFile, BlockHash, BlockRange, BlockTime, ChainOptions, Disk as _, Error, ErrorKind, HashAt, Height,
+    Network, ReadBlocksOptions, RealDisk, Sats, read_blocks,
+};
+use export::{AgeRow, AgeTable, Columns, RowFile};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
+use tables::{
+    ages::{AgeBands, Ages, AgesAt, ByType, Held},
+    script_type::ScriptType,
+};
+
+/// Maximum number of heights of a run, whose results are kept in memory.
+const MAX_HEIGHTS: usize = 100_000;
+
+/// Number of blocks that a thread reads at a time.
+const PART_BLOCKS: u32 = 1_000;
+
+#[derive(ClapArgs, Debug)]
+pub struct AgesArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Blocks after which the coins are counted [default: the chainstate's best block]
+    #[arg(long, value_name = "HEIGHT|FIRST-LAST", value_delimiter = ',')]
+    #[arg(value_parser = stats_at::height_range)]
+    pub at: Vec<RangeInclusive<u32>>,
+
+    /// Count the coins after each block whose height is a multiple of this, and after the last
+    #[arg(long, value_name = "BLOCKS", conflicts_with = "at")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub every: Option<u32>,
+
+    /// Ages in days at which a band ends and the next begins
+    #[arg(long, value_name = "DAYS[,DAYS..]", value_delimiter = ',')]
+    #[arg(default_value = "1,7,30,91,182,365,730,1095,1825,2555,3650")]
+    pub bands: Vec<u32>,
+
+    /// File to write, which must not exist: .parquet, .arrow or .csv with a row for each height, band and
+    /// type of script, or .svg, a picture of the parts of the bands; can be given repeatedly
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+
+    /// Read beside a running bitcoind; the last six blocks are left out
+    #[arg(long)]
+    pub live: bool,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct AgesJson {
+    chain: Network,
+    /// The files that were written.
+    outputs: Vec<String>,
+    /// In ascending order.
+    heights: Vec<HeightJson>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct HeightJson {
+    height: Height,
+    block_hash: BlockHash,
+    /// The median of the times of the block and the ten blocks below, in seconds since 1970, from which ages
+    /// are counted.
+    mediantime: BlockTime,
+    coins: i64,
+    total_amount_sat: Sats,
+    /// The youngest first.
+    bands: Vec<BandJson>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct BandJson {
+    /// The coins are at least so many days old.
+    from_days: u32,
+    /// They are less than so many days old; `null`: the band has no end.
+    to_days: Option<u32>,
+    coins: i64,
+    amount_sat: Sats,
+}
+
+/// Runs the command.
+pub fn run(args: &AgesArgs) -> Done {
+    let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
+    let located = args.datadir.core.locate()?;
+    for output in &args.output {
+        paths::check_output(None, &located, output)?;
+        if RealDisk.exists(output).unwrap_or_default() {
+            return Err(exists(output));
+        }
+    }
+    let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
+    let mut files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
+    let mut files = files.by_ref().collect::<Result<Vec<_>, _>>()?;
+    let options = options(args, args.datadir.default_options(&located));
+    let mut heights = Vec::new();
+    let each = |ages: &AgesAt| {
+        files.iter_mut().try_for_each(|file| write_rows(file, ages, bands))?;
+        heights.push(height_json(ages, bands));
+        Ok(())
+    };
+    let begin =
+        |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
+    let (range, _) =
+        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+            read_blocks(&RealDisk, &options, begin, sink, interrupt)
+        })?;
+    let metadata = [
+        ("network", range.network.name().to_owned()),
+        ("tip_height", range.to.to_string()),
+        ("tip_hash", range.last.to_string()),
+        ("program", PROGRAM.to_owned()),
+    ];
+    files.into_iter().try_for_each(|file| file.finish(&metadata).map(drop))?;
+    for path in pictures {
+        let svg = picture::svg(&heights).into_bytes();
+        AtomicFile::write(&RealDisk, path.with_extension("svg.peregrine-part"), path, &svg)?;
+    }
+    let outputs = args.output.iter().map(|path| path.display().to_string()).collect();
+    Ok(reply(&AgesJson { chain: range.network, outputs, heights }, Exit::Done, text))
+}
+
+fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
+    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
+    let threads = reading_threads(memory_bytes, chain.threads);
+    ReadBlocksOptions {
+        chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
+        scan: args.scan,
+        from: Height(0),
+        to: args.at.iter().map(|range| Height(*range.end())).max(),
+        with_coins: true,
+        part_blocks: PART_BLOCKS,
+    }
+}
+
+/// Returns the heights of the blocks after which coins are counted; the chain ends at `tip`.
+fn wanted(args: &AgesArgs, tip: Height) -> Result<BTreeSet<Height>, Error> {
+    let named = args.at.iter().cloned().flatten();
+    let regular = args.every.into_iter().flat_map(|every| (0..tip.0).step_by(every as usize));
+    let tip = args.at.is_empty().then_some(tip.0);
+    let heights: BTreeSet<_> = named.chain(regular).chain(tip).take(MAX_HEIGHTS + 1).map(Height).collect();
+    match heights.len() {
+        ..=MAX_HEIGHTS => Ok(heights),
+        _ => Err(Error::new(ErrorKind::Usage, format!("{MAX_HEIGHTS} heights are the most for one run"))),
+    }
+}
+
+fn is_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "svg")
+}
+
+/// Begins a file with rows.
+fn create(path: &Path) -> Result<RowFile<'static, AgeTable>, Error> {
+    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    let format = extension.parse().map_err(|_| {
+        let detail = "the name must end with .parquet, .arrow, .csv or .svg, which is the file's format";
+        Error::new(ErrorKind::Usage, detail).in_file(path, None)
+    })?;
+    Ok(RowFile::create(&RealDisk, path, format, &Columns::all::<AgeTable>(false))?)
+}
+
+/// Writes a row for each band and type of script that has coins.
+fn write_rows(file: &mut RowFile<'_, AgeTable>, ages: &AgesAt, bands: &AgeBands) -> Result<(), Error> {
+    for ((from_days, to_days), by_type) in bands.days().zip(&ages.bands) {
+        for (script_type, held) in ScriptType::ALL.into_iter().zip(by_type) {
+            if held.coins > 0 {
+                file.add(AgeRow {
+                    height: ages.height.0,
+                    from_days: from_days.into(),
+                    to_days: to_days.map(i64::from),
+                    block_time: ages.time.0,
+                    mediantime: ages.median_time.0,
+                    script_type: script_type.name(),
+                    coins: held.coins,
+                    value: held.amount,
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn height_json(ages: &AgesAt, bands: &AgeBands) -> HeightJson {
+    let sum = |held: &mut dyn Iterator<Item = &Held>| {
+        held.fold(Held::default(), |mut sum, held| {
+            sum += *held;
+            sum
+        })
+    };
+    let all = sum(&mut ages.bands.iter().flatten());
+    let band = |((from_days, to_days), by_type): ((u32, Option<u32>), &ByType)| {
+        let Held { coins, amount } = sum(&mut by_type.iter());
+        BandJson { from_days, to_days, coins, amount_sat: Sats(amount) }
+    };
+    HeightJson {
+        height: ages.height,
+        block_hash: ages.hash,
+        mediantime: ages.median_time,
+        coins: all.coins,
+        total_amount_sat: Sats(all.amount),
+        bands: bands.days().zip(&ages.bands).map(band).collect(),
+    }
+}
+
+/// The table of the last height, and what was written.
+fn text(ages: &AgesJson) -> String {
+    let Some(last) = ages.heights.last() else { return String::new() };
+    let mut text = format!(
+        "height             {} (of {})\n\
+         best block         {}\n\
+         coins              {}\n\
+         amount             {} BTC\n\n\
+         {:<19}{:>14}{:>20}{:>8}",
+        last.height,
+        counted(ages.heights.len() as u64, "height"),
+        last.block_hash,
+        count(last.coins.unsigned_abs()),
+        btc(last.total_amount_sat.0),
+        "age",
+        "coins",
+        "BTC",
+        "part"
+    );
+    for band in &last.bands {
+        text += &format!(
+            "\n{:<19}{:>14}{:>20}{:>6.1} %",
+            days(band),
+            count(band.coins.unsigned_abs()),
+            btc(band.amount_sat.0),
+            last.part_of(band) * 100.0
+        );
+    }
+    text.extend(ages.outputs.iter().map(|output| format!("\nwritten            {output}")));
+    text
+}
+
+impl HeightJson {
+    /// The band's part of the amount of all coins.
+    fn part_of(&self, band: &BandJson) -> f64 {
+        band.amount_sat.0 as f64 / self.total_amount_sat.0.max(1) as f64
+    }
+}
+
+/// Returns what a band is called.
+fn days(band: &BandJson) -> String {
+    match band.to_days {
+        Some(to) if band.from_days == 0 => format!("under {}", counted(to, "day")),
+        Some(to) => format!("{} to {to} days", band.from_days),
+        None => format!("{} or more", counted(band.from_days, "day")),
+    }
+}
