@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a chain on the workers of a Dask cluster, and makes its chainstate here.
+"""Checks a chain on the workers of a Dask cluster, and makes its chainstate here; or exports what its blocks contain.
 
 Each task is one process of peregrine; Dask gives out the tasks, and repeats those of workers that are lost.
 docs/many-machines.md says how to begin, what is trusted, and which lines change for Ray.
@@ -8,12 +8,14 @@ import argparse, functools, json, os, pathlib, shutil, socket, subprocess, sys, 
 import fsspec
 from dask.distributed import Client, as_completed, get_worker
 
+LISTS = ["delta", "dataset.json"]
+
 
 def peregrine(args, *words):
     """Runs peregrine, and returns its report. An error ends the task with what peregrine says."""
-    done = subprocess.run([args.peregrine, "range", *words, "--json"], capture_output=True, text=True)
+    done = subprocess.run([args.peregrine, *words, "--json"], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{socket.gethostname()}: peregrine range {words[0]}: {done.stderr.strip()}")
+        raise RuntimeError(f"{socket.gethostname()}: peregrine {' '.join(words[:2])}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
@@ -22,10 +24,10 @@ def store_of(args):
 
 
 def put(args, local, name):
-    """Stores a directory. Its list, the file `delta`, comes last: without it, there is no delta."""
+    """Stores a directory. Its list comes last: without it, the directory is not stored."""
     fs, root = store_of(args)
     fs.makedirs(f"{root}/{name}", exist_ok=True)
-    for path in sorted(pathlib.Path(local).iterdir(), key=lambda path: path.name == "delta"):
+    for path in sorted(pathlib.Path(local).iterdir(), key=lambda path: path.name in LISTS):
         fs.put_file(str(path), f"{root}/{name}/{path.name}")
 
 
@@ -39,7 +41,7 @@ def fetch(args, name, local, files):
 
 def is_stored(args, name):
     fs, root = store_of(args)
-    return fs.exists(f"{root}/{name}/delta")
+    return any(fs.exists(f"{root}/{name}/{file}") for file in LISTS)
 
 
 def fetch_plan(args, home):
@@ -55,11 +57,22 @@ def fetch_blocks(args, home, plan, number):
     blocks.mkdir(parents=True)
     if fs.exists(f"{root}/xor.dat"):
         fs.get_file(f"{root}/xor.dat", str(blocks / "xor.dat"))
-    for file in peregrine(args, "files", "--plan", plan, "--range", str(number))["files"]:
+    for file in peregrine(args, "range", "files", "--plan", plan, "--range", str(number))["files"]:
         with open(blocks / file["file"], "wb") as out:
             out.seek(file["first_byte"])
             out.write(fs.cat_file(f"{root}/{file['file']}", file["first_byte"], file["end_byte"]))
     return f"{home}/node"
+
+
+def fetch_index(args, blocks):
+    """Fetches the block index. All files that it names become as long as they are, with holes."""
+    fs, root = fsspec.core.url_to_fs(args.blocks)
+    fs.get(f"{root}/index", str(blocks / "index"), recursive=True)
+    for file in fs.ls(root, detail=True):
+        name = os.path.basename(file["name"].rstrip("/"))
+        if name.endswith(".dat") and name != "xor.dat":
+            with open(blocks / name, "ab") as out:
+                out.truncate(file["size"])
 
 
 def check(number, args):
@@ -70,9 +83,29 @@ def check(number, args):
             plan = fetch_plan(args, home)
             datadir = args.datadir or fetch_blocks(args, home, plan, number)
             where = ["--datadir", datadir, "-o", f"{home}/{name}", "--checker", checker]
-            peregrine(args, "check", "--plan", plan, "--range", str(number), *where, *args.check_options)
+            peregrine(args, "range", "check", "--plan", plan, "--range", str(number), *where, *args.check_options)
             put(args, f"{home}/{name}", name)
     return f"range {number}: {checker}"
+
+
+def export(number, table, args):
+    """A task: exports a table of what the blocks of a range contain, and stores it."""
+    with tempfile.TemporaryDirectory(dir=args.scratch) as home:
+        plan = fetch_plan(args, home)
+        blocks = json.loads(pathlib.Path(plan).read_text())
+        first, last = (blocks["ranges"][number][key] for key in ("from", "to"))
+        name = f"{table}/from_height={first:07}"
+        if not is_stored(args, name):
+            datadir = args.datadir or fetch_blocks(args, home, plan, number)
+            if args.blocks:
+                fetch_index(args, pathlib.Path(datadir, *args.network_dir, "blocks"))
+            where = ["--datadir", datadir, "--chain", blocks["chain"], "-o", f"{home}/out"]
+            heights = ["--from", str(first), "--to", str(last)]
+            report = peregrine(args, "export", table, *where, *heights, *args.check_options)
+            if last == blocks["height"] and report["block_hash"] != blocks["block_hash"]:
+                raise RuntimeError(f"the block index has another block at height {last} than the plan; make the plan again")
+            put(args, f"{home}/out", name)
+    return name
 
 
 def merge(shard, ranges, args):
@@ -84,7 +117,7 @@ def merge(shard, ranges, args):
             for local in inputs:
                 fetch(args, os.path.basename(local), local, ["delta", f"shard-{shard:03}.run"])
             output = f"{home}/{name}"
-            peregrine(args, "merge", "--plan", fetch_plan(args, home), "--shard", str(shard), "-o", output, *inputs)
+            peregrine(args, "range", "merge", "--plan", fetch_plan(args, home), "--shard", str(shard), "-o", output, *inputs)
             put(args, output, name)
     return f"shard {shard}"
 
@@ -109,8 +142,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scheduler", required=True, help="address of the Dask scheduler: tcp://HOST:8786")
     parser.add_argument("--plan", required=True, help="what peregrine range plan has written")
-    parser.add_argument("--store", required=True, help="where deltas go: a folder that all see, or a URL of fsspec")
-    parser.add_argument("--output", required=True, help="datadir to write the chainstate to")
+    parser.add_argument("--store", required=True, help="where results go: a folder that all see, or a URL of fsspec")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--output", help="datadir to write the chainstate to")
+    what.add_argument("--export", action="append", help="instead: a table of peregrine export; can be given repeatedly")
     parser.add_argument("--datadir", help="path of a datadir with the blocks, on each worker")
     parser.add_argument("--blocks", help="instead: a URL of the directory blocks, of which workers fetch what they need")
     parser.add_argument("--peregrine", default="peregrine", help="path of the program, on each worker")
@@ -118,7 +153,7 @@ def main():
     parser.add_argument("--recheck", help="share of the ranges to check again on this machine, in percent")
     parser.add_argument("--scratch", help="folder for temporary files, on each worker")
     parser.add_argument("--retries", type=int, default=3, help="how often a task that fails is repeated")
-    parser.add_argument("check_options", nargs="*", help="after --: further options for peregrine range check")
+    parser.add_argument("check_options", nargs="*", help="after --: further options for peregrine range check, or export")
     args = parser.parse_args()
     if not (args.datadir or args.blocks):
         parser.error("pass --datadir or --blocks")
@@ -132,6 +167,9 @@ def main():
         put(args, home, "plan")
     with Client(args.scheduler) as client:
         submit = functools.partial(client.submit, retries=args.retries, pure=False)
+        if args.export:
+            wait_for([submit(export, number, table, args) for table in args.export for number in range(ranges)])
+            return
         wait_for([submit(check, number, args) for number in range(ranges)])
         wait_for([submit(merge, shard, ranges, args) for shard in range(shards)])
     sys.exit(finish(args.plan, shards, args))

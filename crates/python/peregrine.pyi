@@ -4,9 +4,9 @@
 is not read. `chain` is `main`, `test`, `testnet4`, `signet` or `regtest`; if it is None, the only chain that the
 datadir has, or `main`. Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the hash
 function, which Bitcoin Core prints reversed; reports have hashes as Core prints them. `threads` is the number of
-worker threads, one for each core if it is None; `columns` names the columns that are made, all but `address` if
-it is None; `memory` is the limit in bytes for the whole process, without the rows that the caller keeps, a
-quarter of the machine's memory if it is None.
+worker threads, one for each core if it is None; `columns` names the columns that are made, all but `address` and
+those of spends if it is None; `memory` is the limit in bytes for the whole process, without the rows that the
+caller keeps, a quarter of the machine's memory if it is None.
 
 All functions raise `Error`, and can be interrupted with Ctrl-C.
 """
@@ -62,8 +62,25 @@ class Error(Exception):
     """What helps, as names; the message has it as text."""
 
 @type_check_only
+class UnspentOutputs(TypedDict):
+    """The outputs that no input spends: the UTXO set."""
+
+    coins: int
+    total_amount_sat: int
+    muhash: str
+
+@type_check_only
+class SpentTo(TypedDict):
+    """Up to which block inputs were looked at."""
+
+    height: int
+    block_hash: str
+    unspent: UnspentOutputs | None
+    """None unless all outputs up to that block were read."""
+
+@type_check_only
 class RowsReport(TypedDict):
-    """What was read. The fields of coins come after `block_hash`, and then the two of blocks."""
+    """What was read. The fields of coins come after `block_hash`, and then those of blocks."""
 
     chain: str
     block_hash: str
@@ -80,6 +97,8 @@ class RowsReport(TypedDict):
     """None if Bitcoin Core's source has no hash for this block; never False, which is an error."""
     from_height: NotRequired[int]
     to_height: NotRequired[int]
+    spent_to: NotRequired[SpentTo]
+    """Of outputs with `spent`: the last block whose inputs were looked at."""
 
 @final
 class RowStream:
@@ -230,12 +249,19 @@ def outputs(
     chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
+    spent: bool = False,
     columns: Sequence[str] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
+    work_dir: _Path | None = None,
 ) -> RowStream:
-    """Reads the outputs of blocks, spent or not, in the order of the chain."""
+    """Reads the outputs of blocks, spent or not, in the order of the chain.
+
+    With `spent`, or with columns that begin with `spent_`, also the inputs that spend them: all blocks from
+    `from_height` on are read first, and undo files are needed. What does not fit into half of the memory goes to
+    temporary files in `work_dir`, or in the system's folder for them.
+    """
 
 def reindex(
     datadir: _Path,

@@ -17,7 +17,11 @@ pub mod sync;
 pub mod undo;
 pub mod update;
 
-use disk::index::IndexEntry;
+use digest::obfuscation::Obfuscation;
+use disk::{
+    chainstate::{ChainstateReader, ChainstateWriter},
+    index::IndexEntry,
+};
 use engine::{
     ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Height, Location, MakeOptions, Network,
     ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
@@ -38,6 +42,7 @@ use testkit::{
     fault::FaultDisk,
     model::{Model, ModelStats},
 };
+use wire::{Coin, OutPoint, coin::chainstate_key_order};
 
 /// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
@@ -312,6 +317,33 @@ impl Case {
         std::fs::remove_dir_all(self.blocks("index")).unwrap();
         disk::index::write_block_index(&FaultDisk::healthy(), &self.blocks("index"), &index).unwrap();
     }
+}
+
+/// All coins of its chainstate in key order: outpoint, code, compressed output.
+pub fn stored_coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
+    let reader = ChainstateReader::open(&vfs::RealDisk, &case.root().join("regtest/chainstate")).unwrap();
+    let mut cursor = reader.coins().unwrap();
+    let mut coins = Vec::new();
+    while let Some((outpoint, coin)) = cursor.advance().unwrap() {
+        coins.push((outpoint, coin.code, coin.out.to_vec()));
+    }
+    coins
+}
+
+/// Rewrites its chainstate with these coins.
+pub fn rewrite_chainstate(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
+    let dir = case.root().join("regtest/chainstate");
+    let best = ChainstateReader::open(&vfs::RealDisk, &dir).unwrap().best_block();
+    std::fs::remove_dir_all(&dir).unwrap();
+    coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
+    let disk = FaultDisk::healthy();
+    let writer = ChainstateWriter::create(&disk, &dir, Obfuscation::from_key([7; 8]), 1).unwrap();
+    let mut range = writer.range(0);
+    for (outpoint, code, out) in &coins {
+        range.add(outpoint, &Coin { code: *code, out }).unwrap();
+    }
+    let tables = range.finish().unwrap();
+    writer.finish(best, [tables]).unwrap();
 }
 
 /// The index entry of the block at `height` of the main chain.

@@ -114,13 +114,17 @@ impl DiskNeed {
 
 impl fmt::Display for DiskNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "needs about {} of disk space for the new chainstate", HumanSize(self.chainstate))?;
-        for (bytes, what) in [(self.undo, "undo data"), (self.temporary, "temporary files")] {
-            if bytes > 0 {
-                write!(f, ", and up to {} for {what}", HumanSize(bytes))?;
-            }
+        let needs = [
+            (self.chainstate, "about", "the new chainstate"),
+            (self.undo, "up to", "undo data"),
+            (self.temporary, "up to", "temporary files"),
+        ];
+        let (mut start, mut of_what) = ("needs ", " of disk space");
+        for (bytes, bound, what) in needs.into_iter().filter(|(bytes, ..)| *bytes > 0) {
+            write!(f, "{start}{bound} {}{of_what} for {what}", HumanSize(bytes))?;
+            (start, of_what) = (", and ", "");
         }
-        Ok(())
+        if self.total() == 0 { f.write_str("needs no disk space") } else { Ok(()) }
     }
 }
 
@@ -163,5 +167,10 @@ mod tests {
         assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".
         assert!(need(900_000).to_string().starts_with("needs about 900 kB of disk"));
+        let all = DiskNeed { chainstate: 0, temporary: 5_000_000, undo: 3_000_000 };
+        assert_eq!(
+            all.to_string(),
+            "needs up to 3 MB of disk space for undo data, and up to 5 MB for temporary files"
+        );
     }
 }

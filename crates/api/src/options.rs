@@ -292,7 +292,8 @@ impl ChainOptions {
 pub struct TestHooks {
     /// How to match spends first.
     pub matching: Matching,
-    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows.
+    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows. So
+    /// is what other commands collect.
     pub join_bytes: Option<usize>,
     /// Approximate maximum of row bytes in one range of the new chainstate's tables.
     pub range_bytes: u64,

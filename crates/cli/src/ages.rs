@@ -164,6 +164,7 @@ fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
         from: Height(0),
         to: args.at.iter().map(|range| Height(*range.end())).max(),
         with_coins: true,
+        spends: None,
         part_blocks: PART_BLOCKS,
     }
 }

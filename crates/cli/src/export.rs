@@ -1,20 +1,25 @@
 //! The commands `peregrine export`: coins and blocks, for programs that work with data.
 
 mod blocks;
+mod history;
 mod utxo;
 
 #[cfg(test)]
 pub use blocks::ExportedBlocksJson;
-pub use blocks::{ExportBlocksArgs, ExportScriptsArgs, reading_threads};
+pub use blocks::{ExportBlocksArgs, ExportOutputsArgs, ExportScriptsArgs, reading_threads};
+pub use history::ExportHistoryArgs;
+#[cfg(test)]
+pub use history::ExportedHistoryJson;
 pub use utxo::ExportUtxoArgs;
 #[cfg(test)]
 pub use utxo::ExportedUtxo;
 
 use clap::Subcommand;
 use engine::{Error, ErrorKind, Remedy};
-use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable};
+use export::{BlockTable, Columns, InputTable, OutputTable, PartsError, Table, TransactionTable};
 use peregrine::output::Done;
-use std::path::Path;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 
 /// This program, as files name it.
 pub const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
@@ -29,18 +34,23 @@ pub enum ExportCommand {
     Transactions(ExportBlocksArgs),
     /// Write a row for each input, with the coin that it spends
     Inputs(ExportScriptsArgs),
-    /// Write a row for each output, spent or not
-    Outputs(ExportScriptsArgs),
+    /// Write a row for each output, spent or not, and by which input it is spent
+    Outputs(ExportOutputsArgs),
+    /// Write what each output script got and spent, with its balance, sorted by script
+    History(ExportHistoryArgs),
 }
 
 /// Runs a command.
 pub fn run(command: &ExportCommand) -> Done {
     match command {
         ExportCommand::Utxo(args) => utxo::utxo(args),
-        ExportCommand::Blocks(args) => blocks::export::<BlockTable>(args, false),
-        ExportCommand::Transactions(args) => blocks::export::<TransactionTable>(args, false),
-        ExportCommand::Inputs(args) => blocks::export::<InputTable>(&args.blocks, args.addresses),
-        ExportCommand::Outputs(args) => blocks::export::<OutputTable>(&args.blocks, args.addresses),
+        ExportCommand::Blocks(args) => blocks::export::<BlockTable>(args, false, None),
+        ExportCommand::Transactions(args) => blocks::export::<TransactionTable>(args, false, None),
+        ExportCommand::Inputs(args) => blocks::export::<InputTable>(&args.blocks, args.addresses, None),
+        ExportCommand::Outputs(ExportOutputsArgs { scripts, spends }) => {
+            blocks::export::<OutputTable>(&scripts.blocks, scripts.addresses, Some(spends))
+        }
+        ExportCommand::History(args) => history::history(args),
     }
 }
 
@@ -50,6 +60,40 @@ fn columns<T: Table>(names: &[String], addresses: bool) -> Result<Columns, Error
         true => Ok(Columns::all::<T>(addresses)),
         false => Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string())),
     }
+}
+
+/// A column, as a directory's file `dataset.json` has it.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct DatasetColumn {
+    name: String,
+    /// Its type in Arrow.
+    r#type: String,
+}
+
+impl DatasetColumn {
+    /// Those of a table that are written.
+    fn all<T: Table>(columns: &Columns) -> Vec<Self> {
+        columns.fields::<T>().into_iter().map(|(name, r#type)| Self { name, r#type }).collect()
+    }
+}
+
+/// The error for a directory that cannot be begun or continued.
+fn refusal(error: PartsError, output: &Path) -> Error {
+    match error {
+        PartsError::Unfinished(error) => error.into(),
+        PartsError::OtherRequest(path) => {
+            let detail = "an interrupted export with other options has left this directory; repeat that \
+                          one, or remove the directory";
+            Error::new(ErrorKind::Usage, detail).in_file(path, None).with_remedies([Remedy::OtherName])
+        }
+        _ => exists(output),
+    }
+}
+
+/// The directory for temporary files: the one that is given, or the one that the output is in.
+fn work_dir(given: Option<&Path>, output: &Path) -> PathBuf {
+    let beside = output.parent().filter(|dir| !dir.as_os_str().is_empty());
+    given.or(beside).unwrap_or(Path::new(".")).to_owned()
 }
 
 /// The error for an output that exists.

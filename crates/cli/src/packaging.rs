@@ -24,6 +24,7 @@ const EXAMPLES: &[&str] = &[
     "peregrine doctor --datadir /srv/bitcoin",
     "peregrine export blocks --output blocks.parquet",
     "peregrine export inputs --output inputs.parquet",
+    "peregrine export history --output history",
     "peregrine export outputs --output outputs.parquet",
     "peregrine export transactions --output transactions.parquet",
     "peregrine export utxo --output coins.parquet",

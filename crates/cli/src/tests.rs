@@ -77,6 +77,8 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         ("export inputs", of.subschema_for::<crate::export::ExportedBlocksJson>()),
         #[cfg(feature = "export")]
         ("export outputs", of.subschema_for::<crate::export::ExportedBlocksJson>()),
+        #[cfg(feature = "export")]
+        ("export history", of.subschema_for::<crate::export::ExportedHistoryJson>()),
         ("range plan", of.subschema_for::<PlanJson>()),
         ("range files", of.subschema_for::<FilesJson>()),
         ("range check", of.subschema_for::<DeltaJson>()),

@@ -80,8 +80,9 @@ pub use commands::{
         make_hints_from_coins,
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
-    read_blocks::{BlockRange, BlockStats, HashAt, ReadBlocksOptions, read_blocks},
+    read_blocks::{BlockRange, BlockStats, ReadBlocksOptions, SpendsOptions, SpentTo, read_blocks},
     read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
+    read_history::{HistoryConsumer, HistoryRange, HistoryReport, ReadHistoryOptions, read_history},
     recover::{RecoveryReport, recover},
     reindex::reindex,
     scan_coins::{FoundCoin, ScanReport, scan_coins},
@@ -110,7 +111,9 @@ pub use hints::{
 };
 pub use pipeline::job::{hints::HintCheck, stored_chainstate::StoredCoin};
 pub use pipeline::stages::{
-    block_parts::{BlockConsumer, BlockData, PartConsumer},
+    block_parts::{BlockConsumer, BlockData, HashAt, PartConsumer, SpendingInput},
+    history::{HistoryEntry, HistorySink, ScriptHistory},
+    spending_inputs::UnspentOutputs,
     stats_change::{BlockAmounts, UnspendableAmounts},
     undo_survey::{FlawedUndo, UndoFileCheck},
 };

@@ -5,8 +5,6 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use std::sync::Arc;
 
-/// Number of rows of a batch: about as many as DuckDB has in a row group.
-const BATCH_ROWS: usize = 1 << 17;
 /// Bytes of scripts and addresses after which a batch ends earlier.
 const BATCH_BYTES: usize = 16 << 20;
 
@@ -38,7 +36,7 @@ impl<T: Table> Batches<T> {
     /// Those of Arrow; none is known.
     pub fn add(&mut self, row: T::Row<'_>) -> Result<Option<RecordBatch>, ArrowError> {
         self.table.add(row);
-        match self.table.rows() >= BATCH_ROWS || self.table.bytes() >= BATCH_BYTES {
+        match self.table.rows() >= T::BATCH_ROWS || self.table.bytes() >= BATCH_BYTES {
             true => self.take(),
             false => Ok(None),
         }

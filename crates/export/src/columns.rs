@@ -19,10 +19,18 @@ pub struct UnknownColumn {
 }
 
 impl Columns {
-    /// All columns of a table; `address`, if it has it, only with `addresses`.
+    /// All columns of a table, without those of spends; `address`, if it has it, only with `addresses`.
     #[must_use]
     pub fn all<T: Table>(addresses: bool) -> Self {
-        Self(T::fields().iter().map(|field| addresses || field.name() != ADDRESS).collect())
+        let is_wanted = |name: &str| !name.starts_with(SPENT) && (addresses || name != ADDRESS);
+        Self(T::fields().iter().map(|field| is_wanted(field.name())).collect())
+    }
+
+    /// These columns, and those of which input spends an output.
+    #[must_use]
+    pub fn with_spends<T: Table>(self) -> Self {
+        let columns = T::fields().into_iter().zip(self.0);
+        Self(columns.map(|(field, is_written)| is_written || field.name().starts_with(SPENT)).collect())
     }
 
     /// The columns of a table with these names.
@@ -40,7 +48,19 @@ impl Columns {
     /// Whether addresses are written.
     #[must_use]
     pub fn has_addresses<T: Table>(&self) -> bool {
-        self.names::<T>().iter().any(|name| name == ADDRESS)
+        self.has::<T>(ADDRESS)
+    }
+
+    /// Whether it is written which input spends an output.
+    #[must_use]
+    pub fn has_spends<T: Table>(&self) -> bool {
+        self.names::<T>().iter().any(|name| name.starts_with(SPENT))
+    }
+
+    /// Whether the column with this name is written.
+    #[must_use]
+    pub fn has<T: Table>(&self, name: &str) -> bool {
+        self.names::<T>().iter().any(|written| written == name)
     }
 
     /// The names.
@@ -67,8 +87,10 @@ impl Columns {
     }
 }
 
-/// The column that is left out unless it is asked for.
+/// A column that is left out unless it is asked for.
 const ADDRESS: &str = "address";
+/// What the names of others begin with.
+const SPENT: &str = "spent_";
 
 #[cfg(test)]
 mod tests {
@@ -87,6 +109,12 @@ mod tests {
         assert_eq!(named(&["height", "tx_index", "vout", "address"]).unwrap().sorted(3), 3);
         let all = Columns::all::<OutputTable>(true);
         assert!(all.has_addresses::<OutputTable>() && all.sorted(3) == 3);
+        assert!(
+            !all.has_spends::<OutputTable>() && named(&["spent_index"]).unwrap().has_spends::<OutputTable>()
+        );
+        let all = Columns::all::<OutputTable>(false).with_spends::<OutputTable>();
+        assert!(all.has_spends::<OutputTable>() && all.has::<OutputTable>("spent_txid"));
+        assert!(!all.has_addresses::<OutputTable>());
         let error = named(&["height", "fee"]).unwrap_err().to_string();
         assert!(
             error.starts_with("the table outputs has no column fee; it has height, tx_index, "),

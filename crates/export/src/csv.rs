@@ -48,7 +48,9 @@ fn cell(column: &dyn Array) -> Cell<'_> {
         DataType::FixedSizeBinary(_) => {
             let hashes = column.as_fixed_size_binary();
             Box::new(move |row, text| {
-                push_hex(text, hashes.value(row).iter().rev());
+                if !hashes.is_null(row) {
+                    push_hex(text, hashes.value(row).iter().rev());
+                }
             })
         }
         DataType::Int32 => {
@@ -63,7 +65,8 @@ fn cell(column: &dyn Array) -> Cell<'_> {
             let times = column.as_primitive::<TimestampMillisecondType>();
             Box::new(move |row, text| {
                 // Each time of 32 bits has a date.
-                if let Some(time) = timestamp_ms_to_datetime(times.value(row)) {
+                let time = times.is_valid(row).then(|| timestamp_ms_to_datetime(times.value(row)));
+                if let Some(time) = time.flatten() {
                     push(text, time.format("%Y-%m-%dT%H:%M:%SZ"));
                 }
             })

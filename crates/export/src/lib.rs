@@ -21,8 +21,9 @@ pub use columns::{Columns, UnknownColumn};
 pub use parts::{Parts, PartsError};
 pub use rows::{FileFormat, RowFile};
 pub use table::{
-    AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, InputRow, InputTable, OutputRow, OutputTable,
-    SCRIPT_TYPES, Table, TransactionRow, TransactionTable,
+    AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, HistoryRow, HistoryTable, InputRow,
+    InputTable, OutputRow, OutputTable, SCRIPT_TYPES, ScriptRow, ScriptTable, Table, TransactionRow,
+    TransactionTable,
 };
 
 use std::fmt;

@@ -1,5 +1,7 @@
 //! A directory of files that are written one by one, in any order, and that a later run can complete.
 //!
+//! The files can be in folders of the directory.
+//!
 //! The directory has a temporary name until it is complete. It has a file that states what it is for: a run
 //! that wants the same keeps the files that are complete, and one that wants something else is refused,
 //! unless it continues a directory, of which it keeps some files.
@@ -141,7 +143,7 @@ impl<'d> Parts<'d> {
         Ok(self.disk.metadata(&path).during("look for", &path)?.map(|found| found.len))
     }
 
-    /// Begins a file.
+    /// Begins a file. In its name, slashes divide the names of folders, which are created.
     ///
     /// # Errors
     /// [`UnfinishedError`]
@@ -151,7 +153,16 @@ impl<'d> Parts<'d> {
         format: FileFormat,
         columns: &Columns,
     ) -> Result<RowFile<'d, T>, UnfinishedError> {
-        RowFile::create(self.disk, &self.temporary.join(name), format, columns)
+        let path = self.temporary.join(name);
+        let folder = dir_of(&path);
+        if !self.disk.exists(folder).during("look for", folder)? {
+            self.disk.create_dir_all(folder).during_creation(folder)?;
+            // A file that is complete must not be lost with its folder.
+            for above in folder.ancestors().skip(1).take_while(|above| above.starts_with(&self.temporary)) {
+                self.disk.sync_dir(above).during("sync", above)?;
+            }
+        }
+        RowFile::create(self.disk, &path, format, columns)
     }
 
     /// Gives the directory its name, when all files are complete.

@@ -22,8 +22,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
 
-/// Numbers with few distinct values among many rows, which rows are not sorted by.
-const FEW_VALUES: [&str; 2] = ["prev_vout", "sequence"];
+/// Numbers with few distinct values among many rows, which rows are not sorted by in the first place.
+const FEW_VALUES: [&str; 4] = ["vout", "prev_vout", "index", "sequence"];
 
 /// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ impl<'d, T: Table> RowFile<'d, T> {
         let schema = batches.schema();
         let encoder = match format {
             FileFormat::Parquet => {
-                parquet_encoder(file, schema, columns.sorted(T::SORTED)).map(Encoder::Parquet)
+                parquet_encoder::<T>(file, schema, columns.sorted(T::SORTED)).map(Encoder::Parquet)
             }
             FileFormat::Arrow => FileWriter::try_new(file, schema)
                 .map(|writer| Encoder::Arrow(Box::new(writer)))
@@ -180,29 +180,38 @@ impl<'d, T: Table> RowFile<'d, T> {
     }
 }
 
-fn parquet_encoder<'d>(
+fn parquet_encoder<'d, T: Table>(
     file: CountedFile<'d>,
     schema: &SchemaRef,
     sorted: usize,
 ) -> io::Result<Box<ArrowWriter<CountedFile<'d>>>> {
     let compression = Compression::ZSTD(ZstdLevel::try_new(1).map_err(parquet)?);
     let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
+    // Rows in the order of hashes are in no order of anything else.
+    let is_by_hash = schema
+        .fields()
+        .first()
+        .is_some_and(|field| matches!(field.data_type(), DataType::FixedSizeBinary(_)));
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
         .set_max_row_group_row_count(None)
+        .set_data_page_row_count_limit(T::PAGE_ROWS)
         .set_sorting_columns(Some((0..sorted as i32).map(ascending).collect()))
         .set_dictionary_enabled(false);
     for (index, field) in schema.fields().iter().enumerate() {
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
         properties = match field.data_type() {
             DataType::Dictionary(..) => properties.set_column_dictionary_enabled(path, true),
-            DataType::Int32 | DataType::Int64 if index < sorted || FEW_VALUES.contains(&name) => {
+            DataType::Int32 | DataType::Int64
+                if index < sorted && !is_by_hash || FEW_VALUES.contains(&name) =>
+            {
                 properties.set_column_dictionary_enabled(path, true)
             }
             // Nobody looks for a range of hashes, unless the rows are in their order. Most hashes occur once,
             // so that compressing them takes time in vain; txids of inputs and outputs are repeated.
             DataType::FixedSizeBinary(_) if index >= sorted => {
-                let compression = if name == "txid" { compression } else { Compression::UNCOMPRESSED };
+                let is_repeated = name == "txid" && !is_by_hash;
+                let compression = if is_repeated { compression } else { Compression::UNCOMPRESSED };
                 properties
                     .set_column_statistics_enabled(path.clone(), EnabledStatistics::None)
                     .set_column_compression(path, compression)

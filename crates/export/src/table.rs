@@ -39,6 +39,10 @@ pub trait Table: Sized + Send {
     const NAME: &'static str;
     /// Number of the first columns in whose order the rows must be.
     const SORTED: usize;
+    /// Number of rows of a batch: by default about as many as DuckDB has in a row group.
+    const BATCH_ROWS: usize = 1 << 17;
+    /// Number of rows of a page of a Parquet file, within a batch.
+    const PAGE_ROWS: usize = 20_000;
     /// Its columns, in order.
     fn fields() -> Vec<Field>;
     /// No rows; whether each column is kept.
@@ -64,6 +68,12 @@ pub enum Bits {}
 pub enum Time {}
 /// A number of 64 bits with a sign.
 pub enum I64 {}
+/// Such a number, or none.
+pub enum OptionalCount {}
+/// A time, or none.
+pub enum OptionalTime {}
+/// 32 bytes, or none.
+pub enum OptionalHash {}
 /// A number of 64 bits with a sign, or none.
 pub enum OptionalI64 {}
 /// Whether something is the case.
@@ -116,6 +126,68 @@ impl Column for Count {
     fn append(builder: &mut Self::Builder, value: u32) -> usize {
         builder.append_value(i32::try_from(value).unwrap_or(i32::MAX));
         0
+    }
+}
+
+impl Column for OptionalCount {
+    type Value<'a> = Option<u32>;
+    type Builder = Int32Builder;
+    const IS_OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        Count::data_type()
+    }
+
+    fn builder() -> Self::Builder {
+        Count::builder()
+    }
+
+    fn append(builder: &mut Self::Builder, value: Option<u32>) -> usize {
+        builder.append_option(value.map(|value| i32::try_from(value).unwrap_or(i32::MAX)));
+        0
+    }
+}
+
+impl Column for OptionalTime {
+    type Value<'a> = Option<u32>;
+    type Builder = TimestampMillisecondBuilder;
+    const IS_OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        Time::data_type()
+    }
+
+    fn builder() -> Self::Builder {
+        Time::builder()
+    }
+
+    fn append(builder: &mut Self::Builder, value: Option<u32>) -> usize {
+        builder.append_option(value.map(|value| i64::from(value) * 1_000));
+        0
+    }
+}
+
+impl Column for OptionalHash {
+    type Value<'a> = Option<[u8; 32]>;
+    type Builder = FixedSizeBinaryBuilder;
+    const IS_OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        Hash::data_type()
+    }
+
+    fn builder() -> Self::Builder {
+        Hash::builder()
+    }
+
+    fn append(builder: &mut Self::Builder, value: Option<[u8; 32]>) -> usize {
+        match value {
+            Some(value) => Hash::append(builder, value),
+            None => {
+                builder.append_null();
+                0
+            }
+        }
     }
 }
 
@@ -258,7 +330,8 @@ impl Column for OptionalText {
 macro_rules! table {
     (
         $(#[$doc:meta])*
-        $name:literal $row:ident $table:ident, sorted by $sorted:literal {
+        $name:literal $row:ident $table:ident, sorted by $sorted:literal
+        $(, batches of $batch:literal, pages of $page:literal)? {
             $($(#[$column_doc:meta])* $column:ident: $kind:ty,)*
         }
     ) => {
@@ -270,8 +343,8 @@ macro_rules! table {
 
         #[doc = concat!("Rows of the table `", $name, "`.")]
         pub struct $table {
-            rows: usize,
-            bytes: usize,
+            row_count: usize,
+            byte_count: usize,
             $($column: Option<<$kind as Column>::Builder>,)*
         }
 
@@ -279,6 +352,8 @@ macro_rules! table {
             type Row<'a> = $row<'a>;
             const NAME: &'static str = $name;
             const SORTED: usize = $sorted;
+            $(const BATCH_ROWS: usize = $batch;
+            const PAGE_ROWS: usize = $page;)?
 
             fn fields() -> Vec<Field> {
                 vec![$(Field::new(stringify!($column), <$kind>::data_type(), <$kind>::IS_OPTIONAL)),*]
@@ -287,29 +362,29 @@ macro_rules! table {
             fn with(is_kept: &[bool]) -> Self {
                 let mut is_kept = is_kept.iter();
                 Self {
-                    rows: 0,
-                    bytes: 0,
+                    row_count: 0,
+                    byte_count: 0,
                     $($column: is_kept.next().is_some_and(|&kept| kept).then(<$kind>::builder),)*
                 }
             }
 
             fn add(&mut self, row: $row<'_>) {
-                self.rows += 1;
+                self.row_count += 1;
                 $(if let Some(builder) = &mut self.$column {
-                    self.bytes += <$kind>::append(builder, row.$column);
+                    self.byte_count += <$kind>::append(builder, row.$column);
                 })*
             }
 
             fn rows(&self) -> usize {
-                self.rows
+                self.row_count
             }
 
             fn bytes(&self) -> usize {
-                self.bytes
+                self.byte_count
             }
 
             fn take(&mut self) -> Vec<ArrayRef> {
-                (self.rows, self.bytes) = (0, 0);
+                (self.row_count, self.byte_count) = (0, 0);
                 let mut arrays = Vec::new();
                 $(if let Some(full) = &mut self.$column {
                     arrays.push(ArrayBuilder::finish(&mut std::mem::replace(full, <$kind>::builder())));
@@ -537,6 +612,16 @@ table! {
         script: Bytes,
         /// The address of the script, if it has one and addresses are written.
         address: OptionalText,
+        /// Height of the block whose input spends it; none if no block that was read does.
+        spent_height: OptionalCount,
+        /// Index of that input's transaction in the block.
+        spent_tx_index: OptionalCount,
+        /// The id of that transaction.
+        spent_txid: OptionalHash,
+        /// Index of the input in the transaction.
+        spent_index: OptionalCount,
+        /// The median of the times of that block and the ten blocks below.
+        spent_mediantime: OptionalTime,
     }
 }
 
@@ -559,5 +644,50 @@ table! {
         coins: I64,
         /// Their amount, in satoshis.
         value: I64,
+    }
+}
+
+table! {
+    /// An output that became a coin, or an input, in the history of its script. Those of a transaction have
+    /// the inputs first. Several files are written at the same time, and a look-up of a script reads little.
+    "history" HistoryRow HistoryTable, sorted by 3, batches of 32_768, pages of 2_048 {
+        /// SHA-256 of the script.
+        script_hash: Hash,
+        /// Height of its block.
+        height: Count,
+        /// Index of its transaction in the block.
+        tx_index: Count,
+        /// Time of its block.
+        block_time: Time,
+        /// The id of its transaction.
+        txid: Hash,
+        /// Whether it is an input; otherwise it is an output.
+        input: Bool,
+        /// Its index in the transaction.
+        index: Count,
+        /// Its amount, in satoshis; that of an input is negative.
+        amount: I64,
+        /// Sum of the amounts of the script up to this row, in satoshis.
+        balance: I64,
+    }
+}
+
+table! {
+    /// A script that has a history.
+    "scripts" ScriptRow ScriptTable, sorted by 1, batches of 32_768, pages of 2_048 {
+        /// SHA-256 of the script.
+        script_hash: Hash,
+        /// The script.
+        script: Bytes,
+        /// Name of its type.
+        script_type: ScriptType,
+        /// Its address, if it has one.
+        address: OptionalText,
+        /// Height of its first row.
+        first_height: Count,
+        /// Number of its rows.
+        rows: I64,
+        /// Sum of its coins, in satoshis.
+        balance: I64,
     }
 }

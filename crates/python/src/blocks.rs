@@ -2,8 +2,6 @@
 //! lock decides whose turn it is to send them.
 
 use crate::{
-    error::raised,
-    options::Place,
     report::RowsReport,
     stream::{RowStream, internal, send},
 };
@@ -11,7 +9,7 @@ use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
     BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, HashAt, Height, Network, PartConsumer,
-    ReadBlocksOptions, RealDisk, read_blocks,
+    ReadBlocksOptions, RealDisk, SpendsOptions, read_blocks,
 };
 use export::{Batches, Columns};
 use pyo3::prelude::*;
@@ -33,20 +31,23 @@ const WORKER_BYTES: u64 = 96 << 20;
 /// Begins to read rows of blocks.
 pub fn rows<T: BlockRows + 'static>(
     py: Python<'_>,
-    place: Place<'_>,
+    chain: ChainOptions,
     from: u32,
     to: Option<u32>,
     scan: bool,
     columns: Columns,
 ) -> PyResult<RowStream> {
-    let chain = place.options().map_err(|error| raised(py, &error))?;
-    let affordable =
-        usize::try_from(chain.memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
+    let with_txids = columns.has::<T>("spent_txid");
+    let spends = columns.has_spends::<T>().then_some(SpendsOptions { to: None, with_txids });
+    // Half of it is for spending inputs.
+    let for_workers = if spends.is_some() { chain.memory_bytes / 2 } else { chain.memory_bytes };
+    let affordable = usize::try_from(for_workers / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
     let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
     let chain = ChainOptions { threads, ..chain };
     let (from, to) = (Height(from), to.map(Height));
-    let options = ReadBlocksOptions { chain, scan, from, to, with_coins: T::NEEDS_COINS, part_blocks };
+    let with_coins = T::NEEDS_COINS;
+    let options = ReadBlocksOptions { chain, scan, from, to, with_coins, spends, part_blocks };
     RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             Ok(InOrder::<T> {

@@ -49,7 +49,7 @@ fn utxo(
     work_dir: Option<PathBuf>,
 ) -> PyResult<RowStream> {
     let columns =
-        columns_of::<CoinTable>(columns.as_deref(), addresses).map_err(|error| raised(py, &error))?;
+        columns_of::<CoinTable>(columns.as_deref(), addresses, false).map_err(|error| raised(py, &error))?;
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
     let chain = chain.map_err(|error| raised(py, &error))?;
     coins::rows(py, ChainOptions { work_dir, ..chain }, height, scan, columns)
@@ -80,9 +80,10 @@ macro_rules! block_rows {
         ) -> PyResult<RowStream> {
             let place = Place { datadir, chain, blocksdir, threads, memory };
             let addresses = false $(|| $addresses)?;
-            let columns = columns_of::<$table>(columns.as_deref(), addresses);
+            let columns = columns_of::<$table>(columns.as_deref(), addresses, false);
             let columns = columns.map_err(|error| raised(py, &error))?;
-            blocks::rows::<$table>(py, place, from_height, to_height, scan, columns)
+            let chain = place.options().map_err(|error| raised(py, &error))?;
+            blocks::rows::<$table>(py, chain, from_height, to_height, scan, columns)
         }
     };
 }
@@ -104,9 +105,38 @@ block_rows! {
     /// Coinbases have none. Undo files are needed.
     "inputs" inputs InputTable, addresses
 }
-block_rows! {
-    /// Reads the outputs of blocks, spent or not, in the order of the chain.
-    "outputs" outputs OutputTable, addresses
+
+/// Reads the outputs of blocks, spent or not, in the order of the chain.
+///
+/// With `spent`, or with columns that begin with `spent_`, also the inputs that spend them: all blocks from
+/// `from_height` on are read first, and undo files are needed. What does not fit into half of the memory
+/// goes to temporary files in `work_dir`, or in the system's folder for them.
+#[pyfunction]
+#[pyo3(signature = (
+    datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, addresses=false, spent=false,
+    columns=None, scan=false, threads=None, memory=None, work_dir=None
+))]
+#[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
+fn outputs(
+    py: Python<'_>,
+    datadir: PathBuf,
+    from_height: u32,
+    to_height: Option<u32>,
+    chain: Option<&str>,
+    blocksdir: Option<PathBuf>,
+    addresses: bool,
+    spent: bool,
+    columns: Option<Vec<String>>,
+    scan: bool,
+    threads: Option<NonZeroUsize>,
+    memory: Option<u64>,
+    work_dir: Option<PathBuf>,
+) -> PyResult<RowStream> {
+    let columns = columns_of::<OutputTable>(columns.as_deref(), addresses, spent)
+        .map_err(|error| raised(py, &error))?;
+    let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
+    let chain = ChainOptions { work_dir, ..chain.map_err(|error| raised(py, &error))? };
+    blocks::rows::<OutputTable>(py, chain, from_height, to_height, scan, columns)
 }
 
 /// Rebuilds the chainstate from block and undo files, and replaces the old one.
@@ -180,8 +210,9 @@ fn rebuild_chainstate<'py>(
 /// the only chain that the datadir has, or `main`. Amounts are in satoshis. Columns with hashes have 32
 /// bytes in the order of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core
 /// prints them. `threads` is the number of worker threads, one for each core if it is None; `columns` names
-/// the columns that are made, all but `address` if it is None; `memory` is the limit in bytes for the whole
-/// process, without the rows that the caller keeps, a quarter of the machine's memory if it is None.
+/// the columns that are made, all but `address` and those of spends if it is None; `memory` is the limit in
+/// bytes for the whole process, without the rows that the caller keeps, a quarter of the machine's memory if
+/// it is None.
 ///
 /// All functions raise `Error`, and can be interrupted with Ctrl-C.
 #[pymodule]

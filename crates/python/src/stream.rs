@@ -183,15 +183,22 @@ impl RecordBatchReader for Reader {
     }
 }
 
-/// The columns with these names; all if there are none, with `address` if `addresses`.
+/// The columns with these names; all if there are none, with `address` if `addresses`, and with those of
+/// spends if `spent`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a name that is not one of the table's, or for names and addresses.
-pub fn columns_of<T: Table>(names: Option<&[String]>, addresses: bool) -> Result<Columns, Error> {
+/// [`ErrorKind::Usage`] for a name that is not one of the table's, or for names and one of the others.
+pub fn columns_of<T: Table>(
+    names: Option<&[String]>,
+    addresses: bool,
+    spent: bool,
+) -> Result<Columns, Error> {
     match names {
+        None if spent => Ok(Columns::all::<T>(addresses).with_spends::<T>()),
         None => Ok(Columns::all::<T>(addresses)),
-        Some(_) if addresses => {
-            let detail = "columns= names all columns; name address among them instead of addresses=True";
+        Some(_) if addresses || spent => {
+            let detail = "columns= names all columns; name address among them instead of addresses=True, and \
+                          spent_height and the like instead of spent=True";
             Err(Error::new(ErrorKind::Usage, detail))
         }
         Some(names) => {

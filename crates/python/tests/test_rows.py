@@ -44,6 +44,37 @@ def test_coins_after_a_block_are_the_outputs_up_to_it_that_no_input_spends(node,
     assert (rows.report()["height"], rows.report()["coins"]) == (height, len(created))
 
 
+def test_spends_of_outputs_are_their_join_with_inputs(node, chain, run, tmp_path):
+    rows = peregrine.outputs(node, chain="regtest", spent=True)
+    outputs = pyarrow.table(rows)
+    inputs = pyarrow.table(peregrine.inputs(node, chain="regtest"))
+    joined = duckdb.sql(
+        "select o.* exclude (spent_height, spent_tx_index, spent_txid, spent_index, spent_mediantime),"
+        " i.height as spent_height, i.tx_index as spent_tx_index, i.txid as spent_txid,"
+        " i.input_index as spent_index, i.mediantime as spent_mediantime"
+        " from outputs o left join inputs i on o.txid = i.prev_txid and o.vout = i.prev_vout"
+        " order by o.height, o.tx_index, o.vout"
+    ).to_arrow_table()
+    assert outputs.to_pylist() == joined.to_pylist()
+    assert 0 < outputs["spent_height"].null_count < outputs.num_rows
+    spent_to = rows.report()["spent_to"]
+    assert (spent_to["height"], spent_to["block_hash"]) == (rows.report()["to_height"], rows.report()["block_hash"])
+    stats = run("utxo", "stats", "--muhash")
+    assert spent_to["unspent"] == {name: stats[name] for name in ("coins", "total_amount_sat", "muhash")}
+    # Of some blocks, and named: the same rows, in files too.
+    some = table(peregrine.outputs, node, 50, 99, columns=["height", "spent_txid"], threads=3, memory=1 << 28)
+    assert some.num_rows > 50 and some.to_pylist() == [
+        {name: row[name] for name in ("height", "spent_txid")}
+        for row in outputs.to_pylist()
+        if 50 <= row["height"] <= 99
+    ]
+    run("export", "outputs", "--spent", "--output", tmp_path / "outputs")
+    files = duckdb.sql(f"select * from '{tmp_path}/outputs/*.parquet' order by height, tx_index, vout")
+    assert files.to_arrow_table().to_pylist() == outputs.to_pylist()
+    with pytest.raises(peregrine.Error, match="spent_height and the like instead of spent=True"):
+        peregrine.outputs(node, chain="regtest", columns=["value"], spent=True)
+
+
 def test_inputs_less_outputs_are_fees(node, chain):
     transactions = polars.DataFrame(peregrine.transactions(node, chain="regtest"))
     inputs = polars.DataFrame(peregrine.inputs(node, chain="regtest"))

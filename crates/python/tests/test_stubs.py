@@ -36,10 +36,12 @@ def test_stubs_have_the_fields_of_reports_and_events(node, tmp_path):
     def fields(name):
         return [part.target.id for part in classes[name].body if isinstance(part, ast.AnnAssign)]
 
-    rows = [peregrine.utxo(node, chain="regtest"), peregrine.inputs(node, chain="regtest")]
+    rows = [peregrine.utxo(node, chain="regtest"), peregrine.outputs(node, chain="regtest", spent=True)]
     for each in rows:
         pyarrow.table(each)
     assert {name for each in rows for name in each.report()} == set(fields("RowsReport"))
+    spent_to = rows[1].report()["spent_to"]
+    assert (list(spent_to), list(spent_to["unspent"])) == (fields("SpentTo"), fields("UnspentOutputs"))
     events = []
     report = peregrine.reindex(node, output=tmp_path / "new", chain="regtest", progress=events.append)
     assert list(report) == fields("RebuildReport")

@@ -10,5 +10,5 @@ mod rows;
 pub mod script_type;
 
 #[cfg(feature = "export")]
-pub use rows::{BlockRows, with_coin_row};
+pub use rows::{BlockRows, history_row, with_coin_row, with_script_row};
 pub use script_type::ScriptType;

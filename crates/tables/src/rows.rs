@@ -2,10 +2,12 @@
 
 use crate::script_type::{self, ScriptType};
 use bitcoin::Script;
-use engine::{BlockData, BlockStats, Error, Network, SpentCoin, Subject, Txid, UtxoElement};
+use engine::{
+    BlockData, BlockStats, Error, HistoryEntry, Network, ScriptHistory, SpentCoin, Subject, Txid, UtxoElement,
+};
 use export::{
-    BlockRow, BlockTable, CoinRow, InputRow, InputTable, OutputRow, OutputTable, Table, TransactionRow,
-    TransactionTable,
+    BlockRow, BlockTable, CoinRow, HistoryRow, InputRow, InputTable, OutputRow, OutputTable, ScriptRow,
+    Table, TransactionRow, TransactionTable,
 };
 use std::iter::repeat;
 
@@ -201,9 +203,11 @@ impl BlockRows for OutputTable {
         addresses: Option<Network>,
         mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let mut spent_by = data.spent_by.iter();
         for ((tx, tx_index), txid) in data.block.txs().zip(0..).zip(data.txids) {
             for (output, vout) in tx.outputs().zip(0..) {
                 let script = output.script_pubkey();
+                let input = spent_by.next().copied().flatten();
                 add(OutputRow {
                     height: data.height.0,
                     tx_index,
@@ -215,6 +219,11 @@ impl BlockRows for OutputTable {
                     script_type: type_of(script),
                     script,
                     address: address(script, addresses).as_deref(),
+                    spent_height: input.map(|input| input.height.0),
+                    spent_tx_index: input.map(|input| input.tx_index),
+                    spent_txid: input.and_then(|input| input.txid).map(|txid| txid.0),
+                    spent_index: input.map(|input| input.input_index),
+                    spent_mediantime: input.map(|input| data.median_time_at(input.height).0),
                 })?;
             }
         }
@@ -253,6 +262,39 @@ pub fn with_coin_row<R>(
         script_type: ScriptType::of(Script::from_bytes(coin.script)).name(),
         script: coin.script,
         address: address(coin.script, addresses).as_deref(),
+    })
+}
+
+/// Returns the row of an entry in the history of a script.
+#[must_use]
+pub fn history_row(entry: &HistoryEntry) -> HistoryRow<'_> {
+    HistoryRow {
+        script_hash: entry.script_hash,
+        height: entry.height.0,
+        tx_index: entry.tx_index,
+        block_time: entry.block_time.0,
+        txid: entry.txid.0,
+        input: entry.is_input,
+        index: entry.index,
+        amount: entry.amount.0,
+        balance: entry.balance.0,
+    }
+}
+
+/// Gives the row of a script to `add`, with its address on a network if it has one.
+pub fn with_script_row<R>(
+    history: &ScriptHistory<'_>,
+    network: Network,
+    add: impl FnOnce(ScriptRow<'_>) -> R,
+) -> R {
+    add(ScriptRow {
+        script_hash: history.script_hash,
+        script: history.script,
+        script_type: type_of(history.script),
+        address: address(history.script, Some(network)).as_deref(),
+        first_height: history.first_height.0,
+        rows: history.rows as i64,
+        balance: history.balance.0,
     })
 }
 

@@ -13,10 +13,12 @@ mod input {
     mod given_blocks;
     mod plan_memory;
     mod read_blocks;
+    mod read_history;
     mod real_datadirs;
     mod same_answer;
     mod scripts;
     mod siblings;
+    mod spending_inputs;
     mod unreadable;
     mod until_damage;
     mod verdicts;

@@ -1,20 +1,21 @@
 //! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
 //! have the same number of blocks.
 
-use super::PROGRAM;
+use super::{DatasetColumn, PROGRAM};
 use crate::{
     args::common::{DatadirArgs, size},
     paths,
     progress::{Style, stages},
     run,
-    units::{count, counted},
+    units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{
     BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height,
-    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, Remedy, read_blocks,
+    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, hex_reversed,
+    read_blocks,
 };
-use export::{Columns, FileFormat, Parts, PartsError, RowFile};
+use export::{Columns, FileFormat, Parts, RowFile};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -25,7 +26,7 @@ use std::{
     marker::PhantomData,
     num::NonZeroUsize,
     ops::RangeInclusive,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
@@ -93,6 +94,30 @@ pub struct ExportScriptsArgs {
     pub addresses: bool,
 }
 
+#[derive(ClapArgs, Debug)]
+pub struct ExportOutputsArgs {
+    #[command(flatten)]
+    pub scripts: ExportScriptsArgs,
+
+    #[command(flatten)]
+    pub spends: SpendsArgs,
+}
+
+#[derive(ClapArgs, Debug)]
+pub struct SpendsArgs {
+    /// Also write by which input each output is spent: all columns that begin with spent_ [not with --append]
+    #[arg(long, conflicts_with_all = ["columns", "append"])]
+    pub spent: bool,
+
+    /// With such columns: the last block whose inputs are looked at [default: the last one that can be read]
+    #[arg(long, value_name = "HEIGHT")]
+    pub spent_to: Option<u32>,
+
+    /// With such columns: directory for temporary files [default: beside the result]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+}
+
 #[derive(Serialize, JsonSchema)]
 pub struct ExportedBlocksJson {
     /// The directory that was written.
@@ -107,22 +132,31 @@ pub struct ExportedBlocksJson {
     to: Height,
     /// The last block.
     block_hash: BlockHash,
+    /// With the inputs that spend outputs: the last block whose inputs were looked at. `unspent` is `null`
+    /// unless all outputs up to it were written by this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spent_to: Option<SpentTo>,
     seconds: f64,
 }
 
 /// Exports a table.
-pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
+pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Option<&SpendsArgs>) -> Done {
     let started = Instant::now();
     let located = args.datadir.core.locate()?;
-    paths::check_output(None, &located, &args.output)?;
-    let options = options::<T>(args, args.datadir.default_options(&located));
+    let work_dir = spends.and_then(|spends| spends.work_dir.as_deref());
+    paths::check_output(work_dir, &located, &args.output)?;
     let columns = super::columns::<T>(&args.columns, addresses)?;
+    let columns = if spends.is_some_and(|it| it.spent) { columns.with_spends::<T>() } else { columns };
+    let spends = spends_options::<T>(args, spends, &columns)?;
+    let stages = if spends.is_some() { stages::EXPORT_SPENT } else { stages::EXPORT_BLOCKS };
+    let work_dir = Some(super::work_dir(work_dir, &args.output));
+    let chain = ChainOptions { work_dir, ..args.datadir.default_options(&located) };
+    let options = options::<T>(args, chain, spends);
     let begin =
         |range: &BlockRange, hash_at: &HashAt<'_>| Directory::<T>::open(args, columns, range, hash_at);
-    let (range, directory) =
-        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
-            read_blocks(&RealDisk, &options, begin, sink, interrupt)
-        })?;
+    let (range, directory) = run::run(Some(&options.chain), args.progress, stages, |sink, interrupt| {
+        read_blocks(&RealDisk, &options, begin, sink, interrupt)
+    })?;
     directory.parts.finish()?;
     let exported = ExportedBlocksJson {
         output: args.output.display().to_string(),
@@ -134,20 +168,52 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool) -> Done {
         from: range.from,
         to: range.to,
         block_hash: range.last,
+        spent_to: range.spent_to,
         seconds: started.elapsed().as_secs_f64(),
     };
     Ok(reply(&exported, Exit::Done, text))
 }
 
-fn options<T: BlockRows>(args: &ExportBlocksArgs, chain: ChainOptions) -> ReadBlocksOptions {
+/// Which spending inputs the columns need.
+fn spends_options<T: BlockRows>(
+    args: &ExportBlocksArgs,
+    spends: Option<&SpendsArgs>,
+    columns: &Columns,
+) -> Result<Option<SpendsOptions>, Error> {
+    let Some(SpendsArgs { spent_to, work_dir, .. }) = spends else { return Ok(None) };
+    let text = match (columns.has_spends::<T>(), args.append) {
+        (true, true) => {
+            "--append keeps files, but each new block spends outputs that they have as unspent; export \
+             columns that begin with spent_ into a new directory"
+        }
+        (false, _) if spent_to.is_some() || work_dir.is_some() => {
+            "--spent-to and --work-dir are for --spent, or for columns that begin with spent_"
+        }
+        (false, _) => return Ok(None),
+        (true, false) => {
+            let with_txids = columns.has::<T>("spent_txid");
+            return Ok(Some(SpendsOptions { to: spent_to.map(Height), with_txids }));
+        }
+    };
+    Err(Error::new(ErrorKind::Usage, text))
+}
+
+fn options<T: BlockRows>(
+    args: &ExportBlocksArgs,
+    chain: ChainOptions,
+    spends: Option<SpendsOptions>,
+) -> ReadBlocksOptions {
     let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    let threads = reading_threads(memory_bytes, chain.threads);
+    // Half of it is for spending inputs.
+    let for_workers = if spends.is_some() { memory_bytes / 2 } else { memory_bytes };
+    let threads = reading_threads(for_workers, chain.threads);
     ReadBlocksOptions {
         chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
         scan: args.scan,
         from: Height(args.from),
         to: args.to.map(Height),
         with_coins: T::NEEDS_COINS,
+        spends,
         part_blocks: T::FILE_BLOCKS,
     }
 }
@@ -184,7 +250,7 @@ impl<T: BlockRows> Directory<T> {
             true => Parts::append(&RealDisk, &args.output, &request, outdated),
             false => Parts::open(&RealDisk, &args.output, &request),
         };
-        let parts = parts.map_err(|error| refusal(error, args))?;
+        let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
         let (files, files_kept, bytes, table) = Default::default();
         Ok(Self { parts, format: args.format, columns, range: *range, files, files_kept, bytes, table })
     }
@@ -204,14 +270,13 @@ struct Dataset {
     to: u32,
     /// Hash of the last block.
     block_hash: String,
+    /// Height of the last block whose inputs were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spent_to: Option<u32>,
+    /// Its hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spent_to_hash: Option<String>,
     files: Vec<DatasetFile>,
-}
-
-#[derive(Serialize, Deserialize, PartialEq)]
-struct DatasetColumn {
-    name: String,
-    /// Its type in Arrow.
-    r#type: String,
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]
@@ -239,16 +304,17 @@ impl Dataset {
             let block_hash = hash_at(Height(last)).to_string();
             DatasetFile { file: file_name::<T>(number, args.format), from: first, to: last, block_hash }
         };
-        let fields = columns.fields::<T>().into_iter();
         Self {
             program: PROGRAM.to_owned(),
             table: T::NAME.to_owned(),
             format: args.format.name().to_owned(),
-            columns: fields.map(|(name, r#type)| DatasetColumn { name, r#type }).collect(),
+            columns: DatasetColumn::all::<T>(columns),
             chain: range.network.name().to_owned(),
             from,
             to,
             block_hash: range.last.to_string(),
+            spent_to: range.spent_to.map(|last| last.height.0),
+            spent_to_hash: range.spent_to.map(|last| last.hash.to_string()),
             files: (from / T::FILE_BLOCKS..=to / T::FILE_BLOCKS).map(file).collect(),
         }
     }
@@ -272,20 +338,6 @@ impl Dataset {
 /// The name of the file with the blocks from `number` times those of a file on.
 fn file_name<T: BlockRows>(number: u32, format: FileFormat) -> String {
     format!("{}-{:07}.{format}", T::NAME, number * T::FILE_BLOCKS)
-}
-
-fn refusal(error: PartsError, args: &ExportBlocksArgs) -> Error {
-    match error {
-        PartsError::Unfinished(error) => error.into(),
-        PartsError::OtherRequest(path) => other_request(&path),
-        _ => super::exists(&args.output),
-    }
-}
-
-fn other_request(path: &Path) -> Error {
-    let detail = "an interrupted export with other options has left this directory; repeat that one, or \
-                  remove the directory";
-    Error::new(ErrorKind::Usage, detail).in_file(path, None).with_remedies([Remedy::OtherName])
 }
 
 impl<T: BlockRows> BlockConsumer for Directory<T> {
@@ -319,7 +371,10 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
         let range = &self.directory.range;
-        let metadata = [
+        let spent_to = range.spent_to.into_iter().flat_map(|SpentTo { height, hash, .. }| {
+            [("spent_to_height", height.to_string()), ("spent_to_hash", hash.to_string())]
+        });
+        let metadata: Vec<_> = [
             ("network", range.network.name().to_owned()),
             ("from", self.heights.start().to_string()),
             ("to", self.heights.end().to_string()),
@@ -327,7 +382,10 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
             ("tip_height", range.to.to_string()),
             ("tip_hash", range.last.to_string()),
             ("program", PROGRAM.to_owned()),
-        ];
+        ]
+        .into_iter()
+        .chain(spent_to)
+        .collect();
         let bytes = self.file.finish(&metadata)?;
         self.directory.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -339,16 +397,28 @@ fn text(exported: &ExportedBlocksJson) -> String {
         0 => String::new(),
         kept => format!(", {} of an interrupted run", count(kept)),
     };
+    let spent_to = exported.spent_to.iter().map(|SpentTo { height, hash, unspent }| {
+        let unspent = unspent.iter().map(|unspent| {
+            format!(
+                "\nunspent            {}, {} BTC\nmuhash             {}",
+                counted(unspent.coins, "coin"),
+                btc(unspent.total_amount.0),
+                hex_reversed(&unspent.muhash)
+            )
+        });
+        format!("\nspent up to        {height}, {hash}{}", unspent.collect::<String>())
+    });
     format!(
         "export             {} ({}, {}{kept}, {})\n\
          blocks             {} to {}\n\
-         last block         {}",
+         last block         {}{}",
         exported.output,
         exported.format,
         counted(exported.files, "file"),
         HumanSize(exported.bytes),
         exported.from,
         exported.to,
-        exported.block_hash
+        exported.block_hash,
+        spent_to.collect::<String>()
     )
 }

@@ -147,8 +147,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let located = args.datadir.core.locate()?;
     paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
     let options = args.datadir.chain_options(&located, &args.run);
-    let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
+    let work_dir = Some(super::work_dir(options.work_dir.as_deref(), &args.output));
     let chain = ChainOptions { work_dir, undo: args.undo.unwrap_or(UndoPolicy::Auto), ..options };
     let heights: BTreeSet<Height> = args.height.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;

@@ -72,6 +72,10 @@ pub mod stages {
     pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
     #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
+    #[cfg(feature = "export")]
+    pub const EXPORT_HISTORY: &[Stage] = &[Plan, Read, Export, Prove];
+    #[cfg(feature = "export")]
+    pub const EXPORT_SPENT: &[Stage] = &[Plan, Read, Export];
     pub const SHARE_HEIGHT: &[Stage] = &[Plan, Check, Finish, Prove, Export];
     pub const SHARE_HEIGHTS: &[Stage] = &[Plan, Connect, Prove, Export];
     pub const SHARE_FILE: &[Stage] = &[Export];

@@ -148,6 +148,103 @@ fn rows_are_what_the_blocks_have() {
 }
 
 #[test]
+fn outputs_have_the_inputs_that_spend_them() {
+    let (dir, chain) = rebuilt();
+    let blocks = parsed(&chain);
+    let mut spent = BTreeMap::new();
+    for (height, block) in blocks.iter().enumerate() {
+        let mut last: Vec<u32> =
+            blocks[height.saturating_sub(10)..=height].iter().map(|it| it.header.time).collect();
+        last.sort_unstable();
+        for (tx_index, tx) in block.txdata.iter().enumerate().skip(1) {
+            for (index, input) in tx.input.iter().enumerate() {
+                let by = (height, tx_index, tx.compute_txid(), index, last[last.len() / 2]);
+                spent.insert(input.previous_output, by);
+            }
+        }
+    }
+    let expected = |from: usize, to: usize, spent_to: usize| -> Vec<String> {
+        let txs = (from..)
+            .zip(&blocks[from..=to])
+            .flat_map(|(height, it)| it.txdata.iter().map(move |tx| (height, tx)));
+        let outputs = txs.flat_map(|(height, tx)| {
+            let txid = tx.compute_txid();
+            (0..tx.output.len() as u32).map(move |vout| (height, bitcoin::OutPoint { txid, vout }))
+        });
+        outputs
+            .map(|(created, out)| match spent.get(&out).filter(|by| by.0 <= spent_to) {
+                None => format!("{created},{},{},,,,,", out.txid, out.vout),
+                Some((height, tx_index, txid, index, mediantime)) => {
+                    let place = format!("{created},{},{}", out.txid, out.vout);
+                    format!("{place},{height},{tx_index},{txid},{index},{mediantime}")
+                }
+            })
+            .collect()
+    };
+    let columns = "height,txid,vout,spent_height,spent_tx_index,spent_txid,spent_index,spent_mediantime";
+    let lines = |words: &[&str]| -> Vec<String> {
+        rows(dir.path(), "outputs", words).iter().map(|row| line(row, columns)).collect()
+    };
+    let all = expected(0, 130, 130);
+    assert!(all.iter().filter(|line| !line.ends_with(",,,,,")).count() > 100);
+    assert_eq!(lines(&["--spent"]), all);
+    assert_eq!(lines(&["--columns", columns, "--threads", "1", "--memory", "128M"]), all);
+    assert_eq!(lines(&["--columns", columns, "--threads", "8", "--scan"]), all);
+    assert_eq!(lines(&["--spent", "--live"]), expected(0, 124, 124));
+    assert_eq!(lines(&["--spent", "--from", "20", "--to", "90"]), expected(20, 90, 130));
+    assert_eq!(lines(&["--spent", "--addresses", "--to", "90", "--spent-to", "100"]), expected(0, 90, 100));
+}
+
+/// What no input spends is the chainstate, and files state up to which block that is known.
+#[test]
+fn unspent_outputs_are_the_utxo_set() {
+    let (dir, chain) = rebuilt();
+    let out = dir.path().join("out").display().to_string();
+    let export = |words: &[&str]| {
+        let all = [&["export", "outputs", "--json", "-o", &out], words].concat();
+        let output = run(dir.path(), &all);
+        assert!(output.status.success(), "{output:?}");
+        json(&output)["spent_to"].clone()
+    };
+    let stats = json(&run(dir.path(), &["utxo", "stats", "--muhash", "--json"]));
+    let tip = (130.into(), chain.tip().hash.to_string().into());
+    let spent_to = export(&["--spent"]);
+    assert_eq!((&spent_to["height"], &spent_to["block_hash"]), (&tip.0, &tip.1));
+    for name in ["coins", "total_amount_sat", "muhash"] {
+        assert_eq!(spent_to["unspent"][name], stats[name], "{name}");
+    }
+    let dataset = || -> serde_json::Value {
+        serde_json::from_slice(&fs::read(format!("{out}/dataset.json")).unwrap()).unwrap()
+    };
+    assert_eq!((&dataset()["spent_to"], &dataset()["spent_to_hash"]), (&tip.0, &tip.1));
+    let file = fs::read(format!("{out}/outputs-0000000.parquet")).unwrap();
+    for text in ["spent_to_height".to_owned(), "spent_to_hash".to_owned(), chain.tip().hash.to_string()] {
+        assert!(file.windows(text.len()).any(|bytes| bytes == text.as_bytes()), "{text}");
+    }
+    // An interrupted run is completed, also if it has left temporary files.
+    fs::rename(&out, format!("{out}.peregrine-part")).unwrap();
+    let left = dir.path().join("peregrine-work-0-0");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("peregrine.lock"), "").unwrap();
+    assert_eq!(export(&["--spent"])["unspent"], serde_json::Value::Null, "the file was complete");
+    assert!(!left.exists() && fs::read(format!("{out}/outputs-0000000.parquet")).unwrap() == file);
+    fs::remove_dir_all(&out).unwrap();
+    assert_eq!(export(&["--spent", "--from", "1"])["unspent"], serde_json::Value::Null);
+    fs::remove_dir_all(&out).unwrap();
+    assert_eq!(export(&["--columns", "value"]), serde_json::Value::Null);
+    assert!(dataset().get("spent_to").is_none());
+    let text =
+        String::from_utf8(run(dir.path(), &["export", "outputs", "--spent", "-o", &at(&dir, "text")]).stdout);
+    let text = text.unwrap();
+    assert!(text.contains(&format!("spent up to        130, {}", chain.tip().hash)), "{text}");
+    assert!(text.contains(&format!("muhash             {}", stats["muhash"].as_str().unwrap())), "{text}");
+}
+
+fn at(dir: &TempDir, name: &str) -> String {
+    dir.path().join(name).display().to_string()
+}
+
+#[test]
 fn a_range_and_any_number_of_threads_give_the_same_rows() {
     let (dir, _) = rebuilt();
     let at = |name: &str| dir.path().join(name);
@@ -187,6 +284,11 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (vec!["blocks", "-o", &at("regtest/blocks/out")], 2, "holds other data"),
         (vec!["inputs", "-o", &at("out"), "--columns", "fee"], 2, "inputs has no column fee; it has height,"),
         (vec!["inputs", "-o", &at("out"), "--columns", "value", "--addresses"], 2, "cannot be used with"),
+        (vec!["outputs", "-o", &at("out"), "--spent", "--append"], 2, "cannot be used with"),
+        (vec!["outputs", "-o", &at("out"), "--columns", "spent_index", "--append"], 2, "spends outputs that"),
+        (vec!["outputs", "-o", &at("out"), "--spent-to", "5"], 2, "are for --spent, or for columns"),
+        (vec!["outputs", "-o", &at("out"), "--spent", "--spent-to", "131"], 2, "to the last one, 130"),
+        (vec!["inputs", "-o", &at("out"), "--spent"], 2, "unexpected argument '--spent'"),
     ] {
         let words: Vec<&str> = ["export"].into_iter().chain(words.iter().map(|word| &**word)).collect();
         let output = run(dir.path(), &words);

@@ -8,6 +8,7 @@ mod common;
 mod doctor;
 mod export;
 mod export_blocks;
+mod export_history;
 mod golden;
 mod hint_sources;
 mod hints;

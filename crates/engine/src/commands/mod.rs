@@ -9,6 +9,7 @@ pub(crate) mod hints;
 pub(crate) mod load_snapshot;
 pub(crate) mod read_blocks;
 pub(crate) mod read_coins;
+pub(crate) mod read_history;
 pub(crate) mod recover;
 pub mod reindex;
 pub(crate) mod scan_coins;

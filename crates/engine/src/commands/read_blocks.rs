@@ -12,6 +12,7 @@ use api::json::{JsonSchema, Serialize};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
+    machine,
     options::ChainOptions,
     stage::Stage,
 };
@@ -21,14 +22,22 @@ use chain::{
 };
 use pipeline::{
     job::{self, read_only_job::read_live},
-    stages::block_parts::{BlockConsumer, BlockParts},
+    stages::{
+        block_parts::{BlockConsumer, BlockParts, HashAt},
+        spending_inputs::{SpendsRequest, UnspentOutputs},
+        work_dir::WorkDir,
+    },
 };
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
-/// Number of last blocks that are left out beside a running bitcoind: its chain may change there.
-const LIVE_DEPTH: u32 = 6;
+/// Most bytes of blocks whose outputs are looked up at one time.
+const PART_BLOCK_BYTES: u64 = 128 << 20;
+/// The part of the memory that these blocks may take: one in this many.
+const PART_SHARE: u64 = 8;
+/// Minimum of the memory for spending inputs, in bytes.
+const MIN_INPUT_BYTES: u64 = 4 << 20;
 
 /// Which blocks [`read_blocks`] gives to the caller.
 #[derive(Clone, Debug)]
@@ -43,8 +52,20 @@ pub struct ReadBlocksOptions {
     pub to: Option<Height>,
     /// Also give the coins that the blocks spend, for which undo data is needed.
     pub with_coins: bool,
+    /// Also give the inputs that spend the outputs of the blocks.
+    pub spends: Option<SpendsOptions>,
     /// Number of blocks of a part. Parts begin at its multiples.
     pub part_blocks: u32,
+}
+
+/// Which inputs are found that spend outputs. All blocks that may have them are read first, for which undo
+/// data is needed. Half of the memory is for the inputs; what does not fit goes to temporary files.
+#[derive(Clone, Debug)]
+pub struct SpendsOptions {
+    /// The last block with inputs; `None`: the last one that can be read.
+    pub to: Option<Height>,
+    /// Also give the ids of their transactions.
+    pub with_txids: bool,
 }
 
 /// The blocks that [`read_blocks`] gives to the caller.
@@ -63,18 +84,33 @@ pub struct BlockRange {
     /// Hash of the last block.
     #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub last: BlockHash,
+    /// Up to which block outputs are spent, if that was asked for.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub spent_to: Option<SpentTo>,
 }
 
-/// Returns the hash of a block up to the last one that is read.
-pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
+/// Up to which block the inputs were read that spend outputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SpentTo {
+    /// Height of the last one.
+    pub height: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub hash: BlockHash,
+    /// What no input spends, which is the UTXO set of that block; `None` unless all blocks up to it were
+    /// given to the consumer.
+    pub unspent: Option<UnspentOutputs>,
+}
 
 /// Reads blocks of the chain up to the chainstate's best block, or, without a chainstate, of the most-work
 /// chain on disk, and gives them to the consumer that `begin` returns, which is told the hash of each block
-/// of the chain. Nothing is written.
+/// of the chain. Nothing is written, except temporary files if spending inputs are asked for.
 ///
 /// # Errors
-/// The same errors as [`crate::check_undo()`], also if undo data is needed and missing or damaged;
-/// [`ErrorKind::Usage`] if the chain does not have the blocks; errors of the consumer;
+/// The same errors as [`crate::check_undo()`], also if undo data is needed and missing or damaged, or if
+/// coins in it are not the outputs that inputs spend, as far as that shows; [`ErrorKind::Environment`] for
+/// too little disk space; [`ErrorKind::Usage`] if the chain does not have the blocks; errors of the consumer;
 /// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of the
 /// lowest part is returned.
 pub fn read_blocks<C: BlockConsumer>(
@@ -93,9 +129,8 @@ pub fn read_blocks<C: BlockConsumer>(
     let read =
         || job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt });
     let plan = &read_live(&options.chain, read)?;
-    let range = range_of(options, plan)?;
+    let mut range = range_of(options, plan)?;
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
-    sink.event(Event::Started(Stage::Export));
     let parts = BlockParts {
         plan,
         files,
@@ -105,21 +140,65 @@ pub fn read_blocks<C: BlockConsumer>(
         part_blocks: options.part_blocks,
         threads: options.chain.threads.get(),
     };
-    parts.read(&consumer, Watch { sink, interrupt })?;
+    let watch = Watch { sink, interrupt };
+    if let (Some(spends), Some(spent_to)) = (&options.spends, &mut range.spent_to) {
+        let work = &WorkDir::for_result(disk, &options.chain, None);
+        let given = give_with_spends(options, (spends, spent_to.height), &parts, &consumer, work, watch);
+        // What has failed counts, not whether its files could be removed.
+        let removed = work.remove();
+        spent_to.unspent = given.map_err(|error| work.explain(error))?;
+        removed?;
+    } else {
+        sink.event(Event::Started(Stage::Export));
+        parts.read(&consumer, watch)?;
+    }
     Ok((range, consumer))
 }
 
+/// Reads the inputs that spend outputs, then the blocks with the outputs.
+fn give_with_spends(
+    options: &ReadBlocksOptions,
+    (spends, last): (&SpendsOptions, Height),
+    parts: &BlockParts<'_>,
+    consumer: &impl BlockConsumer,
+    work: &WorkDir<'_>,
+    watch: Watch<'_>,
+) -> Result<Option<UnspentOutputs>, Error> {
+    let ChainOptions { memory_bytes: memory, ref hooks, .. } = options.chain;
+    let free = (memory / 2).saturating_sub(machine::resident_bytes().unwrap_or(memory / 8));
+    let request = SpendsRequest {
+        plan: parts.plan,
+        files: parts.files,
+        work,
+        heights: parts.heights.clone(),
+        last,
+        with_txids: spends.with_txids,
+        part_blocks: parts.part_blocks,
+        part_block_bytes: PART_BLOCK_BYTES.min(memory / PART_SHARE),
+        memory_bytes: hooks.join_bytes.unwrap_or(free.max(MIN_INPUT_BYTES) as usize),
+        threads: parts.threads,
+    };
+    watch.sink.event(Event::Started(Stage::Read));
+    let spends = request.collect(watch)?;
+    watch.sink.event(Event::Started(Stage::Export));
+    spends.give_blocks(parts, consumer, watch)
+}
+
 fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Error> {
-    let left_out = if options.chain.live { LIVE_DEPTH } else { 0 };
-    let (from, tip) = (options.from, Height(plan.chain.tip_height().0.saturating_sub(left_out)));
-    let to = options.to.unwrap_or(tip);
-    if from > to || to > tip {
-        let end = match options.chain.live {
-            true => "beside a running bitcoind, blocks are read up to height",
-            false => "the chain on disk ends at height",
-        };
-        let detail = format!("there are no blocks from {from} to {to}: {end} {tip}");
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
-    Ok(BlockRange { network: options.chain.params.network, from, to, last: plan.chain.block(to).hash })
+    let (from, hash) = (options.from, |height| plan.chain.block(height).hash);
+    let to = job::last_block(&options.chain, plan, from, options.to)?;
+    let spent_to = options.spends.as_ref().map(|spends| {
+        let tip = job::last_block(&options.chain, plan, to, None)?;
+        let height = spends.to.unwrap_or(tip);
+        if height < to || height > tip {
+            let detail = format!(
+                "outputs of blocks up to {to} can be spent up to a block from there to the last one, \
+                 {tip}, not up to {height}"
+            );
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
+        Ok(SpentTo { height, hash: hash(height), unspent: None })
+    });
+    let network = options.chain.params.network;
+    Ok(BlockRange { network, from, to, last: hash(to), spent_to: spent_to.transpose()? })
 }

@@ -35,6 +35,11 @@ fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Res
                 script_type: "nulldata",
                 script: &[0x6a],
                 address: None,
+                spent_height: None,
+                spent_tx_index: None,
+                spent_txid: None,
+                spent_index: None,
+                spent_mediantime: None,
             })?;
         }
         file.finish(&[("part", number.to_string())])?;

@@ -348,3 +348,31 @@ pub fn plan_to_best_block(
     };
     plan(files, options, &request, sink, interrupt)
 }
+
+/// Number of last blocks that are left out beside a running bitcoind: its chain may change there.
+const LIVE_DEPTH: u32 = 6;
+
+/// Returns the last block of those from `from` to `to` that are read; `to` is `None` for the last one of the
+/// chain, beside a running bitcoind without six.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if the chain does not have the blocks.
+pub fn last_block(
+    options: &ChainOptions,
+    plan: &Plan,
+    from: Height,
+    to: Option<Height>,
+) -> Result<Height, Error> {
+    let left_out = if options.live { LIVE_DEPTH } else { 0 };
+    let tip = Height(plan.chain.tip_height().0.saturating_sub(left_out));
+    let to = to.unwrap_or(tip);
+    if from > to || to > tip {
+        let end = match options.live {
+            true => "beside a running bitcoind, blocks are read up to height",
+            false => "the chain on disk ends at height",
+        };
+        let detail = format!("there are no blocks from {from} to {to}: {end} {tip}");
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    Ok(to)
+}

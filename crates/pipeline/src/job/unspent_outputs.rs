@@ -6,6 +6,7 @@
 use crate::{
     job::{Job, memory::MemoryBudget},
     stages::{
+        coin_hash::CoinHasher,
         coin_sink::{CoinSink, Coins},
         parts::{PART_BLOCK_BYTES, Parts},
         read::BlockReader,
@@ -20,9 +21,7 @@ use chain::{
     },
     threads::spawn,
 };
-use coins::SipKey;
 use crossbeam::channel::{Receiver, bounded};
-use digest::siphash::siphash24_128;
 use disk::block_files::RecordBuffer;
 use hints::Numbering;
 use std::{
@@ -60,31 +59,13 @@ pub struct CoinsByBlock<'a> {
     interrupt: &'a AtomicBool,
 }
 
-/// Hashes coins under a secret key.
-#[derive(Clone)]
-struct CoinHasher {
-    key: SipKey,
-    bytes: Vec<u8>,
-}
-
-impl CoinHasher {
-    fn hash(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> u128 {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&outpoint.txid.0);
-        self.bytes.extend_from_slice(&outpoint.vout.to_le_bytes());
-        self.bytes.extend_from_slice(&coin.code.to_le_bytes());
-        self.bytes.extend_from_slice(coin.out);
-        siphash24_128(self.key.0, self.key.1, &self.bytes)
-    }
-}
-
 impl<'a> CoinsByBlock<'a> {
     /// No coins yet, of blocks of the job's chain up to `end`.
     ///
     /// # Errors
     /// An error if the system provides no random numbers.
     pub fn new(job: &Job<'a>, end: Height) -> Result<Self, Error> {
-        let hasher = CoinHasher { key: machine::random_key()?, bytes: Vec::new() };
+        let hasher = CoinHasher::new(machine::random_key()?);
         Ok(Self { parts: parts(job), hasher, end, interrupt: job.interrupt })
     }
 

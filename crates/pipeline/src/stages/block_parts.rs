@@ -38,6 +38,19 @@ use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, TxView, Tx
 /// Number of blocks after which progress is reported.
 const PROGRESS_BLOCKS: u32 = 32;
 
+/// An input that spends an output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpendingInput {
+    /// Height of its block.
+    pub height: Height,
+    /// Index of its transaction in the block.
+    pub tx_index: u32,
+    /// Its index in the transaction.
+    pub input_index: u32,
+    /// The id of its transaction, if it was asked for.
+    pub txid: Option<Txid>,
+}
+
 /// A block, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockData<'a> {
@@ -65,6 +78,9 @@ pub struct BlockData<'a> {
     pub claims: &'a [Coin<'a>],
     /// Bytes of its undo data. 0 if coins were not asked for.
     pub undo_len: usize,
+    /// The inputs that spend its outputs, in the order of the outputs; `None`: no block that was read spends
+    /// it. Empty if they were not asked for.
+    pub spent_by: &'a [Option<SpendingInput>],
 }
 
 impl<'a> BlockData<'a> {
@@ -86,6 +102,9 @@ impl<'a> BlockData<'a> {
         })
     }
 }
+
+/// Returns the hash of a block up to the last one that is read.
+pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
 
 /// What takes the parts of a range of blocks, on several threads.
 pub trait BlockConsumer: Sync {
@@ -282,6 +301,7 @@ impl Shared<'_> {
             coins: &coins,
             claims: &claims,
             undo_len: undo_data.len(),
+            spent_by: &[],
         })
     }
 

@@ -1,6 +1,8 @@
-//! `hash_serialized_3` of coins that one thread has in key order.
+//! Hashes of coins: `hash_serialized_3` of those that one thread has in key order, and one of a coin under a
+//! secret key.
 
 use api::error::Error;
+use digest::siphash::{SipKey, siphash24_128};
 use disk::utxo_stats::{StatsPart, UtxoHasher};
 use wire::{Coin, OutPoint};
 
@@ -40,5 +42,31 @@ impl CoinHash {
     pub fn finish(mut self) -> [u8; 32] {
         self.hasher.merge(self.part);
         self.hasher.finish().hash_serialized_3.0
+    }
+}
+
+/// Hashes coins under a secret key. Two coins have the same hash only if they are equal: nobody who does not
+/// know the key can do better than chance.
+#[derive(Clone)]
+pub struct CoinHasher {
+    key: SipKey,
+    bytes: Vec<u8>,
+}
+
+impl CoinHasher {
+    /// The hash under this key.
+    #[must_use]
+    pub const fn new(key: SipKey) -> Self {
+        Self { key, bytes: Vec::new() }
+    }
+
+    /// Returns the hash of all of a coin: outpoint, height, whether it is of a coinbase, amount and script.
+    pub fn hash(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> u128 {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&outpoint.txid.0);
+        self.bytes.extend_from_slice(&outpoint.vout.to_le_bytes());
+        self.bytes.extend_from_slice(&coin.code.to_le_bytes());
+        self.bytes.extend_from_slice(coin.out);
+        siphash24_128(self.key.0, self.key.1, &self.bytes)
     }
 }

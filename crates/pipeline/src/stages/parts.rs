@@ -1,9 +1,12 @@
-//! Data that belongs to blocks, divided by parts of the chain.
+//! Data that belongs to blocks, divided by parts of the chain, or by anything else that the caller can count.
 //!
 //! A part is consecutive blocks, so few that what belongs to them fits into a worker's memory. Data arrives
 //! in any order, on any thread, and is only divided by part. When it exceeds its memory it is appended to one
 //! file, much of a part at a time. The parts are taken one by one, and sorted by the thread that takes them.
 //! So everything is written at most once and read once, however much it is.
+//!
+//! A part of another kind can be larger than a worker's memory: it can be taken in several steps, and what is
+//! made of each step can be kept in the same file.
 
 use crate::stages::work_dir::WorkDir;
 use api::error::Error;
@@ -28,13 +31,16 @@ pub const PART_BLOCK_BYTES: u64 = 16 << 20;
 /// Minimum size of a piece in the file, in bytes, unless the memory is exceeded without one of this size.
 const MIN_PIECE_BYTES: usize = 16 << 10;
 
+/// Maximum size of a piece in the file, in bytes: the least that can be taken at once.
+const MAX_PIECE_BYTES: usize = 8 << 20;
+
 /// Assumed size of a block that is not stored yet, in bytes: that of one of these years on the main network.
 const AWAITED_BLOCK_BYTES: u32 = 1_700_000;
 
 /// Bytes by part of the chain.
 pub struct Parts<'a> {
     work: &'a WorkDir<'a>,
-    /// The first block of each part, and the block after the last one.
+    /// The first block of each part, and the block after the last one; nothing for other parts.
     bounds: Vec<Height>,
     parts: Vec<Mutex<Part>>,
     memory_limit: usize,
@@ -59,9 +65,23 @@ impl<'a> Parts<'a> {
     /// go to a file in `work`, of which there is one at a time.
     #[must_use]
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
-        let bounds = part_bounds(chain, part_block_bytes);
-        let parts = (1..bounds.len()).map(|_| Mutex::default()).collect();
-        let (in_memory, bytes, moving, file) = Default::default();
+        let heights = 0..chain.block_count() as u32;
+        let bounds = part_bounds(&block_sizes(chain), heights, part_block_bytes, u32::MAX);
+        Self::with_bounds(work, bounds, memory_limit)
+    }
+
+    /// The same, with parts that begin at these heights; the last height ends the last part.
+    #[must_use]
+    pub fn with_bounds(work: &'a WorkDir<'a>, bounds: Vec<Height>, memory_limit: usize) -> Self {
+        let parts = Self::with_count(work, bounds.len().saturating_sub(1), memory_limit);
+        Self { bounds, ..parts }
+    }
+
+    /// `count` parts that are not of a chain, all empty.
+    #[must_use]
+    pub fn with_count(work: &'a WorkDir<'a>, count: usize, memory_limit: usize) -> Self {
+        let parts = (0..count).map(|_| Mutex::default()).collect();
+        let (bounds, in_memory, bytes, moving, file) = Default::default();
         Self { work, bounds, parts, memory_limit, in_memory, bytes, moving, file }
     }
 
@@ -135,8 +155,10 @@ impl<'a> Parts<'a> {
                     std::mem::take(&mut part.in_memory)
                 };
                 self.in_memory.fetch_sub(taken.capacity(), Ordering::Relaxed);
-                let piece = self.file()?.append(&taken)?;
-                lock(part).in_file.push(piece);
+                for bytes in taken.chunks(MAX_PIECE_BYTES) {
+                    let piece = self.append(bytes)?;
+                    lock(part).in_file.push(piece);
+                }
             }
         }
         Ok(())
@@ -157,15 +179,59 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// Any I/O error; damage to the file.
     pub fn take(&self, part: usize) -> Result<Vec<u8>, Error> {
-        let taken = self.parts.get(part).map(|part| std::mem::take(&mut *lock(part))).unwrap_or_default();
-        let Part { in_memory: mut bytes, in_file } = taken;
-        self.in_memory.fetch_sub(bytes.capacity(), Ordering::Relaxed);
-        bytes.reserve_exact(in_file.iter().map(Piece::len).sum());
-        for piece in &in_file {
-            self.file()?.read(piece, &mut bytes)?;
-        }
-        self.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+        let mut bytes = Vec::new();
+        self.take_up_to(part, usize::MAX, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Takes bytes of a part in the order in which they were added, and appends them to `into`: up to `limit`
+    /// bytes, but at least one piece of the file, or else all that is in memory. Returns whether there are
+    /// more.
+    ///
+    /// # Errors
+    /// Any I/O error; damage to the file.
+    pub fn take_up_to(&self, part: usize, limit: usize, into: &mut Vec<u8>) -> Result<bool, Error> {
+        let Some(part) = self.parts.get(part) else { return Ok(false) };
+        let (start, mut len) = (into.len(), 0);
+        let (pieces, in_memory, has_more) = {
+            let mut part = lock(part);
+            let fits = |piece: &&Piece| {
+                len += piece.len();
+                len <= limit
+            };
+            let count = part.in_file.iter().take_while(fits).count().max(1).min(part.in_file.len());
+            let pieces: Vec<Piece> = part.in_file.drain(..count).collect();
+            let len: usize = pieces.iter().map(Piece::len).sum();
+            let is_last = part.in_file.is_empty() && (len == 0 || len + part.in_memory.len() <= limit);
+            let in_memory = if is_last { std::mem::take(&mut part.in_memory) } else { Vec::new() };
+            (pieces, in_memory, !is_last)
+        };
+        self.in_memory.fetch_sub(in_memory.capacity(), Ordering::Relaxed);
+        if start == 0 && pieces.is_empty() {
+            *into = in_memory;
+        } else {
+            into.reserve_exact(pieces.iter().map(Piece::len).sum::<usize>() + in_memory.len());
+            pieces.iter().try_for_each(|piece| self.read(piece, into))?;
+            into.extend_from_slice(&in_memory);
+        }
+        self.bytes.fetch_sub((into.len() - start) as u64, Ordering::Relaxed);
+        Ok(has_more)
+    }
+
+    /// Appends bytes to the file that are of no part, such as a piece of a sorted part.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn append(&self, bytes: &[u8]) -> Result<Piece, Error> {
+        Ok(self.file()?.append(bytes)?)
+    }
+
+    /// Reads a piece of the file, and appends it to `into`.
+    ///
+    /// # Errors
+    /// Any I/O error; damage to the file.
+    pub fn read(&self, piece: &Piece, into: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(self.file()?.read(piece, into)?)
     }
 
     /// Drops all bytes.
@@ -193,8 +259,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Divides a chain into parts of about `bytes` of blocks. The size of a block is what follows it in its file.
-fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
+/// Returns the size of each block of a chain, in bytes. It is what follows the block in its file.
+#[must_use]
+pub fn block_sizes(chain: &Chain) -> Vec<u32> {
     let mut sizes = vec![0u32; chain.block_count()];
     for (_, heights) in chain.by_file() {
         for pair in heights.windows(2) {
@@ -208,14 +275,24 @@ fn part_bounds(chain: &Chain, bytes: u64) -> Vec<Height> {
             *size = AWAITED_BLOCK_BYTES;
         }
     }
-    let (mut bounds, mut sum) = (vec![Height(0)], 0);
-    for (height, size) in (0..).zip(sizes) {
-        if sum >= bytes {
+    sizes
+}
+
+/// Divides the blocks at some heights into parts of about `bytes` of blocks, which have these sizes. A part
+/// also begins at each multiple of `step`.
+///
+/// # Panics
+/// If a height has no size.
+#[must_use]
+pub fn part_bounds(sizes: &[u32], heights: Range<u32>, bytes: u64, step: u32) -> Vec<Height> {
+    let (mut bounds, mut sum) = (Vec::new(), 0);
+    for height in heights.clone() {
+        if bounds.is_empty() || sum >= bytes || height.is_multiple_of(step) {
             bounds.push(Height(height));
             sum = 0;
         }
-        sum += u64::from(size);
+        sum += u64::from(sizes[height as usize]);
     }
-    bounds.push(Height(chain.block_count() as u32));
+    bounds.push(Height(heights.end));
     bounds
 }

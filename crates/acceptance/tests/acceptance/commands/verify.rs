@@ -1,14 +1,14 @@
 //! `verify` performs the checks of a rebuild, changes nothing, and names each coin in which a chainstate
 //! differs.
 
-use acceptance::{Case, assert_same_tree, chain, for_verifying, stats_by_height, tree};
-use digest::obfuscation::Obfuscation;
-use disk::chainstate::{ChainstateReader, ChainstateWriter};
+use acceptance::{
+    Case, assert_same_tree, chain, for_verifying, rewrite_chainstate, stats_by_height, stored_coins, tree,
+};
 use engine::{Difference, Error, ErrorKind, Height, Remedy, VerifyOptions, VerifyReport};
-use std::{path::PathBuf, sync::atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
 use testkit::{corrupt::flip_bit, fault::FaultDisk};
 use vfs::RealDisk;
-use wire::{Coin, OutPoint, Sats, Txid, coin::chainstate_key_order};
+use wire::{Coin, OutPoint, Sats, Txid};
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
     let before = tree(case.root());
@@ -18,37 +18,6 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
         engine::verify(&disk, &for_verifying(&options, against_chainstate), &|_| {}, &AtomicBool::new(false));
     assert_same_tree(&before, case.root(), "verify");
     report
-}
-
-fn chainstate(case: &Case) -> PathBuf {
-    case.root().join("regtest/chainstate")
-}
-
-/// All coins of a chainstate in key order.
-fn coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
-    let reader = ChainstateReader::open(&RealDisk, &chainstate(case)).unwrap();
-    let mut cursor = reader.coins().unwrap();
-    let mut coins = Vec::new();
-    while let Some((outpoint, coin)) = cursor.advance().unwrap() {
-        coins.push((outpoint, coin.code, coin.out.to_vec()));
-    }
-    coins
-}
-
-/// Rewrites the chainstate with these coins.
-fn rewrite(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
-    let dir = chainstate(case);
-    let best = ChainstateReader::open(&RealDisk, &dir).unwrap().best_block();
-    std::fs::remove_dir_all(&dir).unwrap();
-    coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
-    let disk = FaultDisk::healthy();
-    let writer = ChainstateWriter::create(&disk, &dir, Obfuscation::from_key([7; 8]), 1).unwrap();
-    let mut range = writer.range(0);
-    for (outpoint, code, out) in &coins {
-        range.add(outpoint, &Coin { code: *code, out }).unwrap();
-    }
-    let tables = range.finish().unwrap();
-    writer.finish(best, [tables]).unwrap();
 }
 
 #[test]
@@ -87,7 +56,7 @@ fn the_last_block_to_check_can_be_chosen() {
 #[test]
 fn names_each_wrong_coin() {
     let case = Case::new();
-    let mut coins = coins(&case);
+    let mut coins = stored_coins(&case);
     let middle = coins.len() / 2;
     let (lost, _, _) = coins.remove(middle);
     let (changed, code, out) = &mut coins[middle + 2];
@@ -104,7 +73,7 @@ fn names_each_wrong_coin() {
         coins.push((extra, 2, vec![0, 6]));
         expected.push(Difference::Extra(extra));
     }
-    rewrite(&case, coins);
+    rewrite_chainstate(&case, coins);
     let found = verify(&case, true).unwrap().against_chainstate.unwrap();
     assert_eq!(found.differences, 4);
     assert_eq!(found.first.first(), Some(&expected[2]), "in key order");

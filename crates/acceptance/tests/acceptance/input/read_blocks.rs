@@ -78,6 +78,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
         from: Height(0),
         to: None,
         with_coins: true,
+        spends: None,
         part_blocks: 7,
     }
 }

@@ -1,0 +1,355 @@
+//! `peregrine export history`: what each output script got and spent, in files by script hash and height.
+
+use super::{DatasetColumn, PROGRAM};
+use crate::{
+    args::common::{DatadirArgs, size},
+    paths,
+    progress::{Style, stages},
+    run,
+    units::{btc, count, counted},
+};
+use clap::Args as ClapArgs;
+use engine::{
+    ChainOptions, Error, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport,
+    HistorySink, HumanSize, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed, read_history,
+};
+use export::{Columns, FileFormat, HistoryTable, Parts, RowFile, ScriptTable, Table};
+use peregrine::{
+    exit::Exit,
+    output::{Done, reply},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    num::NonZeroU32,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Instant,
+};
+use tables::{history_row, with_script_row};
+
+/// Memory in bytes of the files that are written for the scripts of a folder: rows that are not written yet,
+/// and what the format makes of them.
+const FOLDER_BYTES: u64 = 48 << 20;
+
+#[derive(ClapArgs, Debug)]
+pub struct ExportHistoryArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Last block [default: the chainstate's best block]
+    #[arg(long, value_name = "HEIGHT")]
+    pub to: Option<u32>,
+
+    /// Format of the files: parquet, arrow or csv
+    #[arg(long, default_value_t = FileFormat::Parquet)]
+    pub format: FileFormat,
+
+    /// Columns of the table history to write, of those that the documentation lists [default: all]
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
+    pub columns: Vec<String>,
+
+    /// Number of blocks whose rows are in one file
+    #[arg(long, value_name = "N", default_value = "250000")]
+    pub file_blocks: NonZeroU32,
+
+    /// Number of hexadecimal digits of script hashes that divide them into folders, 1 to 3 [default: as the
+    /// amount of data needs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub prefix_digits: Option<u32>,
+
+    /// Directory to write; it must not exist. What an interrupted run has left of it is completed
+    #[arg(long, short, value_name = "PATH")]
+    pub output: PathBuf,
+
+    /// Read beside a running bitcoind; the last six blocks are left out
+    #[arg(long)]
+    pub live: bool,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// Directory for temporary files [default: beside the output]
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ExportedHistoryJson {
+    /// The directory that was written.
+    output: String,
+    format: &'static str,
+    files: u32,
+    /// Those of them that an interrupted run had completed.
+    files_kept: u32,
+    bytes: u64,
+    #[serde(flatten)]
+    report: HistoryReport,
+    seconds: f64,
+}
+
+/// Exports the history of all scripts.
+pub fn history(args: &ExportHistoryArgs) -> Done {
+    let started = Instant::now();
+    let located = args.datadir.core.locate()?;
+    paths::check_output(args.work_dir.as_deref(), &located, &args.output)?;
+    let columns = super::columns::<HistoryTable>(&args.columns, false)?;
+    let options = options(args, args.datadir.default_options(&located));
+    let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Directory::open(args, columns, range, hash_at);
+    let (report, directory) =
+        run::run(Some(&options.chain), args.progress, stages::EXPORT_HISTORY, |sink, interrupt| {
+            read_history(&RealDisk, &options, begin, sink, interrupt)
+        })?;
+    directory.parts.finish()?;
+    let exported = ExportedHistoryJson {
+        output: args.output.display().to_string(),
+        format: args.format.name(),
+        files: directory.files.into_inner(),
+        files_kept: directory.files_kept.into_inner(),
+        bytes: directory.bytes.into_inner(),
+        report,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    Ok(reply(&exported, Exit::Done, text))
+}
+
+fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions {
+    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
+    let work_dir = Some(super::work_dir(args.work_dir.as_deref(), &args.output));
+    ReadHistoryOptions {
+        chain: ChainOptions { memory_bytes, live: args.live, work_dir, ..chain },
+        scan: args.scan,
+        to: args.to.map(Height),
+        prefix_digits: args.prefix_digits,
+        sink_bytes: FOLDER_BYTES,
+    }
+}
+
+/// What a directory is for, in its file `dataset.json`: it determines all other files.
+#[derive(Serialize)]
+struct Dataset {
+    program: &'static str,
+    tables: [DatasetTable; 2],
+    format: &'static str,
+    chain: &'static str,
+    /// Height of the first block.
+    from: u32,
+    /// Height of the last block.
+    to: u32,
+    /// Hash of the last block.
+    block_hash: String,
+    /// Number of hexadecimal digits of a script hash that are the value of `prefix`.
+    prefix_digits: u32,
+    /// The values of `from_height`.
+    heights: Vec<DatasetHeights>,
+    units: Units,
+}
+
+#[derive(Serialize)]
+struct DatasetTable {
+    table: &'static str,
+    /// The files.
+    files: String,
+    columns: Vec<DatasetColumn>,
+}
+
+#[derive(Serialize)]
+struct DatasetHeights {
+    from_height: u32,
+    /// Height of the last block.
+    to: u32,
+    /// Hash of the last block.
+    block_hash: String,
+}
+
+#[derive(Serialize)]
+struct Units {
+    amounts: &'static str,
+    times: &'static str,
+    hashes: &'static str,
+}
+
+impl Dataset {
+    fn of(args: &ExportHistoryArgs, columns: &Columns, range: &HistoryRange, hash_at: &HashAt<'_>) -> Self {
+        let (to, blocks) = (range.to.0, args.file_blocks.get());
+        let heights = |number: u32| {
+            let last = to.min(number.saturating_mul(blocks).saturating_add(blocks - 1));
+            let block_hash = hash_at(Height(last)).to_string();
+            DatasetHeights { from_height: number * blocks, to: last, block_hash }
+        };
+        let table =
+            |table, columns| DatasetTable { table, files: format!("{table}/**/*.{}", args.format), columns };
+        Self {
+            program: PROGRAM,
+            tables: [
+                table(HistoryTable::NAME, DatasetColumn::all::<HistoryTable>(columns)),
+                table(
+                    ScriptTable::NAME,
+                    DatasetColumn::all::<ScriptTable>(&Columns::all::<ScriptTable>(true)),
+                ),
+            ],
+            format: args.format.name(),
+            chain: range.network.name(),
+            from: 0,
+            to,
+            block_hash: range.last.to_string(),
+            prefix_digits: range.prefix_digits,
+            heights: (0..=to / blocks).map(heights).collect(),
+            units: Units {
+                amounts: "satoshis",
+                times: "UTC, of block headers",
+                hashes: "bytes in the order of the hash function, in CSV reversed",
+            },
+        }
+    }
+}
+
+/// The directory that is written.
+struct Directory {
+    parts: Parts<'static>,
+    format: FileFormat,
+    columns: Columns,
+    range: HistoryRange,
+    file_blocks: u32,
+    files: AtomicU32,
+    files_kept: AtomicU32,
+    bytes: AtomicU64,
+}
+
+impl Directory {
+    fn open(
+        args: &ExportHistoryArgs,
+        columns: Columns,
+        range: &HistoryRange,
+        hash_at: &HashAt<'_>,
+    ) -> Result<Self, Error> {
+        let dataset = Dataset::of(args, &columns, range, hash_at);
+        let request = serde_json::to_string_pretty(&dataset).unwrap_or_default() + "\n";
+        let parts = Parts::open(&RealDisk, &args.output, &request);
+        let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
+        let (format, file_blocks) = (args.format, args.file_blocks.get());
+        let (files, files_kept, bytes) = Default::default();
+        Ok(Self { parts, format, columns, range: *range, file_blocks, files, files_kept, bytes })
+    }
+
+    /// Begins a file; `None` if an interrupted run has completed it.
+    fn begin<T: Table>(&self, name: &str, columns: &Columns) -> Result<Option<RowFile<'static, T>>, Error> {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        if let Some(bytes) = self.parts.complete_len(name)? {
+            self.files_kept.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(None);
+        }
+        Ok(Some(self.parts.begin(name, self.format, columns)?))
+    }
+
+    /// Completes a file with the rows of the blocks up to `to`.
+    fn finish<T: Table>(&self, file: Option<RowFile<'_, T>>, from: u32, to: u32) -> Result<(), Error> {
+        let Some(file) = file else { return Ok(()) };
+        let metadata = [
+            ("network", self.range.network.name().to_owned()),
+            ("from", from.to_string()),
+            ("to", to.to_string()),
+            ("rows", file.rows().to_string()),
+            ("tip_height", self.range.to.to_string()),
+            ("tip_hash", self.range.last.to_string()),
+            ("program", PROGRAM.to_owned()),
+        ];
+        self.bytes.fetch_add(file.finish(&metadata)?, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl HistoryConsumer for Directory {
+    fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error> {
+        let prefix = format!("prefix={bucket:0digits$x}", digits = self.range.prefix_digits as usize);
+        Ok(Box::new(Folder { directory: self, prefix, history: BTreeMap::new(), scripts: None }))
+    }
+}
+
+/// The files for the scripts whose hashes begin with the same digits. A file of an interrupted run, which is
+/// kept, is `None`.
+struct Folder<'a> {
+    directory: &'a Directory,
+    /// The name of the folder in each table's folder.
+    prefix: String,
+    /// By the height of the first block.
+    history: BTreeMap<u32, Option<RowFile<'static, HistoryTable>>>,
+    /// Begins with the first script.
+    scripts: Option<Option<RowFile<'static, ScriptTable>>>,
+}
+
+impl HistorySink for Folder<'_> {
+    fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
+        let Self { directory, prefix, history, .. } = self;
+        let from = entry.height.0 / directory.file_blocks * directory.file_blocks;
+        let file = match history.entry(from) {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(none) => {
+                let table = HistoryTable::NAME;
+                let name = format!("{table}/{prefix}/from_height={from:07}/{table}.{}", directory.format);
+                none.insert(directory.begin(&name, &directory.columns)?)
+            }
+        };
+        file.as_mut().map_or(Ok(()), |file| Ok(file.add(history_row(entry))?))
+    }
+
+    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
+        let Self { directory, prefix, .. } = self;
+        if self.scripts.is_none() {
+            let table = ScriptTable::NAME;
+            let name = format!("{table}/{prefix}/{table}.{}", directory.format);
+            self.scripts = Some(directory.begin(&name, &Columns::all::<ScriptTable>(true))?);
+        }
+        let Some(Some(file)) = &mut self.scripts else { return Ok(()) };
+        with_script_row(script, directory.range.network, |row| Ok(file.add(row)?))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Self { directory, history, scripts, .. } = *self;
+        let to = directory.range.to.0;
+        for (from, file) in history {
+            directory.finish(file, from, to.min(from.saturating_add(directory.file_blocks - 1)))?;
+        }
+        directory.finish(scripts.flatten(), 0, to)
+    }
+}
+
+fn text(exported: &ExportedHistoryJson) -> String {
+    let HistoryReport { range, rows, scripts, coins, total_amount, muhash, is_chainstate } = &exported.report;
+    let kept = match exported.files_kept {
+        0 => String::new(),
+        kept => format!(", {} of an interrupted run", count(kept)),
+    };
+    let compared = if *is_chainstate { "as of the chainstate" } else { "not compared with a chainstate" };
+    format!(
+        "export             {} ({}, {}{kept}, {})\n\
+         last block         {} ({})\n\
+         rows               {}\n\
+         scripts            {}\n\
+         coins              {}\n\
+         amount             {} BTC\n\
+         muhash             {} ({compared})",
+        exported.output,
+        exported.format,
+        counted(exported.files, "file"),
+        HumanSize(exported.bytes),
+        range.to,
+        range.last,
+        count(*rows),
+        count(*scripts),
+        count(*coins),
+        btc(total_amount.0),
+        hex_reversed(muhash)
+    )
+}

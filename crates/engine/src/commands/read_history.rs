@@ -1,0 +1,354 @@
+//! Gives the history of each output script to the caller: what outputs pay to it and what inputs spend of it,
+//! with the balance after each, sorted by script.
+//!
+//! It proves itself as far as blocks and undo data can: each input spends a coin that an earlier output paid
+//! to the same script, and the coins that are left over are compared with the chainstate, if that ends at the
+//! same block.
+
+#[cfg(feature = "serde")]
+use api::json::{HashText, JsonSchema, Serialize};
+use api::{
+    disk_need::DiskNeed,
+    error::{Error, ErrorKind},
+    event::{CoinMeter, Event, EventSink, Watch},
+    hex_reversed, machine,
+    note::Note,
+    options::ChainOptions,
+    remedy::Remedy,
+    stage::Stage,
+    subject::Subject,
+};
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    plan::{existing_state::ExistingState, planner::Plan},
+    session::Session,
+    threads::for_all,
+};
+use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
+use pipeline::{
+    job::{self, read_only_job::read_live},
+    stages::{
+        block_parts::{BlockConsumer, BlockData, BlockParts, HashAt, PartConsumer},
+        history::{HistoryAdder, HistoryBuckets, HistorySink, HistoryTotals, MAX_PREFIX_DIGITS},
+        work_dir::WorkDir,
+    },
+};
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use vfs::Disk;
+use wire::{BlockHash, Height, Network, Sats};
+
+/// Number of blocks that a thread reads before it takes others.
+const PART_BLOCKS: u32 = 32;
+/// Memory of a thread that reads blocks, in bytes: a block with its undo data and views, and movements that
+/// are in no bucket yet.
+const READER_BYTES: u64 = 16 << 20;
+/// Memory that a bucket gets at least, in bytes.
+const MIN_BUCKET_BYTES: u64 = 8 << 20;
+/// Bytes of blocks that make a bucket: about as many as it has.
+const BUCKET_BLOCK_BYTES: u64 = 32 << 20;
+
+/// What [`read_history`] reads.
+#[derive(Clone, Debug)]
+pub struct ReadHistoryOptions {
+    /// The blocks. Their work directory is where temporary files go.
+    pub chain: ChainOptions,
+    /// Find blocks and undo data by scanning their files.
+    pub scan: bool,
+    /// The last block; `None`: the last one of the chain, beside a running bitcoind without six.
+    pub to: Option<Height>,
+    /// Number of hexadecimal digits of script hashes that divide them into buckets, at most 3; `None`: as
+    /// the amount of data needs.
+    pub prefix_digits: Option<u32>,
+    /// Memory in bytes that the caller takes for each bucket that is given to it at the same time.
+    pub sink_bytes: u64,
+}
+
+/// What takes the history of all scripts, by buckets, on several threads.
+pub trait HistoryConsumer: Sync {
+    /// Begins a bucket: the scripts whose hashes begin with its number, in the digits of
+    /// [`HistoryRange::prefix_digits`].
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error>;
+}
+
+/// What [`read_history`] gives to the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct HistoryRange {
+    /// The network.
+    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    pub network: Network,
+    /// The last block.
+    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
+    pub to: Height,
+    /// Its hash.
+    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    pub last: BlockHash,
+    /// Number of hexadecimal digits of script hashes that divide them into buckets.
+    pub prefix_digits: u32,
+}
+
+/// Result of [`read_history`].
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct HistoryReport {
+    /// What was read.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub range: HistoryRange,
+    /// Number of entries: outputs that became coins, and inputs that spend one.
+    pub rows: u64,
+    /// Number of scripts.
+    pub scripts: u64,
+    /// Number of coins after the last block.
+    pub coins: u64,
+    /// Sum of these coins.
+    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
+    pub total_amount: Sats,
+    /// MuHash of these coins, in internal byte order.
+    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
+    pub muhash: [u8; 32],
+    /// Whether the chainstate ends at the same block, and so has been read and has the same MuHash.
+    pub is_chainstate: bool,
+}
+
+/// Gives the history of all scripts up to a block of the chain up to the chainstate's best block, or, without
+/// a chainstate, of the most-work chain on disk, to the consumer that `begin` returns, which is told the hash
+/// of each block. The datadir is only read.
+///
+/// # Errors
+/// The same errors as [`crate::read_blocks()`] with coins; [`ErrorKind::Damaged`] if an input spends a coin
+/// that no earlier output paid to its script, or if the chainstate has other coins;
+/// [`ErrorKind::Environment`] if there is no space for temporary files. Of several errors, that of the lowest
+/// bucket is returned.
+pub fn read_history<C: HistoryConsumer>(
+    disk: &dyn Disk,
+    options: &ReadHistoryOptions,
+    begin: impl FnOnce(&HistoryRange, &HashAt<'_>) -> Result<C, Error>,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<(HistoryReport, C), Error> {
+    sink.event(Event::Started(Stage::Plan));
+    let watch = Watch { sink, interrupt };
+    let session = Session::open_for_reading(disk, &options.chain)?;
+    let files = &session.files()?;
+    let best = if options.chain.live { None } else { ExistingState::read(files, false)?.best_block };
+    let read = || job::plan_to_best_block(files, &options.chain, options.scan, best, watch);
+    let plan = &read_live(&options.chain, read)?;
+    let to = job::last_block(&options.chain, plan, Height(0), options.to)?;
+    // The chain's blocks have about the same size, or the first ones are smaller.
+    let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * (u64::from(to.0) + 1);
+    let range = HistoryRange {
+        network: options.chain.params.network,
+        to,
+        last: plan.chain.block(to).hash,
+        prefix_digits: prefix_digits(options, block_bytes)?,
+    };
+    let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
+    let work = &WorkDir::for_result(disk, &options.chain, None);
+    let history = History { plan, files, work, memory: Memory::of(options), range, watch };
+    let done = history.run(block_bytes, best, &consumer).map_err(|error| work.explain(error));
+    let removed = work.remove();
+    // If both failed, the first error is the one to report.
+    let report = done.and_then(|report| removed.map(|()| report))?;
+    Ok((report, consumer))
+}
+
+/// The number of digits that the caller wants, or so many that buckets have a moderate size.
+fn prefix_digits(options: &ReadHistoryOptions, block_bytes: u64) -> Result<u32, Error> {
+    let needed = (1..MAX_PREFIX_DIGITS).find(|digits| block_bytes >> (4 * digits) <= BUCKET_BLOCK_BYTES);
+    let digits = options.prefix_digits.or(needed).unwrap_or(MAX_PREFIX_DIGITS);
+    match (1..=MAX_PREFIX_DIGITS).contains(&digits) {
+        true => Ok(digits),
+        false => {
+            let detail = format!("scripts are divided by 1 to {MAX_PREFIX_DIGITS} digits, not by {digits}");
+            Err(Error::new(ErrorKind::Usage, detail))
+        }
+    }
+}
+
+/// How memory is divided, in bytes.
+struct Memory {
+    /// Number of threads that read blocks.
+    readers: usize,
+    /// For all buckets while blocks are read, and later for those that are not taken yet.
+    buckets: usize,
+    /// Number of threads that take buckets.
+    takers: usize,
+    /// For each bucket that is taken.
+    bucket: usize,
+}
+
+impl Memory {
+    fn of(options: &ReadHistoryOptions) -> Self {
+        let limit = options.chain.memory_bytes;
+        let third = limit.saturating_sub(machine::resident_bytes().unwrap_or(limit / 4)) / 3;
+        let threads = options.chain.threads.get() as u64;
+        let readers = (2 * third / READER_BYTES).clamp(1, threads);
+        let takers = (2 * third / (options.sink_bytes + MIN_BUCKET_BYTES)).clamp(1, threads);
+        // Besides its bytes, a bucket takes their order, and the coins of a script.
+        let bucket = (2 * third / takers).saturating_sub(options.sink_bytes) / 3 * 2;
+        let spilled = options.chain.hooks.join_bytes;
+        Self {
+            readers: readers as usize,
+            buckets: spilled.unwrap_or(third as usize),
+            takers: takers as usize,
+            bucket: spilled.unwrap_or(bucket.max(MIN_BUCKET_BYTES) as usize),
+        }
+    }
+}
+
+/// A run, when its plan is complete.
+struct History<'a> {
+    plan: &'a Plan,
+    files: &'a Files<'a>,
+    work: &'a WorkDir<'a>,
+    memory: Memory,
+    range: HistoryRange,
+    watch: Watch<'a>,
+}
+
+impl History<'_> {
+    fn run(
+        &self,
+        block_bytes: u64,
+        best: Option<BlockHash>,
+        consumer: &impl HistoryConsumer,
+    ) -> Result<HistoryReport, Error> {
+        self.check_space(block_bytes)?;
+        let (blocks, memory) = (self.plan.chain.block_count(), &self.memory);
+        let key = machine::random_key()?;
+        let digits = self.range.prefix_digits;
+        let buckets = &HistoryBuckets::new(self.work, digits, blocks, memory.buckets, key);
+        self.watch.sink.event(Event::Started(Stage::Read));
+        let parts = BlockParts {
+            plan: self.plan,
+            files: self.files,
+            heights: 0..=self.range.to.0,
+            with_coins: true,
+            with_witnesses: true,
+            part_blocks: PART_BLOCKS,
+            threads: memory.readers,
+        };
+        parts.read(&Adders(buckets), self.watch)?;
+        self.watch.sink.event(Event::Started(Stage::Export));
+        let totals = self.take(buckets, consumer)?;
+        buckets.remove_file()?;
+        let HistoryTotals { rows, scripts, coins, amount: total_amount, muhash } = totals;
+        let muhash = muhash.finalize();
+        let is_chainstate = best == Some(self.range.last);
+        if is_chainstate {
+            self.compare(&muhash)?;
+        }
+        Ok(HistoryReport { range: self.range, rows, scripts, coins, total_amount, muhash, is_chainstate })
+    }
+
+    /// Checks that temporary files have space. Movements have about as many bytes as the blocks.
+    fn check_space(&self, block_bytes: u64) -> Result<(), Error> {
+        let temporary = block_bytes + block_bytes / 4;
+        if temporary > self.memory.buckets as u64 {
+            let (need, dir) = (DiskNeed { chainstate: 0, temporary, undo: 0 }, self.work.path());
+            need.check(self.work.disk(), dir, dir, dir)?;
+            self.watch.sink.event(Event::Note(Note::DiskNeed(need)));
+        }
+        Ok(())
+    }
+
+    /// Gives all buckets to the consumer.
+    fn take(
+        &self,
+        buckets: &HistoryBuckets<'_>,
+        consumer: &impl HistoryConsumer,
+    ) -> Result<HistoryTotals, Error> {
+        let (has_failed, meter) =
+            (AtomicBool::new(false), CoinMeter::new(self.watch.sink, buckets.outputs()));
+        let take = |bucket: u32| {
+            if has_failed.load(Ordering::Relaxed) {
+                return Ok(HistoryTotals::default());
+            }
+            let look = |outputs| {
+                meter.add(outputs);
+                if self.watch.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+            };
+            let mut sink = consumer.begin_bucket(bucket)?;
+            let totals = buckets.take(bucket as usize, self.memory.bucket, &mut *sink, &look)?;
+            sink.finish()?;
+            Ok(totals)
+        };
+        let done = for_all(self.memory.takers, 0..buckets.count() as u32, |bucket| {
+            let done = take(bucket);
+            has_failed.fetch_or(done.is_err(), Ordering::Relaxed);
+            (bucket, done)
+        })?;
+        let mut totals = HistoryTotals::default();
+        let mut failed: Option<(u32, Error)> = None;
+        for (bucket, done) in done {
+            match done {
+                Ok(done) => totals.add(&done),
+                Err(error) if failed.as_ref().is_none_or(|(lowest, _)| bucket < *lowest) => {
+                    failed = Some((bucket, error));
+                }
+                Err(_) => {}
+            }
+        }
+        failed.map_or(Ok(totals), |(_, error)| Err(with_block(error, &self.plan.chain)))
+    }
+
+    /// Compares the coins that are left with the chainstate.
+    fn compare(&self, muhash: &[u8; 32]) -> Result<(), Error> {
+        self.watch.sink.event(Event::Started(Stage::Prove));
+        let reader = ChainstateReader::open(self.files.disk, &self.files.datadir.chainstate_dir())?;
+        let is_stopped = || self.watch.interrupt.load(Ordering::Relaxed);
+        let stats = stats_unless_stopped(&reader, true, self.memory.takers, &mut |_, _| is_stopped())?;
+        let found = stats.ok_or_else(Error::interrupted)?.muhash;
+        let found = found.map(|found| found.0).unwrap_or_default();
+        if found == *muhash {
+            return Ok(());
+        }
+        let detail = format!(
+            "the chainstate has other coins than the blocks leave: its muhash is {}, and theirs is {}",
+            hex_reversed(&found),
+            hex_reversed(muhash)
+        );
+        Err(Error::damaged(detail)
+            .in_file(reader.dir(), None)
+            .with_remedies([Remedy::Verify])
+            .about(Subject::Chainstate))
+    }
+}
+
+/// Adds the hash of the block to an error that has its height.
+fn with_block(error: Error, chain: &Chain) -> Error {
+    match error.height {
+        Some(height) if error.block_hash.is_none() => {
+            let hash = chain.block(height).hash;
+            error.at_block(height, hash)
+        }
+        _ => error,
+    }
+}
+
+/// Adds the movements of blocks to the buckets.
+struct Adders<'b>(&'b HistoryBuckets<'b>);
+
+impl BlockConsumer for Adders<'_> {
+    fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        Ok(Some(Box::new(Adder(self.0.adder()))))
+    }
+}
+
+struct Adder<'b>(HistoryAdder<'b>);
+
+impl PartConsumer for Adder<'_> {
+    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
+        self.0.block(block)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        self.0.flush()
+    }
+}

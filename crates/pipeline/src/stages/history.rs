@@ -1,0 +1,692 @@
+//! The history of each output script: what outputs pay to it and what inputs spend of it, in chain order.
+//!
+//! An output that becomes a coin is a movement of its script, and so is an input, of the script of the coin
+//! that it spends. The hash of a script is the SHA-256 of its bytes. Movements are found in any order, on any
+//! thread, and are divided by the first digits of script hashes into buckets ([`Parts`]). A bucket is sorted
+//! by the thread that takes it. If it does not fit into the thread's memory, sorted runs of it are written
+//! and merged: many movements can be of one script.
+//!
+//! Each input must spend a coin that an earlier output has paid to the same script, with the same height,
+//! coinbase flag and amount. The coins that are left over are the UTXO set, whose MuHash is computed.
+//!
+//! No movement are outputs that never become coins: those of the genesis block, those of the two coinbases
+//! that were repeated before BIP-0030, and unspendable ones (Core `CScript::IsUnspendable`).
+//!
+//! ```text
+//! script hash 32 | height 4 | index of the transaction 4 | outputs: bit 31, index 4     (big-endian: key)
+//! | txid 32 | amount 8 | id of the coin 8 | length of the script 2 | script, of an output   (little-endian)
+//! ```
+
+use crate::stages::{block_parts::BlockData, parts::Parts, work_dir::WorkDir};
+use api::{error::Error, hex_reversed, remedy::Remedy, subject::Subject};
+use digest::{
+    muhash::MuHash3072,
+    sha256::sha256,
+    siphash::{SipKey, siphash24},
+};
+use disk::scratch_file::Piece;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    vec,
+};
+use wire::{BlockTime, Coin, Height, OutPoint, Reader, Sats, Txid, UtxoElement, WireError};
+
+/// Maximum number of hexadecimal digits of a script hash that choose its bucket.
+pub const MAX_PREFIX_DIGITS: u32 = 3;
+
+/// Script hash, height and indices.
+const KEY_LEN: usize = 32 + 3 * 4;
+/// Of the last number of a key: an output. So the inputs of a transaction come before its outputs.
+const OUTPUT: u32 = 1 << 31;
+/// Bytes of movements that a thread collects before it adds them to their buckets.
+const PENDING_BYTES: usize = 2 << 20;
+/// Bytes of the pieces of a sorted run. While runs are merged, one piece of each is in memory.
+const RUN_PIECE_BYTES: usize = 64 << 10;
+/// Number of movements after which the caller of [`HistoryBuckets::take`] is told how many there were.
+const LOOK_AFTER: u64 = 1 << 14;
+/// Capacity of the map of a script's coins that is kept for the next script.
+const KEPT_CAPACITY: usize = 1 << 12;
+
+/// A movement as it is in a bucket.
+#[derive(Clone, Copy)]
+struct Movement<'a> {
+    script_hash: [u8; 32],
+    height: u32,
+    tx_index: u32,
+    /// Index of the input or output, with [`OUTPUT`].
+    number: u32,
+    txid: Txid,
+    amount: Sats,
+    /// Keyed hash of the coin that is created or spent.
+    coin_id: u64,
+    /// Empty for an input.
+    script: &'a [u8],
+}
+
+impl<'a> Movement<'a> {
+    fn write(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.script_hash);
+        for number in [self.height, self.tx_index, self.number] {
+            into.extend_from_slice(&number.to_be_bytes());
+        }
+        into.extend_from_slice(&self.txid.0);
+        into.extend_from_slice(&self.amount.0.to_le_bytes());
+        into.extend_from_slice(&self.coin_id.to_le_bytes());
+        // Longer scripts are unspendable.
+        into.extend_from_slice(&(self.script.len() as u16).to_le_bytes());
+        into.extend_from_slice(self.script);
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, WireError> {
+        let script_hash = reader.array()?;
+        let mut number = || Ok(u32::from_be_bytes(reader.array()?));
+        let (height, tx_index, number) = (number()?, number()?, number()?);
+        let (txid, amount) = (Txid(reader.array()?), Sats(i64::from_le_bytes(reader.array()?)));
+        let (coin_id, script_len) = (reader.u64()?, u16::from_le_bytes(reader.array()?));
+        let script = reader.bytes(script_len.into())?;
+        Ok(Self { script_hash, height, tx_index, number, txid, amount, coin_id, script })
+    }
+
+    /// The first movement in `bytes`, and its length; `None` if they end before its end.
+    fn first(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let mut reader = Reader::new(bytes);
+        let movement = Self::read(&mut reader).ok()?;
+        Some((movement, reader.position()))
+    }
+}
+
+/// A movement of a script, with the balance that it leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryEntry {
+    /// SHA-256 of the script, in the order of the hash function.
+    pub script_hash: [u8; 32],
+    /// Height of the block.
+    pub height: Height,
+    /// Index of the transaction in the block.
+    pub tx_index: u32,
+    /// Time of the block.
+    pub block_time: BlockTime,
+    /// The transaction.
+    pub txid: Txid,
+    /// Whether it is an input; otherwise it is an output.
+    pub is_input: bool,
+    /// Index of the input or output in the transaction.
+    pub index: u32,
+    /// What the script gets; negative for an input.
+    pub amount: Sats,
+    /// Sum of the amounts of the script up to this entry.
+    pub balance: Sats,
+}
+
+/// A script, after its last entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptHistory<'a> {
+    /// SHA-256 of the script, in the order of the hash function.
+    pub script_hash: [u8; 32],
+    /// The script.
+    pub script: &'a [u8],
+    /// Height of its first entry.
+    pub first_height: Height,
+    /// Number of its entries.
+    pub rows: u64,
+    /// Sum of its coins.
+    pub balance: Sats,
+}
+
+/// What takes the scripts of a bucket, in order of their hashes.
+pub trait HistorySink {
+    /// Takes an entry. Those of a script are in chain order, and in a transaction inputs come first.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error>;
+
+    /// Takes a script after its entries.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error>;
+
+    /// The bucket has no more scripts.
+    ///
+    /// # Errors
+    /// What makes the whole result useless.
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+}
+
+/// What scripts have together.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryTotals {
+    /// Number of entries.
+    pub rows: u64,
+    /// Number of scripts.
+    pub scripts: u64,
+    /// Number of coins that are left.
+    pub coins: u64,
+    /// Sum of these coins.
+    pub amount: Sats,
+    /// The set of these coins.
+    pub muhash: MuHash3072,
+}
+
+impl HistoryTotals {
+    /// Adds those of other scripts.
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.scripts += other.scripts;
+        self.coins += other.coins;
+        self.amount.0 = self.amount.0.saturating_add(other.amount.0);
+        self.muhash.combine(&other.muhash);
+    }
+}
+
+/// The movements of all scripts, by buckets.
+pub struct HistoryBuckets<'a> {
+    parts: Parts<'a>,
+    digits: u32,
+    key: SipKey,
+    /// Time of each block.
+    times: Vec<AtomicU32>,
+    /// Number of outputs.
+    outputs: AtomicU64,
+}
+
+impl<'a> HistoryBuckets<'a> {
+    /// Buckets for each value of the first `digits` hexadecimal digits of a script hash, 1 to
+    /// [`MAX_PREFIX_DIGITS`], for a chain of `blocks` blocks. Beyond `memory_limit`, in bytes, movements go
+    /// to a file in `work`. `key` must be secret and random.
+    #[must_use]
+    pub fn new(work: &'a WorkDir<'a>, digits: u32, blocks: usize, memory_limit: usize, key: SipKey) -> Self {
+        let parts = Parts::with_count(work, 1 << (4 * digits), memory_limit);
+        let times = (0..blocks).map(|_| AtomicU32::new(0)).collect();
+        Self { parts, digits, key, times, outputs: AtomicU64::new(0) }
+    }
+
+    /// Number of buckets.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.count()
+    }
+
+    /// Number of outputs that were added.
+    #[must_use]
+    pub fn outputs(&self) -> u64 {
+        self.outputs.load(Ordering::Relaxed)
+    }
+
+    /// What adds the movements of blocks, for one thread.
+    #[must_use]
+    pub fn adder(&self) -> HistoryAdder<'_> {
+        let pending = vec![Vec::new(); self.count()];
+        HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script: Vec::new() }
+    }
+
+    fn bucket_of(&self, script_hash: &[u8; 32]) -> usize {
+        let [first, second, ..] = *script_hash;
+        usize::from(u16::from_be_bytes([first, second])) >> (16 - 4 * self.digits)
+    }
+
+    /// Takes a bucket, when all movements have been added, and gives its scripts to `sink`. Of the bucket,
+    /// about `memory_limit` bytes are in memory. Now and then, `look` gets the number of outputs since the
+    /// last time.
+    ///
+    /// # Errors
+    /// [`api::error::ErrorKind::Damaged`] if an input spends a coin that no earlier output paid to the
+    /// script; any I/O error; those of `sink` and `look`.
+    pub fn take(
+        &self,
+        bucket: usize,
+        memory_limit: usize,
+        sink: &mut dyn HistorySink,
+        look: &dyn Fn(u64) -> Result<(), Error>,
+    ) -> Result<HistoryTotals, Error> {
+        let (current, unspent, element, totals) = Default::default();
+        let mut follower = Follower {
+            buckets: self,
+            sink,
+            look,
+            current,
+            unspent,
+            element,
+            totals,
+            movements: 0,
+            outputs: 0,
+        };
+        self.take_sorted(bucket, memory_limit, &mut |movement| follower.movement(movement))?;
+        follower.end_script()?;
+        look(follower.outputs)?;
+        Ok(follower.totals)
+    }
+
+    /// Removes the temporary file, after all buckets have been taken.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_file(&self) -> Result<(), Error> {
+        self.parts.remove_file()
+    }
+
+    /// Gives the movements of a bucket to `each`, in the order of their keys.
+    fn take_sorted(
+        &self,
+        bucket: usize,
+        memory_limit: usize,
+        each: &mut EachMovement<'_>,
+    ) -> Result<(), Error> {
+        let (mut bytes, mut order, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let has_more = self.parts.take_up_to(bucket, memory_limit, &mut bytes)?;
+            let end = sort(&bytes, &mut order);
+            if runs.is_empty() && !has_more {
+                let movements = order.iter().filter_map(|&(.., at)| Movement::first(&bytes[at..]));
+                return movements.map(|(movement, _)| movement).try_for_each(each);
+            }
+            runs.push(self.write_run(&bytes, &order)?);
+            // A movement can be cut where a piece of the file ends.
+            bytes.drain(..end);
+            if !has_more {
+                break;
+            }
+        }
+        drop((bytes, order));
+        self.merge(runs, each)
+    }
+
+    /// Writes movements in order, and returns the pieces.
+    fn write_run(&self, bytes: &[u8], order: &[Place]) -> Result<Vec<Piece>, Error> {
+        let (mut pieces, mut piece) = (Vec::new(), Vec::new());
+        for &(.., at) in order {
+            let len = Movement::first(&bytes[at..]).map_or(0, |(_, len)| len);
+            piece.extend_from_slice(&bytes[at..at + len]);
+            if piece.len() >= RUN_PIECE_BYTES {
+                pieces.push(self.parts.append(&piece)?);
+                piece.clear();
+            }
+        }
+        if !piece.is_empty() {
+            pieces.push(self.parts.append(&piece)?);
+        }
+        Ok(pieces)
+    }
+
+    fn merge(&self, runs: Vec<Vec<Piece>>, each: &mut EachMovement<'_>) -> Result<(), Error> {
+        let run = |pieces: Vec<Piece>| Run { pieces: pieces.into_iter(), bytes: Vec::new(), at: 0 };
+        let mut runs: Vec<Run> = runs.into_iter().map(run).collect();
+        let mut next = BinaryHeap::new();
+        for (index, run) in runs.iter_mut().enumerate() {
+            next.extend(run.key(&self.parts)?.map(|key| Reverse((key, index))));
+        }
+        while let Some(Reverse((_, index))) = next.pop() {
+            let run = &mut runs[index];
+            if let Some((movement, len)) = Movement::first(&run.bytes[run.at..]) {
+                each(movement)?;
+                run.at += len;
+                next.extend(run.key(&self.parts)?.map(|key| Reverse((key, index))));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Called with each movement of a bucket.
+type EachMovement<'a> = dyn FnMut(Movement<'_>) -> Result<(), Error> + 'a;
+
+/// A movement in memory: the first bytes of its script hash, all else of its key, and its offset.
+type Place = (u64, u128, usize);
+
+/// Finds the movements in `bytes` and sorts them. Returns where the last one ends.
+fn sort(bytes: &[u8], order: &mut Vec<Place>) -> usize {
+    order.clear();
+    let mut at = 0;
+    while let Some((movement, len)) = Movement::first(&bytes[at..]) {
+        let Movement { script_hash, height, tx_index, number, .. } = movement;
+        let first = script_hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+        let rest = u128::from(height) << 64 | u128::from(tx_index) << 32 | u128::from(number);
+        order.push((first, rest, at));
+        at += len;
+    }
+    order.sort_unstable();
+    let key = |&(_, _, at): &Place| &bytes[at..at + KEY_LEN];
+    // Hashes of several scripts may begin with the same bytes.
+    for places in order.chunk_by_mut(|(first, ..), (other, ..)| first == other) {
+        if !places.is_sorted_by_key(key) {
+            places.sort_unstable_by_key(key);
+        }
+    }
+    at
+}
+
+/// A sorted run that is being read.
+struct Run {
+    /// Those that have not been read.
+    pieces: vec::IntoIter<Piece>,
+    bytes: Vec<u8>,
+    /// Where the next movement is.
+    at: usize,
+}
+
+impl Run {
+    /// The key of the next movement; `None` at the end.
+    fn key(&mut self, parts: &Parts<'_>) -> Result<Option<[u8; KEY_LEN]>, Error> {
+        if self.at >= self.bytes.len() {
+            let Some(piece) = self.pieces.next() else { return Ok(None) };
+            self.bytes.clear();
+            self.at = 0;
+            parts.read(&piece, &mut self.bytes)?;
+        }
+        Ok(self.bytes[self.at..].first_chunk().copied())
+    }
+}
+
+/// Adds the movements of blocks to the buckets.
+pub struct HistoryAdder<'b> {
+    buckets: &'b HistoryBuckets<'b>,
+    /// By bucket.
+    pending: Vec<Vec<u8>>,
+    pending_len: usize,
+    outputs: u64,
+    script: Vec<u8>,
+}
+
+impl HistoryAdder<'_> {
+    /// Adds the movements of a block, which has the coins that it spends.
+    ///
+    /// # Errors
+    /// [`api::error::ErrorKind::Damaged`] if undo data has a malformed coin; any I/O error.
+    pub fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
+        let height = data.height.0;
+        if let Some(time) = self.buckets.times.get(height as usize) {
+            time.store(data.block.header().time.0, Ordering::Relaxed);
+        }
+        let is_overwritten = data.params.is_overwritten_coinbase(data.height, &data.hash);
+        for (((tx, spent), &txid), tx_index) in data.txs().zip(data.txids).zip(0..) {
+            for ((input, coin), number) in tx.inputs().zip(spent).zip(0..) {
+                let mut script = std::mem::take(&mut self.script);
+                script.clear();
+                coin.script.decompress(&mut script).map_err(|error| {
+                    Error::damaged(format!("the undo data has a malformed coin: {error}"))
+                        .at_block(data.height, data.hash)
+                        .about(Subject::UndoData)
+                })?;
+                let (script_hash, amount) = (sha256(&script), coin.amount);
+                self.script = script;
+                let coin_id = self.coin_id(&input.prevout(), Coin::code_of(coin.height, coin.is_coinbase));
+                let script = &[];
+                self.add(&Movement { script_hash, height, tx_index, number, txid, amount, coin_id, script })?;
+            }
+            let is_coinbase = tx_index == 0;
+            if is_coinbase && (height == 0 || is_overwritten) {
+                continue;
+            }
+            for (output, vout) in tx.outputs().zip(0..) {
+                let script = output.script_pubkey();
+                if wire::script::is_unspendable(script) {
+                    continue;
+                }
+                let code = Coin::code_of(data.height, is_coinbase);
+                let coin_id = self.coin_id(&OutPoint { txid, vout }, code);
+                let (script_hash, number, amount) = (sha256(script), vout | OUTPUT, output.value());
+                self.outputs += 1;
+                self.add(&Movement { script_hash, height, tx_index, number, txid, amount, coin_id, script })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn coin_id(&self, outpoint: &OutPoint, code: u32) -> u64 {
+        let mut bytes = [0; 40];
+        let (txid, numbers) = bytes.split_at_mut(32);
+        txid.copy_from_slice(&outpoint.txid.0);
+        numbers.copy_from_slice(&(u64::from(outpoint.vout) << 32 | u64::from(code)).to_le_bytes());
+        let SipKey(k0, k1) = self.buckets.key;
+        siphash24(k0, k1, &bytes)
+    }
+
+    fn add(&mut self, movement: &Movement<'_>) -> Result<(), Error> {
+        let pending = &mut self.pending[self.buckets.bucket_of(&movement.script_hash)];
+        let before = pending.len();
+        movement.write(pending);
+        self.pending_len += pending.len() - before;
+        if self.pending_len >= PENDING_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds what has been collected to the buckets.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        for (bucket, pending) in self.pending.iter_mut().enumerate().filter(|(_, it)| !it.is_empty()) {
+            self.buckets.parts.add(bucket, pending)?;
+            pending.clear();
+        }
+        self.pending_len = 0;
+        self.buckets.outputs.fetch_add(std::mem::take(&mut self.outputs), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Follows one script after another through its movements.
+struct Follower<'s> {
+    buckets: &'s HistoryBuckets<'s>,
+    sink: &'s mut dyn HistorySink,
+    look: &'s dyn Fn(u64) -> Result<(), Error>,
+    movements: u64,
+    /// Number of outputs since the last look.
+    outputs: u64,
+    current: Option<Current>,
+    /// The coins of the current script, by their ids.
+    unspent: HashMap<u64, Unspent>,
+    /// A coin as MuHash takes it.
+    element: Vec<u8>,
+    totals: HistoryTotals,
+}
+
+/// The current script.
+struct Current {
+    script_hash: [u8; 32],
+    script: Vec<u8>,
+    first_height: Height,
+    rows: u64,
+    balance: i64,
+}
+
+struct Unspent {
+    outpoint: OutPoint,
+    code: u32,
+    amount: Sats,
+}
+
+impl Follower<'_> {
+    fn movement(&mut self, movement: Movement<'_>) -> Result<(), Error> {
+        let Movement { script_hash, height, tx_index, number, txid, amount, coin_id, script } = movement;
+        if self.current.as_ref().is_none_or(|current| current.script_hash != script_hash) {
+            self.end_script()?;
+        }
+        let height = Height(height);
+        let current = self.current.get_or_insert_with(|| Current {
+            script_hash,
+            script: script.to_owned(),
+            first_height: height,
+            rows: 0,
+            balance: 0,
+        });
+        let (is_input, index) = (number & OUTPUT == 0, number & !OUTPUT);
+        self.movements += 1;
+        self.outputs += u64::from(!is_input);
+        if self.movements.is_multiple_of(LOOK_AFTER) {
+            (self.look)(std::mem::take(&mut self.outputs))?;
+        }
+        let is_matched = if is_input {
+            self.unspent.remove(&coin_id).is_some_and(|coin| coin.amount == amount)
+        } else {
+            let code = Coin::code_of(height, tx_index == 0);
+            let coin = Unspent { outpoint: OutPoint { txid, vout: index }, code, amount };
+            self.unspent.insert(coin_id, coin).is_none()
+        };
+        let amount = if is_input { Sats(-amount.0) } else { amount };
+        let balance = current.balance.checked_add(amount.0).filter(|_| is_matched);
+        let balance = balance.ok_or_else(|| match (is_input, is_matched) {
+            (true, _) => mismatch(&movement, Some(index), "spends a coin that no earlier output paid to it"),
+            (false, false) => mismatch(&movement, None, "an output repeats one of its coins"),
+            (false, true) => mismatch(&movement, None, "its coins exceed 64 bits"),
+        })?;
+        (current.balance, current.rows) = (balance, current.rows + 1);
+        let time = self.buckets.times.get(height.0 as usize).map_or(0, |time| time.load(Ordering::Relaxed));
+        self.sink.entry(&HistoryEntry {
+            script_hash,
+            height,
+            tx_index,
+            block_time: BlockTime(time),
+            txid,
+            is_input,
+            index,
+            amount,
+            balance: Sats(balance),
+        })
+    }
+
+    /// Ends the current script: its coins are left over.
+    fn end_script(&mut self) -> Result<(), Error> {
+        let Some(Current { script_hash, script, first_height, rows, balance }) = self.current.take() else {
+            return Ok(());
+        };
+        for (_, Unspent { outpoint, code, amount }) in self.unspent.drain() {
+            self.element.clear();
+            UtxoElement { outpoint, code, amount, script: &script }.write(&mut self.element);
+            self.totals.muhash.insert(&self.element);
+            self.totals.coins += 1;
+        }
+        if self.unspent.capacity() > KEPT_CAPACITY {
+            // To drain a map takes as long as it is large.
+            self.unspent = HashMap::new();
+        }
+        self.totals.rows += rows;
+        self.totals.scripts += 1;
+        self.totals.amount.0 = self.totals.amount.0.saturating_add(balance);
+        let balance = Sats(balance);
+        self.sink.script(&ScriptHistory { script_hash, script: &script, first_height, rows, balance })
+    }
+}
+
+/// The error for a movement that the movements before do not allow.
+fn mismatch(movement: &Movement<'_>, input: Option<u32>, what: &str) -> Error {
+    let mut hash = movement.script_hash;
+    hash.reverse();
+    let hash = hex_reversed(&hash);
+    let detail = format!("script with hash {hash}: {what}; the undo data is false, or a block is invalid");
+    let mut error = Error::damaged(detail).in_tx(Some(movement.txid)).with_remedies([Remedy::Verify]);
+    (error.height, error.input) = (Some(Height(movement.height)), input);
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    /// Counts entries, and checks their order.
+    #[derive(Default)]
+    struct Counted {
+        last: Option<(Height, u32)>,
+        scripts: Vec<(u64, Sats)>,
+    }
+
+    impl HistorySink for Counted {
+        fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
+            assert!(self.last < Some((entry.height, entry.index)));
+            self.last = Some((entry.height, entry.index));
+            Ok(())
+        }
+
+        fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
+            self.scripts.push((script.rows, script.balance));
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    /// Movements of one script, which take several pieces of the file, and are cut where these end.
+    #[test]
+    fn a_bucket_that_exceeds_the_memory_is_merged() {
+        const COINS: u32 = 100_000;
+        let dir = tempfile::tempdir().unwrap();
+        let (script, mut bytes) = ([0x51; 25], Vec::new());
+        for number in 0..COINS {
+            // In a scattered order; all but ten coins are spent in a later block.
+            let number = (u64::from(number) * 77_773 % u64::from(COINS)) as u32;
+            let (coin_id, amount, txid) = (number.into(), Sats(i64::from(number)), Txid([7; 32]));
+            let output = Movement {
+                script_hash: [3; 32],
+                height: number / 100,
+                tx_index: 0,
+                number: number | OUTPUT,
+                txid,
+                amount,
+                coin_id,
+                script: &script,
+            };
+            output.write(&mut bytes);
+            if number >= 10 {
+                let height = number / 100 + 1_000;
+                Movement { height, number, script: &[], ..output }.write(&mut bytes);
+            }
+        }
+        let work = WorkDir::new(&RealDisk, dir.path().join("work"));
+        let mut found = Vec::new();
+        for (memory_limit, bucket_limit) in [(usize::MAX, 1), (1, usize::MAX), (1, 1), (1, 9 << 20)] {
+            let buckets = HistoryBuckets::new(&work, 1, 3_000, memory_limit, SipKey(1, 2));
+            buckets.parts.add(0, &bytes).unwrap();
+            assert_eq!(work.exists().unwrap(), memory_limit == 1 || !found.is_empty());
+            let mut sink = Counted::default();
+            let totals = buckets.take(0, bucket_limit, &mut sink, &|_| Ok(())).unwrap();
+            assert_eq!((totals.rows, totals.scripts, totals.coins), (u64::from(2 * COINS - 10), 1, 10));
+            assert_eq!(sink.scripts, [(u64::from(2 * COINS - 10), Sats(45))]);
+            found.push((totals.amount, totals.muhash.finalize()));
+            buckets.remove_file().unwrap();
+        }
+        assert!(found.iter().all(|it| it == &found[0]));
+        work.remove().unwrap();
+    }
+
+    #[test]
+    fn an_input_needs_an_earlier_output_with_its_amount() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = WorkDir::new(&RealDisk, dir.path().join("work"));
+        let movement = |height: u32, number: u32, amount: i64, coin_id: u64| Movement {
+            script_hash: [3; 32],
+            height,
+            tx_index: 1,
+            number,
+            txid: Txid([9; 32]),
+            amount: Sats(amount),
+            coin_id,
+            script: &[],
+        };
+        let output = movement(5, OUTPUT, 70, 1);
+        for (others, is_sound) in [
+            (vec![movement(6, 0, 70, 1)], true),
+            (vec![movement(4, 0, 70, 1)], false),
+            (vec![movement(6, 0, 70, 2)], false),
+            (vec![movement(6, 0, 71, 1)], false),
+            (vec![movement(6, 0, 70, 1), movement(7, 0, 70, 1)], false),
+            (vec![movement(6, OUTPUT, 70, 1)], false),
+            (vec![movement(6, OUTPUT, i64::MAX, 2)], false),
+        ] {
+            let buckets = HistoryBuckets::new(&work, 1, 10, 1 << 20, SipKey(1, 2));
+            let mut bytes = Vec::new();
+            others.iter().chain([&output]).for_each(|movement| movement.write(&mut bytes));
+            buckets.parts.add(0, &bytes).unwrap();
+            let taken = buckets.take(0, 1 << 20, &mut Counted::default(), &|_| Ok(()));
+            assert_eq!(taken.is_ok(), is_sound, "{}", others[0].height);
+            if let Err(error) = taken {
+                assert_eq!(error.height, others.last().map(|last| Height(last.height)), "{error}");
+                assert!(error.to_string().contains(&"03".repeat(32)), "{error}");
+            }
+        }
+    }
+}
