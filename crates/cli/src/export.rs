@@ -77,6 +77,24 @@ impl DatasetColumn {
     }
 }
 
+/// What the values of columns mean, in such a file.
+#[derive(Serialize, PartialEq)]
+struct Units {
+    amounts: &'static str,
+    times: &'static str,
+    hashes: &'static str,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            amounts: "satoshis",
+            times: "UTC, of block headers",
+            hashes: "bytes in the order of the hash function, in CSV reversed",
+        }
+    }
+}
+
 /// The error for a directory that cannot be begun or continued.
 fn refusal(error: PartsError, output: &Path) -> Error {
     match error {

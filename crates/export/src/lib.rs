@@ -19,7 +19,7 @@ mod table;
 pub use batches::Batches;
 pub use columns::{Columns, UnknownColumn};
 pub use parts::{Parts, PartsError};
-pub use rows::{FileFormat, RowFile};
+pub use rows::{FileFormat, ParquetOptions, RowFile};
 pub use table::{
     AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, HistoryRow, HistoryTable, InputRow,
     InputTable, OutputRow, OutputTable, SCRIPT_TYPES, ScriptRow, ScriptTable, Table, TransactionRow,

@@ -58,7 +58,7 @@ impl<'d> ParquetWriter<'d> {
 
     fn begin_part(&mut self) -> Result<(), UnfinishedError> {
         let path = self.dir.temporary.join(format!("part-{:04}.parquet", self.parts.len()));
-        let part = RowFile::create(self.dir.disk, &path, FileFormat::Parquet, &self.columns)?;
+        let part = RowFile::create(self.dir.disk, &path, FileFormat::PARQUET, &self.columns)?;
         self.parts.push(part);
         Ok(())
     }

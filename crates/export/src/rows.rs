@@ -17,6 +17,7 @@ use parquet::schema::types::ColumnPath;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -25,11 +26,20 @@ use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
 /// Numbers with few distinct values among many rows, which rows are not sorted by in the first place.
 const FEW_VALUES: [&str; 4] = ["vout", "prev_vout", "index", "sequence"];
 
+/// How a Parquet file is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParquetOptions {
+    /// Level of zstd, 1 to 22.
+    pub zstd_level: i32,
+    /// Number of rows in a group; `None`: as the table has it. The rows of a group are in memory, encoded.
+    pub row_group: Option<NonZeroU32>,
+}
+
 /// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileFormat {
     /// Parquet, compressed with zstd.
-    Parquet,
+    Parquet(ParquetOptions),
     /// Arrow's file format, also called Feather.
     Arrow,
     /// CSV.
@@ -37,11 +47,14 @@ pub enum FileFormat {
 }
 
 impl FileFormat {
+    /// Parquet, as it is written unless a user wants something else.
+    pub const PARQUET: Self = Self::Parquet(ParquetOptions { zstd_level: 1, row_group: None });
+
     /// Returns the format's name in options, which is also the file extension.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Parquet => "parquet",
+            Self::Parquet(_) => "parquet",
             Self::Arrow => "arrow",
             Self::Csv => "csv",
         }
@@ -58,7 +71,7 @@ impl FromStr for FileFormat {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = [Self::Parquet, Self::Arrow, Self::Csv].into_iter().find(|format| format.name() == name);
+        let named = [Self::PARQUET, Self::Arrow, Self::Csv].into_iter().find(|format| format.name() == name);
         named.ok_or(match name {
             "sqlite" => "must be parquet, arrow or csv: SQLite's table is one of coins, for export utxo",
             _ => "must be parquet, arrow or csv",
@@ -75,9 +88,16 @@ pub struct RowFile<'d, T> {
 }
 
 enum Encoder<'d> {
-    Parquet(Box<ArrowWriter<CountedFile<'d>>>),
+    Parquet {
+        writer: Box<ArrowWriter<CountedFile<'d>>>,
+        /// Whether each batch is a row group.
+        by_batch: bool,
+    },
     Arrow(Box<FileWriter<CountedFile<'d>>>),
-    Csv { file: CountedFile<'d>, text: String },
+    Csv {
+        file: CountedFile<'d>,
+        text: String,
+    },
 }
 
 impl<'d, T: Table> RowFile<'d, T> {
@@ -95,8 +115,9 @@ impl<'d, T: Table> RowFile<'d, T> {
         let batches = Batches::<T>::new(columns);
         let schema = batches.schema();
         let encoder = match format {
-            FileFormat::Parquet => {
-                parquet_encoder::<T>(file, schema, columns.sorted(T::SORTED)).map(Encoder::Parquet)
+            FileFormat::Parquet(options) => {
+                let writer = parquet_writer::<T>(file, schema, columns.sorted(T::SORTED), options);
+                writer.map(|writer| Encoder::Parquet { writer, by_batch: options.row_group.is_none() })
             }
             FileFormat::Arrow => FileWriter::try_new(file, schema)
                 .map(|writer| Encoder::Arrow(Box::new(writer)))
@@ -136,8 +157,9 @@ impl<'d, T: Table> RowFile<'d, T> {
         let written = batch.map_err(arrow).and_then(|batch| {
             let Some(batch) = batch else { return Ok(()) };
             match &mut self.encoder {
-                Encoder::Parquet(writer) => {
-                    writer.write(&batch).and_then(|()| writer.flush()).map_err(parquet)
+                Encoder::Parquet { writer, by_batch } => {
+                    let written = writer.write(&batch);
+                    written.and_then(|()| if *by_batch { writer.flush() } else { Ok(()) }).map_err(parquet)
                 }
                 Encoder::Arrow(writer) => writer.write(&batch).map_err(arrow),
                 Encoder::Csv { file, text } => {
@@ -159,7 +181,7 @@ impl<'d, T: Table> RowFile<'d, T> {
     pub fn finish(mut self, metadata: &[(&str, String)]) -> Result<u64, UnfinishedError> {
         self.flush()?;
         let file = match self.encoder {
-            Encoder::Parquet(mut writer) => {
+            Encoder::Parquet { mut writer, .. } => {
                 for (key, value) in metadata {
                     writer.append_key_value_metadata(KeyValue::new((*key).to_owned(), value.clone()));
                 }
@@ -180,12 +202,13 @@ impl<'d, T: Table> RowFile<'d, T> {
     }
 }
 
-fn parquet_encoder<'d, T: Table>(
+fn parquet_writer<'d, T: Table>(
     file: CountedFile<'d>,
     schema: &SchemaRef,
     sorted: usize,
+    options: ParquetOptions,
 ) -> io::Result<Box<ArrowWriter<CountedFile<'d>>>> {
-    let compression = Compression::ZSTD(ZstdLevel::try_new(1).map_err(parquet)?);
+    let compression = Compression::ZSTD(ZstdLevel::try_new(options.zstd_level).map_err(parquet)?);
     let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
     // Rows in the order of hashes are in no order of anything else.
     let is_by_hash = schema
@@ -194,7 +217,7 @@ fn parquet_encoder<'d, T: Table>(
         .is_some_and(|field| matches!(field.data_type(), DataType::FixedSizeBinary(_)));
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
-        .set_max_row_group_row_count(None)
+        .set_max_row_group_row_count(options.row_group.map(|rows| rows.get() as usize))
         .set_data_page_row_count_limit(T::PAGE_ROWS)
         .set_sorting_columns(Some((0..sorted as i32).map(ascending).collect()))
         .set_dictionary_enabled(false);

@@ -1,7 +1,7 @@
 //! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
 //! have the same number of blocks.
 
-use super::{DatasetColumn, PROGRAM};
+use super::{DatasetColumn, PROGRAM, Units};
 use crate::{
     args::common::{DatadirArgs, size},
     paths,
@@ -15,7 +15,7 @@ use engine::{
     HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, hex_reversed,
     read_blocks,
 };
-use export::{Columns, FileFormat, Parts, RowFile};
+use export::{Columns, FileFormat, ParquetOptions, Parts, RowFile};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
     marker::PhantomData,
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     ops::RangeInclusive,
     path::PathBuf,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -35,6 +35,12 @@ use tables::BlockRows;
 /// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
 /// them.
 const WORKER_BYTES: u64 = 64 << 20;
+/// The part of it that is for a row group.
+const ROW_GROUP_BYTES: u64 = 16 << 20;
+/// Memory in bytes of a row that is encoded; scripts of unusual length take more.
+const ROW_BYTES: u64 = 128;
+/// Maximum number of rows in a row group.
+const MAX_ROW_GROUP: i64 = 1 << 24;
 
 #[derive(ClapArgs, Debug)]
 pub struct ExportBlocksArgs {
@@ -50,8 +56,20 @@ pub struct ExportBlocksArgs {
     pub to: Option<u32>,
 
     /// Format of the files: parquet, arrow or csv
-    #[arg(long, default_value_t = FileFormat::Parquet)]
+    #[arg(long, default_value_t = FileFormat::PARQUET)]
     pub format: FileFormat,
+
+    /// Level of compression of Parquet files, 1 to 22 [default: 1]
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
+    pub zstd: Option<i32>,
+
+    /// Number of rows in a row group of Parquet files, up to 16777216 [default: up to 131072]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=MAX_ROW_GROUP))]
+    pub row_group: Option<u32>,
+
+    /// Write each file into a folder that is named as a column: from_height=0840000
+    #[arg(long)]
+    pub partitioned: bool,
 
     /// Columns to write, of those that the documentation lists [default: all, without addresses]
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',')]
@@ -148,12 +166,14 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let columns = super::columns::<T>(&args.columns, addresses)?;
     let columns = if spends.is_some_and(|it| it.spent) { columns.with_spends::<T>() } else { columns };
     let spends = spends_options::<T>(args, spends, &columns)?;
+    let format = file_format(args)?;
     let stages = if spends.is_some() { stages::EXPORT_SPENT } else { stages::EXPORT_BLOCKS };
     let work_dir = Some(super::work_dir(work_dir, &args.output));
     let chain = ChainOptions { work_dir, ..args.datadir.default_options(&located) };
     let options = options::<T>(args, chain, spends);
-    let begin =
-        |range: &BlockRange, hash_at: &HashAt<'_>| Directory::<T>::open(args, columns, range, hash_at);
+    let begin = |range: &BlockRange, hash_at: &HashAt<'_>| {
+        Directory::<T>::open(args, format, columns, range, hash_at)
+    };
     let (range, directory) = run::run(Some(&options.chain), args.progress, stages, |sink, interrupt| {
         read_blocks(&RealDisk, &options, begin, sink, interrupt)
     })?;
@@ -172,6 +192,21 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         seconds: started.elapsed().as_secs_f64(),
     };
     Ok(reply(&exported, Exit::Done, text))
+}
+
+/// The format with its options.
+fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
+    match args.format {
+        FileFormat::Parquet(default) => Ok(FileFormat::Parquet(ParquetOptions {
+            zstd_level: args.zstd.unwrap_or(default.zstd_level),
+            row_group: args.row_group.and_then(NonZeroU32::new),
+        })),
+        format if args.zstd.is_none() && args.row_group.is_none() => Ok(format),
+        format => {
+            let detail = format!("--zstd and --row-group are for Parquet files, not for {format}");
+            Err(Error::new(ErrorKind::Usage, detail))
+        }
+    }
 }
 
 /// Which spending inputs the columns need.
@@ -206,7 +241,9 @@ fn options<T: BlockRows>(
     let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
     // Half of it is for spending inputs.
     let for_workers = if spends.is_some() { memory_bytes / 2 } else { memory_bytes };
-    let threads = reading_threads(for_workers, chain.threads);
+    let group_bytes = args.row_group.map_or(0, |rows| u64::from(rows) * ROW_BYTES);
+    let worker_bytes = WORKER_BYTES + group_bytes.saturating_sub(ROW_GROUP_BYTES);
+    let threads = affordable_threads(for_workers, worker_bytes, chain.threads);
     ReadBlocksOptions {
         chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
         scan: args.scan,
@@ -220,7 +257,11 @@ fn options<T: BlockRows>(
 
 /// The number of threads that so much memory suffices for.
 pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
+    affordable_threads(memory_bytes, WORKER_BYTES, threads)
+}
+
+fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
+    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
     threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
@@ -228,6 +269,7 @@ pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize
 struct Directory<T> {
     parts: Parts<'static>,
     format: FileFormat,
+    partitioned: bool,
     columns: Columns,
     range: BlockRange,
     files: AtomicU32,
@@ -239,6 +281,7 @@ struct Directory<T> {
 impl<T: BlockRows> Directory<T> {
     fn open(
         args: &ExportBlocksArgs,
+        format: FileFormat,
         columns: Columns,
         range: &BlockRange,
         hash_at: &HashAt<'_>,
@@ -252,7 +295,8 @@ impl<T: BlockRows> Directory<T> {
         };
         let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
         let (files, files_kept, bytes, table) = Default::default();
-        Ok(Self { parts, format: args.format, columns, range: *range, files, files_kept, bytes, table })
+        let (partitioned, range) = (args.partitioned, *range);
+        Ok(Self { parts, format, partitioned, columns, range, files, files_kept, bytes, table })
     }
 }
 
@@ -262,7 +306,14 @@ struct Dataset {
     program: String,
     table: String,
     format: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zstd_level: Option<i32>,
+    /// Number of rows in a row group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    row_group: Option<u32>,
     columns: Vec<DatasetColumn>,
+    #[serde(skip_deserializing)]
+    units: Units,
     chain: String,
     /// Height of the first block.
     from: u32,
@@ -302,13 +353,21 @@ impl Dataset {
             let first = (number * T::FILE_BLOCKS).max(from);
             let last = ((number + 1) * T::FILE_BLOCKS - 1).min(to);
             let block_hash = hash_at(Height(last)).to_string();
-            DatasetFile { file: file_name::<T>(number, args.format), from: first, to: last, block_hash }
+            DatasetFile {
+                file: file_name::<T>(number, args.format, args.partitioned),
+                from: first,
+                to: last,
+                block_hash,
+            }
         };
         Self {
             program: PROGRAM.to_owned(),
             table: T::NAME.to_owned(),
             format: args.format.name().to_owned(),
+            zstd_level: args.zstd,
+            row_group: args.row_group,
             columns: DatasetColumn::all::<T>(columns),
+            units: Units::default(),
             chain: range.network.name().to_owned(),
             from,
             to,
@@ -323,27 +382,39 @@ impl Dataset {
     /// rows.
     fn outdated(&self, old: Self) -> Option<Vec<String>> {
         let is_same = old.table == self.table
-            && old.format == self.format
+            && (&old.format, old.zstd_level, old.row_group)
+                == (&self.format, self.zstd_level, self.row_group)
             && old.columns == self.columns
             && old.chain == self.chain
             && old.from == self.from;
         let outdated = old.files.into_iter().filter(|file| !self.files.contains(file));
         // It only names files of its own.
-        let is_own = |name: &str| name.starts_with(&format!("{}-", self.table)) && !name.contains('/');
+        let is_own =
+            |name: &str| match name.strip_prefix("from_height=").and_then(|name| name.split_once('/')) {
+                Some((height, file)) => {
+                    height.parse::<u32>().is_ok() && file == format!("{}.{}", self.table, self.format)
+                }
+                None => name.starts_with(&format!("{}-", self.table)) && !name.contains('/'),
+            };
         let names: Vec<String> = outdated.map(|file| file.file).collect();
         (is_same && names.iter().all(|name| is_own(name))).then_some(names)
     }
 }
 
 /// The name of the file with the blocks from `number` times those of a file on.
-fn file_name<T: BlockRows>(number: u32, format: FileFormat) -> String {
-    format!("{}-{:07}.{format}", T::NAME, number * T::FILE_BLOCKS)
+fn file_name<T: BlockRows>(number: u32, format: FileFormat, partitioned: bool) -> String {
+    let (name, height) = (T::NAME, number * T::FILE_BLOCKS);
+    if partitioned {
+        format!("from_height={height:07}/{name}.{format}")
+    } else {
+        format!("{name}-{height:07}.{format}")
+    }
 }
 
 impl<T: BlockRows> BlockConsumer for Directory<T> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
         let number = heights.start() / T::FILE_BLOCKS;
-        let name = file_name::<T>(number, self.format);
+        let name = file_name::<T>(number, self.format, self.partitioned);
         self.files.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = self.parts.complete_len(&name)? {
             self.files_kept.fetch_add(1, Ordering::Relaxed);

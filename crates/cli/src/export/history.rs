@@ -1,6 +1,6 @@
 //! `peregrine export history`: what each output script got and spent, in files by script hash and height.
 
-use super::{DatasetColumn, PROGRAM};
+use super::{DatasetColumn, PROGRAM, Units};
 use crate::{
     args::common::{DatadirArgs, size},
     paths,
@@ -43,7 +43,7 @@ pub struct ExportHistoryArgs {
     pub to: Option<u32>,
 
     /// Format of the files: parquet, arrow or csv
-    #[arg(long, default_value_t = FileFormat::Parquet)]
+    #[arg(long, default_value_t = FileFormat::PARQUET)]
     pub format: FileFormat,
 
     /// Columns of the table history to write, of those that the documentation lists [default: all]
@@ -172,13 +172,6 @@ struct DatasetHeights {
     block_hash: String,
 }
 
-#[derive(Serialize)]
-struct Units {
-    amounts: &'static str,
-    times: &'static str,
-    hashes: &'static str,
-}
-
 impl Dataset {
     fn of(args: &ExportHistoryArgs, columns: &Columns, range: &HistoryRange, hash_at: &HashAt<'_>) -> Self {
         let (to, blocks) = (range.to.0, args.file_blocks.get());
@@ -205,11 +198,7 @@ impl Dataset {
             block_hash: range.last.to_string(),
             prefix_digits: range.prefix_digits,
             heights: (0..=to / blocks).map(heights).collect(),
-            units: Units {
-                amounts: "satoshis",
-                times: "UTC, of block headers",
-                hashes: "bytes in the order of the hash function, in CSV reversed",
-            },
+            units: Units::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
 use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::{
     collections::BTreeMap,
@@ -288,6 +289,8 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (vec!["outputs", "-o", &at("out"), "--columns", "spent_index", "--append"], 2, "spends outputs that"),
         (vec!["outputs", "-o", &at("out"), "--spent-to", "5"], 2, "are for --spent, or for columns"),
         (vec!["outputs", "-o", &at("out"), "--spent", "--spent-to", "131"], 2, "to the last one, 130"),
+        (vec!["inputs", "-o", &at("out"), "--format", "csv", "--zstd", "3"], 2, "are for Parquet files, not"),
+        (vec!["inputs", "-o", &at("out"), "--row-group", "0"], 2, "0 is not in 1..=16777216"),
         (vec!["inputs", "-o", &at("out"), "--spent"], 2, "unexpected argument '--spent'"),
     ] {
         let words: Vec<&str> = ["export"].into_iter().chain(words.iter().map(|word| &**word)).collect();
@@ -415,4 +418,40 @@ fn a_directory_is_continued_when_the_chain_has_grown_or_changed() {
     assert!(files("grown") == whole);
     assert_eq!(export("new", &["--append"])["files_kept"], 0);
     assert!(files("new") == whole);
+    // In folders.
+    export("folders", &["--partitioned", "--to", "1050"]);
+    let report = export("folders", &["--partitioned", "--append"]);
+    assert_eq!((&report["files"], &report["files_kept"]), (&2.into(), &1.into()));
+    for (height, text) in [("0000000", &whole[0]), ("0001000", &whole[1])] {
+        let file = out.path().join(format!("folders/from_height={height}/outputs.csv"));
+        assert!(fs::read_to_string(file).unwrap() == *text, "{height}");
+    }
+}
+
+#[test]
+fn parquet_files_are_written_as_is_wanted() {
+    let (dir, _) = rebuilt();
+    let read = |name: &str, words: &[&str]| {
+        let out = dir.path().join(name);
+        let output = run(dir.path(), &[&["export", "inputs", "-o", out.to_str().unwrap()], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        let file = File::open(out.join("inputs-0000000.parquet")).unwrap();
+        let len = file.metadata().unwrap().len();
+        let reader = SerializedFileReader::new(file).unwrap();
+        let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
+        let rows: Vec<String> =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        (rows, groups, len)
+    };
+    let (rows, groups, len) = read("usual", &[]);
+    let count = rows.len() as i64;
+    assert_eq!(groups, [count]);
+    let (of_groups, groups, _) = read("groups", &["--row-group", "100", "--memory", "128M"]);
+    assert!(of_groups == rows && groups.len() as i64 == (count + 99) / 100 && groups[0] == 100);
+    let (of_level, groups, len_of_level) = read("level", &["--zstd", "19", "--row-group", "16777216"]);
+    assert!(of_level == rows && groups == [count] && len_of_level < len, "{len_of_level} of {len}");
+    let dataset = fs::read_to_string(dir.path().join("level/dataset.json")).unwrap();
+    let dataset: serde_json::Value = serde_json::from_str(&dataset).unwrap();
+    assert_eq!([&dataset["zstd_level"], &dataset["row_group"]], [19, 16_777_216]);
+    assert_eq!(dataset["units"]["amounts"], "satoshis");
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use testkit::fault::{FaultDisk, InjectedFault, Operations};
 use vfs::{Disk, RealDisk};
 
-const FORMATS: [FileFormat; 3] = [FileFormat::Parquet, FileFormat::Arrow, FileFormat::Csv];
+const FORMATS: [FileFormat; 3] = [FileFormat::PARQUET, FileFormat::Arrow, FileFormat::Csv];
 
 fn name(number: u32) -> String {
     format!("outputs-{number}")
