@@ -9,6 +9,7 @@ import fsspec
 from dask.distributed import Client, as_completed, get_worker
 
 LISTS = ["delta", "dataset.json"]
+PREFIXES = [f"{digit:x}0-{digit:x}f" for digit in range(16)]
 
 
 def peregrine(args, *words):
@@ -108,6 +109,42 @@ def export(number, table, args):
     return name
 
 
+def export_history(prefixes, args):
+    """A task: exports the history of the scripts whose hashes begin so, from all blocks. Its report is stored last."""
+    with tempfile.TemporaryDirectory(dir=args.scratch) as home:
+        fs, root = store_of(args)
+        report_file = f"{root}/history/{prefixes}.json"
+        if not fs.exists(report_file):
+            blocks = json.loads(pathlib.Path(fetch_plan(args, home)).read_text())
+            datadir, out = args.datadir or f"{home}/node", pathlib.Path(home, "out")
+            if args.blocks:
+                fetched = pathlib.Path(datadir, *args.network_dir, "blocks")
+                fetched.parent.mkdir(parents=True)
+                source, path = fsspec.core.url_to_fs(args.blocks)
+                source.get(path, str(fetched), recursive=True)
+            where = ["--datadir", datadir, "--chain", blocks["chain"], "-o", str(out)]
+            wanted = ["--prefixes", prefixes, "--to", str(blocks["height"])]
+            report = peregrine(args, "export", "history", *where, *wanted, *args.check_options)
+            if report["block_hash"] != blocks["block_hash"]:
+                raise RuntimeError(f"the block at height {blocks['height']} is not the plan's; make the plan again")
+            for path in out.glob("*/*/**/*.*"):
+                name = f"{root}/history/{path.relative_to(out)}"
+                fs.makedirs(os.path.dirname(name), exist_ok=True)
+                fs.put_file(str(path), name)
+            fs.put_file(str(out / "dataset.json"), f"{root}/history/dataset-{prefixes}.json")
+            fs.pipe_file(report_file, json.dumps(report).encode())
+    return f"history/{prefixes}"
+
+
+def sum_history(args):
+    """Adds the coins that are left over in all parts of the history, and says with what they must agree."""
+    fs, root = store_of(args)
+    reports = [json.loads(fs.cat_file(f"{root}/history/{prefixes}.json")) for prefixes in PREFIXES]
+    coins, amount = (sum(report[key] for report in reports) for key in ("coins", "total_amount_sat"))
+    compared = sum(report["is_chainstate"] for report in reports)
+    print(f"history: {coins} coins, {amount} satoshis; {compared} of {len(PREFIXES)} parts agree with a chainstate")
+
+
 def merge(shard, ranges, args):
     """A task: merges a shard of all ranges, and stores the result."""
     name = f"s{shard}"
@@ -168,7 +205,13 @@ def main():
     with Client(args.scheduler) as client:
         submit = functools.partial(client.submit, retries=args.retries, pure=False)
         if args.export:
-            wait_for([submit(export, number, table, args) for table in args.export for number in range(ranges)])
+            tables = [table for table in args.export if table != "history"]
+            tasks = [submit(export, number, table, args) for table in tables for number in range(ranges)]
+            if "history" in args.export:
+                tasks += [submit(export_history, prefixes, args) for prefixes in PREFIXES]
+            wait_for(tasks)
+            if "history" in args.export:
+                sum_history(args)
             return
         wait_for([submit(check, number, args) for number in range(ranges)])
         wait_for([submit(merge, shard, ranges, args) for shard in range(shards)])

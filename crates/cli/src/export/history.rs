@@ -22,8 +22,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    fmt,
     num::NonZeroU32,
     path::PathBuf,
+    str::FromStr,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
@@ -59,6 +61,10 @@ pub struct ExportHistoryArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
     pub prefix_digits: Option<u32>,
 
+    /// Only scripts whose hashes begin with these digits, such as 00-3f: other machines do the others
+    #[arg(long, value_name = "FIRST[-LAST]", conflicts_with = "prefix_digits")]
+    pub prefixes: Option<Prefixes>,
+
     /// Directory to write; it must not exist. What an interrupted run has left of it is completed
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
@@ -84,6 +90,38 @@ pub struct ExportHistoryArgs {
     pub progress: Style,
 }
 
+/// Folders, by the digits of script hashes.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefixes {
+    digits: u32,
+    first: u32,
+    last: u32,
+}
+
+impl FromStr for Prefixes {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let prefix = |text: &str| u32::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+        match (prefix(first), prefix(last)) {
+            (Some(from), Some(to))
+                if (1..=3).contains(&first.len()) && first.len() == last.len() && from <= to =>
+            {
+                Ok(Self { digits: first.len() as u32, first: from, last: to })
+            }
+            _ => Err("must be one to three hexadecimal digits, or two such numbers, as in 00-3f"),
+        }
+    }
+}
+
+impl fmt::Display for Prefixes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digits, first, last } = *self;
+        write!(f, "{first:0digits$x}-{last:0digits$x}", digits = digits as usize)
+    }
+}
+
 #[derive(Serialize, JsonSchema)]
 pub struct ExportedHistoryJson {
     /// The directory that was written.
@@ -93,6 +131,9 @@ pub struct ExportedHistoryJson {
     /// Those of them that an interrupted run had completed.
     files_kept: u32,
     bytes: u64,
+    /// The first and the last prefix, if not all were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefixes: Option<String>,
     #[serde(flatten)]
     report: HistoryReport,
     seconds: f64,
@@ -117,6 +158,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
         files: directory.files.into_inner(),
         files_kept: directory.files_kept.into_inner(),
         bytes: directory.bytes.into_inner(),
+        prefixes: args.prefixes.map(|prefixes| prefixes.to_string()),
         report,
         seconds: started.elapsed().as_secs_f64(),
     };
@@ -130,7 +172,8 @@ fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions 
         chain: ChainOptions { memory_bytes, live: args.live, work_dir, ..chain },
         scan: args.scan,
         to: args.to.map(Height),
-        prefix_digits: args.prefix_digits,
+        prefix_digits: args.prefixes.map(|prefixes| prefixes.digits).or(args.prefix_digits),
+        prefixes: args.prefixes.map(|Prefixes { first, last, .. }| first..=last),
         sink_bytes: FOLDER_BYTES,
     }
 }
@@ -150,6 +193,9 @@ struct Dataset {
     block_hash: String,
     /// Number of hexadecimal digits of a script hash that are the value of `prefix`.
     prefix_digits: u32,
+    /// The first and the last value of `prefix`, if not all were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefixes: Option<String>,
     /// The values of `from_height`.
     heights: Vec<DatasetHeights>,
     units: Units,
@@ -197,6 +243,7 @@ impl Dataset {
             to,
             block_hash: range.last.to_string(),
             prefix_digits: range.prefix_digits,
+            prefixes: args.prefixes.map(|prefixes| prefixes.to_string()),
             heights: (0..=to / blocks).map(heights).collect(),
             units: Units::default(),
         }
@@ -321,9 +368,10 @@ fn text(exported: &ExportedHistoryJson) -> String {
         kept => format!(", {} of an interrupted run", count(kept)),
     };
     let compared = if *is_chainstate { "as of the chainstate" } else { "not compared with a chainstate" };
+    let prefixes = exported.prefixes.iter().map(|prefixes| format!("\nprefixes           {prefixes} only"));
     format!(
         "export             {} ({}, {}{kept}, {})\n\
-         last block         {} ({})\n\
+         last block         {} ({}){}\n\
          rows               {}\n\
          scripts            {}\n\
          coins              {}\n\
@@ -335,6 +383,7 @@ fn text(exported: &ExportedHistoryJson) -> String {
         HumanSize(exported.bytes),
         range.to,
         range.last,
+        prefixes.collect::<String>(),
         count(*rows),
         count(*scripts),
         count(*coins),

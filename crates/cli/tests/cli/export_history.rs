@@ -179,6 +179,20 @@ fn files_are_the_same_with_any_threads_and_memory_and_after_an_interruption() {
     let dataset: Value = serde_json::from_slice(&one[Path::new("dataset.json")]).unwrap();
     assert_eq!((&dataset["prefix_digits"], &dataset["heights"][3]["from_height"]), (&2.into(), &120.into()));
     assert_eq!(dataset["tables"][0]["columns"][0]["type"], "FixedSizeBinary(32)");
+    // Of some prefixes, the files are the same.
+    let mut parts = BTreeMap::new();
+    for prefixes in ["00-3f", "40", "41-ff"] {
+        let some = ["--file-blocks", "40", "--prefixes", prefixes];
+        let report = export(dir.path(), "history", &out(prefixes), &some);
+        let whole = if prefixes == "40" { "40-40" } else { prefixes };
+        assert_eq!((&report["prefixes"], &report["is_chainstate"]), (&whole.into(), &true.into()));
+        parts.extend(files(&out(prefixes)));
+    }
+    assert!(parts.keys().eq(one.keys()));
+    let dataset = Path::new("dataset.json");
+    assert!(one.iter().all(|(name, bytes)| name == dataset || parts[name] == *bytes));
+    let dataset: Value = serde_json::from_slice(&parts[dataset]).unwrap();
+    assert_eq!((&dataset["prefix_digits"], &dataset["prefixes"]), (&2.into(), &"41-ff".into()));
     // A look-up finds its row group and its pages by their statistics.
     let name = one.keys().find(|name| name.starts_with("scripts")).unwrap();
     let reader = SerializedFileReader::new(File::open(out("one").join(name)).unwrap()).unwrap();
@@ -200,6 +214,9 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (vec!["-o", &at("out"), "--to", "131"], 2, "the chain on disk ends at height 130"),
         (vec!["-o", &at("out"), "--columns", "value"], 2, "history has no column value; it has script_hash,"),
         (vec!["-o", &at("out"), "--prefix-digits", "4"], 2, "4 is not in 1..=3"),
+        (vec!["-o", &at("out"), "--prefixes", "3f-00"], 2, "must be one to three hexadecimal digits"),
+        (vec!["-o", &at("out"), "--prefixes", "0-0f"], 2, "must be one to three hexadecimal digits"),
+        (vec!["-o", &at("out"), "--prefixes", "+a"], 2, "must be one to three hexadecimal digits"),
         (vec!["-o", &at("regtest/blocks/out")], 2, "holds other data"),
     ] {
         let output = run(dir.path(), &[&["export", "history"], &words[..]].concat());

@@ -24,6 +24,7 @@ use chain::{
     session::Session,
     threads::for_all,
 };
+use digest::muhash::MuHash3072;
 use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
 use pipeline::{
     job::{self, read_only_job::read_live},
@@ -62,6 +63,8 @@ pub struct ReadHistoryOptions {
     /// Number of hexadecimal digits of script hashes that divide them into buckets, at most 3; `None`: as
     /// the amount of data needs.
     pub prefix_digits: Option<u32>,
+    /// The buckets that are wanted, which need `prefix_digits`; `None`: all.
+    pub prefixes: Option<RangeInclusive<u32>>,
     /// Memory in bytes that the caller takes for each bucket that is given to it at the same time.
     pub sink_bytes: u64,
 }
@@ -91,6 +94,12 @@ pub struct HistoryRange {
     pub last: BlockHash,
     /// Number of hexadecimal digits of script hashes that divide them into buckets.
     pub prefix_digits: u32,
+    /// The first bucket.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub first_prefix: u32,
+    /// The last bucket.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub last_prefix: u32,
 }
 
 /// Result of [`read_history`].
@@ -104,7 +113,7 @@ pub struct HistoryReport {
     pub rows: u64,
     /// Number of scripts.
     pub scripts: u64,
-    /// Number of coins after the last block.
+    /// Number of coins of these scripts after the last block.
     pub coins: u64,
     /// Sum of these coins.
     #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
@@ -142,12 +151,10 @@ pub fn read_history<C: HistoryConsumer>(
     let to = job::last_block(&options.chain, plan, Height(0), options.to)?;
     // The chain's blocks have about the same size, or the first ones are smaller.
     let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * (u64::from(to.0) + 1);
-    let range = HistoryRange {
-        network: options.chain.params.network,
-        to,
-        last: plan.chain.block(to).hash,
-        prefix_digits: prefix_digits(options, block_bytes)?,
-    };
+    let prefix_digits = prefix_digits(options, block_bytes)?;
+    let (first_prefix, last_prefix) = prefixes(options, 1 << (4 * prefix_digits))?;
+    let (network, last) = (options.chain.params.network, plan.chain.block(to).hash);
+    let range = HistoryRange { network, to, last, prefix_digits, first_prefix, last_prefix };
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
     let work = &WorkDir::for_result(disk, &options.chain, None);
     let history = History { plan, files, work, memory: Memory::of(options), range, watch };
@@ -169,6 +176,18 @@ fn prefix_digits(options: &ReadHistoryOptions, block_bytes: u64) -> Result<u32, 
             Err(Error::new(ErrorKind::Usage, detail))
         }
     }
+}
+
+/// The first and the last bucket that the caller wants, of so many.
+fn prefixes(options: &ReadHistoryOptions, count: u32) -> Result<(u32, u32), Error> {
+    let Some(prefixes) = &options.prefixes else { return Ok((0, count - 1)) };
+    let (first, last) = (*prefixes.start(), *prefixes.end());
+    if first > last || last >= count {
+        let detail =
+            format!("there are no prefixes {first:x} to {last:x} of scripts, only 0 to {:x}", count - 1);
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
+    Ok((first, last))
 }
 
 /// How memory is divided, in bytes.
@@ -222,8 +241,9 @@ impl History<'_> {
         self.check_space(block_bytes)?;
         let (blocks, memory) = (self.plan.chain.block_count(), &self.memory);
         let key = machine::random_key()?;
-        let digits = self.range.prefix_digits;
-        let buckets = &HistoryBuckets::new(self.work, digits, blocks, memory.buckets, key);
+        let HistoryRange { prefix_digits: digits, first_prefix, last_prefix, .. } = self.range;
+        let wanted = first_prefix..=last_prefix;
+        let buckets = &HistoryBuckets::new(self.work, digits, wanted, blocks, memory.buckets, key);
         self.watch.sink.event(Event::Started(Stage::Read));
         let parts = BlockParts {
             plan: self.plan,
@@ -242,7 +262,7 @@ impl History<'_> {
         let muhash = muhash.finalize();
         let is_chainstate = best == Some(self.range.last);
         if is_chainstate {
-            self.compare(&muhash)?;
+            self.compare(buckets, &muhash)?;
         }
         Ok(HistoryReport { range: self.range, rows, scripts, coins, total_amount, muhash, is_chainstate })
     }
@@ -279,7 +299,7 @@ impl History<'_> {
             sink.finish()?;
             Ok(totals)
         };
-        let done = for_all(self.memory.takers, 0..buckets.count() as u32, |bucket| {
+        let done = for_all(self.memory.takers, buckets.wanted(), |bucket| {
             let done = take(bucket);
             has_failed.fetch_or(done.is_err(), Ordering::Relaxed);
             (bucket, done)
@@ -299,13 +319,19 @@ impl History<'_> {
     }
 
     /// Compares the coins that are left with the chainstate.
-    fn compare(&self, muhash: &[u8; 32]) -> Result<(), Error> {
+    fn compare(&self, buckets: &HistoryBuckets<'_>, muhash: &[u8; 32]) -> Result<(), Error> {
         self.watch.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.files.disk, &self.files.datadir.chainstate_dir())?;
         let is_stopped = || self.watch.interrupt.load(Ordering::Relaxed);
-        let stats = stats_unless_stopped(&reader, true, self.memory.takers, &mut |_, _| is_stopped())?;
+        let (is_all, mut of_wanted) = (buckets.are_all_wanted(), MuHash3072::default());
+        let stats = stats_unless_stopped(&reader, is_all, self.memory.takers, &mut |_, elements| {
+            if !is_all {
+                buckets.add_wanted(elements, &mut of_wanted);
+            }
+            is_stopped()
+        })?;
         let found = stats.ok_or_else(Error::interrupted)?.muhash;
-        let found = found.map(|found| found.0).unwrap_or_default();
+        let found = found.map_or_else(|| of_wanted.finalize(), |found| found.0);
         if found == *muhash {
             return Ok(());
         }

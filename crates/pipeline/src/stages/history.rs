@@ -28,6 +28,7 @@ use disk::scratch_file::Piece;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
+    ops::RangeInclusive,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     vec,
 };
@@ -186,6 +187,7 @@ impl HistoryTotals {
 pub struct HistoryBuckets<'a> {
     parts: Parts<'a>,
     digits: u32,
+    wanted: RangeInclusive<u32>,
     key: SipKey,
     /// Time of each block.
     times: Vec<AtomicU32>,
@@ -195,13 +197,32 @@ pub struct HistoryBuckets<'a> {
 
 impl<'a> HistoryBuckets<'a> {
     /// Buckets for each value of the first `digits` hexadecimal digits of a script hash, 1 to
-    /// [`MAX_PREFIX_DIGITS`], for a chain of `blocks` blocks. Beyond `memory_limit`, in bytes, movements go
-    /// to a file in `work`. `key` must be secret and random.
+    /// [`MAX_PREFIX_DIGITS`], for a chain of `blocks` blocks; only those in `wanted` are filled. Beyond
+    /// `memory_limit`, in bytes, movements go to a file in `work`. `key` must be secret and random.
     #[must_use]
-    pub fn new(work: &'a WorkDir<'a>, digits: u32, blocks: usize, memory_limit: usize, key: SipKey) -> Self {
+    pub fn new(
+        work: &'a WorkDir<'a>,
+        digits: u32,
+        wanted: RangeInclusive<u32>,
+        blocks: usize,
+        memory_limit: usize,
+        key: SipKey,
+    ) -> Self {
         let parts = Parts::with_count(work, 1 << (4 * digits), memory_limit);
         let times = (0..blocks).map(|_| AtomicU32::new(0)).collect();
-        Self { parts, digits, key, times, outputs: AtomicU64::new(0) }
+        Self { parts, digits, wanted, key, times, outputs: AtomicU64::new(0) }
+    }
+
+    /// The buckets that are filled.
+    #[must_use]
+    pub fn wanted(&self) -> RangeInclusive<u32> {
+        self.wanted.clone()
+    }
+
+    /// Whether all buckets are filled.
+    #[must_use]
+    pub fn are_all_wanted(&self) -> bool {
+        self.wanted.clone().count() == self.parts.count()
     }
 
     /// Number of buckets.
@@ -223,9 +244,24 @@ impl<'a> HistoryBuckets<'a> {
         HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script: Vec::new() }
     }
 
-    fn bucket_of(&self, script_hash: &[u8; 32]) -> usize {
+    /// The bucket of a script with this hash, if it is wanted.
+    fn bucket_of(&self, script_hash: &[u8; 32]) -> Option<usize> {
         let [first, second, ..] = *script_hash;
-        usize::from(u16::from_be_bytes([first, second])) >> (16 - 4 * self.digits)
+        let bucket = u16::from_be_bytes([first, second]) >> (16 - 4 * self.digits);
+        self.wanted.contains(&u32::from(bucket)).then_some(bucket.into())
+    }
+
+    /// Adds the coins among `elements`, as MuHash takes them, whose scripts are wanted.
+    pub fn add_wanted(&self, mut elements: &[u8], muhash: &mut MuHash3072) {
+        let mut reader = Reader::new(elements);
+        while let Ok(coin) = UtxoElement::read(&mut reader) {
+            let (element, rest) = elements.split_at(reader.position());
+            if self.bucket_of(&sha256(coin.script)).is_some() {
+                muhash.insert(element);
+            }
+            elements = rest;
+            reader = Reader::new(elements);
+        }
     }
 
     /// Takes a bucket, when all movements have been added, and gives its scripts to `sink`. Of the bucket,
@@ -428,7 +464,6 @@ impl HistoryAdder<'_> {
                 let code = Coin::code_of(data.height, is_coinbase);
                 let coin_id = self.coin_id(&OutPoint { txid, vout }, code);
                 let (script_hash, number, amount) = (sha256(script), vout | OUTPUT, output.value());
-                self.outputs += 1;
                 self.add(&Movement { script_hash, height, tx_index, number, txid, amount, coin_id, script })?;
             }
         }
@@ -445,7 +480,9 @@ impl HistoryAdder<'_> {
     }
 
     fn add(&mut self, movement: &Movement<'_>) -> Result<(), Error> {
-        let pending = &mut self.pending[self.buckets.bucket_of(&movement.script_hash)];
+        let Some(bucket) = self.buckets.bucket_of(&movement.script_hash) else { return Ok(()) };
+        self.outputs += u64::from(movement.number & OUTPUT != 0);
+        let pending = &mut self.pending[bucket];
         let before = pending.len();
         movement.write(pending);
         self.pending_len += pending.len() - before;
@@ -582,111 +619,4 @@ fn mismatch(movement: &Movement<'_>, input: Option<u32>, what: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use vfs::RealDisk;
-
-    /// Counts entries, and checks their order.
-    #[derive(Default)]
-    struct Counted {
-        last: Option<(Height, u32)>,
-        scripts: Vec<(u64, Sats)>,
-    }
-
-    impl HistorySink for Counted {
-        fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
-            assert!(self.last < Some((entry.height, entry.index)));
-            self.last = Some((entry.height, entry.index));
-            Ok(())
-        }
-
-        fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
-            self.scripts.push((script.rows, script.balance));
-            Ok(())
-        }
-
-        fn finish(self: Box<Self>) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-
-    /// Movements of one script, which take several pieces of the file, and are cut where these end.
-    #[test]
-    fn a_bucket_that_exceeds_the_memory_is_merged() {
-        const COINS: u32 = 100_000;
-        let dir = tempfile::tempdir().unwrap();
-        let (script, mut bytes) = ([0x51; 25], Vec::new());
-        for number in 0..COINS {
-            // In a scattered order; all but ten coins are spent in a later block.
-            let number = (u64::from(number) * 77_773 % u64::from(COINS)) as u32;
-            let (coin_id, amount, txid) = (number.into(), Sats(i64::from(number)), Txid([7; 32]));
-            let output = Movement {
-                script_hash: [3; 32],
-                height: number / 100,
-                tx_index: 0,
-                number: number | OUTPUT,
-                txid,
-                amount,
-                coin_id,
-                script: &script,
-            };
-            output.write(&mut bytes);
-            if number >= 10 {
-                let height = number / 100 + 1_000;
-                Movement { height, number, script: &[], ..output }.write(&mut bytes);
-            }
-        }
-        let work = WorkDir::new(&RealDisk, dir.path().join("work"));
-        let mut found = Vec::new();
-        for (memory_limit, bucket_limit) in [(usize::MAX, 1), (1, usize::MAX), (1, 1), (1, 9 << 20)] {
-            let buckets = HistoryBuckets::new(&work, 1, 3_000, memory_limit, SipKey(1, 2));
-            buckets.parts.add(0, &bytes).unwrap();
-            assert_eq!(work.exists().unwrap(), memory_limit == 1 || !found.is_empty());
-            let mut sink = Counted::default();
-            let totals = buckets.take(0, bucket_limit, &mut sink, &|_| Ok(())).unwrap();
-            assert_eq!((totals.rows, totals.scripts, totals.coins), (u64::from(2 * COINS - 10), 1, 10));
-            assert_eq!(sink.scripts, [(u64::from(2 * COINS - 10), Sats(45))]);
-            found.push((totals.amount, totals.muhash.finalize()));
-            buckets.remove_file().unwrap();
-        }
-        assert!(found.iter().all(|it| it == &found[0]));
-        work.remove().unwrap();
-    }
-
-    #[test]
-    fn an_input_needs_an_earlier_output_with_its_amount() {
-        let dir = tempfile::tempdir().unwrap();
-        let work = WorkDir::new(&RealDisk, dir.path().join("work"));
-        let movement = |height: u32, number: u32, amount: i64, coin_id: u64| Movement {
-            script_hash: [3; 32],
-            height,
-            tx_index: 1,
-            number,
-            txid: Txid([9; 32]),
-            amount: Sats(amount),
-            coin_id,
-            script: &[],
-        };
-        let output = movement(5, OUTPUT, 70, 1);
-        for (others, is_sound) in [
-            (vec![movement(6, 0, 70, 1)], true),
-            (vec![movement(4, 0, 70, 1)], false),
-            (vec![movement(6, 0, 70, 2)], false),
-            (vec![movement(6, 0, 71, 1)], false),
-            (vec![movement(6, 0, 70, 1), movement(7, 0, 70, 1)], false),
-            (vec![movement(6, OUTPUT, 70, 1)], false),
-            (vec![movement(6, OUTPUT, i64::MAX, 2)], false),
-        ] {
-            let buckets = HistoryBuckets::new(&work, 1, 10, 1 << 20, SipKey(1, 2));
-            let mut bytes = Vec::new();
-            others.iter().chain([&output]).for_each(|movement| movement.write(&mut bytes));
-            buckets.parts.add(0, &bytes).unwrap();
-            let taken = buckets.take(0, 1 << 20, &mut Counted::default(), &|_| Ok(()));
-            assert_eq!(taken.is_ok(), is_sound, "{}", others[0].height);
-            if let Err(error) = taken {
-                assert_eq!(error.height, others.last().map(|last| Height(last.height)), "{error}");
-                assert!(error.to_string().contains(&"03".repeat(32)), "{error}");
-            }
-        }
-    }
-}
+mod tests;

@@ -88,7 +88,7 @@ impl HistorySink for Bucket<'_> {
 }
 
 fn of(chain: ChainOptions) -> ReadHistoryOptions {
-    ReadHistoryOptions { chain, scan: false, to: None, prefix_digits: None, sink_bytes: 0 }
+    ReadHistoryOptions { chain, scan: false, to: None, prefix_digits: None, prefixes: None, sink_bytes: 0 }
 }
 
 fn read(options: &ReadHistoryOptions, kept: Kept) -> Result<(HistoryReport, History), Error> {
@@ -161,6 +161,30 @@ fn it_is_what_a_naive_program_finds_with_any_number_of_threads_and_any_memory() 
         }
     }
     assert_same_tree(&before, case.root(), "reading");
+}
+
+#[test]
+fn the_scripts_of_some_prefixes_are_a_part_of_all() {
+    let case = Case::new();
+    let mut options = of(case.options().chain);
+    let (all, whole) = read(&options, Kept::default()).unwrap();
+    options.prefix_digits = Some(2);
+    let (mut together, mut coins) = (History::new(), 0);
+    for prefixes in [0..=0, 1..=0x7e, 0x7f..=0xff] {
+        options.prefixes = Some(prefixes.clone());
+        let (report, found) = read(&options, Kept::default()).unwrap();
+        assert!(found.keys().all(|hash| prefixes.contains(&hash[0].into())), "{prefixes:?}");
+        let rows: usize = found.values().map(|(_, entries)| entries.len()).sum();
+        assert_eq!((report.rows, report.scripts), (rows as u64, found.len() as u64));
+        assert!(report.is_chainstate && report.muhash != all.muhash);
+        coins += report.coins;
+        together.extend(found);
+    }
+    assert!(together == whole && coins == all.coins);
+    for (first, last) in [(5, 256), (6, 5)] {
+        options.prefixes = Some(first..=last);
+        assert_eq!(read(&options, Kept::default()).unwrap_err().kind, ErrorKind::Usage);
+    }
 }
 
 #[test]
