@@ -24,10 +24,10 @@ pub enum UnfinishedError {
 /// Peregrine.
 pub const SUFFIX: &str = ".peregrine-part";
 
-/// Returns the temporary name of a file or directory.
+/// Returns the temporary name of a file or directory, also if `path` ends with a slash.
 #[must_use]
 pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
-    let mut temporary = path.as_os_str().to_os_string();
+    let mut temporary = path.components().as_path().as_os_str().to_os_string();
     temporary.push(suffix);
     temporary.into()
 }

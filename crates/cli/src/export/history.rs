@@ -10,8 +10,9 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, Error, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport,
-    HistorySink, HumanSize, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed, read_history,
+    ChainOptions, Error, ErrorKind, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange,
+    HistoryReport, HistorySink, HumanSize, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed,
+    read_history,
 };
 use export::{Columns, FileFormat, HistoryTable, Parts, RowFile, ScriptTable, Table};
 use peregrine::{
@@ -34,6 +35,11 @@ use tables::{history_row, with_script_row};
 /// Memory in bytes of the files that are written for the scripts of a folder: rows that are not written yet,
 /// and what the format makes of them.
 const FOLDER_BYTES: u64 = 48 << 20;
+/// Maximum number of files for the history of the scripts of a folder. All are open at the same time.
+const FOLDER_FILES: u32 = 64;
+/// Maximum number of rows of these files that are not written yet: as many as four files have that are not
+/// flushed.
+const FOLDER_ROWS: u32 = 1 << 17;
 
 #[derive(ClapArgs, Debug)]
 pub struct ExportHistoryArgs {
@@ -257,6 +263,8 @@ struct Directory {
     columns: Columns,
     range: HistoryRange,
     file_blocks: u32,
+    /// Number of rows after which a file is flushed.
+    flushed_rows: u64,
     files: AtomicU32,
     files_kept: AtomicU32,
     bytes: AtomicU64,
@@ -269,13 +277,33 @@ impl Directory {
         range: &HistoryRange,
         hash_at: &HashAt<'_>,
     ) -> Result<Self, Error> {
+        let (format, file_blocks) = (args.format, args.file_blocks.get());
+        let folder_files = range.to.0 / file_blocks + 1;
+        if folder_files > FOLDER_FILES {
+            let detail = format!(
+                "the history of the scripts of a prefix would be in {folder_files} files, more than \
+                 {FOLDER_FILES}: --file-blocks must be at least {}",
+                range.to.0 / FOLDER_FILES + 1
+            );
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
+        let flushed_rows = u64::from(FOLDER_ROWS / folder_files);
         let dataset = Dataset::of(args, &columns, range, hash_at);
         let request = serde_json::to_string_pretty(&dataset).unwrap_or_default() + "\n";
         let parts = Parts::open(&RealDisk, &args.output, &request);
         let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
-        let (format, file_blocks) = (args.format, args.file_blocks.get());
         let (files, files_kept, bytes) = Default::default();
-        Ok(Self { parts, format, columns, range: *range, file_blocks, files, files_kept, bytes })
+        Ok(Self {
+            parts,
+            format,
+            columns,
+            range: *range,
+            file_blocks,
+            flushed_rows,
+            files,
+            files_kept,
+            bytes,
+        })
     }
 
     /// Begins a file; `None` if an interrupted run has completed it.
@@ -337,7 +365,12 @@ impl HistorySink for Folder<'_> {
                 none.insert(directory.begin(&name, &directory.columns)?)
             }
         };
-        file.as_mut().map_or(Ok(()), |file| Ok(file.add(history_row(entry))?))
+        let Some(file) = file else { return Ok(()) };
+        file.add(history_row(entry))?;
+        if file.rows().is_multiple_of(directory.flushed_rows) {
+            file.flush()?;
+        }
+        Ok(())
     }
 
     fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {

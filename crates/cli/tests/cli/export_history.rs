@@ -16,10 +16,10 @@ use std::{
 };
 use testkit::rng::Rng;
 
-type Row = BTreeMap<String, String>;
+pub type Row = BTreeMap<String, String>;
 
 /// Exports, and returns the report.
-fn export(datadir: &Path, table: &str, out: &Path, words: &[&str]) -> Value {
+pub fn export(datadir: &Path, table: &str, out: &Path, words: &[&str]) -> Value {
     let all = ["export", table, "--json", "-o", out.to_str().unwrap()];
     let output = run(datadir, &[&all[..], words].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -45,7 +45,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The rows of the CSV files of a table, in the order of the files' names.
-fn rows(dir: &Path, table: &str) -> Vec<Row> {
+pub fn rows(dir: &Path, table: &str) -> Vec<Row> {
     let of_table = |name: &PathBuf| name.starts_with(table) || name.to_str().unwrap().starts_with(table);
     let mut rows = Vec::new();
     for (name, bytes) in files(dir).into_iter().filter(|(name, _)| of_table(name)) {
@@ -59,7 +59,7 @@ fn rows(dir: &Path, table: &str) -> Vec<Row> {
 }
 
 /// The text of a script's hash, as CSV has it.
-fn hash_text(script: &str) -> String {
+pub fn hash_text(script: &str) -> String {
     let script: Vec<u8> =
         (0..script.len()).step_by(2).map(|at| u8::from_str_radix(&script[at..at + 2], 16).unwrap()).collect();
     sha256(&script).iter().rev().map(|byte| format!("{byte:02x}")).collect()
@@ -163,7 +163,8 @@ fn files_are_the_same_with_any_threads_and_memory_and_after_an_interruption() {
     assert_eq!(report["files"].as_u64().unwrap() as usize + 1, one.len(), "and what it is");
     let other = ["--threads", "8", "--memory", "128M", "--scan", "--work-dir", dir.path().to_str().unwrap()];
     let to = report["to_height"].to_string();
-    export(dir.path(), "history", &out("other"), &[&words[..], &other, &["--to", &to]].concat());
+    // As a shell completes the name of a directory.
+    export(dir.path(), "history", &out("other/"), &[&words[..], &other, &["--to", &to]].concat());
     assert!(one == files(&out("other")));
     // As a run leaves it that ends before the directory gets its name.
     let part = dir.path().join("one.peregrine-part");
@@ -214,6 +215,11 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
         (vec!["-o", &at("out"), "--to", "131"], 2, "the chain on disk ends at height 130"),
         (vec!["-o", &at("out"), "--columns", "value"], 2, "history has no column value; it has script_hash,"),
         (vec!["-o", &at("out"), "--prefix-digits", "4"], 2, "4 is not in 1..=3"),
+        (
+            vec!["-o", &at("out"), "--file-blocks", "2"],
+            2,
+            "66 files, more than 64: --file-blocks must be at least 3",
+        ),
         (vec!["-o", &at("out"), "--prefixes", "3f-00"], 2, "must be one to three hexadecimal digits"),
         (vec!["-o", &at("out"), "--prefixes", "0-0f"], 2, "must be one to three hexadecimal digits"),
         (vec!["-o", &at("out"), "--prefixes", "+a"], 2, "must be one to three hexadecimal digits"),

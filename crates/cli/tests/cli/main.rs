@@ -6,6 +6,7 @@ mod advice;
 mod ages;
 mod common;
 mod doctor;
+mod electrum;
 mod export;
 mod export_blocks;
 mod export_history;

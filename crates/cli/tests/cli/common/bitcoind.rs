@@ -24,7 +24,7 @@ fn program(what: &str) -> Option<PathBuf> {
 }
 
 /// A port that nobody uses.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
@@ -65,6 +65,11 @@ impl Node {
             thread::sleep(Duration::from_millis(100));
         }
         Some(node)
+    }
+
+    /// Where the node answers calls.
+    pub fn rpc_address(&self) -> String {
+        self.port.replace("-rpcport=", "127.0.0.1:")
     }
 
     /// Waits until the node has this height.
