@@ -1,7 +1,7 @@
 //! `export history` beside a server of the Electrum protocol, electrs, which has an index of its own.
 //!
-//! With PEREGRINE_ELECTRS, the path of electrs, and PEREGRINE_BITCOIND, that of a bitcoind from version 31 on;
-//! without them, nothing is compared.
+//! With PEREGRINE_ELECTRS, the path of electrs, and PEREGRINE_BITCOIND, that of a bitcoind from version 31
+//! on; without them, nothing is compared.
 
 #![cfg(feature = "export")]
 

@@ -205,16 +205,17 @@ struct Memory {
 impl Memory {
     fn of(options: &ReadHistoryOptions) -> Self {
         let limit = options.chain.memory_bytes;
-        let third = limit.saturating_sub(machine::resident_bytes().unwrap_or(limit / 4)) / 3;
+        // Of four shares, one is for freed memory, which the allocator does not return to the system at once.
+        let share = limit.saturating_sub(machine::resident_bytes().unwrap_or(limit / 4)) / 4;
         let threads = options.chain.threads.get() as u64;
-        let readers = (2 * third / READER_BYTES).clamp(1, threads);
-        let takers = (2 * third / (options.sink_bytes + MIN_BUCKET_BYTES)).clamp(1, threads);
+        let readers = (2 * share / READER_BYTES).clamp(1, threads);
+        let takers = (2 * share / (options.sink_bytes + MIN_BUCKET_BYTES)).clamp(1, threads);
         // Besides its bytes, a bucket takes their order, and the coins of a script.
-        let bucket = (2 * third / takers).saturating_sub(options.sink_bytes) / 3 * 2;
+        let bucket = (2 * share / takers).saturating_sub(options.sink_bytes) / 3 * 2;
         let spilled = options.chain.hooks.join_bytes;
         Self {
             readers: readers as usize,
-            buckets: spilled.unwrap_or(third as usize),
+            buckets: spilled.unwrap_or(share as usize),
             takers: takers as usize,
             bucket: spilled.unwrap_or(bucket.max(MIN_BUCKET_BYTES) as usize),
         }
