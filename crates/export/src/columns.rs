@@ -95,7 +95,35 @@ const SPENT: &str = "spent_";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OutputTable;
+    use crate::{
+        AgeTable, BlockTable, CoinTable, HistoryTable, InputTable, OutputTable, ScriptTable, TransactionTable,
+    };
+
+    #[test]
+    fn the_documentation_lists_all_columns() {
+        fn check<T: Table>(page: &str, begin: &str) {
+            let (_, text) = page.split_once(begin).unwrap();
+            let text = text.split("**`").next().unwrap();
+            for field in T::fields() {
+                let name = field.name();
+                // Names that differ in their ends are abbreviated.
+                let end = name.strip_prefix("feerate_percentile");
+                let is_listed =
+                    [Some(&**name), end].iter().flatten().any(|it| text.contains(&format!("`{it}`")));
+                assert!(is_listed, "{} of {}", name, T::NAME);
+            }
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/export.md");
+        let page = &std::fs::read_to_string(path).unwrap();
+        check::<CoinTable>(page, "| column | type | what it is |");
+        check::<BlockTable>(page, "**`blocks`**");
+        check::<TransactionTable>(page, "**`transactions`**");
+        check::<InputTable>(page, "**`inputs`**");
+        check::<OutputTable>(page, "**`outputs`**");
+        check::<AgeTable>(page, "the table `ages`:");
+        check::<HistoryTable>(page, "**`history`**");
+        check::<ScriptTable>(page, "**`scripts`**");
+    }
 
     #[test]
     fn columns_are_in_the_order_of_the_table() {

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod batches;
+mod column;
 mod columns;
 mod csv;
 mod parquet;
@@ -17,13 +18,13 @@ mod sqlite;
 mod table;
 
 pub use batches::Batches;
+pub use column::SCRIPT_TYPES;
 pub use columns::{Columns, UnknownColumn};
 pub use parts::{Parts, PartsError};
 pub use rows::{FileFormat, ParquetOptions, RowFile};
 pub use table::{
     AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, HistoryRow, HistoryTable, InputRow,
-    InputTable, OutputRow, OutputTable, SCRIPT_TYPES, ScriptRow, ScriptTable, Table, TransactionRow,
-    TransactionTable,
+    InputTable, OutputRow, OutputTable, ScriptRow, ScriptTable, Table, TransactionRow, TransactionTable,
 };
 
 use std::fmt;

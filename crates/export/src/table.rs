@@ -1,35 +1,12 @@
 //! Tables with typed columns, which become Arrow record batches.
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder, Int32Builder, Int64Builder,
-    StringBuilder, StringDictionaryBuilder, TimestampMillisecondBuilder,
+use crate::column::{
+    Bits, Bool, Bytes, Column, Count, Hash, I64, OptionalCount, OptionalHash, OptionalI64, OptionalText,
+    OptionalTime, ScriptType, Time,
 };
-use arrow_array::types::Int8Type;
-use arrow_array::{ArrayRef, StringArray};
-use arrow_schema::{DataType, Field, TimeUnit};
-
-/// Length of a hash, in bytes.
-const HASH_LEN: i32 = 32;
-
-/// The names of script types. All record batches have the same dictionary.
-pub const SCRIPT_TYPES: [&str; 10] =
-    ["p2pk", "p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr", "p2a", "multisig", "nulldata", "other"];
-
-/// The type of a column.
-pub trait Column {
-    /// A value.
-    type Value<'a>: Copy;
-    /// The builder of an array of values.
-    type Builder: ArrayBuilder;
-    /// Whether a value can be missing.
-    const IS_OPTIONAL: bool = false;
-    /// Its type in Arrow.
-    fn data_type() -> DataType;
-    /// A builder with no values.
-    fn builder() -> Self::Builder;
-    /// Appends a value. Returns the bytes that it takes, if they differ from value to value.
-    fn append(builder: &mut Self::Builder, value: Self::Value<'_>) -> usize;
-}
+use arrow_array::ArrayRef;
+use arrow_array::builder::ArrayBuilder;
+use arrow_schema::Field;
 
 /// Rows of one kind, in memory.
 pub trait Table: Sized + Send {
@@ -57,288 +34,31 @@ pub trait Table: Sized + Send {
     fn take(&mut self) -> Vec<ArrayRef>;
 }
 
-/// 32 bytes, in the order of the hash function: Bitcoin Core prints them reversed.
-pub enum Hash {}
-/// A height, an index, a number of things or a size: 31 bits are enough for each of a valid block. It has a
-/// sign, so that a difference of two is right.
-pub enum Count {}
-/// 32 bits without a sign, in a number of 64 bits with one.
-pub enum Bits {}
-/// A time in seconds since 1970.
-pub enum Time {}
-/// A number of 64 bits with a sign.
-pub enum I64 {}
-/// Such a number, or none.
-pub enum OptionalCount {}
-/// A time, or none.
-pub enum OptionalTime {}
-/// 32 bytes, or none.
-pub enum OptionalHash {}
-/// A number of 64 bits with a sign, or none.
-pub enum OptionalI64 {}
-/// Whether something is the case.
-pub enum Bool {}
-/// The name of a script type.
-pub enum ScriptType {}
-/// Bytes.
-pub enum Bytes {}
-/// Text, or none.
-pub enum OptionalText {}
-
-/// Implements [`Column`] for a type whose values have a fixed length.
-macro_rules! fixed {
-    ($kind:ty, $value:ty, $builder:ty, $data_type:expr) => {
-        impl Column for $kind {
-            type Value<'a> = $value;
-            type Builder = $builder;
-
-            fn data_type() -> DataType {
-                $data_type
-            }
-
-            fn builder() -> Self::Builder {
-                <$builder>::new()
-            }
-
-            fn append(builder: &mut Self::Builder, value: $value) -> usize {
-                builder.append_value(value);
-                0
-            }
-        }
-    };
-}
-
-fixed!(I64, i64, Int64Builder, DataType::Int64);
-fixed!(Bool, bool, BooleanBuilder, DataType::Boolean);
-
-impl Column for Count {
-    type Value<'a> = u32;
-    type Builder = Int32Builder;
-
-    fn data_type() -> DataType {
-        DataType::Int32
-    }
-
-    fn builder() -> Self::Builder {
-        Int32Builder::new()
-    }
-
-    fn append(builder: &mut Self::Builder, value: u32) -> usize {
-        builder.append_value(i32::try_from(value).unwrap_or(i32::MAX));
-        0
-    }
-}
-
-impl Column for OptionalCount {
-    type Value<'a> = Option<u32>;
-    type Builder = Int32Builder;
-    const IS_OPTIONAL: bool = true;
-
-    fn data_type() -> DataType {
-        Count::data_type()
-    }
-
-    fn builder() -> Self::Builder {
-        Count::builder()
-    }
-
-    fn append(builder: &mut Self::Builder, value: Option<u32>) -> usize {
-        builder.append_option(value.map(|value| i32::try_from(value).unwrap_or(i32::MAX)));
-        0
-    }
-}
-
-impl Column for OptionalTime {
-    type Value<'a> = Option<u32>;
-    type Builder = TimestampMillisecondBuilder;
-    const IS_OPTIONAL: bool = true;
-
-    fn data_type() -> DataType {
-        Time::data_type()
-    }
-
-    fn builder() -> Self::Builder {
-        Time::builder()
-    }
-
-    fn append(builder: &mut Self::Builder, value: Option<u32>) -> usize {
-        builder.append_option(value.map(|value| i64::from(value) * 1_000));
-        0
-    }
-}
-
-impl Column for OptionalHash {
-    type Value<'a> = Option<[u8; 32]>;
-    type Builder = FixedSizeBinaryBuilder;
-    const IS_OPTIONAL: bool = true;
-
-    fn data_type() -> DataType {
-        Hash::data_type()
-    }
-
-    fn builder() -> Self::Builder {
-        Hash::builder()
-    }
-
-    fn append(builder: &mut Self::Builder, value: Option<[u8; 32]>) -> usize {
-        match value {
-            Some(value) => Hash::append(builder, value),
-            None => {
-                builder.append_null();
-                0
-            }
-        }
-    }
-}
-
-impl Column for Bits {
-    type Value<'a> = u32;
-    type Builder = Int64Builder;
-
-    fn data_type() -> DataType {
-        DataType::Int64
-    }
-
-    fn builder() -> Self::Builder {
-        Int64Builder::new()
-    }
-
-    fn append(builder: &mut Self::Builder, value: u32) -> usize {
-        builder.append_value(value.into());
-        0
-    }
-}
-
-impl Column for Time {
-    type Value<'a> = u32;
-    type Builder = TimestampMillisecondBuilder;
-
-    /// Parquet has no timestamps in seconds.
-    fn data_type() -> DataType {
-        DataType::Timestamp(TimeUnit::Millisecond, Some(UTC.into()))
-    }
-
-    fn builder() -> Self::Builder {
-        TimestampMillisecondBuilder::new().with_timezone(UTC)
-    }
-
-    fn append(builder: &mut Self::Builder, value: u32) -> usize {
-        builder.append_value(i64::from(value) * 1_000);
-        0
-    }
-}
-
-/// The time zone of all times.
-const UTC: &str = "UTC";
-
-impl Column for OptionalI64 {
-    type Value<'a> = Option<i64>;
-    type Builder = Int64Builder;
-    const IS_OPTIONAL: bool = true;
-
-    fn data_type() -> DataType {
-        DataType::Int64
-    }
-
-    fn builder() -> Self::Builder {
-        Int64Builder::new()
-    }
-
-    fn append(builder: &mut Self::Builder, value: Option<i64>) -> usize {
-        builder.append_option(value);
-        0
-    }
-}
-
-impl Column for Hash {
-    type Value<'a> = [u8; 32];
-    type Builder = FixedSizeBinaryBuilder;
-
-    fn data_type() -> DataType {
-        DataType::FixedSizeBinary(HASH_LEN)
-    }
-
-    fn builder() -> Self::Builder {
-        FixedSizeBinaryBuilder::new(HASH_LEN)
-    }
-
-    fn append(builder: &mut Self::Builder, value: [u8; 32]) -> usize {
-        // It fails only for another length.
-        let _ = builder.append_value(value);
-        0
-    }
-}
-
-impl Column for ScriptType {
-    type Value<'a> = &'static str;
-    type Builder = StringDictionaryBuilder<Int8Type>;
-
-    fn data_type() -> DataType {
-        DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8))
-    }
-
-    fn builder() -> Self::Builder {
-        // It fails only for more names than the keys can count.
-        StringDictionaryBuilder::new_with_dictionary(0, &StringArray::from(SCRIPT_TYPES.to_vec()))
-            .unwrap_or_default()
-    }
-
-    fn append(builder: &mut Self::Builder, value: &'static str) -> usize {
-        builder.append_value(value);
-        0
-    }
-}
-
-impl Column for Bytes {
-    type Value<'a> = &'a [u8];
-    type Builder = BinaryBuilder;
-
-    fn data_type() -> DataType {
-        DataType::Binary
-    }
-
-    fn builder() -> Self::Builder {
-        BinaryBuilder::new()
-    }
-
-    fn append(builder: &mut Self::Builder, value: &[u8]) -> usize {
-        builder.append_value(value);
-        value.len()
-    }
-}
-
-impl Column for OptionalText {
-    type Value<'a> = Option<&'a str>;
-    type Builder = StringBuilder;
-    const IS_OPTIONAL: bool = true;
-
-    fn data_type() -> DataType {
-        DataType::Utf8
-    }
-
-    fn builder() -> Self::Builder {
-        StringBuilder::new()
-    }
-
-    fn append(builder: &mut Self::Builder, value: Option<&str>) -> usize {
-        builder.append_option(value);
-        value.map_or(0, str::len)
-    }
-}
-
-/// Defines a table: a struct for a row, and one for the rows in memory.
+/// Defines a table: a struct for a row, one for the rows in memory, and a macro that gives the list of its
+/// columns as a literal, which Python's texts need.
 macro_rules! table {
     (
         $(#[$doc:meta])*
-        $name:literal $row:ident $table:ident, sorted by $sorted:literal
+        $name:literal $row:ident $table:ident $columns:ident, sorted by $sorted:literal
         $(, batches of $batch:literal, pages of $page:literal)? {
-            $($(#[$column_doc:meta])* $column:ident: $kind:ty,)*
+            $($(#[doc = $column_doc:literal])* $column:ident: $kind:ident,)*
         }
     ) => {
+        #[doc = concat!("The columns of the table `", $name, "` with their types, as a list in Markdown.")]
+        #[macro_export]
+        macro_rules! $columns {
+            () => {
+                concat!(
+                    "\nColumns:\n",
+                    $("\n- `", stringify!($column), "` (", $crate::type_text!($kind), "):", $($column_doc,)*)*
+                )
+            };
+        }
+
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $row<'a> {
-            $($(#[$column_doc])* pub $column: <$kind as Column>::Value<'a>,)*
+            $($(#[doc = $column_doc])* pub $column: <$kind as Column>::Value<'a>,)*
         }
 
         #[doc = concat!("Rows of the table `", $name, "`.")]
@@ -397,7 +117,7 @@ macro_rules! table {
 
 table! {
     /// A coin of a UTXO set.
-    "utxo" CoinRow CoinTable, sorted by 2 {
+    "utxo" CoinRow CoinTable coin_columns, sorted by 2 {
         /// The transaction that created it.
         txid: Hash,
         /// Index of the output in that transaction.
@@ -419,7 +139,7 @@ table! {
 
 table! {
     /// A block: what Core's `getblockstats` returns, with its names, and the rest of the header.
-    "blocks" BlockRow BlockTable, sorted by 1 {
+    "blocks" BlockRow BlockTable block_columns, sorted by 1 {
         /// Its height.
         height: Count,
         /// Its hash.
@@ -511,7 +231,7 @@ table! {
 
 table! {
     /// A transaction.
-    "transactions" TransactionRow TransactionTable, sorted by 2 {
+    "transactions" TransactionRow TransactionTable transaction_columns, sorted by 2 {
         /// Height of its block.
         height: Count,
         /// Its index in the block.
@@ -549,7 +269,7 @@ table! {
 
 table! {
     /// An input, with the coin that it spends. Coinbases have none.
-    "inputs" InputRow InputTable, sorted by 3 {
+    "inputs" InputRow InputTable input_columns, sorted by 3 {
         /// Height of its block.
         height: Count,
         /// Index of its transaction in the block.
@@ -591,7 +311,7 @@ table! {
 
 table! {
     /// An output.
-    "outputs" OutputRow OutputTable, sorted by 3 {
+    "outputs" OutputRow OutputTable output_columns, sorted by 3 {
         /// Height of its block.
         height: Count,
         /// Index of its transaction in the block.
@@ -627,7 +347,7 @@ table! {
 
 table! {
     /// The coins of a UTXO set that are of one age and one type of script.
-    "ages" AgeRow AgeTable, sorted by 2 {
+    "ages" AgeRow AgeTable age_columns, sorted by 2 {
         /// Height of the block after which the coins are unspent.
         height: Count,
         /// They are at least so many days old.
@@ -650,7 +370,7 @@ table! {
 table! {
     /// An output that became a coin, or an input, in the history of its script. Those of a transaction have
     /// the inputs first. Several files are written at the same time, and a look-up of a script reads little.
-    "history" HistoryRow HistoryTable, sorted by 3, batches of 32_768, pages of 2_048 {
+    "history" HistoryRow HistoryTable history_columns, sorted by 3, batches of 32_768, pages of 2_048 {
         /// SHA-256 of the script.
         script_hash: Hash,
         /// Height of its block.
@@ -674,7 +394,7 @@ table! {
 
 table! {
     /// A script that has a history.
-    "scripts" ScriptRow ScriptTable, sorted by 1, batches of 32_768, pages of 2_048 {
+    "scripts" ScriptRow ScriptTable script_columns, sorted by 1, batches of 32_768, pages of 2_048 {
         /// SHA-256 of the script.
         script_hash: Hash,
         /// The script.

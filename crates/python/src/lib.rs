@@ -24,11 +24,65 @@ use pyo3::{prelude::*, types::PyDict};
 use std::{num::NonZeroUsize, path::PathBuf};
 use stream::{RowStream, columns_of};
 
-/// Reads the coins of the chainstate, in the order of txids and of `vout`.
+/// What the functions say of an argument that several of them have.
+macro_rules! argument {
+    (datadir) => {
+        "- `datadir`: the directory that `bitcoind -datadir` names; `bitcoin.conf` is not read"
+    };
+    (from_height) => {
+        "- `from_height`: the first block"
+    };
+    (to_height) => {
+        "- `to_height`: the last block; if it is None, the chainstate's best block, or without a\n  \
+         chainstate the last block of the chain with the most work"
+    };
+    (chain) => {
+        "- `chain`: `main`, `test`, `testnet4`, `signet` or `regtest`; if it is None, the only chain\n  \
+         that the datadir has, or `main`"
+    };
+    (blocksdir) => {
+        "- `blocksdir`: the directory that `bitcoind -blocksdir` names"
+    };
+    (addresses) => {
+        "- `addresses`: also make the column `address`"
+    };
+    (columns) => {
+        "- `columns`: the names of the columns that are made; if it is None, all but `address` and\n  \
+         those that begin with `spent_`"
+    };
+    (scan) => {
+        "- `scan`: find blocks and undo data by reading their files, without the block index"
+    };
+    (threads) => {
+        "- `threads`: the number of worker threads; if it is None, one for each core"
+    };
+    (memory) => {
+        "- `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;\n  \
+         if it is None, a quarter of the machine's memory"
+    };
+    (work_dir) => {
+        "- `work_dir`: the directory for temporary files; if it is None, the system's"
+    };
+}
+
+/// What the functions say of such arguments, as a list.
+macro_rules! arguments {
+    ($first:ident $($other:ident)*) => {
+        concat!(argument!($first), $("\n", argument!($other)),*)
+    };
+}
+
+/// Reads the coins of the chainstate, in the order of txids and of `vout`, or those after a block.
 ///
-/// With `height`, those after the block there: all blocks up to it are checked as in a rebuild, and no
-/// chainstate is needed; temporary files go to `work_dir`, or to the system's folder for them. `scan`
-/// then finds blocks without the block index.
+/// Arguments:
+///
+#[doc = arguments!(datadir)]
+/// - `height`: read the coins after the block at this height. All blocks up to it are checked as in a
+///   rebuild, and no chainstate is needed
+#[doc = arguments!(chain blocksdir addresses columns)]
+/// - `scan`: with `height`, find blocks and undo data by reading their files, without the block index
+#[doc = arguments!(threads memory work_dir)]
+#[doc = export::coin_columns!()]
 #[pyfunction]
 #[pyo3(signature = (
     datadir, height=None, *, chain=None, blocksdir=None, addresses=false, columns=None, scan=false,
@@ -57,8 +111,14 @@ fn utxo(
 
 /// Defines a function that gives a table of what blocks contain; those with scripts can have addresses.
 macro_rules! block_rows {
-    ($(#[$doc:meta])* $name:literal $function:ident $table:ty $(, $addresses:ident)?) => {
+    ($(#[$doc:meta])* $name:literal $function:ident $table:ty, $list:ident $(, $addresses:ident)?) => {
         $(#[$doc])*
+        ///
+        /// Arguments:
+        ///
+        #[doc = arguments!(datadir from_height to_height chain blocksdir $($addresses)?)]
+        #[doc = arguments!(columns scan threads memory)]
+        #[doc = export::$list!()]
         #[pyfunction]
         #[pyo3(name = $name, signature = (
             datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, $($addresses=false,)?
@@ -91,26 +151,33 @@ macro_rules! block_rows {
 block_rows! {
     /// Reads blocks, in order of height: what `getblockstats` returns, and the header.
     ///
-    /// The last block is the chainstate's best block if `to_height` is None. Undo files are needed.
-    "blocks" blocks_table BlockTable
+    /// Undo files are needed. A coin's age is the difference of the `mediantime` of two blocks.
+    "blocks" blocks_table BlockTable, block_columns
 }
 block_rows! {
     /// Reads the transactions of blocks with their fees, in the order of the chain. Undo files are
     /// needed.
-    "transactions" transactions TransactionTable
+    "transactions" transactions TransactionTable, transaction_columns
 }
 block_rows! {
     /// Reads the inputs of blocks with the coins that they spend, in the order of the chain.
     ///
     /// Coinbases have none. Undo files are needed.
-    "inputs" inputs InputTable, addresses
+    "inputs" inputs InputTable, input_columns, addresses
 }
 
 /// Reads the outputs of blocks, spent or not, in the order of the chain.
 ///
 /// With `spent`, or with columns that begin with `spent_`, also the inputs that spend them: all blocks from
 /// `from_height` on are read first, and undo files are needed. What does not fit into half of the memory
-/// goes to temporary files in `work_dir`, or in the system's folder for them.
+/// goes to temporary files.
+///
+/// Arguments:
+///
+#[doc = arguments!(datadir from_height to_height chain blocksdir addresses)]
+/// - `spent`: also make the columns that begin with `spent_`
+#[doc = arguments!(columns scan threads memory work_dir)]
+#[doc = export::output_columns!()]
 #[pyfunction]
 #[pyo3(signature = (
     datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, addresses=false, spent=false,
@@ -141,9 +208,32 @@ fn outputs(
 
 /// Rebuilds the chainstate from block and undo files, and replaces the old one.
 ///
-/// The arguments are those of the command `peregrine reindex`. `progress` is called with each event, a
-/// few times a second. An exception of it, or Ctrl-C, interrupts the rebuild: the datadir is unchanged,
-/// and the same call resumes it. The cause of that exception is an `Error` that names what was saved.
+/// The result is the report of the command `peregrine reindex`, whose options the arguments are. An exception
+/// of `progress`, or Ctrl-C, interrupts the rebuild: the datadir is unchanged, and the same call resumes it.
+/// The cause of that exception is an `Error` that names what was saved.
+///
+/// Arguments:
+///
+#[doc = arguments!(datadir chain blocksdir)]
+/// - `output`: write the new chainstate, and with `scan` a new block index, to this datadir; leave `datadir`
+///   as it is
+/// - `stop_at_height`: the last block; if it is None, that of the chain with the most work
+#[doc = arguments!(scan)]
+/// - `engine`: how coins that are spent are found: `join` reads blocks in any order, on all cores, `cache`
+///   connects them in order, with the same result
+/// - `undo`: undo data: `auto` uses what is sound and makes the rest, `trust` reports what is missing or
+///   damaged as an error, `make` uses none
+/// - `assumevalid`: the hash of a block; its scripts and those of its ancestors are not run. `0`: all scripts
+///   are run. If it is None, the block is that of the Bitcoin Core release that this version follows
+/// - `accept_lower_tip`: proceed even if the new databases cover fewer blocks than those that they replace
+/// - `until_damage`: rebuild up to the block below the lowest one that is damaged or missing
+/// - `set_aside_indexes`: rename those indexes of bitcoind of which rows would become wrong, so that it
+///   builds them again; otherwise such a rebuild is refused
+/// - `keep_old`: keep the replaced databases, with the suffix `.old`
+/// - `restart`: start over, even if an interrupted rebuild can be resumed
+#[doc = arguments!(threads memory)]
+/// - `work_dir`: the directory for temporary files; if it is None, they are beside the new chainstate
+/// - `progress`: called with each event, a few times a second
 #[pyfunction]
 #[pyo3(name = "reindex", signature = (
     datadir, *, chain=None, blocksdir=None, output=None, stop_at_height=None, scan=false,
@@ -205,14 +295,9 @@ fn rebuild_chainstate<'py>(
 
 /// Bitcoin's UTXO set and blocks as Arrow record batches, from the files of a Bitcoin Core node.
 ///
-/// `datadir` is the directory that `bitcoind -datadir` names, and `blocksdir` the one of `-blocksdir`;
-/// `bitcoin.conf` is not read. `chain` is `main`, `test`, `testnet4`, `signet` or `regtest`; if it is None,
-/// the only chain that the datadir has, or `main`. Amounts are in satoshis. Columns with hashes have 32
-/// bytes in the order of the hash function, which Bitcoin Core prints reversed; reports have hashes as Core
-/// prints them. `threads` is the number of worker threads, one for each core if it is None; `columns` names
-/// the columns that are made, all but `address` and those of spends if it is None; `memory` is the limit in
-/// bytes for the whole process, without the rows that the caller keeps, a quarter of the machine's memory if
-/// it is None.
+/// Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the hash function, which
+/// Bitcoin Core prints reversed; reports have hashes as Core prints them. Times are in UTC. The functions
+/// give a `RowStream`, which any library takes that takes Arrow data.
 ///
 /// All functions raise `Error`, and can be interrupted with Ctrl-C.
 #[pymodule]

@@ -2,12 +2,16 @@
 
 import ast
 import importlib.util
+import inspect
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import peregrine
 import pyarrow
+import pytest
 
 
 def test_stubs_have_the_signatures_of_the_module(tmp_path):
@@ -19,13 +23,50 @@ def test_stubs_have_the_signatures_of_the_module(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_help_has_the_texts_of_the_stubs():
-    stubs = ast.parse(Path(importlib.util.find_spec("peregrine").origin).with_suffix(".pyi").read_text())
-    functions = [part for part in stubs.body if isinstance(part, ast.FunctionDef)]
-    texts = {part.name: (ast.get_docstring(part), getattr(peregrine, part.name).__doc__) for part in functions}
-    texts["peregrine"] = (ast.get_docstring(stubs), peregrine.__doc__)
-    for name, (text, shown) in texts.items():
-        assert shown and shown.split() == text.split(), name
+def test_stubs_have_the_texts_of_help():
+    """With UPDATE_DOCS, they are written into the stubs."""
+    stubs = Path(__file__).parents[1] / "peregrine.pyi"
+    text = stubs.read_text()
+    parts = ast.parse(text).body
+    functions = [part for part in parts if isinstance(part, ast.FunctionDef)]
+    objects = [(parts[0], peregrine)] + [(part.body[0], getattr(peregrine, part.name)) for part in functions]
+    lines = text.splitlines()
+    # From the last to the first, so that the numbers of the lines above stay.
+    for part, documented in reversed(objects):
+        indent = " " * part.col_offset
+        shown = [indent + line if line else "" for line in inspect.getdoc(documented).splitlines()]
+        shown[0] = indent + '"""' + shown[0].strip()
+        lines[part.lineno - 1 : part.end_lineno] = [*shown, indent + '"""']
+    expected = "\n".join(lines) + "\n"
+    if os.environ.get("UPDATE_DOCS"):
+        stubs.write_text(expected)
+    assert stubs.read_text() == expected, "make test-python with UPDATE_DOCS=1 writes them"
+
+
+@pytest.mark.parametrize("name", ["utxo", "blocks", "transactions", "inputs", "outputs", "reindex"])
+def test_help_names_all_arguments_and_columns(name, node):
+    function = getattr(peregrine, name)
+    listed = re.findall(r"^- `(\w+)`(?: \((.+?)\))?: ", inspect.getdoc(function), re.MULTILINE)
+    arguments = inspect.signature(function).parameters
+    assert [argument for argument, kind in listed if not kind] == list(arguments)
+    if name == "reindex":
+        return
+    options = {option: True for option in ("addresses", "spent") if option in arguments}
+    schema = pyarrow.schema(function(node, chain="regtest", **options))
+    columns = [(column.name, TYPES[column.type] + " or null" * column.nullable) for column in schema]
+    assert [(column, kind) for column, kind in listed if kind] == columns
+
+
+TYPES = {
+    pyarrow.binary(32): "32 bytes",
+    pyarrow.binary(): "bytes",
+    pyarrow.bool_(): "bool",
+    pyarrow.dictionary(pyarrow.int8(), pyarrow.string()): "string",
+    pyarrow.int32(): "int32",
+    pyarrow.int64(): "int64",
+    pyarrow.string(): "string",
+    pyarrow.timestamp("ms", "UTC"): "timestamp",
+}
 
 
 def test_stubs_have_the_fields_of_reports_and_events(node, tmp_path):
