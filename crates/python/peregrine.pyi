@@ -210,6 +210,8 @@ def utxo(
     - `script_type` (string): Name of the type of its script.
     - `script` (bytes): The output script.
     - `address` (string or null): The address of the script, if it has one and addresses are written.
+    - `block_time` (timestamp or null): Time of the block that created it; none if there is no block index with all blocks.
+    - `mediantime` (timestamp or null): The median of the times of that block and the ten blocks below.
     """
 
 def blocks(

@@ -20,9 +20,11 @@
 
 mod rewrite;
 mod rows;
+mod times;
 
 pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index};
 pub use rows::IndexRows;
+pub use times::chain_times;
 
 use crate::error::DiskError;
 use crate::{

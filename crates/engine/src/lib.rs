@@ -81,7 +81,7 @@ pub use commands::{
     },
     load_snapshot::{LoadedSnapshotReport, load_snapshot},
     read_blocks::{BlockRange, BlockStats, ReadBlocksOptions, SpendsOptions, SpentTo, read_blocks},
-    read_coins::{EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
+    read_coins::{CreationTimes, EachCoin, EachSet, GiveCoins, StoredCoins, read_coins, read_coins_after},
     read_history::{HistoryConsumer, HistoryRange, HistoryReport, ReadHistoryOptions, read_history},
     recover::{RecoveryReport, recover},
     reindex::reindex,

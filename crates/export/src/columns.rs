@@ -57,6 +57,12 @@ impl Columns {
         self.names::<T>().iter().any(|name| name.starts_with(SPENT))
     }
 
+    /// Whether a time is written.
+    #[must_use]
+    pub fn has_times<T: Table>(&self) -> bool {
+        self.has::<T>("block_time") || self.has::<T>("mediantime")
+    }
+
     /// Whether the column with this name is written.
     #[must_use]
     pub fn has<T: Table>(&self, name: &str) -> bool {

@@ -156,6 +156,8 @@ mod tests {
                 script_type,
                 script,
                 address: None,
+                block_time: None,
+                mediantime: None,
             };
             writer.add(row).unwrap();
         }

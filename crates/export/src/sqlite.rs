@@ -110,6 +110,8 @@ mod tests {
             script_type: "other",
             script: &[0x51; 100],
             address: None,
+            block_time: None,
+            mediantime: None,
         };
         let error = (0..10 * BATCH_ROWS).find_map(|_| writer.add(row).err()).unwrap();
         let UnfinishedError::File(error) = error else { panic!("{error}") };

@@ -134,6 +134,10 @@ table! {
         script: Bytes,
         /// The address of the script, if it has one and addresses are written.
         address: OptionalText,
+        /// Time of the block that created it; none if there is no block index with all blocks.
+        block_time: OptionalTime,
+        /// The median of the times of that block and the ten blocks below.
+        mediantime: OptionalTime,
     }
 }
 

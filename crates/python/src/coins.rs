@@ -5,8 +5,8 @@ use crate::{
     stream::{RowStream, send},
 };
 use engine::{
-    AtHeightsOptions, ChainOptions, ChainstateOptions, EachCoin, EachSet, Error, Event, Height, RealDisk,
-    StoredCoins, UtxoElement, Watch, read_coins, read_coins_after,
+    AtHeightsOptions, ChainOptions, ChainstateOptions, CreationTimes, EachCoin, EachSet, Error, Event,
+    Height, RealDisk, StoredCoins, UtxoElement, Watch, read_coins, read_coins_after,
 };
 use export::{Batches, CoinTable, Columns};
 use pyo3::prelude::*;
@@ -24,9 +24,9 @@ pub fn rows(
         let network = chain.params.network;
         let addresses = columns.has_addresses::<CoinTable>().then_some(network);
         let mut batches = Batches::<CoinTable>::new(&columns);
-        let sink = |_: Event| ();
-        let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>| {
-            send(with_coin_row(coin, addresses, |row| batches.add(row)), sender)
+        let (sink, with_times) = (|_: Event| (), columns.has_times::<CoinTable>());
+        let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
+            send(with_coin_row(coin, times, addresses, |row| batches.add(row)), sender)
         };
         let mut stats = None;
         match height {
@@ -38,7 +38,8 @@ pub fn rows(
                 };
                 let coins = StoredCoins::Chainstate(options);
                 let memory = chain.memory_bytes.saturating_sub(export::MAX_MEMORY);
-                stats = Some(read_coins(&RealDisk, &coins, memory, each, Watch { sink: &sink, interrupt })?);
+                let watch = Watch { sink: &sink, interrupt };
+                stats = Some(read_coins(&RealDisk, &coins, memory, with_times, each, watch)?);
             }
             Some(height) => {
                 let options =
@@ -47,7 +48,13 @@ pub fn rows(
                     stats = Some(read(each)?);
                     Ok(())
                 };
-                read_coins_after(&RealDisk, &options, each_set, Watch { sink: &sink, interrupt })?;
+                read_coins_after(
+                    &RealDisk,
+                    &options,
+                    with_times,
+                    each_set,
+                    Watch { sink: &sink, interrupt },
+                )?;
             }
         }
         let stats = stats.ok_or_else(Error::interrupted)?;

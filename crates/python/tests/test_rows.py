@@ -35,6 +35,9 @@ def test_coins_after_a_block_are_the_outputs_up_to_it_that_no_input_spends(node,
     coins = pyarrow.table(rows).to_pylist()
     outputs = table(peregrine.outputs, node, 1, height).to_pylist()
     inputs = table(peregrine.inputs, node, 0, height).to_pylist()
+    medians = table(peregrine.blocks, node, columns=["mediantime"])["mediantime"].to_pylist()
+    for row in outputs:
+        row["mediantime"] = medians[row["height"]]
     created = {(row["txid"], row["vout"]): row for row in outputs if row["script_type"] != "nulldata"}
     for row in inputs:
         del created[row["prev_txid"], row["prev_vout"]]

@@ -78,6 +78,17 @@ pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
     sorted[times.len() / 2]
 }
 
+/// Replaces the times of a chain's blocks, by height, by their median times past: from the last one down,
+/// since each depends on the times below it.
+#[must_use]
+pub fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
+    for at in (0..times.len()).rev() {
+        let first = at.saturating_sub(MEDIAN_TIME_SPAN - 1);
+        times[at] = median_time_past(&times[first..=at]);
+    }
+    times
+}
+
 /// Returns the median time past of the block below `height`.
 fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTime {
     let mut times = [BlockTime(0); MEDIAN_TIME_SPAN];

@@ -37,7 +37,7 @@ pub mod u256;
 pub mod violation;
 
 pub use block::{BlockContext, BlockSums, check_block};
-pub use header::{Ancestors, HeaderContext, check_header, median_time_past};
+pub use header::{Ancestors, HeaderContext, check_header, median_time_past, median_times};
 pub use params::{
     BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,
     is_bip30_exempt, subsidy,

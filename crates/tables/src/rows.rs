@@ -3,7 +3,8 @@
 use crate::script_type::{self, ScriptType};
 use bitcoin::Script;
 use engine::{
-    BlockData, BlockStats, Error, HistoryEntry, Network, ScriptHistory, SpentCoin, Subject, Txid, UtxoElement,
+    BlockData, BlockStats, CreationTimes, Error, HistoryEntry, Network, ScriptHistory, SpentCoin, Subject,
+    Txid, UtxoElement,
 };
 use export::{
     BlockRow, BlockTable, CoinRow, HistoryRow, InputRow, InputTable, OutputRow, OutputTable, ScriptRow,
@@ -247,9 +248,11 @@ const fn compact_size_len(value: usize) -> usize {
     }
 }
 
-/// Gives the row of a coin to `add`, with the address of a network if there is one.
+/// Gives the row of a coin to `add`, with the times of its block if they are known, and the address of a
+/// network if there is one.
 pub fn with_coin_row<R>(
     coin: &UtxoElement<'_>,
+    times: Option<CreationTimes>,
     addresses: Option<Network>,
     add: impl FnOnce(CoinRow<'_>) -> R,
 ) -> R {
@@ -262,6 +265,8 @@ pub fn with_coin_row<R>(
         script_type: ScriptType::of(Script::from_bytes(coin.script)).name(),
         script: coin.script,
         address: address(coin.script, addresses).as_deref(),
+        block_time: times.map(|times| times.block_time.0),
+        mediantime: times.map(|times| times.median_time.0),
     })
 }
 

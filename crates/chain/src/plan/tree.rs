@@ -586,7 +586,7 @@ impl<'a> Tree<'a> {
             undo_pos: node.undo_pos.filter(|_| node.parent != NONE && height >= undo_from),
         });
         let positions = positions.collect();
-        let median_times = median_times(branch.iter().map(|number| node(number).time).collect());
+        let median_times = rules::median_times(branch.iter().map(|number| node(number).time).collect());
         drop(self.nodes);
         let hashes = branch.iter().map(|&number| *self.hashes.get(number)).collect();
         drop((branch, self.hashes));
@@ -645,16 +645,6 @@ impl Ancestors for Branch<'_> {
     fn bits(&self, height: Height) -> u32 {
         self.at(height).bits
     }
-}
-
-/// Replaces the times of a chain by the median times past: from the tip down, since each depends on the times
-/// below it.
-fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
-    for at in (0..times.len()).rev() {
-        let first = at.saturating_sub(rules::header::MEDIAN_TIME_SPAN - 1);
-        times[at] = rules::median_time_past(&times[first..=at]);
-    }
-    times
 }
 
 #[cfg(test)]

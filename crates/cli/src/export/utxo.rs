@@ -13,8 +13,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtHeightsOptions, ChainOptions, ChainstateOptions, Disk as _, EachCoin, EachSet, Error, ErrorKind,
-    Height, HumanSize, Network, RealDisk, ScriptChecks, StoredCoins, UndoPolicy, UtxoElement,
+    AtHeightsOptions, ChainOptions, ChainstateOptions, CreationTimes, Disk as _, EachCoin, EachSet, Error,
+    ErrorKind, Height, HumanSize, Network, RealDisk, ScriptChecks, StoredCoins, UndoPolicy, UtxoElement,
     UtxoStatsReport, Watch, hex_reversed, read_coins_after,
 };
 use export::{CoinTable, Columns, Format, Metadata, Writer};
@@ -133,9 +133,10 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
 fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
+    let with_times = with_times(args)?;
     run::run(Some(&options), args.run.progress, stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
-            engine::read_coins(&RealDisk, &coins, memory, each, Watch { sink, interrupt })
+            engine::read_coins(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
         write_set(args, &args.output, network, read).map(ExportedUtxo::One)
     })
@@ -165,8 +166,9 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         Ok(())
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
+    let with_times = with_times(args)?;
     let done = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
-        read_coins_after(&RealDisk, &options, each_set, Watch { sink, interrupt })
+        read_coins_after(&RealDisk, &options, with_times, each_set, Watch { sink, interrupt })
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
         // Only if it is empty; the outputs in it are complete.
@@ -177,6 +179,12 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         Ok([set]) => ExportedUtxo::One(set),
         Err(sets) => ExportedUtxo::Several { output: args.output.display().to_string(), sets },
     })
+}
+
+/// Whether the times of blocks are written.
+fn with_times(args: &ExportUtxoArgs) -> Result<bool, Error> {
+    let columns = super::columns::<CoinTable>(&args.columns, args.addresses)?;
+    Ok(args.format != Format::Sqlite && columns.has_times::<CoinTable>())
 }
 
 /// Refuses an output that exists, before the work begins.
@@ -207,8 +215,9 @@ fn write_set(
     let columns = super::columns::<CoinTable>(&args.columns, args.addresses)?;
     let addresses = columns.has_addresses::<CoinTable>().then_some(network);
     let mut writer = create(args, &columns, path)?;
-    let stats =
-        read(&mut |coin: &UtxoElement<'_>| Ok(with_coin_row(coin, addresses, |row| writer.add(row))?))?;
+    let stats = read(&mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
+        Ok(with_coin_row(coin, times, addresses, |row| writer.add(row))?)
+    })?;
     stats.check_pinned()?;
     let written = writer.finish(&metadata(&stats, network))?;
     Ok(ExportedJson {

@@ -62,6 +62,8 @@ struct Parquet {
     coins: Vec<Coin>,
     script_types: BTreeMap<String, u64>,
     addresses: Vec<Option<String>>,
+    /// Number of rows with times.
+    with_times: usize,
     /// `hash_serialized_3`, computed from the rows as they come.
     hash: String,
 }
@@ -76,7 +78,8 @@ fn read_parquet(dir: &Path) -> Parquet {
         let about = reader.metadata().file_metadata();
         let pairs = about.key_value_metadata().unwrap().iter();
         found.about.extend(pairs.map(|pair| (pair.key.clone(), pair.value.clone().unwrap())));
-        let has_addresses = about.schema_descr().num_columns() == 8;
+        let columns = about.schema_descr().num_columns();
+        let has_addresses = columns == 10;
         for row in reader.get_row_iter(None).unwrap() {
             let row = row.unwrap();
             let mut txid = row.get_bytes(0).unwrap().data().to_vec();
@@ -94,6 +97,9 @@ fn read_parquet(dir: &Path) -> Parquet {
             elements.extend_from_slice(&script);
             *found.script_types.entry(row.get_string(5).unwrap().clone()).or_default() += 1;
             found.addresses.push(has_addresses.then(|| row.get_string(7).ok().cloned()).flatten());
+            let times = [columns - 2, columns - 1].map(|column| row.get_timestamp_millis(column).is_ok());
+            assert_eq!(times[0], times[1]);
+            found.with_times += usize::from(times[0]);
             txid.reverse();
             found.coins.push(((hex(&txid), vout), height, is_coinbase, value, script));
         }
@@ -103,6 +109,17 @@ fn read_parquet(dir: &Path) -> Parquet {
     found.hash = hex(&hash);
     found.coins.sort();
     found
+}
+
+/// Time and median time of each block by height, as text with a comma.
+fn times(datadir: &Path) -> Vec<String> {
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("blocks");
+    let words = ["export", "blocks", "--columns", "time,mediantime", "--format", "csv", "-o"];
+    let output = run(datadir, &[&words[..], &[out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(out.join("blocks-0000000.csv")).unwrap();
+    text.lines().skip(1).map(str::to_owned).collect()
 }
 
 fn read_sqlite(file: &Path) -> Vec<SqliteRow> {
@@ -135,6 +152,7 @@ fn every_format_has_all_coins_and_parquet_proves_itself() {
     }
     assert_eq!(report["format"], "parquet");
     assert_eq!(parquet.hash, stats["hash_serialized_3"]);
+    assert_eq!(parquet.with_times, coins.len());
     for (key, field) in [
         ("network", "chain"),
         ("height", "height"),
@@ -161,14 +179,16 @@ fn every_format_has_all_coins_and_parquet_proves_itself() {
     export(dir.path(), &at("utxo.csv"), &["--chain", "regtest", "--format", "csv"]);
     let text = fs::read_to_string(at("utxo.csv")).unwrap();
     let mut lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.remove(0), "txid,vout,height,coinbase,value,script_type,script");
+    assert_eq!(lines.remove(0), "txid,vout,height,coinbase,value,script_type,script,block_time,mediantime");
+    let times = times(dir.path());
     lines.sort_unstable();
     let mut expected: Vec<String> = Vec::new();
     for ((txid, vout), height, is_coinbase, value, script) in &coins {
         let found = lines.iter().find(|line| line.starts_with(&format!("{txid},{vout},"))).unwrap();
         let script_type = found.split(',').nth(5).unwrap();
         let coinbase = u8::from(*is_coinbase);
-        expected.push(format!("{txid},{vout},{height},{coinbase},{value},{script_type},{}", hex(script)));
+        let (script, times) = (hex(script), &times[*height as usize]);
+        expected.push(format!("{txid},{vout},{height},{coinbase},{value},{script_type},{script},{times}"));
     }
     expected.sort_unstable();
     assert_eq!(lines, expected);
@@ -186,7 +206,8 @@ fn a_snapshot_and_any_number_of_threads_give_the_same_files() {
     export(dir.path(), &at("both"), &["--snapshot", &snapshot]);
     let part = |name: &str| fs::read(at(name).join("part-0000.parquet")).unwrap();
     assert!(part("one") == part("four") && part("one") == part("both"));
-    // Without a datadir, the height of the block is unknown.
+    assert_eq!(read_parquet(&at("both")).with_times, chain.model.coins.len());
+    // Without a datadir, the height of the block is unknown, and so are times.
     let alone = Command::new(env!("CARGO_BIN_EXE_peregrine"))
         .args(["export", "utxo", "--json", "--snapshot", &snapshot, "-o"])
         .arg(at("alone"))
@@ -196,6 +217,7 @@ fn a_snapshot_and_any_number_of_threads_give_the_same_files() {
     assert_eq!((&report["height"], &report["coins"]), (&Value::Null, &chain.model.coins.len().into()));
     let parquet = read_parquet(&at("alone"));
     assert!(parquet.coins == coins_of(&chain) && !parquet.about.contains_key("height"));
+    assert_eq!(parquet.with_times, 0);
     // A snapshot that ends early leaves nothing.
     let bytes = fs::read(&snapshot).unwrap();
     fs::write(&snapshot, &bytes[..bytes.len() - 1]).unwrap();
@@ -235,7 +257,28 @@ fn coins_after_any_block_are_those_of_a_snapshot() {
     }
     let part = |name: &str| fs::read(at(format!("out/{name}/part-0000.parquet"))).unwrap();
     assert!(part("chainstate") == part(&tip.to_string()));
-    assert_eq!(fs::read_dir(at("out".to_owned())).unwrap().count(), 4, "temporary files are removed");
+    // Also with a scan, times are those of the block index. Without one, they are unknown.
+    let words = ["--chain", "regtest", "--height", "60", "--scan"];
+    export(dir.path(), &at("out/scan".to_owned()), &words);
+    assert!(part("scan") == part("60"));
+    fs::remove_dir_all(dir.path().join("regtest/blocks/index")).unwrap();
+    export(dir.path(), &at("out/no-index".to_owned()), &words);
+    let found = ["60", "no-index"].map(|name| read_parquet(&at(format!("out/{name}"))));
+    assert!(found[0].coins == found[1].coins);
+    assert_eq!((found[0].with_times, found[1].with_times), (found[0].coins.len(), 0));
+    assert_eq!(fs::read_dir(at("out".to_owned())).unwrap().count(), 6, "temporary files are removed");
+}
+
+/// A chainstate alone, as a rebuild into another directory leaves it.
+#[test]
+fn coins_of_a_chainstate_without_a_block_index_have_no_times() {
+    let (dir, chain) = rebuilt();
+    fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
+    let report = export(dir.path(), &dir.path().join("utxo"), &["--chain", "regtest"]);
+    assert_eq!(report["height"], Value::Null);
+    let found = read_parquet(&dir.path().join("utxo"));
+    assert!(found.coins == coins_of(&chain));
+    assert_eq!(found.with_times, 0);
 }
 
 /// Several heights, in one pass over the blocks, give the same files as one by one.

@@ -11,7 +11,7 @@ use api::{
 use disk::{
     chainstate::ChainstateReader,
     datadir::{Datadir, Location},
-    index::find_height,
+    index::{chain_times, find_height},
     snapshot::SnapshotReader,
     utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
 };
@@ -23,7 +23,7 @@ use pipeline::{
     },
     stages::finish::read_elements,
 };
-use rules::ChainParams;
+use rules::{ChainParams, median_times};
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -34,7 +34,7 @@ use std::{
     thread,
 };
 use vfs::Disk;
-use wire::{BlockHash, Height, Network, Reader, UtxoElement};
+use wire::{BlockHash, BlockTime, Height, Network, Reader, UtxoElement};
 
 /// Coins on disk.
 #[derive(Clone, Debug)]
@@ -51,15 +51,27 @@ pub enum StoredCoins {
     },
 }
 
-/// Called with each coin: in the order of txids, and for each transaction in that of `vout`.
-pub type EachCoin<'a> = dyn FnMut(&UtxoElement<'_>) -> Result<(), Error> + 'a;
+/// The times of the block that created a coin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreationTimes {
+    /// Its time.
+    pub block_time: BlockTime,
+    /// The median of its time and those of the ten blocks below (Core `GetMedianTimePast`).
+    pub median_time: BlockTime,
+}
+
+/// Called with each coin: in the order of txids, and for each transaction in that of `vout`. The times of its
+/// block are `None` if they were not asked for, or if there is no block index with all blocks up to the last
+/// one.
+pub type EachCoin<'a> = dyn FnMut(&UtxoElement<'_>, Option<CreationTimes>) -> Result<(), Error> + 'a;
 
 /// Bytes of the coins of a snapshot that are passed on at once.
 const CHUNK_LEN: usize = 1 << 20;
 /// Maximum number of chunks that wait for the thread that hashes.
 const CHUNKS_QUEUED_MAX: usize = 4;
 
-/// Gives all coins to `each`, which is called on this thread, while other threads read, and compute MuHash.
+/// Gives all coins to `each`, which is called on this thread, while other threads read, and compute MuHash;
+/// `with_times`: with the times of their blocks, which take 8 bytes of memory for each block of the chain.
 /// Writes nothing. `memory_bytes` limits the number of threads; one is always used.
 ///
 /// # Errors
@@ -69,15 +81,19 @@ pub fn read_coins(
     disk: &dyn Disk,
     coins: &StoredCoins,
     memory_bytes: u64,
+    with_times: bool,
     each: &mut EachCoin<'_>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UtxoStatsReport, Error> {
-    let mut each_of = elements(each);
     sink.event(Event::Started(Stage::Export));
     match coins {
         StoredCoins::Chainstate(options) => {
             let chainstate = StoredChainstate::open(disk, options)?;
-            let affordable = usize::try_from(memory_bytes).unwrap_or(usize::MAX) / READER_BYTES;
+            let index_dir = with_times.then_some(&*chainstate.index_dir);
+            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block());
+            let mut each_of = elements(each, &times);
+            let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX).saturating_sub(times.bytes());
+            let affordable = memory / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
             let watch = Watch { sink, interrupt };
             let stats = read_elements(&chainstate.reader, None, true, threads.get(), &mut each_of, watch)?;
@@ -89,8 +105,14 @@ pub fn read_coins(
             let reader = SnapshotReader::open(disk, file)?;
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
-            let height = height_of(disk, network, &block, datadir.as_ref())?;
+            let index_dir = index_dir_of(network, datadir.as_ref())?;
+            let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
+            // The coins are what was asked for: without an index, only the height is unknown.
+            let found = || find_height(disk, index_dir.as_deref()?, &block).ok().flatten();
+            let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
+            let times = BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block);
+            let mut each_of = elements(each, &times);
             let meter = CoinMeter::new(sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
             UtxoStatsReport::new(&stats, network, height, block).ok_or_else(|| {
@@ -100,8 +122,33 @@ pub fn read_coins(
     }
 }
 
+/// The times of the blocks of a chain, by height; none if they are unknown.
+struct BlockTimes {
+    times: Vec<BlockTime>,
+    median_times: Vec<BlockTime>,
+}
+
+impl BlockTimes {
+    /// Those up to the block `last`. The coins are what was asked for: without an index, only the times are
+    /// unknown.
+    fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash) -> Self {
+        let times = index_dir.and_then(|dir| chain_times(disk, dir, last).ok().flatten()).unwrap_or_default();
+        Self { median_times: median_times(times.clone()), times }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.times) + size_of_val(&*self.median_times)
+    }
+
+    fn at(&self, height: Height) -> Option<CreationTimes> {
+        let at = height.0 as usize;
+        let (&block_time, &median_time) = self.times.get(at).zip(self.median_times.get(at))?;
+        Some(CreationTimes { block_time, median_time })
+    }
+}
+
 /// Returns what takes elements of the UTXO set, many at once, and gives each to `each`.
-fn elements(each: &mut EachCoin<'_>) -> impl FnMut(&[u8]) -> Result<(), Error> {
+fn elements(each: &mut EachCoin<'_>, times: &BlockTimes) -> impl FnMut(&[u8]) -> Result<(), Error> {
     |elements| {
         let mut reader = Reader::new(elements);
         while reader.position() < elements.len() {
@@ -109,7 +156,7 @@ fn elements(each: &mut EachCoin<'_>) -> impl FnMut(&[u8]) -> Result<(), Error> {
             let coin = UtxoElement::read(&mut reader).map_err(|error| {
                 Error::new(ErrorKind::Internal, format!("an element of the UTXO set cannot be read: {error}"))
             })?;
-            each(&coin)?;
+            each(&coin, times.at(coin.height()))?;
         }
         Ok(())
     }
@@ -124,7 +171,7 @@ pub type EachSet<'a> = dyn FnMut(Height, &mut GiveCoins<'_>) -> Result<(), Error
 /// Gives the coins after the blocks at some heights to `each_set`, in ascending order, in one pass over the
 /// blocks. All blocks up to the highest one are checked. Their coins go to a temporary chainstate in the work
 /// directory: for one height as by [`crate::reindex()`], for several by connecting the blocks in order,
-/// without undo data.
+/// without undo data. `with_times` is that of [`read_coins`].
 ///
 /// # Errors
 /// The same errors as [`crate::utxo_stats_at`]; those of `each_set`; [`ErrorKind::Environment`] if a block
@@ -132,51 +179,48 @@ pub type EachSet<'a> = dyn FnMut(Height, &mut GiveCoins<'_>) -> Result<(), Error
 pub fn read_coins_after(
     disk: &dyn Disk,
     options: &AtHeightsOptions,
+    with_times: bool,
     each_set: &mut EachSet<'_>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(), Error> {
     with_coins_after(
         disk,
         options,
-        &mut |job, dir, after| each_set(after.height, &mut |each| coins_of(job, dir, after, each)),
+        &mut |job, dir, after| {
+            let index_dir = with_times.then(|| job.files.datadir.index_dir());
+            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash);
+            each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
+        },
         Watch { sink, interrupt },
     )
 }
 
-/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each`.
+/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each_of`.
 fn coins_of(
     job: &Job<'_>,
     dir: &Path,
     after: AfterBlock,
-    each: &mut EachCoin<'_>,
+    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<UtxoStatsReport, Error> {
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
     let watch = Watch { sink: job.sink, interrupt: job.interrupt };
-    let stats = read_elements(&reader, None, true, job.threads(), &mut elements(each), watch)?;
+    let stats = read_elements(&reader, None, true, job.threads(), each_of, watch)?;
     UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
 
-/// Returns the height of a snapshot's block, if it is known.
-fn height_of(
-    disk: &dyn Disk,
-    network: Network,
-    block: &BlockHash,
-    datadir: Option<&ChainstateOptions>,
-) -> Result<Option<Height>, Error> {
-    let pinned = ChainParams::of(network).pinned_utxo_set(block).map(|pinned| pinned.height);
-    let Some(ChainstateOptions { datadir: root, blocksdir, network: wanted, .. }) = datadir else {
-        return Ok(pinned);
+/// Returns where the block index of a datadir is.
+fn index_dir_of(network: Network, datadir: Option<&ChainstateOptions>) -> Result<Option<PathBuf>, Error> {
+    let Some(ChainstateOptions { datadir, blocksdir, network: wanted, .. }) = datadir else {
+        return Ok(None);
     };
     if network != *wanted {
         let text = format!("the snapshot is for the network {network}, the datadir for {wanted}");
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    let location = Location { blocksdir: blocksdir.clone(), ..Location::new(root, network) };
-    let found = find_height(disk, &Datadir::of(&location).index_dir(), block);
-    // The coins are what was asked for: without an index, only the height is unknown.
-    Ok(pinned.or(found.ok().flatten()))
+    let location = Location { blocksdir: blocksdir.clone(), ..Location::new(datadir, network) };
+    Ok(Some(Datadir::of(&location).index_dir()))
 }
 
 /// What the thread that reads a snapshot sends.

@@ -1,7 +1,7 @@
 //! What is written is read back with the libraries of the formats; and a disk that fails leaves nothing.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int8Type, Int32Type, Int64Type};
+use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array as _, ArrayAccessor as _, StringArray};
 use arrow_ipc::reader::FileReader;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -29,6 +29,7 @@ struct Coin {
     script_type: &'static str,
     script: Vec<u8>,
     address: Option<String>,
+    block_time: Option<u32>,
 }
 
 const TYPES: [&str; 3] = ["p2pkh", "p2tr", "other"];
@@ -46,6 +47,7 @@ fn coins(count: usize) -> Vec<Coin> {
             script_type: TYPES[rng.below(3) as usize],
             script: vec![number as u8; rng.below(60) as usize],
             address: rng.chance(1, 2).then(|| format!("address{number}")),
+            block_time: rng.chance(1, 2).then(|| rng.below(1 << 32) as u32),
         })
         .collect();
     coins[0] = Coin { vout: 0, height: 0, value: 0, script: Vec::new(), ..coins[0].clone() };
@@ -85,6 +87,8 @@ fn write(
             script_type: coin.script_type,
             script: &coin.script,
             address: coin.address.as_deref(),
+            block_time: coin.block_time,
+            mediantime: coin.block_time.map(|time| time / 2),
         })?;
     }
     writer.finish(&metadata())
@@ -94,7 +98,8 @@ fn write(
 fn read_parquet(path: &Path) -> (BTreeMap<String, String>, Vec<Coin>) {
     let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let about = reader.metadata().file_metadata();
-    let has_addresses = about.schema_descr().num_columns() == 8;
+    let has_addresses = about.schema_descr().num_columns() == 10;
+    let times_at = if has_addresses { 8 } else { 7 };
     let pairs = about.key_value_metadata().unwrap().iter();
     let pairs = pairs.map(|pair| (pair.key.clone(), pair.value.clone().unwrap())).collect();
     let rows = reader.get_row_iter(None).unwrap().map(|row| {
@@ -109,9 +114,20 @@ fn read_parquet(path: &Path) -> (BTreeMap<String, String>, Vec<Coin>) {
             script_type: TYPES.into_iter().find(|name| name == script_type).unwrap(),
             script: row.get_bytes(6).unwrap().data().to_vec(),
             address: has_addresses.then(|| row.get_string(7).ok().cloned()).flatten(),
+            block_time: block_time(
+                row.get_timestamp_millis(times_at),
+                row.get_timestamp_millis(times_at + 1),
+            ),
         }
     });
     (pairs, rows.collect())
+}
+
+/// The time of a row that was read; there is a median time too, or neither.
+fn block_time<E>(time: Result<i64, E>, median: Result<i64, E>) -> Option<u32> {
+    let [time, median] = [time, median].map(|time| Some((time.ok()? / 1_000) as u32));
+    assert_eq!(median, time.map(|time| time / 2));
+    time
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -172,6 +188,10 @@ fn arrow_has_all_rows_and_says_what_they_are() {
         let column = |name| batch.column_by_name(name).unwrap();
         let (types, addresses) =
             (column("script_type").as_dictionary::<Int8Type>(), column("address").as_string::<i32>());
+        let time = |name, row| {
+            let times = column(name).as_primitive::<TimestampMillisecondType>();
+            times.is_valid(row).then(|| times.value(row)).ok_or(())
+        };
         let types = types.downcast_dict::<StringArray>().unwrap();
         for row in 0..batch.num_rows() {
             let found = Coin {
@@ -183,6 +203,7 @@ fn arrow_has_all_rows_and_says_what_they_are() {
                 script_type: TYPES.into_iter().find(|name| *name == types.value(row)).unwrap(),
                 script: column("script").as_binary::<i32>().value(row).to_vec(),
                 address: (!addresses.is_null(row)).then(|| addresses.value(row).to_owned()),
+                block_time: block_time(time("block_time", row), time("mediantime", row)),
             };
             assert_eq!(Some(&found), expected.next());
         }
@@ -193,7 +214,8 @@ fn arrow_has_all_rows_and_says_what_they_are() {
 #[test]
 fn csv_has_a_header_and_a_line_for_each_coin() {
     let dir = TempDir::new().unwrap();
-    let coins = &coins(50_000)[..];
+    let coins = coins(50_000).into_iter().map(|coin| Coin { block_time: None, ..coin });
+    let coins = &coins.collect::<Vec<_>>()[..];
     for addresses in [false, true] {
         let out = dir.path().join(format!("{addresses}.csv"));
         let written = write(&RealDisk, &out, Format::Csv, addresses, coins).unwrap();
@@ -201,14 +223,15 @@ fn csv_has_a_header_and_a_line_for_each_coin() {
         assert_eq!(written, Written { files: 1, rows: 50_000, bytes: text.len() as u64 });
         let (header, lines) = text.split_once('\n').unwrap();
         assert!(header.starts_with("txid,vout,height,coinbase,value,script_type,script"), "{header}");
-        assert_eq!(header.ends_with(",address"), addresses);
+        let others = if addresses { "address,block_time" } else { "script,block_time" };
+        assert!(header.ends_with(&format!(",{others},mediantime")), "{header}");
         let line = |coin: &Coin| {
             let script: String = coin.script.iter().map(|byte| format!("{byte:02x}")).collect();
             let address = coin.address.as_deref().unwrap_or_default();
             let address = if addresses { format!(",{address}") } else { String::new() };
             let Coin { txid, vout, height, value, script_type, .. } = coin;
             let coinbase = u8::from(coin.is_coinbase);
-            format!("{txid},{vout},{height},{coinbase},{value},{script_type},{script}{address}")
+            format!("{txid},{vout},{height},{coinbase},{value},{script_type},{script}{address},,")
         };
         assert!(lines.lines().eq(coins.iter().map(line).collect::<Vec<_>>().iter()));
     }

@@ -273,7 +273,8 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
             found.clear();
             let each_set: &mut EachSet<'_> = &mut |height, read| {
                 let mut coins = 0;
-                let report = read(&mut |_| {
+                let report = read(&mut |_, times| {
+                    assert_eq!(times, None);
                     coins += 1;
                     Ok(())
                 })?;
@@ -288,6 +289,7 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
             read_coins_after(
                 &disk,
                 &options,
+                false,
                 each_set,
                 Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
             )
