@@ -389,6 +389,7 @@ def inputs(
     - `sequence` (int64): Sequence number.
     - `script_sig_bytes` (int32): Length of its script, in bytes.
     - `witness_bytes` (int32): Length of its witness, in bytes as serialised; 0 if its transaction has no witnesses.
+    - `sighash` (string or null): Hash types of its signatures in order, such as `ALL`, separated by spaces; none if it has none. They are found by their form, and no script is run.
     - `prev_txid` (32 bytes): The transaction that created the coin.
     - `prev_vout` (int32): Index of the output in that transaction.
     - `prev_height` (int32): Height of the block that created the coin.

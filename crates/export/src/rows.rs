@@ -23,8 +23,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
 
-/// Numbers with few distinct values among many rows, which rows are not sorted by in the first place.
-const FEW_VALUES: [&str; 4] = ["vout", "prev_vout", "index", "sequence"];
+/// Columns with few distinct values among many rows, which rows are not sorted by in the first place.
+const FEW_VALUES: [&str; 5] = ["vout", "prev_vout", "index", "sequence", "sighash"];
 
 /// How a Parquet file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +225,7 @@ fn parquet_writer<'d, T: Table>(
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
         properties = match field.data_type() {
             DataType::Dictionary(..) => properties.set_column_dictionary_enabled(path, true),
-            DataType::Int32 | DataType::Int64
+            DataType::Int32 | DataType::Int64 | DataType::Utf8
                 if index < sorted && !is_by_hash || FEW_VALUES.contains(&name) =>
             {
                 properties.set_column_dictionary_enabled(path, true)

@@ -292,6 +292,9 @@ table! {
         script_sig_bytes: Count,
         /// Length of its witness, in bytes as serialised; 0 if its transaction has no witnesses.
         witness_bytes: Count,
+        /// Hash types of its signatures in order, such as `ALL`, separated by spaces; none if it has none.
+        /// They are found by their form, and no script is run.
+        sighash: OptionalText,
         /// The transaction that created the coin.
         prev_txid: Hash,
         /// Index of the output in that transaction.

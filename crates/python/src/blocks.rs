@@ -8,7 +8,7 @@ use crate::{
 use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, HashAt, Height, Network, PartConsumer,
+    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, HashAt, Height, PartConsumer,
     ReadBlocksOptions, RealDisk, SpendsOptions, read_blocks,
 };
 use export::{Batches, Columns};
@@ -52,7 +52,6 @@ pub fn rows<T: BlockRows + 'static>(
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             Ok(InOrder::<T> {
                 sender,
-                network: columns.has_addresses::<T>().then_some(range.network),
                 columns: columns.clone(),
                 part_blocks,
                 turn: Mutex::new(Turn { next: range.from.0 / part_blocks, failed: u32::MAX }),
@@ -68,8 +67,6 @@ pub fn rows<T: BlockRows + 'static>(
 /// Sends the rows of parts in their order.
 struct InOrder<'a, T> {
     sender: &'a Sender<RecordBatch>,
-    /// The network of addresses, if they are wanted.
-    network: Option<Network>,
     columns: Columns,
     part_blocks: u32,
     turn: Mutex<Turn>,
@@ -128,7 +125,7 @@ struct Part<'a, T: BlockRows> {
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
         let Self { rows, number, batches, ready, .. } = self;
-        T::each_row(block, rows.network, |row| {
+        T::each_row(block, &rows.columns, |row| {
             ready.extend(batches.add(row).map_err(|error| internal(&error))?);
             if ready.len() < BATCHES_READY_MAX { Ok(()) } else { rows.send(*number, ready) }
         })

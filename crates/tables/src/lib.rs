@@ -8,6 +8,8 @@ pub mod ages;
 #[cfg(feature = "export")]
 mod rows;
 pub mod script_type;
+#[cfg(feature = "export")]
+mod sighash;
 
 #[cfg(feature = "export")]
 pub use rows::{BlockRows, history_row, with_coin_row, with_script_row};

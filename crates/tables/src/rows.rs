@@ -1,14 +1,17 @@
 //! The rows of blocks and coins.
 
-use crate::script_type::{self, ScriptType};
+use crate::{
+    script_type::{self, ScriptType},
+    sighash::sighash,
+};
 use bitcoin::Script;
 use engine::{
     BlockData, BlockStats, CreationTimes, Error, HistoryEntry, Network, ScriptHistory, SpentCoin, Subject,
     Txid, UtxoElement,
 };
 use export::{
-    BlockRow, BlockTable, CoinRow, HistoryRow, InputRow, InputTable, OutputRow, OutputTable, ScriptRow,
-    Table, TransactionRow, TransactionTable,
+    BlockRow, BlockTable, CoinRow, Columns, HistoryRow, InputRow, InputTable, OutputRow, OutputTable,
+    ScriptRow, Table, TransactionRow, TransactionTable,
 };
 use std::iter::repeat;
 
@@ -19,13 +22,13 @@ pub trait BlockRows: Table {
     /// Number of blocks of a file.
     const FILE_BLOCKS: u32 = 1_000;
 
-    /// Gives the rows of a block to `add`, with addresses of a network if there is one.
+    /// Gives the rows of a block to `add`. Values that take time are only made for these columns.
     ///
     /// # Errors
     /// Those of `add`; [`engine::ErrorKind::Damaged`] if undo data has a malformed coin.
     fn each_row(
         data: &BlockData<'_>,
-        addresses: Option<Network>,
+        columns: &Columns,
         add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error>;
 }
@@ -35,7 +38,7 @@ impl BlockRows for BlockTable {
 
     fn each_row(
         data: &BlockData<'_>,
-        _addresses: Option<Network>,
+        _columns: &Columns,
         mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (header, stats) = (data.block.header(), BlockStats::of(data));
@@ -117,7 +120,7 @@ const SECONDS_PER_DAY: i128 = 86_400;
 impl BlockRows for TransactionTable {
     fn each_row(
         data: &BlockData<'_>,
-        _addresses: Option<Network>,
+        _columns: &Columns,
         mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let wtxids = data.wtxids.iter().map(|wtxid| wtxid.0);
@@ -154,12 +157,14 @@ impl BlockRows for TransactionTable {
 impl BlockRows for InputTable {
     fn each_row(
         data: &BlockData<'_>,
-        addresses: Option<Network>,
+        columns: &Columns,
         mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let txs = data.block.txs().zip(0..).zip(data.txids).skip(1);
         let inputs =
             txs.flat_map(|((tx, tx_index), txid)| tx.inputs().zip(0..).zip(repeat((tx, tx_index, txid))));
+        let addresses = columns.has_addresses::<Self>().then_some(data.params.network);
+        let has_sighash = columns.has::<Self>("sighash");
         let mut script = Vec::new();
         for (((input, input_index), (tx, tx_index, &Txid(txid))), coin) in inputs.zip(data.coins) {
             let has_witness = tx.has_witness();
@@ -171,6 +176,8 @@ impl BlockRows for InputTable {
                     .about(Subject::UndoData)
             })?;
             let prevout = input.prevout();
+            let script_sig = Script::from_bytes(input.script_sig());
+            let sighash = || sighash(Script::from_bytes(&script), script_sig, input.witness());
             add(InputRow {
                 height: data.height.0,
                 tx_index,
@@ -179,8 +186,9 @@ impl BlockRows for InputTable {
                 mediantime: data.median_time.0,
                 txid,
                 sequence: input.sequence(),
-                script_sig_bytes: input.script_sig().len() as u32,
+                script_sig_bytes: script_sig.len() as u32,
                 witness_bytes: if has_witness { witness_len(input.witness()) } else { 0 },
+                sighash: has_sighash.then(sighash).flatten().as_deref(),
                 prev_txid: prevout.txid.0,
                 prev_vout: prevout.vout,
                 prev_height: height.0,
@@ -201,9 +209,10 @@ impl BlockRows for OutputTable {
 
     fn each_row(
         data: &BlockData<'_>,
-        addresses: Option<Network>,
+        columns: &Columns,
         mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let addresses = columns.has_addresses::<Self>().then_some(data.params.network);
         let mut spent_by = data.spent_by.iter();
         for ((tx, tx_index), txid) in data.block.txs().zip(0..).zip(data.txids) {
             for (output, vout) in tx.outputs().zip(0..) {

@@ -435,9 +435,7 @@ struct Part<'a, T> {
 
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
-        let Directory { columns, range, .. } = self.directory;
-        let network: Option<Network> = columns.has_addresses::<T>().then_some(range.network);
-        T::each_row(block, network, |row| Ok(self.file.add(row)?))
+        T::each_row(block, &self.directory.columns, |row| Ok(self.file.add(row)?))
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {

@@ -138,6 +138,15 @@ fn rows_are_what_the_blocks_have() {
         format!("{},{},{}", seconds / 86_400, age(last.map(|last| last / 2)), age(last))
     });
     assert!(of("blocks", "coin_days_destroyed,median_spent_age,max_spent_age").into_iter().eq(spent_ages));
+    // Which they are, tests of the crate `tables` show.
+    let types = |words: &[&str]| -> Vec<String> {
+        rows(dir.path(), "inputs", words).iter().map(|row| row["sighash"].clone()).collect()
+    };
+    let all = types(&[]);
+    for wanted in ["ALL", "ALL ALL", "ALL|ANYONECANPAY", "DEFAULT", "NONE", ""] {
+        assert!(all.iter().any(|types| types == wanted), "{wanted}");
+    }
+    assert_eq!(types(&["--columns", "sighash"]), all);
     let addresses = rows(dir.path(), "inputs", &["--addresses"]);
     assert!(addresses.iter().any(|row| row["address"].starts_with("bcrt1")));
     let some = rows(dir.path(), "inputs", &["--columns", "value,height,address"]);

@@ -60,7 +60,7 @@ const DEV_ONLY: &[&str] = &["testkit", "acceptance", "oracle", "bench", "peregri
 /// unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate do, where its types are
 /// those of `testkit`.
 const TESTED_WITH_TESTKIT: &[&str] =
-    &["cli", "pipeline", "chain", "export", "script", "net", "disk", "hints"];
+    &["cli", "tables", "pipeline", "chain", "export", "script", "net", "disk", "hints"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];
