@@ -251,7 +251,7 @@ impl History<'_> {
             files: self.files,
             heights: 0..=self.range.to.0,
             with_coins: true,
-            with_witnesses: true,
+            with_witnesses: false,
             part_blocks: PART_BLOCKS,
             threads: memory.readers,
         };
