@@ -4,10 +4,10 @@
 mod picture;
 
 use crate::{
-    args::common::{DatadirArgs, size},
+    args::common::ReadingArgs,
     export::{PROGRAM, exists, reading_threads},
     paths,
-    progress::{Style, stages},
+    progress::stages,
     run, stats_at,
     units::{btc, count, counted},
 };
@@ -43,7 +43,7 @@ const PART_BLOCKS: u32 = 1_000;
 #[derive(ClapArgs, Debug)]
 pub struct AgesArgs {
     #[command(flatten)]
-    pub datadir: DatadirArgs,
+    pub reading: ReadingArgs,
 
     /// Blocks after which the coins are counted [default: the chainstate's best block]
     #[arg(long, value_name = "HEIGHT|FIRST-LAST", value_delimiter = ',')]
@@ -64,22 +64,6 @@ pub struct AgesArgs {
     /// type of script, or .svg, a picture of the parts of the bands; can be given repeatedly
     #[arg(long, short, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-
-    /// Read beside a running bitcoind; the last six blocks are left out
-    #[arg(long)]
-    pub live: bool,
-
-    /// Ignore the block index and find blocks and undo data by reading their files
-    #[arg(long)]
-    pub scan: bool,
-
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -117,7 +101,7 @@ struct BandJson {
 /// Runs the command.
 pub fn run(args: &AgesArgs) -> Done {
     let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
-    let located = args.datadir.core.locate()?;
+    let (located, chain) = args.reading.locate()?;
     for output in &args.output {
         paths::check_output(None, &located, output)?;
         if RealDisk.exists(output).unwrap_or_default() {
@@ -127,7 +111,7 @@ pub fn run(args: &AgesArgs) -> Done {
     let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
     let mut files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
     let mut files = files.by_ref().collect::<Result<Vec<_>, _>>()?;
-    let options = options(args, args.datadir.default_options(&located));
+    let options = options(args, chain);
     let mut heights = Vec::new();
     let each = |ages: &AgesAt| {
         files.iter_mut().try_for_each(|file| write_rows(file, ages, bands))?;
@@ -137,7 +121,7 @@ pub fn run(args: &AgesArgs) -> Done {
     let begin =
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
     let (range, _) =
-        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+        run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
             read_blocks(&RealDisk, &options, begin, sink, interrupt)
         })?;
     let metadata = [
@@ -156,11 +140,10 @@ pub fn run(args: &AgesArgs) -> Done {
 }
 
 fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
-    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    let threads = reading_threads(memory_bytes, chain.threads);
+    let threads = reading_threads(chain.memory_bytes, chain.threads);
     ReadBlocksOptions {
-        chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
-        scan: args.scan,
+        chain: ChainOptions { threads, ..chain },
+        scan: args.reading.scan,
         from: Height(0),
         to: args.at.iter().map(|range| Height(*range.end())).max(),
         with_coins: true,

@@ -7,8 +7,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AssumeValid, ChainOptions, ChainstateOptions, Height, HumanMemory, IndexKind, MakeOptions, ResumeOptions,
-    ScriptChecks, SetAsideIndexes, UndoPolicy,
+    AssumeValid, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind, MakeOptions,
+    ResumeOptions, ScriptChecks, SetAsideIndexes, UndoPolicy,
 };
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
@@ -134,6 +134,43 @@ pub struct RunArgs {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
     pub progress: Style,
+}
+
+/// Options of a command that reads blocks and undo data, and changes nothing of the datadir.
+#[derive(ClapArgs, Debug)]
+pub struct ReadingArgs {
+    #[command(flatten)]
+    pub datadir: DatadirArgs,
+
+    /// Read beside a running bitcoind; the last six blocks are left out
+    #[arg(long)]
+    pub live: bool,
+
+    /// Ignore the block index and find blocks and undo data by reading their files
+    #[arg(long)]
+    pub scan: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
+}
+
+impl ReadingArgs {
+    /// Returns the datadir, and the options of a run that reads it.
+    ///
+    /// # Errors
+    /// Those of finding the datadir.
+    pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
+        let located = self.datadir.core.locate()?;
+        let chain = self.datadir.default_options(&located);
+        let memory_bytes = self.memory.unwrap_or(chain.memory_bytes);
+        let chain = ChainOptions { memory_bytes, live: self.live, ..chain };
+        Ok((located, chain))
+    }
 }
 
 /// Options for resuming an interrupted run.

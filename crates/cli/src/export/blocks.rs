@@ -3,9 +3,9 @@
 
 use super::{DatasetColumn, PROGRAM, Units};
 use crate::{
-    args::common::{DatadirArgs, size},
+    args::common::ReadingArgs,
     paths,
-    progress::{Style, stages},
+    progress::stages,
     run,
     units::{btc, count, counted},
 };
@@ -45,7 +45,7 @@ const MAX_ROW_GROUP: i64 = 1 << 24;
 #[derive(ClapArgs, Debug)]
 pub struct ExportBlocksArgs {
     #[command(flatten)]
-    pub datadir: DatadirArgs,
+    pub reading: ReadingArgs,
 
     /// First block
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
@@ -84,22 +84,6 @@ pub struct ExportBlocksArgs {
     /// completed
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
-
-    /// Read beside a running bitcoind; the last six blocks are left out
-    #[arg(long)]
-    pub live: bool,
-
-    /// Ignore the block index and find blocks and undo data by reading their files
-    #[arg(long)]
-    pub scan: bool,
-
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -160,7 +144,7 @@ pub struct ExportedBlocksJson {
 /// Exports a table.
 pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Option<&SpendsArgs>) -> Done {
     let started = Instant::now();
-    let located = args.datadir.core.locate()?;
+    let (located, chain) = args.reading.locate()?;
     let work_dir = spends.and_then(|spends| spends.work_dir.as_deref());
     paths::check_output(work_dir, &located, &args.output)?;
     let columns = super::columns::<T>(&args.columns, addresses)?;
@@ -169,14 +153,15 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let format = file_format(args)?;
     let stages = if spends.is_some() { stages::EXPORT_SPENT } else { stages::EXPORT_BLOCKS };
     let work_dir = Some(super::work_dir(work_dir, &args.output));
-    let chain = ChainOptions { work_dir, ..args.datadir.default_options(&located) };
+    let chain = ChainOptions { work_dir, ..chain };
     let options = options::<T>(args, chain, spends);
     let begin = |range: &BlockRange, hash_at: &HashAt<'_>| {
         Directory::<T>::open(args, format, columns, range, hash_at)
     };
-    let (range, directory) = run::run(Some(&options.chain), args.progress, stages, |sink, interrupt| {
-        read_blocks(&RealDisk, &options, begin, sink, interrupt)
-    })?;
+    let (range, directory) =
+        run::run(Some(&options.chain), args.reading.progress, stages, |sink, interrupt| {
+            read_blocks(&RealDisk, &options, begin, sink, interrupt)
+        })?;
     directory.parts.finish()?;
     let exported = ExportedBlocksJson {
         output: args.output.display().to_string(),
@@ -238,15 +223,14 @@ fn options<T: BlockRows>(
     chain: ChainOptions,
     spends: Option<SpendsOptions>,
 ) -> ReadBlocksOptions {
-    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    // Half of it is for spending inputs.
-    let for_workers = if spends.is_some() { memory_bytes / 2 } else { memory_bytes };
+    // Half of the memory is for spending inputs.
+    let for_workers = chain.memory_bytes / if spends.is_some() { 2 } else { 1 };
     let group_bytes = args.row_group.map_or(0, |rows| u64::from(rows) * ROW_BYTES);
     let worker_bytes = WORKER_BYTES + group_bytes.saturating_sub(ROW_GROUP_BYTES);
     let threads = affordable_threads(for_workers, worker_bytes, chain.threads);
     ReadBlocksOptions {
-        chain: ChainOptions { memory_bytes, threads, live: args.live, ..chain },
-        scan: args.scan,
+        chain: ChainOptions { threads, ..chain },
+        scan: args.reading.scan,
         from: Height(args.from),
         to: args.to.map(Height),
         with_coins: T::NEEDS_COINS,

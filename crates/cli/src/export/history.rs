@@ -2,9 +2,9 @@
 
 use super::{DatasetColumn, PROGRAM, Units};
 use crate::{
-    args::common::{DatadirArgs, size},
+    args::common::ReadingArgs,
     paths,
-    progress::{Style, stages},
+    progress::stages,
     run,
     units::{btc, count, counted},
 };
@@ -44,7 +44,7 @@ const FOLDER_ROWS: u32 = 1 << 17;
 #[derive(ClapArgs, Debug)]
 pub struct ExportHistoryArgs {
     #[command(flatten)]
-    pub datadir: DatadirArgs,
+    pub reading: ReadingArgs,
 
     /// Last block [default: the chainstate's best block]
     #[arg(long, value_name = "HEIGHT")]
@@ -75,25 +75,9 @@ pub struct ExportHistoryArgs {
     #[arg(long, short, value_name = "PATH")]
     pub output: PathBuf,
 
-    /// Read beside a running bitcoind; the last six blocks are left out
-    #[arg(long)]
-    pub live: bool,
-
-    /// Ignore the block index and find blocks and undo data by reading their files
-    #[arg(long)]
-    pub scan: bool,
-
-    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub memory: Option<u64>,
-
     /// Directory for temporary files [default: beside the output]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// Folders, by the digits of script hashes.
@@ -148,13 +132,13 @@ pub struct ExportedHistoryJson {
 /// Exports the history of all scripts.
 pub fn history(args: &ExportHistoryArgs) -> Done {
     let started = Instant::now();
-    let located = args.datadir.core.locate()?;
+    let (located, chain) = args.reading.locate()?;
     paths::check_output(args.work_dir.as_deref(), &located, &args.output)?;
     let columns = super::columns::<HistoryTable>(&args.columns, false)?;
-    let options = options(args, args.datadir.default_options(&located));
+    let options = options(args, chain);
     let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Directory::open(args, columns, range, hash_at);
     let (report, directory) =
-        run::run(Some(&options.chain), args.progress, stages::EXPORT_HISTORY, |sink, interrupt| {
+        run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_HISTORY, |sink, interrupt| {
             read_history(&RealDisk, &options, begin, sink, interrupt)
         })?;
     directory.parts.finish()?;
@@ -172,11 +156,10 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
 }
 
 fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions {
-    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
     let work_dir = Some(super::work_dir(args.work_dir.as_deref(), &args.output));
     ReadHistoryOptions {
-        chain: ChainOptions { memory_bytes, live: args.live, work_dir, ..chain },
-        scan: args.scan,
+        chain: ChainOptions { work_dir, ..chain },
+        scan: args.reading.scan,
         to: args.to.map(Height),
         prefix_digits: args.prefixes.map(|prefixes| prefixes.digits).or(args.prefix_digits),
         prefixes: args.prefixes.map(|Prefixes { first, last, .. }| first..=last),

@@ -165,7 +165,8 @@ fn give_with_spends(
     watch: Watch<'_>,
 ) -> Result<Option<UnspentOutputs>, Error> {
     let ChainOptions { memory_bytes: memory, ref hooks, .. } = options.chain;
-    let free = (memory / 2).saturating_sub(machine::resident_bytes().unwrap_or(memory / 8));
+    // A quarter is for freed memory, which the allocator does not return to the system at once.
+    let free = (memory / 2).saturating_sub(machine::resident_bytes().unwrap_or(memory / 8)) / 4 * 3;
     let request = SpendsRequest {
         plan: parts.plan,
         files: parts.files,
