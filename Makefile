@@ -22,7 +22,7 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb reproducible
+.PHONY: demo test test-long test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -92,6 +92,10 @@ dist: setup ## Build an archive of the program, and SHA256SUMS, in target/artifa
 
 deb: setup ## Build a Debian package, and SHA256SUMS, in target/artifacts; installs cargo-deb
 	./packaging/deb
+	$(CHECKSUMS)
+
+wheel: setup ## Build a wheel of the Python module, and SHA256SUMS, in target/artifacts; installs maturin from PyPI below target
+	./packaging/wheel
 	$(CHECKSUMS)
 
 reproducible: setup ## Build the archive twice, in different folders, and compare the two

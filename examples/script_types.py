@@ -7,12 +7,19 @@ import argparse
 
 import pandas
 import peregrine
+import pyarrow
 
 
 def script_types(datadir, chain="main", blocks=10_000):
     """Returns a table: a row for each group of blocks, a column for each type of script."""
     rows = peregrine.outputs(datadir, chain=chain, columns=["height", "script_type"])
-    frame = pandas.DataFrame.from_arrow(rows)
+    # Each batch is counted as it comes, so that little is in memory.
+    tables = [count(batch.to_pandas(), blocks) for batch in pyarrow.RecordBatchReader.from_stream(rows)]
+    return pandas.concat(tables).groupby(level="from").sum().astype(int).sort_index(axis="columns")
+
+
+def count(frame, blocks):
+    """Returns the same for some rows."""
     group = (frame["height"] // blocks * blocks).rename("from")
     return pandas.crosstab(group, frame["script_type"].astype(str))
 

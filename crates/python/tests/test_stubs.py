@@ -1,8 +1,10 @@
 """The stubs describe the module."""
 
 import ast
+import importlib.metadata
 import importlib.util
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -12,6 +14,13 @@ from pathlib import Path
 import peregrine
 import pyarrow
 import pytest
+
+
+def test_the_package_has_licences_and_a_list_of_what_is_in_it():
+    files = {path.name: path for path in importlib.metadata.files("peregrine-utxo")}
+    assert "MIT" in files["LICENSE-MIT"].read_text() and "Apache" in files["LICENSE-APACHE"].read_text()
+    crates = {component["name"] for component in json.loads(files["peregrine-python.cyclonedx.json"].read_text())["components"]}
+    assert {"pyo3", "arrow-array", "peregrine-engine"} <= crates
 
 
 def test_stubs_have_the_signatures_of_the_module(tmp_path):
