@@ -142,7 +142,7 @@ def sum_history(args):
     reports = [json.loads(fs.cat_file(f"{root}/history/{prefixes}.json")) for prefixes in PREFIXES]
     coins, amount = (sum(report[key] for report in reports) for key in ("coins", "total_amount_sat"))
     compared = sum(report["is_chainstate"] for report in reports)
-    print(f"history: {coins} coins, {amount} satoshis; {compared} of {len(PREFIXES)} parts agree with a chainstate")
+    print(f"history: {coins} coins, {amount} satoshis; {compared} of {len(PREFIXES)} parts were compared with a chainstate")
 
 
 def merge(shard, ranges, args):

@@ -268,9 +268,12 @@ impl History<'_> {
         Ok(HistoryReport { range: self.range, rows, scripts, coins, total_amount, muhash, is_chainstate })
     }
 
-    /// Checks that temporary files have space. Movements have about as many bytes as the blocks.
+    /// Checks that temporary files have space. The movements of all scripts have about as many bytes as the
+    /// blocks, and each bucket has an equal share.
     fn check_space(&self, block_bytes: u64) -> Result<(), Error> {
-        let temporary = block_bytes + block_bytes / 4;
+        let HistoryRange { prefix_digits: digits, first_prefix, last_prefix, .. } = self.range;
+        let wanted = u64::from(last_prefix - first_prefix) + 1;
+        let temporary = ((block_bytes + block_bytes / 4) >> (4 * digits)) * wanted;
         if temporary > self.memory.buckets as u64 {
             let (need, dir) = (DiskNeed { chainstate: 0, temporary, undo: 0 }, self.work.path());
             need.check(self.work.disk(), dir, dir, dir)?;
