@@ -5,6 +5,9 @@ use crate::{measure::Measured, statistics::Spread};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
+/// The parameter that names the proposal which a result measures.
+pub const PROPOSAL: &str = "proposal";
+
 /// The contents of a file.
 #[derive(Serialize, Deserialize, Default, Debug)]
 pub struct Results {
@@ -52,10 +55,12 @@ impl Timing {
 }
 
 impl Results {
-    /// Adds a run of a program.
-    pub fn add(&mut self, program: &str, measured: &Measured) {
+    /// Adds a run of a program. `proposal` is what it measures, if the benchmark measures proposals.
+    pub fn add(&mut self, program: &str, proposal: Option<&str>, measured: &Measured) {
         let at = self.results.iter().position(|timing| timing.command == program).unwrap_or_else(|| {
-            self.results.push(Timing { command: program.to_owned(), ..Timing::default() });
+            let parameters =
+                proposal.map(|name| (PROPOSAL.to_owned(), name.to_owned())).into_iter().collect();
+            self.results.push(Timing { command: program.to_owned(), parameters, ..Timing::default() });
             self.results.len() - 1
         });
         let timing = &mut self.results[at];

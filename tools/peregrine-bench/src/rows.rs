@@ -50,10 +50,10 @@ pub trait Row {
 
     /// Returns the name of the program.
     fn program(&self) -> &str;
-    /// Returns what all programs with the same answer work on; it is the same for all rows, unless the
-    /// benchmark has several subjects.
-    fn subject(&self) -> &str {
-        ""
+    /// Returns the proposal that the run measures, if the benchmark measures proposals. The programs of one
+    /// proposal have the same answer.
+    fn proposal(&self) -> Option<&str> {
+        None
     }
     /// Returns the number of the run, from 1.
     fn run(&self) -> u32;
@@ -116,7 +116,7 @@ impl<R: Row> Rows<R> {
             );
             return Err(Error::new(ErrorKind::Environment, detail.trim_end()));
         }
-        let mut same = self.rows.iter().filter(|other| other.subject() == row.subject());
+        let mut same = self.rows.iter().filter(|other| other.proposal() == row.proposal());
         let known = same.find_map(|row| Some((row.program(), row.utxo_hash()?)));
         if let (Some((program, known)), Some(hash)) = (known, row.utxo_hash())
             && known != hash
@@ -128,7 +128,7 @@ impl<R: Row> Rows<R> {
             );
             return Err(Error::new(ErrorKind::Environment, detail));
         }
-        self.results.add(row.program(), measured);
+        self.results.add(row.program(), row.proposal(), measured);
         self.rows.push(row);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{log, series::Series};
 use crate::{
-    hyperfine::{Results, Timing},
+    hyperfine::{PROPOSAL, Results, Timing},
     place::environment,
     text::cut,
 };
@@ -30,6 +30,12 @@ pub fn read(words: &[PathBuf]) -> Result<(Vec<Series>, usize), Error> {
         let is_labelled = label.is_some();
         let name = cut(&label.or_else(|| names.next()).unwrap_or_default(), MOST_LABEL);
         if let Some(results) = results(&path).map_err(|error| environment("read", &path, error))? {
+            if results.results.iter().any(|timing| timing.parameters.contains_key(PROPOSAL)) {
+                let detail = "results of `proposals`: each is a ratio to the step without the proposal, and of \
+                              processor time, so one chart of them would mislead; `proposals` itself prints \
+                              the ratios, and --json writes them";
+                return Err(Error::new(ErrorKind::Usage, detail).in_file(&path, None));
+            }
             timings.extend(results.results);
             continue;
         }

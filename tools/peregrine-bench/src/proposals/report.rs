@@ -114,8 +114,8 @@ impl rows::Row for Row {
         &self.name
     }
 
-    fn subject(&self) -> &str {
-        &self.proposal
+    fn proposal(&self) -> Option<&str> {
+        Some(&self.proposal)
     }
 
     fn run(&self) -> u32 {

@@ -268,6 +268,11 @@ fn results_of_hyperfine_are_drawn_with_and_without_logs() {
     {
         assert!(html.contains(fact), "{fact}: {html}");
     }
+    // Pairs of steps are no programs that do the same.
+    let pairs = dir.path().join("pairs.json");
+    fs::write(&pairs, both.replace("\"times\"", "\"parameters\":{\"proposal\":\"hash\"},\"times\"")).unwrap();
+    let refused = plot(&["--force", "-o"], &[&page, &pairs]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let core = cores_log(dir.path(), "core.log", 20);
     assert_eq!(plot(&["-o"], &[&page, &results, &core]).status.code(), Some(0));
     let html = fs::read_to_string(&page).unwrap();
