@@ -2,8 +2,9 @@
 //!
 //! [`ChainSpec`] describes a chain; [`Chain::generate`] makes a small one in memory, with a naive model of
 //! its coins; [`generate::generate`] streams a large one. [`datadir`] writes blocks to disk in Core's layout.
-//! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`fault`] injects I/O errors, [`peer`]
-//! serves a chain over the network, [`fuzz`] has the fuzz targets.
+//! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`situation`] lists what datadirs can
+//! be like, [`fault`] injects I/O errors, [`peer`] serves a chain over the network, [`fuzz`] has the fuzz
+//! targets.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -25,6 +26,7 @@ pub mod plan;
 pub mod rng;
 pub mod scripts;
 pub mod sibling;
+pub mod situation;
 pub mod snapshot_chain;
 
 pub use block::GeneratedBlock;
