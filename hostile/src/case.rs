@@ -8,7 +8,7 @@ use crate::{
     Context, Res,
     base::{Base, copy_all},
     block_files::BlockFiles,
-    damage::KINDS,
+    damage::{KINDS, SITUATION},
     datadir_state::DatadirState,
     finding::{Comparison, Finding, MayAppend},
     indexes::{self, Answers},
@@ -166,8 +166,10 @@ fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()>
     let count = if scene.rng.chance(1, 16) { 0 } else { 1 + scene.rng.below(3) };
     for number in 0..count {
         let at = scene.below(KINDS.len());
+        // One kind, but a long list.
+        let any = if scene.rng.chance(1, 4) { SITUATION } else { KINDS[at] };
         let only = context.only.as_deref().filter(|_| number == 0);
-        let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).unwrap_or(&KINDS[at]);
+        let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).copied().unwrap_or(any);
         // A damage may be impossible after an earlier one.
         match (kind.act)(scene) {
             Ok(Some(detail)) => *log += &format!("  damage {}: {detail}\n", kind.name),

@@ -1,8 +1,10 @@
 //! Follows what `doctor` advises to its end.
 
-use super::{Case, MOST_ADVICE, first_line};
+use super::{Case, MOST_ADVICE, clear, first_line, start};
 use crate::{
     Res,
+    base::copy_all,
+    node::{Node, Start},
     program::{Disturbance, Ran},
     steps::Command,
 };
@@ -27,6 +29,9 @@ impl Case<'_> {
             };
             let advice = found["next"].as_str().unwrap_or_default();
             self.log += &format!("  doctor advises: {advice}\n");
+            if let Some(line) = advice.strip_prefix("bitcoind ") {
+                return self.start_as_advised(line);
+            }
             // That deletes blocks, as the user of a pruned node wants.
             if advice.contains("--prune=") {
                 return Ok(());
@@ -53,6 +58,26 @@ impl Case<'_> {
             }
         }
         self.find("advice-loops", format!("doctor still advises something after {MOST_ADVICE} commands"));
+        Ok(())
+    }
+
+    /// Checks that the node starts on a copy with the options that `doctor` prints. Indexes that a user asks
+    /// for on the command line are not known to it.
+    fn start_as_advised(&mut self, line: &str) -> Res<()> {
+        let copy = self.dir.join("advised");
+        copy_all(&self.scene.live, &copy)?;
+        let is_more = |word: &&str| !["-datadir=", "-chain="].iter().any(|option| word.starts_with(option));
+        let own = self.scene.base.flags.iter().filter(|flag| !flag.contains("index"));
+        let flags: Vec<_> = own.cloned().chain(line.split(' ').filter(is_more).map(str::to_owned)).collect();
+        let datadir = copy.join("datadir");
+        let mut node = Node::spawn(Start { flags: &flags, ..start(self.context, &self.scene, &datadir) })?;
+        let started = node.wait();
+        drop(node);
+        clear(&copy)?;
+        self.log += &format!("  bitcoind {}: {started:?}\n", flags.join(" "));
+        if !started.is_yes() {
+            self.find("advised-but-refuses", format!("bitcoind {line}: {started:?}"));
+        }
         Ok(())
     }
 

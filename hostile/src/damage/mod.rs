@@ -4,6 +4,7 @@ mod blocks;
 mod databases;
 mod node_indexes;
 mod places;
+mod situation;
 mod undo;
 
 use crate::{Res, scene::Scene};
@@ -16,6 +17,7 @@ type Description = Res<Option<String>>;
 type Damage = fn(&mut Scene<'_>) -> Description;
 
 /// A kind of damage.
+#[derive(Clone, Copy)]
 pub struct Kind {
     /// The name of this kind.
     pub name: &'static str,
@@ -31,6 +33,9 @@ const fn kind(name: &'static str, act: Damage) -> Kind {
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
+
+/// Any of the situations that testkit lists.
+pub const SITUATION: Kind = kind("situation", situation::situation);
 
 /// All kinds.
 pub const KINDS: &[Kind] = &[
@@ -115,4 +120,5 @@ pub const KINDS: &[Kind] = &[
     kind("lock-missing", places::lock_missing),
     kind("fifo", places::fifo),
     kind("folder-for-file", places::folder_for_file),
+    SITUATION,
 ];
