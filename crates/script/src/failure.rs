@@ -1,7 +1,5 @@
 //! The errors of verification.
 
-use crate::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
-use std::borrow::Cow;
 use wire::ScriptFlags;
 
 /// The failure of an input's script, which makes the block invalid.
@@ -15,20 +13,6 @@ pub struct ScriptFailure {
     /// The flag of narrowest effect without which the script would pass; `None` if there is no such single
     /// flag.
     pub decisive: Option<ScriptFlags>,
-    /// Core's description of the failure (`ScriptErrorString`), if it is certain.
-    pub reason: Option<&'static str>,
-}
-
-impl ScriptFailure {
-    /// Returns the reject string of a block with this failure (Core `ConnectBlock`), without the reason if it
-    /// is not known.
-    #[must_use]
-    pub fn core(&self) -> Cow<'static, str> {
-        match self.reason {
-            Some(reason) => format!("{BLOCK_SCRIPT_VERIFY_FLAG_FAILED} ({reason})").into(),
-            None => BLOCK_SCRIPT_VERIFY_FLAG_FAILED.into(),
-        }
-    }
 }
 
 fn clause(decisive: Option<ScriptFlags>) -> String {

@@ -9,12 +9,10 @@
 //! script is run once.
 //!
 //! # Core's reject string
-//! A failing script makes a block invalid with `block-script-verify-flag-failed (REASON)`:
-//! [`ScriptFailure::core`]. The kernel's API reports that a script failed, but not why; `REASON` is found by
-//! running parts of the script (modules `reason` and `trace`), and reported only if it is certain. If Core
-//! runs scripts on several threads, it names the input that failed first in time, and violations of other
-//! rules in later transactions, and `bad-cb-amount`, are reported before it; on one thread it names the first
-//! failing input in block order, before those.
+//! A failing script makes a block invalid with `block-script-verify-flag-failed`. Core adds the reason in
+//! parentheses, which the kernel's API does not report. If Core runs scripts on several threads, it names the
+//! input that failed first in time, and violations of other rules in later transactions, and `bad-cb-amount`,
+//! are reported before it; on one thread it names the first failing input in block order, before those.
 //!
 //! ```
 //! use peregrine_script::verify_tx;
@@ -33,22 +31,13 @@
 #![forbid(unsafe_code)]
 
 mod failure;
-mod operations;
-mod probe;
-mod reason;
-mod taproot;
-mod trace;
-mod words;
 
 pub use failure::{ScriptError, ScriptFailure};
 
 use bitcoinkernel::{
     KernelError, PrecomputedTransactionData, ScriptPubkey, ScriptVerifyError, Transaction, TxOut,
-    prelude::{ScriptPubkeyExt, TransactionExt, TxInExt, TxOutExt, WitnessStackExt},
-    verify,
+    prelude::TxOutExt, verify,
 };
-use probe::Probe;
-use reason::FailedSpend;
 use std::{fmt, ops::Range, sync::Arc};
 use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
 
@@ -155,30 +144,7 @@ impl TxScripts {
             flags.contains(*flag) && self.passes(input, fewer).is_ok_and(|passes| passes)
         };
         let decisive = NARROWEST_FIRST.into_iter().find(is_decisive);
-        // The verdict does not depend on the reason, so a kernel error here only omits it.
-        let reason = self.reason(input, flags, decisive).ok().flatten();
-        ScriptFailure { input, flags, decisive, reason }
-    }
-
-    fn reason(
-        &self,
-        input: u32,
-        flags: ScriptFlags,
-        decisive: Option<ScriptFlags>,
-    ) -> Result<Option<&'static str>, KernelError> {
-        let Some(coin) = self.coins.get(input as usize) else { return Ok(None) };
-        let spend = self.tx.input(input as usize)?;
-        let witness: Vec<_> = spend.witness_stack().items().collect();
-        let failed = FailedSpend {
-            script_sig: &spend.script_sig()?,
-            script_pubkey: &coin.script_pubkey().to_bytes(),
-            witness: &witness,
-            flags,
-            decisive,
-            has_output: (input as usize) < self.tx.output_count(),
-            probe: &Probe::like(&self.tx, &spend)?,
-        };
-        Ok(failed.reason())
+        ScriptFailure { input, flags, decisive }
     }
 }
 
@@ -206,9 +172,7 @@ impl TxVerifier for TxScripts {
 fn fault(error: ScriptError) -> ScriptFault {
     let detail = error.to_string();
     match error {
-        ScriptError::Failed(failure) => {
-            ScriptFault { input: Some(failure.input), reason: failure.reason, detail }
-        }
+        ScriptError::Failed(failure) => ScriptFault { input: Some(failure.input), detail },
         _ => ScriptFault { detail, ..ScriptFault::default() },
     }
 }
@@ -244,7 +208,6 @@ pub fn verify_signet_solution(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::EVAL_FALSE;
     use wire::BlockArena;
 
     /// Returns a serialised transaction with these signature scripts and one empty output of amount 0.
@@ -317,8 +280,8 @@ mod tests {
         assert!(matches!(verify(4..5), Err(ScriptError::NoInput { input: 4, inputs: 4 })));
     }
 
-    /// Signature script, output script, decisive flag, Core's reason.
-    type Case<'a> = (&'a [u8], Vec<u8>, Option<ScriptFlags>, Option<&'a str>);
+    /// Signature script, output script, decisive flag.
+    type Case<'a> = (&'a [u8], Vec<u8>, Option<ScriptFlags>);
 
     #[test]
     fn reports_the_decisive_flag() {
@@ -331,98 +294,32 @@ mod tests {
             .try_into()
             .unwrap();
         let pay_to_nothing = [&[0xa9, 20][..], &hash_of_nothing, &[0x87]].concat();
-        let (unsatisfied, negative) = (Some("Locktime requirement not satisfied"), Some("Negative locktime"));
         let (cltv_flag, csv_flag) = (ScriptFlags::CHECKLOCKTIMEVERIFY, ScriptFlags::CHECKSEQUENCEVERIFY);
         let cases: [Case<'_>; 12] = [
-            (&[], vec![1, 5, cltv, drop, op_1], Some(cltv_flag), unsatisfied),
-            (&[], vec![1, 0x81, cltv, drop, op_1], Some(cltv_flag), negative),
-            (&[], vec![op_1, csv, drop, op_1], Some(csv_flag), unsatisfied),
-            (&[op_1], vec![cltv, drop, op_1], Some(cltv_flag), unsatisfied),
-            (&[0x4f], vec![csv, drop, op_1], Some(csv_flag), negative),
+            (&[], vec![1, 5, cltv, drop, op_1], Some(cltv_flag)),
+            (&[], vec![1, 0x81, cltv, drop, op_1], Some(cltv_flag)),
+            (&[], vec![op_1, csv, drop, op_1], Some(csv_flag)),
+            (&[op_1], vec![cltv, drop, op_1], Some(cltv_flag)),
+            (&[0x4f], vec![csv, drop, op_1], Some(csv_flag)),
             // Too long for arithmetic.
-            (&[5, 1, 1, 1, 1, 1], vec![cltv, drop, op_1], Some(cltv_flag), unsatisfied),
-            (&[5, 1, 1, 1, 1, 0x81], vec![cltv, drop, op_1], Some(cltv_flag), negative),
+            (&[5, 1, 1, 1, 1, 1], vec![cltv, drop, op_1], Some(cltv_flag)),
+            (&[5, 1, 1, 1, 1, 0x81], vec![cltv, drop, op_1], Some(cltv_flag)),
             // Not pushed immediately before.
-            (&[5, 1, 1, 1, 1, 1], vec![0x61, csv, drop, op_1], Some(csv_flag), None),
-            (
-                &[op_1],
-                vec![0, 0, checkmultisig],
-                Some(ScriptFlags::NULLDUMMY),
-                Some("Dummy CHECKMULTISIG argument must be zero"),
-            ),
+            (&[5, 1, 1, 1, 1, 1], vec![0x61, csv, drop, op_1], Some(csv_flag)),
+            (&[op_1], vec![0, 0, checkmultisig], Some(ScriptFlags::NULLDUMMY)),
             // An empty redeem script leaves nothing on the stack.
-            (&[0], pay_to_nothing, Some(ScriptFlags::P2SH), Some(EVAL_FALSE)),
-            (
-                &[],
-                [&[0, 20][..], &[7; 20]].concat(),
-                Some(ScriptFlags::WITNESS),
-                Some("Witness program hash mismatch"),
-            ),
-            (&[0], vec![], None, Some(EVAL_FALSE)),
+            (&[0], pay_to_nothing, Some(ScriptFlags::P2SH)),
+            (&[], [&[0, 20][..], &[7; 20]].concat(), Some(ScriptFlags::WITNESS)),
+            (&[0], vec![], None),
         ];
-        for (script_sig, pubkey, decisive, reason) in cases {
+        for (script_sig, pubkey, decisive) in cases {
             let bytes = tx(&[script_sig]);
             let mut arena = BlockArena::default();
             let view = arena.parse_tx(&bytes).unwrap();
             let verify = |flags| verify_tx(&view, [(Sats(1), &pubkey[..])].into_iter(), flags);
             let failure = failed(verify(ScriptFlags::ALL));
-            assert_eq!((failure.decisive, failure.reason), (decisive, reason), "{failure}");
+            assert_eq!(failure.decisive, decisive, "{failure}");
             assert_eq!(failure.flags, ScriptFlags::ALL);
-        }
-    }
-
-    #[test]
-    fn reports_the_reason_of_a_failing_operation() {
-        let [op_1, op_if, endif, verify, checksig] = [0x51, 0x63, 0x68, 0x69, 0xac];
-        let invalid_stack = "Operation not valid with the current stack size";
-        let cases: [(&[u8], &[u8], &str); 12] = [
-            (&[], &[op_1, 0x75, verify], invalid_stack),
-            (&[], &[0, verify], "Script failed an OP_VERIFY operation"),
-            (&[0], &[op_if, 0x7e, endif], "Attempted to use a disabled opcode"),
-            (&[0], &[op_if, 0x6a, endif], EVAL_FALSE),
-            (&[op_1], &[op_if, 0x6a, endif], "OP_RETURN was encountered"),
-            (&[op_1, op_1], &[op_if], "Invalid OP_IF construction"),
-            (&[5, 1, 1, 1, 1, 1], &[0x8b], "Script number overflowed or is non-minimally encoded"),
-            (&[], &[op_1, 0x6c], "Operation not valid with the current altstack size"),
-            // A truncated push that the following script would complete.
-            (&[op_1, 0x4c], &[op_1], "Opcode missing or not understood"),
-            (&[], &[&[0x61; 201][..], &[op_1, 0x61]].concat(), "Operation limit exceeded"),
-            (&[], &[op_1, op_1, checksig], "Non-canonical DER signature"),
-            // Fails for any result of the check.
-            (&[0], &[&[33][..], &[2; 33], &[checksig, 0x6d]].concat(), invalid_stack),
-        ];
-        for (script_sig, pubkey, reason) in cases {
-            let spend = tx(&[script_sig]);
-            let mut arena = BlockArena::default();
-            let view = arena.parse_tx(&spend).unwrap();
-            let result = verify_tx(&view, [(Sats(1), pubkey)].into_iter(), ScriptFlags::ALL);
-            assert_eq!(failed(result).reason, Some(reason), "{script_sig:?} {pubkey:?}");
-        }
-    }
-
-    /// Regression test: the failure of a signature script was reported as a coin script that ends false.
-    #[test]
-    fn reports_the_failure_of_a_signature_script_itself() {
-        let program = [&[0, 20][..], &[7; 20]].concat();
-        let p2sh = [&[0xa9, 20][..], &[7; 20], &[0x87]].concat();
-        let stack_size = "Stack size limit exceeded";
-        // The coin's script pushes two items, or replaces one by one.
-        let cases = [
-            (10_001, "Script is too big", "Script is too big"),
-            (10_000, stack_size, stack_size),
-            (1_001, stack_size, stack_size),
-            (1_000, stack_size, stack_size),
-            (999, stack_size, EVAL_FALSE),
-            (998, "Witness requires empty scriptSig", EVAL_FALSE),
-        ];
-        for (pushes, of_program, of_p2sh) in cases {
-            for (pubkey, reason) in [(&program, of_program), (&p2sh, of_p2sh)] {
-                let spend = tx(&[&vec![0x51; pushes]]);
-                let mut arena = BlockArena::default();
-                let view = arena.parse_tx(&spend).unwrap();
-                let result = verify_tx(&view, [(Sats(1), pubkey)].into_iter(), ScriptFlags::ALL);
-                assert_eq!(failed(result).reason, Some(reason), "{pushes} pushes");
-            }
         }
     }
 

@@ -34,8 +34,6 @@ pub trait TxVerifier: Send + Sync {
 pub struct ScriptFault {
     /// The index of the input, or `None` if the failure does not concern one input.
     pub input: Option<u32>,
-    /// Core's description of the failure (`ScriptErrorString`), if it is known.
-    pub reason: Option<&'static str>,
     /// The description of the failure, with the script flags.
     pub detail: String,
 }

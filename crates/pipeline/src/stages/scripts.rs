@@ -94,10 +94,7 @@ impl Scripts<'_> {
         run().map_err(|fault| {
             let prevout = fault.input.and_then(|input| tx.inputs().nth(input as usize));
             let coin = prevout.map_or(String::new(), |input| format!("coin {}: ", input.prevout()));
-            let mut details = ViolationDetails::new(format!("{coin}{fault}")).at_tx(index);
-            if let Some(reason) = fault.reason {
-                details = details.with_core(format!("{} ({reason})", SCRIPT.core));
-            }
+            let details = ViolationDetails::new(format!("{coin}{fault}")).at_tx(index);
             fault.input.map_or(details.clone(), |input| details.at_input(input)).of(&SCRIPT)
         })
     }

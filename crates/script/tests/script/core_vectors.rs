@@ -22,44 +22,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};
 
-/// The errors that `script` can report, with Core's `ScriptErrorString`.
-const REASONS: [(&str, &str); 34] = [
-    ("BAD_OPCODE", "Opcode missing or not understood"),
-    ("CHECKMULTISIGVERIFY", "Script failed an OP_CHECKMULTISIGVERIFY operation"),
-    ("CHECKSIGVERIFY", "Script failed an OP_CHECKSIGVERIFY operation"),
-    ("CLEANSTACK", "Stack size must be exactly one after execution"),
-    ("DISABLED_OPCODE", "Attempted to use a disabled opcode"),
-    ("INVALID_ALTSTACK_OPERATION", "Operation not valid with the current altstack size"),
-    ("INVALID_STACK_OPERATION", "Operation not valid with the current stack size"),
-    ("NUMEQUALVERIFY", "Script failed an OP_NUMEQUALVERIFY operation"),
-    ("OP_COUNT", "Operation limit exceeded"),
-    ("OP_RETURN", "OP_RETURN was encountered"),
-    ("PUBKEY_COUNT", "Pubkey count negative or limit exceeded"),
-    ("SCRIPTNUM", "Script number overflowed or is non-minimally encoded"),
-    ("SCRIPT_SIZE", "Script is too big"),
-    ("SIG_COUNT", "Signature count negative or greater than pubkey count"),
-    ("SIG_PUSHONLY", "Only push operators allowed in signatures"),
-    ("STACK_SIZE", "Stack size limit exceeded"),
-    ("TAPSCRIPT_EMPTY_PUBKEY", "Empty public key in tapscript"),
-    ("UNBALANCED_CONDITIONAL", "Invalid OP_IF construction"),
-    ("VERIFY", "Script failed an OP_VERIFY operation"),
-    ("NEGATIVE_LOCKTIME", "Negative locktime"),
-    ("UNSATISFIED_LOCKTIME", "Locktime requirement not satisfied"),
-    ("EVAL_FALSE", "Script evaluated without error but finished with a false/empty top stack element"),
-    ("EQUALVERIFY", "Script failed an OP_EQUALVERIFY operation"),
-    ("PUSH_SIZE", "Push value size limit exceeded"),
-    ("SIG_DER", "Non-canonical DER signature"),
-    ("SIG_NULLDUMMY", "Dummy CHECKMULTISIG argument must be zero"),
-    ("WITNESS_PROGRAM_WRONG_LENGTH", "Witness program has incorrect length"),
-    ("WITNESS_PROGRAM_WITNESS_EMPTY", "Witness program was passed an empty witness"),
-    ("WITNESS_PROGRAM_MISMATCH", "Witness program hash mismatch"),
-    ("WITNESS_MALLEATED", "Witness requires empty scriptSig"),
-    ("WITNESS_MALLEATED_P2SH", "Witness requires only-redeemscript scriptSig"),
-    ("WITNESS_UNEXPECTED", "Witness provided for non-witness script"),
-    ("SCHNORR_SIG", "Invalid Schnorr signature"),
-    ("TAPROOT_WRONG_CONTROL_SIZE", "Invalid Taproot control block size"),
-];
-
 /// Returns whether an error can come from a policy flag in `policy`, in a case whose consensus flags are
 /// `flags`.
 fn is_of_policy(error: &str, flags: ScriptFlags, policy: &[&str]) -> bool {
@@ -117,7 +79,6 @@ fn script_tests() {
     let cases: Vec<_> = rows.iter().filter_map(Value::as_array).filter(|row| row.len() >= 4).collect();
     assert_eq!(cases.len(), 1233);
     let mut inapplicable = BTreeMap::<(&str, &str), u32>::new();
-    let (mut reasons, mut without) = (BTreeMap::<&str, u32>::new(), BTreeMap::<&str, u32>::new());
     let (mut passed, mut failed, mut verified) = (0, 0, 0);
     for row in cases {
         let (coin, script_sig, witness, names, error) = script_case(row);
@@ -140,20 +101,8 @@ fn script_tests() {
                 verified += 1;
             }
         }
-        if let Err(ScriptError::Failed(failure)) = scripts.verify(0..1, flags) {
-            assert!(!wanted, "{row:?}");
-            if let Some(reason) = failure.reason {
-                let named = REASONS.iter().find(|(name, _)| *name == error);
-                assert_eq!(named.map(|(_, words)| *words), Some(reason), "{row:?}");
-                *reasons.entry(error).or_default() += 1;
-            } else {
-                *without.entry(error).or_default() += 1;
-            }
-        }
         assert_eq!(passes(&scripts, 0..1, flags), wanted, "{row:?}");
     }
-    println!("reasons reported: {reasons:?}, not reported: {without:?}");
-    assert!(reasons.values().sum::<u32>() >= 418, "{without:?}");
     let skipped: u32 = inapplicable.values().sum();
     println!("script_tests.json: 1233 cases: {passed} pass, {failed} fail, each under all flags that must");
     println!(

@@ -73,8 +73,8 @@ impl TxVerifier for CheckedTx {
     fn verify(&self, inputs: Range<u32>, _: ScriptFlags) -> Result<(), ScriptFault> {
         for input in inputs {
             if !self.0[input as usize] {
-                let (input, reason) = (Some(input), Some("a reason"));
-                return Err(ScriptFault { input, reason, detail: "another coin".to_owned() });
+                let input = Some(input);
+                return Err(ScriptFault { input, detail: "another coin".to_owned() });
             }
         }
         Ok(())
