@@ -542,6 +542,11 @@ impl From<DiskError> for Error {
             DiskError::Damaged { path, offset, flaw } => {
                 Self::damaged(flaw.as_str()).in_file(path, Some(*offset))
             }
+            DiskError::WrongKey { path, flaw, .. } => Self::damaged(flaw.as_str()).in_file(path, None),
+            DiskError::MixedKeys { path, flaw, .. } => {
+                let mixed = Self::damaged(flaw.as_str()).in_file(path, None);
+                mixed.with_remedies([Remedy::TakeFromFiles])
+            }
             DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
             DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
             DiskError::IndexRow { .. } => Self::damaged(error.to_string())

@@ -18,6 +18,7 @@ pub mod options;
 pub mod remedy;
 pub mod report;
 pub mod size;
+pub mod source_report;
 pub mod spend_ages;
 pub mod stage;
 pub mod subject;

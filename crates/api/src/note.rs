@@ -10,6 +10,7 @@ use crate::{
     lower_tip::LowerTip,
     remedy::Remedy,
     size::{HumanMemory, HumanSize},
+    source_report::SourceReport,
 };
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
@@ -196,6 +197,8 @@ pub enum Note {
         /// Number of blocks whose undo data is damaged.
         undo: u32,
     },
+    /// A file or folder was read from which blocks were to be taken.
+    ReadSource(SourceReport),
     /// Blocks that the caller passed are stored.
     StoredGivenBlocks {
         /// Their number.
@@ -489,6 +492,7 @@ impl fmt::Display for Note {
                 write!(f, "blocks: {}", damage_text(*blocks, (*lost, *lost_files), *missing))?;
                 if *undo > 0 { write!(f, "; undo data: of {undo} blocks damaged") } else { Ok(()) }
             }
+            Self::ReadSource(source) => write!(f, "{source}"),
             Self::StoredGivenBlocks { blocks: 1 } => f.write_str("the block that was passed is stored"),
             Self::StoredGivenBlocks { blocks } => {
                 write!(f, "the {blocks} blocks that were passed are stored")

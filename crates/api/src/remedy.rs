@@ -74,6 +74,10 @@ pub enum Remedy {
     /// Rebuild the chainstate up to the block below the damage
     /// ([`crate::options::ReindexOptions::until_damage`]).
     EndBelowDamage,
+    /// Take blocks from block files, those of the datadir itself or others (`RepairOptions::sources`).
+    TakeFromFiles,
+    /// Name a peer to download from (`PeerOptions::connect`).
+    NamePeer,
     /// Restore the file that the error names.
     RestoreFile,
     /// Restore files that are missing.
@@ -179,6 +183,8 @@ impl Remedy {
             Self::Repair => "repair",
             Self::GiveBlock => "give-block",
             Self::EndBelowDamage => "end-below-damage",
+            Self::TakeFromFiles => "take-from-files",
+            Self::NamePeer => "name-peer",
             Self::RestoreFile => "restore-file",
             Self::RestoreFiles => "restore-files",
             Self::BitcoindReindex | Self::BitcoindDownload => "bitcoind-reindex",
@@ -244,6 +250,8 @@ impl Remedy {
             Self::Repair,
             Self::GiveBlock,
             Self::EndBelowDamage,
+            Self::TakeFromFiles,
+            Self::NamePeer,
             Self::RestoreFile,
             Self::RestoreFiles,
             Self::BitcoindReindex,
@@ -282,6 +290,8 @@ impl Remedy {
     /// Words one of those that are listed last.
     const fn text_of_the_last(&self) -> &'static str {
         match self {
+            Self::TakeFromFiles => "take blocks from the files in a folder, each with its own key",
+            Self::NamePeer => "name a peer",
             Self::Unprune => "download the blocks again that were deleted",
             Self::WithoutPruning => "download into another datadir without pruning",
             Self::NameRoot => "name the Merkle root, from someone whom you trust with all coins",

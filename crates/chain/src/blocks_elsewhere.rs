@@ -1,4 +1,5 @@
-//! Takes blocks that a datadir lacks from block files elsewhere: those of another datadir, or of any folder.
+//! Takes blocks that a datadir lacks from block files elsewhere: those of another datadir, or of any folder,
+//! or its own that have another key or name. The key of each block is found in its file.
 //!
 //! Nothing vouches for such a file, and nothing needs to: the block index has the header, and the header
 //! commits to the rest of the block. Blocks are appended to the last block file, as a download does it, and
@@ -15,22 +16,23 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Watch},
-    note::Warning,
+    note::{Note, Warning},
     options::{ChainOptions, SetAsideIndexes},
+    source_report::SourceReport,
 };
-use digest::obfuscation::Obfuscation;
 use disk::{
-    blk::{BlockRecord, BlockScanner},
     block_files::{AppendOptions, BlockAppender, BlockFiles},
     datadir::{BLOCKS, FileKind, file_no},
-    xor::{read_block_obfuscation, revealed_key},
+    keyed_search::{KeyedSearch, begins_with_block},
 };
+use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
-use vfs::During as _;
-use wire::{BlockArena, BlockHash, Height};
+use vfs::{Disk, During as _};
+use wire::{BlockArena, BlockHash, BlockTime, Header, Height};
 
 /// Bytes after which the block index is written.
 const SAVE_BYTES: u64 = 2 << 30;
@@ -44,32 +46,48 @@ pub struct TakenBlocks {
     pub bytes: u64,
     /// Height of the last block of the chain below which none is missing.
     pub height: Height,
+    /// Height of the last block that is stored.
+    pub last_stored: Height,
     /// Number of blocks up to the last one that is stored that are still missing or damaged.
     pub still_missing: u32,
+    /// What each source has given.
+    pub sources: Vec<SourceReport>,
 }
 
-/// Stores the blocks of the chain in the block index that are missing or `damage`d, as far as the block files
-/// in the folders `sources` have them. A folder is that of the files, or a datadir. What is damaged or
-/// foreign there is passed over, and a file that cannot be read is a warning.
+/// From where blocks are taken, and how far that is read.
+pub struct TakeOptions<'a> {
+    /// The files.
+    pub sources: &'a [Source],
+    /// Whether blocks above the known headers are taken, too.
+    pub extends: bool,
+    /// Whether each byte is searched if a block is still missing in the end: nobody else can be asked for it.
+    pub is_thorough: bool,
+    /// The time of this machine.
+    pub now: BlockTime,
+}
+
+/// Stores the blocks of the chain in the block index that are missing or `damage`d, as far as the `sources`
+/// have them. What is damaged or foreign there is passed over, and a file that cannot be read is a warning.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a folder without block files, or if an index of the node would become wrong; any
-/// I/O error of the datadir; [`ErrorKind::Interrupted`], after which the block index has what was stored.
+/// [`ErrorKind::Usage`] if an index of the node would become wrong; any I/O error of the datadir;
+/// [`ErrorKind::Interrupted`], after which the block index has what was stored.
 pub fn take(
     files: &Files<'_>,
     options: &ChainOptions,
-    sources: &[PathBuf],
+    how: &TakeOptions<'_>,
     damage: &KnownDamage,
     may_set_aside: &SetAsideIndexes,
     watch: Watch<'_>,
 ) -> Result<TakenBlocks, Error> {
-    let found: Vec<Source> = sources.iter().map(|dir| Source::find(files, dir)).collect::<Result<_, _>>()?;
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse)?;
     stored.forget_damaged(&chain, &damage.blocks);
-    let all = || (0..=chain.tip_height().0).map(Height);
-    let wanted: Vec<Height> = all().filter(|&height| !stored.has(height)).collect();
-    indexes::before_moves(files, |height| chain.hash(height), &wanted, may_set_aside)?
+    let lacks = |height: &Height| !stored.has(*height);
+    let wanted: Vec<Height> = (0..=chain.tip_height().0).map(Height).filter(lacks).collect();
+    let above = how.extends.then_some(Height(chain.tip_height().0 + 1));
+    let moved: Vec<Height> = wanted.iter().copied().chain(above).collect();
+    indexes::before_moves(files, |height| chain.hash(height), &moved, may_set_aside)?
         .apply(files, watch.sink)?;
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
     let max_file_len = options.hooks.block_file_len;
@@ -77,73 +95,107 @@ pub fn take(
     let mut taking = Taking {
         files,
         by_hash: chain.heights_by_hash(),
-        chain: &chain,
-        stored: &mut stored,
+        chain,
+        stored,
         appender: block_files.append_after(infos, append_options),
         wanted: wanted.len() as u32,
+        unknown: how.extends.then(BTreeMap::new),
         unsaved: 0,
         taken: TakenBlocks::default(),
         watch,
     };
-    let done = found.iter().try_for_each(|source| taking.take_from(source));
+    taking.taken.sources = how.sources.iter().map(Source::report).collect();
+    let done = taking.take_all(how);
     done.and(taking.save())?;
-    let mut taken = taking.taken;
+    let Taking { chain, stored, mut taken, .. } = taking;
+    for source in &taken.sources {
+        watch.sink.event(Event::Note(Note::ReadSource(source.clone())));
+    }
     taken.hashes.sort_unstable();
-    taken.height = Height(
-        all().find(|&height| !stored.has(height)).map_or(chain.tip_height().0, |it| it.0.saturating_sub(1)),
-    );
+    let all = || (0..=chain.tip_height().0).map(Height);
+    let first_missing = all().find(|&height| !stored.has(height));
+    taken.height = first_missing.map_or(chain.tip_height(), |it| Height(it.0.saturating_sub(1)));
+    taken.last_stored = all().rfind(|&height| stored.has(height)).unwrap_or_default();
     taken.still_missing = stored.missing().count() as u32;
     Ok(taken)
 }
 
-/// A folder with block files.
-struct Source {
-    /// The files, by number.
+/// Block files, or what may be some.
+pub struct Source {
+    /// The file or folder that was named.
+    path: PathBuf,
+    /// The files, by name.
     files: Vec<PathBuf>,
-    obfuscation: Obfuscation,
 }
 
 impl Source {
-    /// Finds the files in a folder, in its folder `blocks`, or in that of the network.
-    fn find(files: &Files<'_>, dir: &Path) -> Result<Self, Error> {
-        let disk = files.disk;
-        let name = files.params.network.subdirectory();
-        let net_dir = name.map_or_else(|| dir.to_owned(), |name| dir.join(name));
-        for folder in [dir.to_owned(), dir.join(BLOCKS), net_dir.join(BLOCKS)] {
-            if !disk.exists(&folder).during("look for", &folder)? {
-                continue;
-            }
-            let names = disk.list(&folder).during("list", &folder)?;
-            let mut numbered: Vec<_> = names
-                .iter()
-                .filter_map(|name| Some((file_no(FileKind::Blk, name)?, folder.join(name))))
-                .collect();
-            numbered.sort_unstable();
-            let Some((_, first)) = numbered.first() else { continue };
-            let mut obfuscation = read_block_obfuscation(disk, &folder)?;
-            if obfuscation.is_zero()
-                && let Some(key) = revealed_key(disk, first, files.params.magic, &files.params.genesis_hash)?
-            {
-                obfuscation = Obfuscation::from_key(key);
-            }
-            return Ok(Self { files: numbered.into_iter().map(|(_, path)| path).collect(), obfuscation });
+    /// Finds the block files that a path names: a file; or those in a folder, and in its folder `blocks` or
+    /// that of the network. Files with other names than bitcoind's are among them if they begin with a block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there are none.
+    pub fn find(disk: &dyn Disk, params: &ChainParams, path: &Path) -> Result<Self, Error> {
+        let found = disk.metadata(path).during("look for", path)?;
+        if found.is_some_and(|found| !found.is_dir) {
+            return Ok(Self { path: path.to_owned(), files: vec![path.to_owned()] });
         }
-        let detail =
-            "there are no block files (blk00000.dat and so on) in this folder, nor in its folder blocks";
-        Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None))
+        let mut files = block_files_in(disk, params, path)?;
+        let net_dir = params.network.subdirectory().map_or(path.to_owned(), |name| path.join(name));
+        for folder in [net_dir.join(BLOCKS), path.join(BLOCKS)] {
+            let more = block_files_in(disk, params, &folder)?;
+            if !more.is_empty() {
+                files.extend(more);
+                break;
+            }
+        }
+        if !files.is_empty() {
+            return Ok(Self { path: path.to_owned(), files });
+        }
+        let detail = match found {
+            None => "there is no such file or folder".to_owned(),
+            Some(_) => format!(
+                "there are no block files of {} (blk00000.dat and so on, or others that begin with a block) \
+                 in this folder, nor in its folder blocks",
+                params.network
+            ),
+        };
+        Err(Error::new(ErrorKind::Usage, detail).in_file(path, None))
     }
+
+    fn report(&self) -> SourceReport {
+        let (path, files) = (self.path.clone(), self.files.len() as u32);
+        SourceReport { path, files, ..SourceReport::default() }
+    }
+}
+
+/// Returns the files in a folder that have the names of block files, or begin with a block.
+fn block_files_in(disk: &dyn Disk, params: &ChainParams, folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let is_dir = |path: &Path| disk.metadata(path).is_ok_and(|found| found.is_some_and(|found| found.is_dir));
+    if !is_dir(folder) {
+        return Ok(Vec::new());
+    }
+    let mut names = disk.list(folder).during("list", folder)?;
+    names.sort_unstable();
+    names.retain(|name| {
+        let path = folder.join(name);
+        let is_named = file_no(FileKind::Blk, name).is_some();
+        is_named || !is_dir(&path) && begins_with_block(disk, &path, params.magic).unwrap_or_default()
+    });
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
 /// The state while blocks are taken.
 struct Taking<'a> {
     files: &'a Files<'a>,
-    chain: &'a HeaderChain,
+    chain: HeaderChain,
     /// The heights of the chain, in the order of the hashes of their blocks.
     by_hash: Vec<Height>,
-    stored: &'a mut StoredBlocks,
+    stored: StoredBlocks,
     appender: BlockAppender<'a>,
     /// Number of blocks that were wanted at first.
     wanted: u32,
+    /// Headers of blocks that the chain does not have, if it is to be extended.
+    unknown: Option<BTreeMap<BlockHash, Header>>,
     /// Bytes that were stored since the block index was written.
     unsaved: u64,
     taken: TakenBlocks,
@@ -151,58 +203,122 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn take_from(&mut self, source: &Source) -> Result<(), Error> {
-        for path in &source.files {
-            if self.taken.hashes.len() as u32 == self.wanted {
-                return Ok(());
-            }
-            if let Err(error) = self.take_from_file(path, source.obfuscation) {
-                if error.file.as_ref() != Some(path) {
-                    return Err(error);
+    fn take_all(&mut self, how: &TakeOptions<'_>) -> Result<(), Error> {
+        let sources = how.sources;
+        if !self.stored.has(Height(0)) {
+            // Nobody needs to have it.
+            let genesis = self.files.params.genesis_block();
+            self.store(Height(0), self.files.params.genesis.time, &genesis, 1)?;
+        }
+        self.read_all(sources, false)?;
+        if self.extend_chain(how.now) {
+            self.read_all(sources, false)?;
+        }
+        let is_missing = self.stored.missing().next().is_some();
+        if how.is_thorough && is_missing { self.read_all(sources, true) } else { Ok(()) }
+    }
+
+    fn read_all(&mut self, sources: &[Source], is_thorough: bool) -> Result<(), Error> {
+        for (number, source) in sources.iter().enumerate() {
+            let used = self.taken.sources.get(number).map_or(0, |before| before.used);
+            let mut report = SourceReport { used, ..source.report() };
+            for path in &source.files {
+                if self.unknown.is_none() && self.taken.hashes.len() as u32 == self.wanted {
+                    break;
                 }
-                self.watch.sink.event(Event::Warning(Warning::SourceUnreadable { error }));
+                let blocks_before = report.blocks;
+                if let Err(error) = self.take_from_file(path, is_thorough, &mut report) {
+                    if error.file.as_ref() != Some(path) {
+                        return Err(error);
+                    }
+                    self.watch.sink.event(Event::Warning(Warning::SourceUnreadable { error }));
+                }
+                report.files_read += 1;
+                report.files_without_blocks += u32::from(report.blocks == blocks_before);
+            }
+            if let Some(place) = self.taken.sources.get_mut(number).filter(|_| report.files_read > 0) {
+                *place = report;
             }
         }
         Ok(())
     }
 
-    fn take_from_file(&mut self, path: &Path, obfuscation: Obfuscation) -> Result<(), Error> {
+    fn take_from_file(
+        &mut self,
+        path: &Path,
+        is_thorough: bool,
+        report: &mut SourceReport,
+    ) -> Result<(), Error> {
         let file = self.files.disk.open(path).during("open for reading", path)?;
-        let mut scanner = BlockScanner::new(&*file, path, self.files.params.magic, obfuscation)?;
+        let mut search = KeyedSearch::new(&*file, path, self.files.params.magic)?;
+        if is_thorough {
+            search = search.thorough();
+        }
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-        while let Some(BlockRecord { data_pos, size, header, .. }) = scanner.next_record()? {
+        while let Some(record) = search.next_record()? {
             if self.watch.interrupt.load(Ordering::Relaxed) {
                 let detail = "interrupted; the blocks that were stored are kept";
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
-            let Some((height, hash)) = self.wanted_block(header.hash()) else { continue };
-            let mut bytes = vec![0; size as usize];
-            file.read_exact_at(&mut bytes, data_pos.0).during("read", path)?;
-            obfuscation.apply(&mut bytes, data_pos.0);
+            report.blocks += 1;
+            let hash = record.header.hash();
+            let Some(height) = self.height_of(hash) else {
+                if has_proof_of_work(self.files.params, &hash, record.header.bits) {
+                    self.unknown.iter_mut().for_each(|unknown| unknown.extend([(hash, record.header)]));
+                }
+                continue;
+            };
+            if self.stored.has(height) {
+                continue;
+            }
+            let Some(bytes) = search.read_block(&record, &mut arena)? else { continue };
             let median_time_past_prev = self.chain.median_time_before(height);
             let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
             // A damaged copy: the block may be elsewhere too.
             let Ok((time, _)) = check_arrived(self.files.params, &block, &mut arena, &mut hashes) else {
                 continue;
             };
-            let (file, pos) = self.appender.append_block(height, time, &block.bytes)?;
-            self.stored.set(height, file, pos, hashes.txids.len() as u32);
-            self.count(hash, block.bytes.len() as u64)?;
+            self.store(height, time, &block.bytes, hashes.txids.len() as u32)?;
+            report.used += 1;
         }
         Ok(())
     }
 
-    /// Returns the height of a block that is wanted.
-    fn wanted_block(&self, hash: BlockHash) -> Option<(Height, BlockHash)> {
+    fn height_of(&self, hash: BlockHash) -> Option<Height> {
         let at = self.by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height)).ok()?;
-        let height = *self.by_hash.get(at)?;
-        (!self.stored.has(height)).then_some((height, hash))
+        self.by_hash.get(at).copied()
     }
 
-    fn count(&mut self, hash: BlockHash, len: u64) -> Result<(), Error> {
-        self.taken.hashes.push(hash);
-        self.taken.bytes += len;
-        self.unsaved += len;
+    /// Adds the headers of the longest chain of blocks that were found above the chain. Returns whether there
+    /// are any.
+    fn extend_chain(&mut self, now: BlockTime) -> bool {
+        let unknown = self.unknown.take().unwrap_or_default();
+        let Some(tip) = self.chain.hash(self.chain.tip_height()) else { return false };
+        let mut children: BTreeMap<BlockHash, Vec<BlockHash>> = BTreeMap::new();
+        unknown.iter().for_each(|(hash, header)| children.entry(header.prev).or_default().push(*hash));
+        let (mut level, mut last) = (vec![tip], tip);
+        while let Some(&first) = level.first() {
+            last = first;
+            level = level.iter().filter_map(|hash| children.get(hash)).flatten().copied().collect();
+        }
+        let below = |hash: &BlockHash| unknown.get(hash).map(|header| header.prev);
+        let mut hashes: Vec<BlockHash> =
+            std::iter::successors(Some(last), below).take_while(|hash| *hash != tip).collect();
+        hashes.reverse();
+        let headers: Vec<Header> = hashes.iter().filter_map(|hash| unknown.get(hash)).copied().collect();
+        let Ok(added) = self.chain.add(tip, &headers, &hashes, now) else { return false };
+        self.by_hash = self.chain.heights_by_hash();
+        self.wanted += added.new as u32;
+        added.new > 0
+    }
+
+    /// Appends a block of the chain.
+    fn store(&mut self, height: Height, time: BlockTime, bytes: &[u8], tx_count: u32) -> Result<(), Error> {
+        let (file, pos) = self.appender.append_block(height, time, bytes)?;
+        self.stored.set(height, file, pos, tx_count);
+        self.taken.hashes.extend(self.chain.hash(height));
+        self.taken.bytes += bytes.len() as u64;
+        self.unsaved += bytes.len() as u64;
         self.watch.sink.event(Event::Progress(Progress {
             blocks: self.taken.hashes.len() as u32,
             blocks_total: self.wanted,
@@ -216,7 +332,7 @@ impl Taking<'_> {
     fn save(&mut self) -> Result<(), Error> {
         if self.unsaved > 0 {
             self.appender.flush()?;
-            write_index(self.files, self.chain, self.stored, self.appender.infos(), &[], self.watch.sink)?;
+            write_index(self.files, &self.chain, &self.stored, self.appender.infos(), &[], self.watch.sink)?;
             self.unsaved = 0;
         }
         Ok(())

@@ -19,12 +19,14 @@ use api::{
     options::ReindexOptions,
 };
 use disk::{
+    blk::write_record,
     block_files::{AppendOptions, BlockFiles, RecordBuffer},
     datadir::FileKind,
+    keyed_search::{KeyedRecord, KeyedSearch},
 };
 use std::path::Path;
-use vfs::During as _;
-use wire::{BlockArena, BlockTime, Header, Height, Reader};
+use vfs::{AtomicFile, During as _};
+use wire::{BlockArena, BlockTime, FileNo, Header, Height, Reader};
 
 /// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
 const MAX_FILE_LEN: u64 = 8_100_000;
@@ -72,6 +74,37 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     appender.flush()?;
     write_index(files, &chain, &stored, appender.infos(), &[], sink)?;
     Ok(given.len() as u32)
+}
+
+/// Writes the genesis block to a new block file if the first one has it with another key, before blocks with
+/// the right one. `bitcoind -reindex` overwrites it so if `xor.dat` is lost, and everybody knows this block.
+///
+/// # Errors
+/// Any I/O error.
+pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
+    let Files { disk, datadir, obfuscation, params, .. } = *files;
+    let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
+        let (path, (open, _)) = (datadir.blk_path(file), files.open(FileKind::Blk, file)?);
+        let mut search = KeyedSearch::new(&*open, &path, params.magic)?;
+        Ok([search.next_record()?, search.next_record()?].into_iter().flatten().collect())
+    };
+    let is_genesis = |block: &KeyedRecord| block.header.hash() == params.genesis_hash;
+    let numbers = datadir.blk_files(disk)?;
+    let (Some(&FileNo(0)), Some(&last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
+    // What cannot be read is reported later.
+    let is_overwritten = match first_blocks(FileNo(0)).unwrap_or_default()[..] {
+        [first, next] => {
+            is_genesis(&first) && first.obfuscation != obfuscation && next.obfuscation == obfuscation
+        }
+        _ => false,
+    };
+    if !is_overwritten || first_blocks(last).unwrap_or_default().first().is_some_and(is_genesis) {
+        return Ok(());
+    }
+    let (path, mut record) = (datadir.blk_path(FileNo(last.0 + 1)), Vec::new());
+    write_record(&mut record, params.magic, &params.genesis_block());
+    obfuscation.apply(&mut record, 0);
+    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
 }
 
 /// What decides whether a block is wanted.

@@ -43,6 +43,10 @@ use rules::ChainParams;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError};
 
+/// Number of block files whose key a command checks that only reads: on a hard disk, looking at all takes
+/// longer than some commands.
+const FILES_CHECKED: usize = 64;
+
 /// A datadir that is open and locked.
 pub struct Session<'d> {
     disk: &'d dyn Disk,
@@ -136,7 +140,18 @@ impl<'d> Session<'d> {
     /// The same errors as [`files::obfuscation`].
     pub fn files(&self) -> Result<Files<'_>, Error> {
         let Self { disk, datadir, params, .. } = self;
-        let obfuscation = files::obfuscation(*disk, datadir, params)?;
+        let files_max = if self.change_lock.is_some() { usize::MAX } else { FILES_CHECKED };
+        let obfuscation = files::obfuscation(*disk, datadir, params, files_max)?;
+        Ok(Files { disk: *disk, datadir, obfuscation, params, awaited: None })
+    }
+
+    /// Like [`Session::files`], for a command that takes the blocks of files with another key elsewhere.
+    ///
+    /// # Errors
+    /// The same errors, but for files of which only some have another key.
+    pub fn files_of_some(&self) -> Result<Files<'_>, Error> {
+        let Self { disk, datadir, params, .. } = self;
+        let (obfuscation, _) = files::obfuscation_of_some(*disk, datadir, params, usize::MAX)?;
         Ok(Files { disk: *disk, datadir, obfuscation, params, awaited: None })
     }
 }

@@ -55,10 +55,15 @@ pub fn run(args: &DoctorArgs) -> Done {
     };
     let line = NextLine::new(&diagnosis, &located);
     let next = line.of(&diagnosis.advice);
-    let next_offline = (diagnosis.advice == Advice::Repair).then(|| line.repair_offline());
-    let report = DoctorReport { diagnosis, next, next_offline };
+    let is_repair = diagnosis.advice == Advice::Repair;
+    let next_offline = is_repair.then(|| line.repair_offline());
+    let next_from = is_repair.then(|| line.repair_from());
+    let report = DoctorReport { diagnosis, next, next_offline, next_from };
     Ok(reply(&report, exit, |report| text(report, &located)))
 }
+
+/// How blocks are taken from files with other names.
+const FROM_HERE: &str = "if blocks are missing, they are taken from them by: peregrine repair --from";
 
 /// What is found, and the command to run next.
 #[derive(Serialize, JsonSchema)]
@@ -68,10 +73,12 @@ pub struct DoctorReport {
     next: String,
     /// Another one, which needs no peers.
     next_offline: Option<String>,
+    /// Another one, which needs other block files.
+    next_from: Option<String>,
 }
 
 fn text(report: &DoctorReport, located: &Located) -> String {
-    let DoctorReport { diagnosis, next, next_offline } = report;
+    let DoctorReport { diagnosis, next, next_offline, next_from } = report;
     let (mut lines, has_prune) = (vec![], located.prune.is_some());
     match &diagnosis.found {
         Ok(state) => state_lines(diagnosis.network, state, has_prune, &mut lines),
@@ -84,6 +91,7 @@ fn text(report: &DoctorReport, located: &Located) -> String {
         advice => advice.to_string(),
     };
     lines.push(("advice", advice));
+    lines.extend(next_from.iter().map(|from| ("with other files", from.clone())));
     lines.extend(next_offline.iter().map(|offline| ("without peers", offline.clone())));
     lines.push(("next", next.clone()));
     lines.iter().map(|(label, value)| format!("{label:<18} {value}")).collect::<Vec<_>>().join("\n")
@@ -116,6 +124,13 @@ fn state_lines(
     lines.push(("other indexes", if indexes.is_empty() { "none".to_owned() } else { indexes.join("; ") }));
     lines.push(("pruned", pruned_text(state, has_prune)));
     lines.push(("interrupted runs", leftovers_text(state)));
+    if let Some(first) = state.blocks.other_names.first() {
+        let more = state.blocks.other_names.len() - 1;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let dir = state.blocks_dir.display();
+        let text = format!("{first}{more}: bitcoind does not read files with such names; {FROM_HERE} {dir}");
+        lines.push(("other files", text));
+    }
     lines.push(("disk space", space_text(state)));
     lines.push(("rebuild", duration_text(state)));
     if let Some(error) = &state.rebuild.refusal {

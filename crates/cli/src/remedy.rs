@@ -56,6 +56,7 @@ fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<Str
             ("on-hint-failure", "pass --on-hint-failure join to find the first wrong hint")
         }
         Remedy::GiveDatadir => ("datadir", "pass --datadir"),
+        Remedy::NamePeer => ("connect", "name a peer with --connect"),
         Remedy::Prune => ("prune", "pass --prune"),
         Remedy::Unprune => ("unprune", "pass --unprune to download them again"),
         Remedy::NameRoot => {
@@ -86,6 +87,9 @@ const fn with_command(remedy: &Remedy) -> Option<&'static str> {
         Remedy::Repair => "download what is damaged with: peregrine repair",
         Remedy::GiveBlock => "pass the block with: peregrine reindex --block FILE",
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",
+        Remedy::TakeFromFiles => {
+            "take blocks from the files of a folder, each with its own key, with: peregrine repair --from DIR"
+        }
         Remedy::MakeUndo => "make it with: peregrine undo make",
         Remedy::RebuildChainstate => "rebuild it with: peregrine reindex",
         Remedy::NameIndex => "name one, as in: peregrine index make txindex",

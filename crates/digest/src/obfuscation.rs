@@ -27,6 +27,11 @@ impl Obfuscation {
         self.key == 0
     }
 
+    /// Returns the key of a file, from the key of the bytes at this offset in it.
+    pub fn shifted(&self, file_offset: u64) -> Self {
+        Self { key: self.key.rotate_left((file_offset % 8) as u32 * 8) }
+    }
+
     /// Replaces the contents of `to` with `data`, XORed from key offset 0: the start of a file, or a database
     /// value.
     #[inline]

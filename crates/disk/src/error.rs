@@ -6,7 +6,7 @@ use leveldb::LevelDbError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use vfs::{FileError, UnfinishedError};
-use wire::Network;
+use wire::{FileNo, Network};
 
 /// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,26 @@ pub enum DiskError {
         found: [u8; 4],
         /// The magic that follows from the challenge that was asked for.
         expected: [u8; 4],
+    },
+    /// `xor.dat` is missing, or is not the key of the block files.
+    #[error("{}: {flaw}", path.display())]
+    WrongKey {
+        /// The file with the key.
+        path: PathBuf,
+        /// The files, and how to restore the key.
+        flaw: String,
+        /// The key that the block files reveal.
+        key: [u8; 8],
+    },
+    /// The block files have different keys, so that `xor.dat` cannot be right.
+    #[error("{}: {flaw}", path.display())]
+    MixedKeys {
+        /// The directory of the block files.
+        path: PathBuf,
+        /// The files and their keys.
+        flaw: String,
+        /// The files that have not the key of `xor.dat`.
+        files: Vec<FileNo>,
     },
     /// Another process uses the datadir.
     #[error("{} is in use", path.display())]

@@ -5,8 +5,8 @@
 //! content. Core's formats build on both: [`blk`] and [`undo`] records, read and appended by [`block_files`],
 //! their obfuscation ([`xor`]), the block [`index`], the [`chainstate`] and its hash ([`utxo_stats`]).
 //! [`datadir`] has the paths in a datadir and [`mod@lock`] its locks; [`scan`] finds blocks without the
-//! index; [`replace`] puts new databases in place of old ones, [`made_undo`] new undo data at the end of what
-//! there is.
+//! index, [`keyed_search`] without the key; [`replace`] puts new databases in place of old ones,
+//! [`made_undo`] new undo data at the end of what there is.
 //!
 //! ```no_run
 //! use peregrine_disk::{chainstate::ChainstateReader, datadir::{Datadir, Location}};
@@ -32,6 +32,7 @@ pub mod datadir;
 pub mod delta;
 mod error;
 pub mod index;
+pub mod keyed_search;
 pub mod lock;
 pub mod made_undo;
 pub mod node_indexes;

@@ -12,11 +12,16 @@
 //! so keys are never overwritten.
 
 use crate::blk::RECORD_HEADER_LEN;
-use crate::datadir::Datadir;
+use crate::datadir::{Datadir, FileKind};
 use crate::error::DiskError;
+use crate::keyed_search::KeyedSearch;
 use digest::obfuscation::Obfuscation;
+use hex_conservative::DisplayHex as _;
 use leveldb::Database;
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 use vfs::{AtomicFile, Disk, During as _};
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
@@ -28,11 +33,11 @@ const KEY_FILE: &str = "xor.dat";
 /// Its name until it is complete.
 const NEW_KEY_FILE: &str = "xor.dat.peregrine";
 
-/// A range of zeros in the first block file, at a multiple of the key's length: within the parent hash of the
-/// genesis block, which follows the record's header and the block's version.
-const ZEROS: std::ops::Range<usize> = 16..24;
+/// Maximum number of ranges of files that an error names.
+const MAX_NAMED_RANGES: usize = 8;
 
-const _: () = assert!(ZEROS.start >= RECORD_HEADER_LEN + 4 && ZEROS.end <= RECORD_HEADER_LEN + 4 + 32);
+/// Bytes of a file in which its first block is searched for: what precedes that is at most a damaged block.
+const SEARCHED_BYTES: u64 = 16 << 20;
 
 /// Reads `xor.dat` in the directory `blocks_dir`. Without the file, there is no obfuscation.
 ///
@@ -73,14 +78,63 @@ pub fn read_or_create_block_obfuscation(
     read_block_obfuscation(disk, blocks_dir)
 }
 
-/// Checks that the first block file, with `obfuscation` removed, begins like one of the network's. If not,
-/// the error contains the right key where the file reveals it: block files begin with the genesis block,
-/// whose parent hash is zeros, and obfuscated zeros are the key.
+/// Checks that `obfuscation` is the key of the block files: each must begin with the magic, or have a block
+/// behind what else it begins with. `None` is never their key. Of more than `files_max` files, some are
+/// looked at. The errors contain the keys that the files reveal.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if `xor.dat` is missing or has another key; [`DiskError::OtherNetwork`] if the
-/// blocks are another network's; [`DiskError::File`]. A file from which neither follows is not an error.
+/// [`DiskError::WrongKey`] if the files have another key; [`DiskError::MixedKeys`] if they have several, so
+/// that no key is right; [`DiskError::OtherNetwork`] or [`DiskError::OtherSignet`] if the blocks are another
+/// network's; [`DiskError::File`].
 pub fn check_block_obfuscation(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    obfuscation: Option<Obfuscation>,
+    genesis: &BlockHash,
+    files_max: usize,
+) -> Result<(), DiskError> {
+    let (own, numbers) = (obfuscation.unwrap_or_default(), datadir.blk_files(disk)?);
+    check_network(disk, datadir, own, genesis)?;
+    let (mut keys, mut of_genesis) = (BTreeMap::<_, Vec<FileNo>>::new(), None);
+    let step = numbers.len().div_ceil(files_max.max(1)).max(1);
+    let is_checked = |at: usize| at.is_multiple_of(step) || at + 1 == numbers.len();
+    for (_, &number) in numbers.iter().enumerate().filter(|(at, _)| is_checked(*at)) {
+        match key_of_file(disk, datadir, number, own, genesis)? {
+            // bitcoind writes this block anew to a file that is missing, with whatever key it has then.
+            Some((key, true)) => of_genesis = Some((key, vec![number])),
+            Some((key, false)) => keys.entry(key).or_default().push(number),
+            None => {}
+        }
+    }
+    if keys.is_empty() {
+        keys.extend(of_genesis);
+    }
+    let fits = obfuscation.is_some_and(|own| keys.contains_key(&own.key()));
+    match keys.first_key_value() {
+        None => Ok(()),
+        Some((&key, files)) if keys.len() == 1 => {
+            if fits {
+                Ok(())
+            } else {
+                Err(wrong_key(disk, datadir, key, files)?)
+            }
+        }
+        Some(_) => {
+            let named: Vec<String> = keys.iter().map(|(key, files)| with_key(files, *key)).collect();
+            let flaw = format!(
+                "the block files have different keys: {}. A program that converts them may have been \
+                 interrupted, or files of another node were copied here; leave xor.dat as it is",
+                named.join("; ")
+            );
+            keys.remove(&own.key());
+            let files = keys.into_values().flatten().collect();
+            Err(DiskError::MixedKeys { path: datadir.blocks_dir(), flaw, files })
+        }
+    }
+}
+
+/// Checks that the first block file is not another network's.
+fn check_network(
     disk: &dyn Disk,
     datadir: &Datadir,
     obfuscation: Obfuscation,
@@ -88,49 +142,126 @@ pub fn check_block_obfuscation(
 ) -> Result<(), DiskError> {
     let Some(start) = read_start(disk, &datadir.blk_path(FileNo(0)))? else { return Ok(()) };
     let (network, magic) = (datadir.network(), datadir.magic());
-    let begins = |magic: [u8; 4]| plain_start(start, obfuscation, magic).is_some();
-    if begins(magic) {
-        return Ok(());
-    }
     let mut plain = start;
     obfuscation.apply(&mut plain, 0);
+    if plain.starts_with(&magic) {
+        return Ok(());
+    }
     // All signets have the same genesis block.
     if network == Network::Signet && is_genesis(&plain, genesis) {
         let [a, b, c, d, ..] = plain;
         let (path, found) = (datadir.net_dir().to_owned(), [a, b, c, d]);
         return Err(DiskError::OtherSignet { path, found, expected: magic });
     }
-    let is_other = |other: &Network| *other != network && begins(other.magic());
-    if let Some(found) = Network::ALL.into_iter().find(is_other) {
-        let path = datadir.net_dir().to_owned();
-        return Err(DiskError::OtherNetwork { path, found, expected: network });
+    let is_other = |other: &Network| *other != network && plain.starts_with(&other.magic());
+    match Network::ALL.into_iter().find(is_other) {
+        Some(found) => {
+            let path = datadir.net_dir().to_owned();
+            Err(DiskError::OtherNetwork { path, found, expected: network })
+        }
+        None => Ok(()),
     }
-    let Some(key) = key_in(start, magic, genesis) else { return Ok(()) };
-    let path = datadir.blocks_dir().join(KEY_FILE);
-    let is_there = disk.exists(&path).during("look at", &path)?;
-    let what = if is_there { "this is not the key of the block files" } else { "the file is missing" };
-    let digits = key.map(|byte| format!("{byte:02x}")).concat();
-    // Octal, which each shell's printf knows.
-    let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
-    let flaw = format!(
-        "{what}, which are obfuscated with {digits}; restore the file, or create it: \
-         printf '{escapes}' > '{}'",
-        path.display()
-    );
-    Err(DiskError::Damaged { path, offset: 0, flaw })
 }
 
-/// Returns the key of the block files, if the `first` one reveals it.
-///
-/// # Errors
-/// [`DiskError::File`].
-pub fn revealed_key(
+/// Finds the key of one block file, as far as that can be read and has a block; `own` is tried first. Returns
+/// too whether the file has only the genesis block.
+fn key_of_file(
     disk: &dyn Disk,
-    first: &Path,
-    magic: [u8; 4],
+    datadir: &Datadir,
+    number: FileNo,
+    own: Obfuscation,
     genesis: &BlockHash,
-) -> Result<Option<[u8; 8]>, DiskError> {
-    Ok(read_start(disk, first)?.and_then(|start| key_in(start, magic, genesis)))
+) -> Result<Option<([u8; 8], bool)>, DiskError> {
+    let path = datadir.blk_path(number);
+    // What cannot be read, the command that reads it reports.
+    let Ok(file) = disk.open(&path) else { return Ok(None) };
+    let (mut found, magic) = ([0; 4], datadir.magic());
+    if file.read_exact_at(&mut found, 0).is_err() {
+        return Ok(None);
+    }
+    own.apply(&mut found, 0);
+    let fits = (found == magic).then_some((own.key(), false));
+    if fits.is_some() && number > FileNo(0) {
+        return Ok(fits);
+    }
+    let mut search = KeyedSearch::new(&*file, &path, magic)?;
+    let Some((at, key)) = search.find_key(SEARCHED_BYTES)? else { return Ok(fits) };
+    let Some(mut start) = read_start(disk, &path)?.filter(|_| at == 0 && number == FileNo(0)) else {
+        return Ok(Some((key.key(), false)));
+    };
+    key.apply(&mut start, 0);
+    if !is_genesis(&start, genesis) {
+        return Ok(Some((key.key(), false)));
+    }
+    // What follows the genesis block is from before, if the block was written with another key.
+    search.skip_to(start.len() as u64);
+    let next = search.find_key(SEARCHED_BYTES)?;
+    Ok(Some(next.map_or((key.key(), true), |(_, key)| (key.key(), false))))
+}
+
+/// The error if the block files have this key, and not that of `xor.dat`.
+fn wrong_key(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    key: [u8; 8],
+    files: &[FileNo],
+) -> Result<DiskError, DiskError> {
+    let path = datadir.blocks_dir().join(KEY_FILE);
+    let found = disk.metadata(&path).during("look at", &path)?;
+    let is_there = found.is_some();
+    let what = match found {
+        None => "the file is missing".to_owned(),
+        Some(found) if found.len < 8 => format!("the key has {} bytes instead of 8", found.len),
+        Some(_) => "this is not the key of the block files".to_owned(),
+    };
+    // Octal, which each shell's printf knows.
+    let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+    let keep = match is_there {
+        true => format!("mv -n {} {} && ", quoted(&path), quoted(&kept_key_file(disk, &path))),
+        false => String::new(),
+    };
+    let flaw = format!(
+        "{what}: {}; restore it, or create it: {keep}printf '{escapes}' > {}",
+        with_key(files, key),
+        quoted(&path)
+    );
+    Ok(DiskError::WrongKey { path, flaw, key })
+}
+
+/// Returns a name under which a key file can be kept.
+pub fn kept_key_file(disk: &dyn Disk, path: &Path) -> PathBuf {
+    let mut names = (1..).map(|number| match number {
+        1 => path.with_extension("dat.old"),
+        _ => path.with_extension(format!("dat.old{number}")),
+    });
+    names.find(|path| !disk.exists(path).unwrap_or(true)).unwrap_or_default()
+}
+
+/// Names files and their key.
+fn with_key(files: &[FileNo], key: [u8; 8]) -> String {
+    let are = if files.len() == 1 { "is" } else { "are" };
+    match key {
+        [0, 0, 0, 0, 0, 0, 0, 0] => format!("{} {are} not obfuscated", names(files)),
+        _ => format!("{} {are} obfuscated with {}", names(files), key.to_lower_hex_string()),
+    }
+}
+
+/// Names files, of which many are named by the first and the last of each range.
+fn names(files: &[FileNo]) -> String {
+    let name = |file: &FileNo| FileKind::Blk.file_name(*file);
+    let mut ranges: Vec<String> = files
+        .chunk_by(|file, next| file.0 + 1 == next.0)
+        .filter_map(|range| match range {
+            [first, .., last] => Some(format!("{} to {}", name(first), name(last))),
+            range => range.first().map(name),
+        })
+        .collect();
+    if ranges.len() > MAX_NAMED_RANGES {
+        ranges.truncate(MAX_NAMED_RANGES);
+        ranges.push("others".to_owned());
+    }
+    ranges.join(", ")
 }
 
 /// The first record's frame and header.
@@ -146,20 +277,6 @@ fn read_start(disk: &dyn Disk, path: &Path) -> Result<Option<Start>, DiskError> 
     let file = disk.open(path).during("open for reading", path)?;
     file.read_exact_at(&mut start, 0).during("read", path)?;
     Ok(Some(start))
-}
-
-/// Removes an obfuscation; `None` if the result is not the start of a file with that magic.
-fn plain_start(mut start: Start, obfuscation: Obfuscation, magic: [u8; 4]) -> Option<Start> {
-    obfuscation.apply(&mut start, 0);
-    start.starts_with(&magic).then_some(start)
-}
-
-/// Returns the key with which the start of the first block file was obfuscated, if it is the genesis block.
-fn key_in(start: Start, magic: [u8; 4], genesis: &BlockHash) -> Option<[u8; 8]> {
-    let mut key = [0; 8];
-    key.copy_from_slice(start.get(ZEROS)?);
-    let plain = plain_start(start, Obfuscation::from_key(key), magic)?;
-    is_genesis(&plain, genesis).then_some(key)
 }
 
 /// Whether the first record is the genesis block.
@@ -209,19 +326,22 @@ mod tests {
         let key = [0x00, 0xa1, 0xff, 0x5c, 0x27, 0x0a, 1, 0x80];
         let lay_out = |magic: [u8; 4]| {
             let mut file = Vec::new();
-            crate::blk::write_record(&mut file, magic, &[&genesis.to_bytes()[..], &[0; 200]].concat());
+            let coinbase = [&[1, 1, 0, 0, 0, 1][..], &[0; 32], &[0xff; 4], &[0; 60]].concat();
+            crate::blk::write_record(&mut file, magic, &[&genesis.to_bytes()[..], &coinbase].concat());
             Obfuscation::from_key(key).apply(&mut file, 0);
             std::fs::write(datadir.blk_path(FileNo(0)), file).unwrap();
         };
         let check = |key: [u8; 8]| {
-            let obfuscation = Obfuscation::from_key(key);
-            check_block_obfuscation(&RealDisk, &datadir, obfuscation, &genesis.hash())
+            let obfuscation = Some(Obfuscation::from_key(key));
+            check_block_obfuscation(&RealDisk, &datadir, obfuscation, &genesis.hash(), 9)
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(check([0; 8]), Ok(()), "no file");
         RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
-        std::fs::write(datadir.blk_path(FileNo(0)), [0; 87]).unwrap();
-        assert_eq!(check([0; 8]), Ok(()), "the file is too short to check");
+        assert_eq!(check([0; 8]), Ok(()), "no file");
+        for nothing in [&[][..], &[7; 7], &[0; 8], &[0; 5_000]] {
+            std::fs::write(datadir.blk_path(FileNo(0)), nothing).unwrap();
+            assert_eq!(check([1; 8]), Ok(()), "there is nothing to check");
+        }
         lay_out(Network::Regtest.magic());
         assert_eq!(check(key), Ok(()));
         let text = check([0; 8]).unwrap_err();
@@ -235,13 +355,14 @@ mod tests {
         lay_out(Network::Signet.magic());
         assert!(check(key).unwrap_err().contains("the blocks are of chain signet"));
         lay_out(*b"else");
-        assert_eq!(check(key), Ok(()));
+        assert_eq!(check(key), Ok(()), "no block of regtest");
         let datadir =
             Datadir::of(&Location { magic: *b"SIGN", ..Location::new(dir.path(), Network::Signet) });
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let from = dir.path().join("regtest/blocks/blk00000.dat");
         std::fs::copy(from, datadir.blk_path(FileNo(0))).unwrap();
-        let error = check_block_obfuscation(&RealDisk, &datadir, Obfuscation::from_key(key), &genesis.hash());
+        let key = Some(Obfuscation::from_key(key));
+        let error = check_block_obfuscation(&RealDisk, &datadir, key, &genesis.hash(), 9);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("another challenge: they begin with 656c7365, not with 5349474e"), "{text}");
     }

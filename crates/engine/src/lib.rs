@@ -103,6 +103,7 @@ pub use disk::{
     replace::Recovery,
     snapshot::SnapshotMetadata,
     utxo_tree::CHUNK_LEN,
+    xor::kept_key_file,
 };
 pub use hints::{
     HintFormat, HintInfo, Numbering,

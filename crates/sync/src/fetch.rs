@@ -38,6 +38,7 @@ use net::{
 };
 use notices::Notices;
 use seeds::Seeds;
+pub use seeds::has_peers;
 use std::{
     collections::{HashMap, HashSet},
     mem,

@@ -17,12 +17,18 @@ use vfs::{AtomicFile, Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
 
 /// Creates the datadir, unless it has block files. Each step is complete after a power
-/// cut or did not happen, and the block file, which is what makes it a datadir, comes last.
+/// cut or did not happen, and the block file, which is what makes it a datadir, comes last. `has_sources`:
+/// whether other files have the blocks that a block index places in files, of which none is left.
 ///
 /// # Errors
 /// Any I/O error; [`api::error::ErrorKind::Environment`] if another process uses the datadir;
 /// [`api::error::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
-pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> Result<(), Error> {
+pub fn create(
+    disk: &dyn Disk,
+    options: &ChainOptions,
+    has_sources: bool,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
     let no_blocks = match Datadir::open(disk, &options.location()) {
         Ok(found) => return complete(disk, &found, options.params, sink),
         Err(error) => error,
@@ -35,11 +41,13 @@ pub fn create(disk: &dyn Disk, options: &ChainOptions, sink: &dyn EventSink) -> 
     }
     let _lock = lock_for_change(disk, &datadir, sink)?;
     let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
-    if !(blk?.is_empty() && rev?.is_empty()) {
+    if !(blk?.is_empty() && (rev?.is_empty() || has_sources)) {
         return Err(no_blocks.into());
     }
     let index = genesis_index(params);
-    if disk.exists(&index_dir).during("look at", &index_dir)? {
+    if has_sources && disk.exists(&index_dir).during("look at", &index_dir)? {
+        // What it places in files is restored.
+    } else if disk.exists(&index_dir).during("look at", &index_dir)? {
         if read_block_index(disk, &index_dir)? != index {
             return Err(no_blocks.into());
         }
@@ -76,7 +84,7 @@ pub fn complete(
         return Ok(());
     }
     let _lock = DatadirLock::take(disk, datadir, LockMode::Change)?;
-    let key = obfuscation(disk, datadir, params)?;
+    let key = obfuscation(disk, datadir, params, 1)?;
     let mut first = vec![0; RECORD_HEADER_LEN + params.genesis_block().len()];
     let path = datadir.blk_path(FileNo(0));
     let file = disk.open(&path).during("open for reading", &path)?;

@@ -1,7 +1,7 @@
 //! Downloads the blocks that are damaged or missing, and rebuilds only what needs it.
 
 use crate::{
-    fetch::{Fetched, Follower, fetch},
+    fetch::{Fetched, Follower, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, SyncOptions, SyncSink, SyncWarnings},
 };
@@ -16,12 +16,15 @@ use api::{
     event::{Event, EventSink, Warnings, Watch},
     note::{Note, Warning},
     options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks, SetAsideIndexes},
+    remedy::Remedy,
     report::ReindexReport,
+    source_report::SourceReport,
     stage::Stage,
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
-    blocks_elsewhere::{self, TakenBlocks},
+    blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
+    given_blocks,
     plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
     session::Session,
     stored_blocks::forget_stale,
@@ -37,6 +40,7 @@ use pipeline::{
     job::{
         damage_survey::find_damage,
         index_by_scan::ensure_index,
+        now,
         two_chainstates::{check_start, refuse},
     },
     stages::finish,
@@ -45,7 +49,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
-use vfs::Disk;
+use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Network};
 
 /// What to repair, and from which peers to download.
@@ -57,7 +61,7 @@ pub struct RepairOptions {
     pub resume: ResumeOptions,
     /// Which indexes of the node are set aside if they would become wrong.
     pub set_aside_indexes: SetAsideIndexes,
-    /// Folders with block files, or datadirs, from which blocks are taken before peers are asked.
+    /// Block files, folders with some, or datadirs, from which blocks are taken before peers are asked.
     pub sources: Vec<PathBuf>,
     /// The peers.
     pub peers: PeerOptions,
@@ -109,6 +113,8 @@ pub struct RepairReport {
     pub taken: u32,
     /// Their bytes.
     pub taken_bytes: u64,
+    /// What each file or folder has given from which blocks were to be taken.
+    pub sources: Vec<SourceReport>,
     /// What was downloaded; `None` if all blocks were sound, or taken from other files.
     #[cfg_attr(feature = "serde", serde(flatten, with = "Downloaded"))]
     pub download: Option<DownloadReport>,
@@ -160,22 +166,22 @@ fn repair_in_place(
         set_aside_indexes: options.set_aside_indexes.clone(),
         ..ReindexOptions::of(chain.clone())
     };
-    new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?;
+    let sources = &find_sources(disk, options, sink)?;
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
-    let files = &session.files()?;
+    let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
+    given_blocks::restore_genesis(files)?;
     let is_tip_lost = ensure_index(files, true, sink, interrupt)?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
-    let (missing, last_stored) = (found.missing, found.last_stored);
     sink.event(Event::Note(Note::FoundDamage {
         blocks: damaged,
         lost: found.lost,
         lost_files: found.lost_files,
-        missing,
+        missing: found.missing,
         undo: damaged_undo,
     }));
     check_second_chainstate(files, &found)?;
-    let (taken, left) = take(files, options, &found, Watch { sink, interrupt })?;
+    let (taken, left) = take(files, options, (sources, is_tip_lost), &found, Watch { sink, interrupt })?;
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
     let height = fetched.as_ref().map_or(taken.height, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
@@ -191,7 +197,7 @@ fn repair_in_place(
     let (mut rebuilt, mut made) = (None, None);
     match best {
         None => rebuilt = Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
-        Some(best) if !on_chain || best > last_stored || found.lacks_undo_up_to(best) => {
+        Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
             let options = MakeUndoOptions { chain: chain.clone(), keep_old: false };
             made = Some(make_undo(disk, &options, sink, interrupt).map_err(explain_interrupt)?);
         }
@@ -203,12 +209,13 @@ fn repair_in_place(
         damaged,
         lost: found.lost,
         lost_files: found.lost_files,
-        missing,
+        missing: found.missing,
         damaged_undo,
         first: found.first,
         others: found.others,
         taken: taken.hashes.len() as u32,
         taken_bytes: taken.bytes,
+        sources: taken.sources,
         download,
         peers,
         height,
@@ -218,21 +225,46 @@ fn repair_in_place(
     })
 }
 
+/// Finds the files from which blocks are taken. If there are some, an empty datadir is made one that they can
+/// fill.
+fn find_sources(
+    disk: &dyn Disk,
+    options: &RepairOptions,
+    sink: &dyn EventSink,
+) -> Result<Vec<Source>, Error> {
+    let RepairOptions { chain, sources, .. } = options;
+    let find = |path: &PathBuf| Source::find(disk, chain.params, path);
+    let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    match !found.is_empty() && disk.exists(&chain.datadir).during("look for", &chain.datadir)? {
+        true => new_datadir::create(disk, chain, true, sink)?,
+        false => new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?,
+    }
+    Ok(found)
+}
+
 /// Takes blocks from other files. Returns what is still damaged or missing too.
 fn take(
     files: &Files<'_>,
     options: &RepairOptions,
+    (sources, is_tip_lost): (&[Source], bool),
     found: &KnownDamage,
     watch: Watch<'_>,
 ) -> Result<(TakenBlocks, KnownDamage), Error> {
-    if options.sources.is_empty() {
+    if sources.is_empty() {
         return Ok((TakenBlocks { height: found.last_stored, ..TakenBlocks::default() }, found.clone()));
     }
     watch.sink.event(Event::Started(Stage::Read));
-    let RepairOptions { chain, sources, set_aside_indexes, .. } = options;
-    let taken = blocks_elsewhere::take(files, chain, sources, found, set_aside_indexes, watch)?;
+    let RepairOptions { chain, peers, set_aside_indexes, .. } = options;
+    let how = &TakeOptions {
+        sources,
+        // How high the lost blocks reach is known to the sources, or nothing is known yet.
+        extends: is_tip_lost || found.last_stored == Height(0),
+        is_thorough: !has_peers(chain, peers),
+        now: now(),
+    };
+    let taken = blocks_elsewhere::take(files, chain, how, found, set_aside_indexes, watch)?;
     let left = found.after(&taken.hashes, taken.still_missing);
-    Ok((taken, left))
+    Ok((taken.clone(), KnownDamage { last_stored: taken.last_stored, ..left }))
 }
 
 /// Refuses a repair that a second chainstate forbids.
@@ -267,6 +299,16 @@ fn download(
             None
         }
         0 if !is_tip_lost => None,
+        left if !has_peers(&options.chain, &options.peers) => {
+            let what = if left > 0 { format!("{left} blocks are") } else { "the last blocks are".to_owned() };
+            let detail = format!("{what} still damaged or missing, and there is no peer to ask for them");
+            let error = Error::new(ErrorKind::Environment, detail);
+            return Err(error.with_remedies([
+                Remedy::NamePeer,
+                Remedy::TakeFromFiles,
+                Remedy::EndBelowDamage,
+            ]));
+        }
         _ => {
             let sync = SyncOptions {
                 peers: options.peers.clone(),

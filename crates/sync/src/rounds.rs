@@ -67,7 +67,7 @@ fn sync_in_place(
 ) -> Result<SyncReport, Error> {
     check_follow(options)?;
     check_unprune(options)?;
-    new_datadir::create(disk, &options.chain, sink)?;
+    new_datadir::create(disk, &options.chain, false, sink)?;
     let rebuild = options.rebuild();
     let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
     // First of all, so that hints that cannot be had are reported at once.

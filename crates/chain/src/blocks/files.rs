@@ -10,8 +10,10 @@ use crate::blocks::{
 use api::{error::Error, subject::Subject};
 use digest::obfuscation::Obfuscation;
 use disk::{
+    DiskError,
     block_files::{BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
+    index::stream_block_index,
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::{BlockSums, ChainParams, Violation};
@@ -33,14 +35,57 @@ pub struct Files<'a> {
     pub awaited: Option<&'a AwaitedBlocks>,
 }
 
-/// Reads the key that obfuscates the block files of a datadir.
+/// Reads the key that obfuscates the block files of a datadir, and checks it with about `files_max` of them
+/// at most.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is not the key of these files; any I/O error.
-pub fn obfuscation(disk: &dyn Disk, datadir: &Datadir, params: &ChainParams) -> Result<Obfuscation, Error> {
-    let obfuscation = read_block_obfuscation(disk, &datadir.blocks_dir())?;
-    check_block_obfuscation(disk, datadir, obfuscation, &params.genesis_hash)?;
-    Ok(obfuscation)
+/// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is not the key of all files that the block
+/// index needs; any I/O error.
+pub fn obfuscation(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    params: &ChainParams,
+    files_max: usize,
+) -> Result<Obfuscation, Error> {
+    let (obfuscation, others) = obfuscation_of_some(disk, datadir, params, files_max)?;
+    let Some(others) = others else { return Ok(obfuscation) };
+    let DiskError::MixedKeys { files, .. } = &others else { return Err(others.into()) };
+    let mut are_needed = false;
+    let index = stream_block_index(disk, &datadir.index_dir(), |entry| {
+        are_needed |= entry.status.has_data() && entry.file.is_some_and(|file| files.contains(&file));
+    });
+    match index {
+        // Their blocks were stored again.
+        Ok(_) if !are_needed => Ok(obfuscation),
+        _ => Err(others.into()),
+    }
+}
+
+/// Like [`obfuscation`], but returns the error if only some files have other keys, for a caller that looks
+/// for the key of each.
+///
+/// # Errors
+/// The same errors.
+pub fn obfuscation_of_some(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    params: &ChainParams,
+    files_max: usize,
+) -> Result<(Obfuscation, Option<DiskError>), Error> {
+    let read = read_block_obfuscation(disk, &datadir.blocks_dir());
+    let key = match &read {
+        Ok(key) => Some(*key),
+        // The file is too short.
+        Err(DiskError::Damaged { .. }) => None,
+        Err(_) => return Ok((read?, None)),
+    };
+    match check_block_obfuscation(disk, datadir, key, &params.genesis_hash, files_max) {
+        Err(mixed @ DiskError::MixedKeys { .. }) if read.is_ok() => Ok((read?, Some(mixed))),
+        checked => {
+            checked?;
+            Ok((read?, None))
+        }
+    }
 }
 
 impl Files<'_> {

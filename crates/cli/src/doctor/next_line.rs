@@ -1,7 +1,7 @@
 //! The command to run next, as a line for a shell.
 
 use crate::core_args::Located;
-use engine::{Advice, ChainstatePosition, DatadirState, Diagnosis, Network};
+use engine::{Advice, ChainstatePosition, DatadirState, Diagnosis, Network, RealDisk, kept_key_file};
 use peregrine::shell::{as_user, command_line, user_name};
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,12 @@ impl<'a> NextLine<'a> {
         self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"]].concat()))
     }
 
+    /// Returns the command that takes blocks from other files, of which the user must name the folder.
+    pub(super) fn repair_from(&self) -> String {
+        let line = self.for_owner(self.peregrine(&["repair"]));
+        format!("{line} --from DIR  # a folder with block files, or another datadir")
+    }
+
     /// Returns the words of a command that the owner of the datadir runs.
     fn words(&self, advice: &Advice) -> Vec<String> {
         match advice {
@@ -74,6 +80,10 @@ impl<'a> NextLine<'a> {
             Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
             Advice::ChooseNetwork { network } => self.doctor_of(*network),
             Advice::FinishReplacement => self.peregrine(&["recover"]),
+            Advice::TakeFromFiles { directory } => {
+                let from = ["--from".to_owned(), directory.display().to_string()];
+                self.peregrine(&["repair"]).into_iter().chain(from).collect()
+            }
             Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
             Advice::Sync => self.peregrine(&["sync"]),
             Advice::SyncPruned => {
@@ -121,8 +131,8 @@ impl<'a> NextLine<'a> {
         let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
         // A wrong key may belong to other files.
         let exists = file.exists();
-        let quoted = |suffix| command_line([format!("{}{suffix}", file.display())].into_iter());
-        let (file, old) = (quoted(""), quoted(".old"));
+        let old = kept_key_file(&RealDisk, &file);
+        let [file, old] = [&file, &old].map(|path| command_line([path.display().to_string()].into_iter()));
         let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
         let line = format!("{keep}printf '{bytes}' > {file}");
         match self.other_owner() {

@@ -6,7 +6,9 @@
 //!
 //! Nothing that was appended is safe before [`BlockAppender::flush`] returns. A caller flushes first and then
 //! writes the positions to the block index, so after a crash the index points only at complete records:
-//! appending from the index's sizes on overwrites torn records and preallocated zeros.
+//! appending from the index's sizes on overwrites torn records and preallocated zeros. It does not overwrite
+//! whole blocks that lie there, which the index may have lost: what is appended comes after them, or into the
+//! next pair of files if they have another key, or something else is before them.
 
 use super::BlockFiles;
 use crate::{
@@ -67,6 +69,8 @@ pub struct BlockAppender<'a> {
     files: BlockFiles<'a>,
     options: AppendOptions,
     infos: Vec<FileInfo>,
+    /// The `blk` file that was examined last, and whether it can be appended to.
+    examined: Option<(FileNo, bool)>,
     /// Height of the highest block of the last file whose undo data was appended.
     undo_height: Option<Height>,
     open: BTreeMap<(FileKind, FileNo), OpenFile>,
@@ -76,7 +80,15 @@ pub struct BlockAppender<'a> {
 
 impl<'a> BlockAppender<'a> {
     pub(super) const fn new(files: BlockFiles<'a>, infos: Vec<FileInfo>, options: AppendOptions) -> Self {
-        Self { files, options, infos, undo_height: None, open: BTreeMap::new(), record: Vec::new() }
+        Self {
+            files,
+            options,
+            infos,
+            examined: None,
+            undo_height: None,
+            open: BTreeMap::new(),
+            record: Vec::new(),
+        }
     }
 
     /// Returns what the block index must record about each pair of files.
@@ -100,7 +112,7 @@ impl<'a> BlockAppender<'a> {
         let len = (RECORD_HEADER_LEN + block.len()) as u64;
         let max = u64::from(self.options.max_file_len);
         let is_full = |info: &FileInfo| info.size > 0 && u64::from(info.size) + len >= max;
-        if self.infos.last().is_none_or(is_full) {
+        while !self.examine_last()? || self.infos.last().is_none_or(is_full) {
             self.begin_next_pair()?;
         }
         let number = FileNo(self.infos.len() as u32 - 1);
@@ -163,10 +175,33 @@ impl<'a> BlockAppender<'a> {
         Ok(())
     }
 
+    /// Counts whole blocks beyond the bytes in use of the last `blk` file as in use. Returns whether it can
+    /// be appended to: what it holds must have the key of `xor.dat`.
+    fn examine_last(&mut self) -> Result<bool, DiskError> {
+        let Some(number) = self.infos.len().checked_sub(1).map(|last| FileNo(last as u32)) else {
+            return Ok(true);
+        };
+        if let Some((_, is_usable)) = self.examined.filter(|(examined, _)| *examined == number) {
+            return Ok(is_usable);
+        }
+        let used = self.used(FileKind::Blk, number);
+        let path = self.files.path(FileKind::Blk, number);
+        let end = self.files.end_of_blocks(number, used.into())?;
+        let new_used = end.and_then(|end| u32::try_from(end).ok());
+        let is_usable = new_used.is_some() && (used == 0 || self.files.begins_with_magic(&path)?);
+        if let (Some(info), Some(new_used), true) = (self.infos.last_mut(), new_used, is_usable) {
+            info.size = new_used;
+        }
+        self.examined = Some((number, is_usable));
+        Ok(is_usable)
+    }
+
     /// Begins the next pair of files, and creates both.
     fn begin_next_pair(&mut self) -> Result<(), DiskError> {
         let next = FileNo(self.infos.len() as u32);
-        if let (Some(info), Some(last)) = (self.infos.last(), next.0.checked_sub(1).map(FileNo)) {
+        let can_cut = self.examined.is_none_or(|(_, is_usable)| is_usable);
+        let last = next.0.checked_sub(1).map(FileNo).filter(|_| can_cut);
+        if let (Some(info), Some(last)) = (self.infos.last(), last) {
             let has_all_undo = self.undo_height == Some(Height(info.height_last));
             self.cut(FileKind::Blk, last)?;
             if has_all_undo {
@@ -175,7 +210,11 @@ impl<'a> BlockAppender<'a> {
         }
         self.file(FileKind::Blk, next)?;
         self.file(FileKind::Rev, next)?;
-        self.infos.push(FileInfo::default());
+        // The undo data of blocks that the index has lost stays, too.
+        let path = self.files.path(FileKind::Rev, next);
+        let undo_len = self.files.disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
+        let undo_size = u32::try_from(undo_len).unwrap_or(u32::MAX);
+        self.infos.push(FileInfo { undo_size, ..FileInfo::default() });
         self.undo_height = None;
         Ok(())
     }

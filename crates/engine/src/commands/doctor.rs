@@ -44,10 +44,10 @@ use disk::{
     chainstate::{ChainstateReader, read_best_block},
     checkpoint::Checkpoint,
     datadir::Datadir,
+    keyed_search::other_block_files,
     lock::DatadirLock,
     made_undo::has_made_undo,
     replace,
-    xor::revealed_key,
 };
 use estimate::Estimate;
 use obstacles::{find_obstacle, in_place_of_new_files, obstacle_at};
@@ -59,7 +59,7 @@ use std::{
 };
 use survey::{FileLengths, survey};
 use vfs::{Disk, dir_of};
-use wire::{FileNo, Network};
+use wire::Network;
 
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl Examination<'_> {
         };
         let is_held = matches!(lock, LockState::Held(_));
         let lengths = &FileLengths::measure(disk, datadir)?;
-        let (obfuscation, key) = match files::obfuscation(disk, datadir, params) {
+        let (obfuscation, key) = match files::obfuscation(disk, datadir, params, usize::MAX) {
             Ok(obfuscation) => (obfuscation, None),
             Err(error) => (Obfuscation::default(), Some(error)),
         };
@@ -186,7 +186,7 @@ impl Examination<'_> {
                 scripts,
             ),
             index,
-            blocks,
+            blocks: FilesState { other_names: other_block_files(disk, datadir)?, ..blocks },
             undo,
             chainstate,
             snapshot: SnapshotState {
@@ -212,20 +212,13 @@ impl Examination<'_> {
         state: &mut DatadirState,
     ) -> Result<Advice, Error> {
         let Self { disk, datadir, .. } = *self;
-        let key = match state.key {
-            Some(_) => {
-                let first = datadir.blk_path(FileNo(0));
-                revealed_key(disk, &first, datadir.magic(), &files.params.genesis_hash)?
-            }
-            None => None,
-        };
-        let lacks_genesis = !state.index.state.is_sound() && key.is_none() && !survey::has_genesis(files);
+        let lacks_genesis =
+            !state.index.state.is_sound() && state.key.is_none() && !survey::has_genesis(files);
         let circumstances = Circumstances {
             files: match lengths.scan_precondition() {
                 ScanPrecondition::Complete if lacks_genesis => ScanPrecondition::LacksGenesis,
                 found => found,
             },
-            key,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(),
         };

@@ -83,6 +83,9 @@ pub fn reindex(
     if !options.blocks.is_empty() {
         store_given(files, options, sink)?;
     }
+    if options.scan && options.output.is_none() {
+        given_blocks::restore_genesis(files)?;
+    }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
     let (hints, restart) = (options.hints.as_ref(), options.resume.restart);
     with_plain_hints(copies, hints, restart, Watch { sink, interrupt }, |hints| {

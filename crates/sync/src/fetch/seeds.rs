@@ -87,6 +87,16 @@ impl Seeds {
     }
 }
 
+/// Whether there are peers that can be asked.
+pub fn has_peers(chain: &ChainOptions, peers: &PeerOptions) -> bool {
+    let PeerOptions { connect, add, known, networks, use_dns_seeds, use_fixed_seeds, .. } = peers;
+    let has_seeds = public_network(chain).is_some_and(|network| {
+        *use_dns_seeds && !seeds::dns_seeds(network).is_empty()
+            || *use_fixed_seeds && networks.iter().any(|&kind| !seeds::fixed_seeds(network, kind).is_empty())
+    });
+    !(connect.is_empty() && add.is_empty() && known.is_empty()) || has_seeds
+}
+
 /// The network of a chain, unless it is a custom signet, for which no seed knows any nodes.
 fn public_network(options: &ChainOptions) -> Option<Network> {
     let ChainParams { network, magic, .. } = *options.params;

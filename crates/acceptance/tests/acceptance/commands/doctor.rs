@@ -529,17 +529,6 @@ fn what_is_in_the_place_of_new_files_is_to_be_moved() {
 }
 
 #[test]
-fn a_lost_key_of_the_block_files_is_restored() {
-    let case = sound();
-    let key = fs::read(case.blocks("xor.dat")).unwrap();
-    fs::remove_file(case.blocks("xor.dat")).unwrap();
-    let state = advised(&case, &Advice::RestoreKey { key: key.clone().try_into().unwrap() });
-    assert!(state.key.is_some() && state.index.state.is_sound());
-    fs::write(case.blocks("xor.dat"), key).unwrap();
-    assert!(is_sound(&case));
-}
-
-#[test]
 fn what_an_interrupted_run_has_left_is_named() {
     let case = Case::new();
     let (done, _) = acceptance::run_until(&acceptance::bounded(&case.options()), 40);

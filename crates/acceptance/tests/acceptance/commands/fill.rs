@@ -1,11 +1,16 @@
-//! `repair` takes blocks from block files elsewhere: each is proven by the header that the block index has.
+//! `repair` takes blocks from block files elsewhere: each is proven by the header that the block index has,
+//! and read with the key that its file reveals. So is the key of the datadir's own files.
 
 use acceptance::{
-    Case, Template, assert_same_tree, chain, scratch,
+    Case, Template, assert_mentions, assert_same_tree, chain, scratch,
     sync::{assert_sound, honest},
     tree,
 };
-use engine::{Error, ErrorKind, Network, ScriptChecks, Warning};
+use digest::obfuscation::Obfuscation;
+use engine::{
+    Advice, ChainOptions, ChainParams, Diagnosis, DoctorOptions, Error, ErrorKind, Height, Network,
+    ScriptChecks, Warning,
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -124,6 +129,104 @@ fn a_folder_of_block_files_does_too_with_or_without_its_key() {
     }
 }
 
+/// The bytes of a file, without zeros that are reserved, and with another key.
+fn with_key(path: &Path, own: [u8; 8], other: [u8; 8]) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    bytes.truncate(bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1);
+    [own, other].into_iter().for_each(|key| Obfuscation::from_key(key).apply(&mut bytes, 0));
+    bytes
+}
+
+fn own_key(case: &Case) -> [u8; 8] {
+    fs::read(case.blocks("xor.dat")).unwrap().try_into().unwrap()
+}
+
+/// The records of a file without its key: place of the frame, and length of the block.
+fn frames(plain: &[u8]) -> Vec<(usize, usize)> {
+    let (mut at, mut found) = (0, Vec::new());
+    while let Some(frame) = plain.get(at..at + 8) {
+        let size = u32::from_le_bytes(frame[4..].try_into().unwrap()) as usize;
+        found.push((at, size));
+        at += 8 + size;
+    }
+    found
+}
+
+/// Once, blocks were found only under the key of the first file, in files with bitcoind's names.
+#[test]
+fn blocks_are_found_whatever_their_key_the_name_of_the_file_and_what_is_around_them() {
+    type Change = fn(&mut Vec<u8>, &[(usize, usize)]);
+    let changes: [(&str, Change); 6] = [
+        ("blk0001.dat", |_, _| {}),
+        ("blk1.dat", |plain, _| drop(plain.splice(0..0, [7; 13]))),
+        ("BLK00001.DAT", |plain, frames| {
+            let fragment = plain[frames[1].0..][..150].to_vec();
+            plain.splice(frames[1].0..frames[1].0, fragment);
+        }),
+        ("blk00001.dat.bak", |plain, frames| {
+            // Beyond the next record, and beyond the end of the file.
+            plain[frames[1].0 + 4..][..4].copy_from_slice(&9_000u32.to_le_bytes());
+            plain[frames[4].0 + 4..][..4].copy_from_slice(&3_900_000u32.to_le_bytes());
+        }),
+        ("bootstrap.dat", |plain, frames| {
+            // A length that ends exactly at a later record.
+            let len = (frames[3].0 - frames[1].0 - 8) as u32;
+            plain[frames[1].0 + 4..][..4].copy_from_slice(&len.to_le_bytes());
+        }),
+        ("blocks", |plain, frames| plain[frames[2].0] ^= 1),
+    ];
+    for (number, (name, change)) in changes.into_iter().enumerate() {
+        let (case, source) = (at_tip(Case::new()), scratch());
+        let lost = files(&case)[1].clone();
+        let mut plain = with_key(&lost, own_key(&case), [0; 8]);
+        let frames = frames(&plain);
+        change(&mut plain, &frames);
+        Obfuscation::from_key([3, 1, 4, 1, 5, 9, 2, 6]).apply(&mut plain, 0);
+        let file = source.path().join(name);
+        fs::write(&file, plain).unwrap();
+        fs::remove_file(&lost).unwrap();
+        let from = if number % 2 == 0 { source.path() } else { &file };
+        // A block without its magic is not found.
+        let peer = (name == "blocks").then(honest);
+        let peers: Vec<_> = peer.iter().collect();
+        let report = run(&options(&case, &[from], &peers)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(report.taken > 2, "{name}: {} taken", report.taken);
+        assert_eq!(report.download.map(|it| it.blocks), peer.map(|_| 1), "{name}");
+        assert_eq!((report.sources.len(), report.sources[0].used), (1, report.taken), "{name}");
+        assert_sound(case.root(), chain(), name);
+    }
+}
+
+/// Files with different keys, joined, of which no length is a multiple of that of a key.
+#[test]
+fn an_empty_datadir_is_filled_from_a_joined_file() {
+    let (source, dir) = (at_tip(Case::new()), scratch());
+    let mut joined = Vec::new();
+    for (number, path) in files(&source).iter().enumerate() {
+        joined.extend(with_key(path, own_key(&source), [number as u8; 8]));
+        joined.extend(vec![0xa7; 1 + number % 3]);
+    }
+    let file = dir.path().join("bootstrap.dat");
+    fs::write(&file, joined).unwrap();
+    let new = dir.path().join("new");
+    fs::create_dir(&new).unwrap();
+    let options = RepairOptions { sources: vec![file], ..options(&source, &[], &[]) };
+    let chain_options = ChainOptions { datadir: new.clone(), ..options.chain.clone() };
+    let report = run(&RepairOptions { chain: chain_options, ..options }).unwrap();
+    assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
+    assert_sound(&new, chain(), "filled");
+}
+
+#[test]
+fn without_peers_a_repair_ends_with_what_is_missing() {
+    let (case, source) = (at_tip(Case::new()), scratch());
+    fs::remove_file(&files(&case)[1]).unwrap();
+    fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
+    let error = run(&options(&case, &[source.path()], &[])).map(drop).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Environment, "{error}");
+    assert_mentions(&error, &["blocks are still damaged or missing", "no peer to ask"]);
+}
+
 #[test]
 fn what_the_files_do_not_have_is_downloaded() {
     let (case, source, peer) = (at_tip(Case::new()), other(), honest());
@@ -192,5 +295,109 @@ fn wherever_the_power_fails_the_next_run_completes() {
         run(&options)
             .unwrap_or_else(|error| panic!("{what}, again: {error}, after {:?}", done.map(|it| it.height)));
         assert_sound(case.root(), chain(), &what);
+    }
+}
+
+fn diagnosed(case: &Case) -> Diagnosis {
+    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+    engine::diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+}
+
+/// Once, only the genesis block at the start of the first file revealed the key.
+#[test]
+fn a_lost_key_of_the_block_files_is_restored() {
+    type Change = fn(&Case);
+    let keys: [Change; 4] = [
+        |case| fs::remove_file(case.blocks("xor.dat")).unwrap(),
+        |case| fs::write(case.blocks("xor.dat"), [0; 8]).unwrap(),
+        |case| fs::write(case.blocks("xor.dat"), [7; 8]).unwrap(),
+        |case| fs::write(case.blocks("xor.dat"), [7; 3]).unwrap(),
+    ];
+    let files: [Change; 5] = [
+        |_| {},
+        |case| fs::remove_file(case.blocks("blk00000.dat")).unwrap(),
+        |case| fs::write(case.blocks("blk00000.dat"), [0; 60]).unwrap(),
+        // As bitcoind -reindex does with a new key: over what is there, or into a new file.
+        overwrite_genesis,
+        |case| fs::write(case.blocks("blk00000.dat"), plain_genesis()).unwrap(),
+    ];
+    for change_key in keys {
+        for change_files in files {
+            let case = at_tip(Case::new());
+            let key = fs::read(case.blocks("xor.dat")).unwrap();
+            change_key(&case);
+            change_files(&case);
+            let before = tree(case.root());
+            let found = diagnosed(&case);
+            assert_eq!(found.advice, Advice::RestoreKey { key: key.clone().try_into().unwrap() });
+            assert!(found.found.unwrap().index.state.is_sound());
+            for options in [case.options(), case.scan()] {
+                let error = acceptance::run(&options).map(drop).unwrap_err();
+                assert_mentions(&error, &["xor.dat", "printf"]);
+            }
+            assert!(tree(case.root()) == before);
+            fs::write(case.blocks("xor.dat"), key).unwrap();
+            assert!(diagnosed(&case).found.unwrap().key.is_none(), "the right one is right");
+        }
+    }
+}
+
+/// What bitcoind -reindex leaves if the key was lost: all blocks come back without a download.
+#[test]
+fn the_genesis_block_is_restored_after_it_was_overwritten() {
+    let case = at_tip(Case::new());
+    overwrite_genesis(&case);
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    let old: Vec<_> = tree(&case.blocks("")).into_iter().filter(|(path, _)| path.ends_with("dat")).collect();
+    assert_eq!(acceptance::run(&case.scan()).unwrap().height, Height(140));
+    assert_sound(case.root(), chain(), "overwritten");
+    let new = tree(&case.blocks(""));
+    assert!(old.iter().all(|(path, bytes)| new.get(path) == Some(bytes)), "nothing is overwritten");
+}
+
+/// Puts a genesis block with another key over the right one.
+fn overwrite_genesis(case: &Case) {
+    let mut bytes = fs::read(case.blocks("blk00000.dat")).unwrap();
+    let genesis = plain_genesis();
+    bytes[..genesis.len()].copy_from_slice(&genesis);
+    fs::write(case.blocks("blk00000.dat"), bytes).unwrap();
+}
+
+/// The record of the genesis block, not obfuscated.
+fn plain_genesis() -> Vec<u8> {
+    let params = ChainParams::of(Network::Regtest);
+    let mut record = Vec::new();
+    disk::blk::write_record(&mut record, params.magic, &params.genesis_block());
+    record
+}
+
+/// A program that obfuscates old files was interrupted, or has taken the name of a file.
+#[test]
+fn own_files_with_other_keys_are_named_and_taken_over() {
+    for number in [0, 1] {
+        for key in [[0; 8], [5; 8]] {
+            let case = at_tip(Case::new());
+            let path = case.blocks(&format!("blk{number:05}.dat"));
+            fs::write(&path, with_key(&path, own_key(&case), key)).unwrap();
+            let before = tree(case.root());
+            let diagnosed = diagnosed(&case);
+            assert_eq!(diagnosed.advice, Advice::TakeFromFiles { directory: case.blocks("") });
+            let error = diagnosed.found.unwrap().key.unwrap().to_string();
+            assert!(error.contains(&format!("blk{number:05}.dat is ")), "{error}");
+            let refused = [
+                run(&options(&case, &[], &[])).map(drop).unwrap_err(),
+                acceptance::run(&case.options()).map(drop).unwrap_err(),
+                acceptance::run(&case.scan()).map(drop).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind, ErrorKind::Damaged);
+                assert_mentions(&error, &["different keys", &format!("blk{number:05}.dat is ")]);
+            }
+            assert_same_tree(&before, case.root(), "refused");
+            let report = run(&options(&case, &[&case.blocks("")], &[])).unwrap();
+            assert!(report.taken > 0 && report.download.is_none());
+            assert_sound(case.root(), chain(), "taken over");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::diagnosis::{Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
 use api::{error::Error, remedy::Remedy, subject::Subject};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
+use disk::DiskError;
 use std::{io, path::PathBuf};
 use vfs::FileError;
 use wire::Height;
@@ -24,8 +25,6 @@ pub enum ScanPrecondition {
 pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
-    /// The key of the block files, if they reveal that `xor.dat` is wrong.
-    pub key: Option<[u8; 8]>,
     /// What is in the way of all commands.
     pub obstacle: Option<Advice>,
     /// Whether bitcoind may have block files elsewhere; the directory for them, if that is known.
@@ -44,8 +43,8 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .obstacle
             .clone()
             .or_else(|| of_access(found))
-            .or_else(|| of_key(found, circumstances.key))
-            .unwrap_or_else(|| of_indexes(found, of_content(found, circumstances))),
+            .or_else(|| of_key(found))
+            .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
 }
 
@@ -86,14 +85,32 @@ fn is_denied(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied)
 }
 
-fn of_key(found: &DatadirState, key: Option<[u8; 8]>) -> Option<Advice> {
+fn of_key(found: &DatadirState) -> Option<Advice> {
     let error = found.key.as_ref()?;
     let other = error.remedies.iter().find_map(|remedy| match remedy {
         Remedy::ChooseNetwork(network) => Some(Advice::ChooseNetwork { network: *network }),
         Remedy::NameChallenge => Some(Advice::NameChallenge),
+        Remedy::TakeFromFiles => Some(Advice::TakeFromFiles { directory: found.blocks_dir.clone() }),
         _ => None,
     });
-    Some(other.or(key.map(|key| Advice::RestoreKey { key })).unwrap_or(Advice::BitcoindReindex))
+    let revealed = error.cause.as_ref().and_then(|cause| match cause.downcast_ref::<DiskError>() {
+        Some(DiskError::WrongKey { key, .. }) => Some(Advice::RestoreKey { key: *key }),
+        _ => None,
+    });
+    Some(other.or(revealed).unwrap_or(Advice::BitcoindReindex))
+}
+
+/// Blocks are taken from files with other names before they are downloaded.
+fn of_other_files(found: &DatadirState, advice: Advice) -> Advice {
+    let is_usable = found.index.state.is_sound() || matches!(found.index.state, DatabaseState::Absent);
+    match advice {
+        Advice::Sync | Advice::Repair | Advice::BitcoindReindex
+            if is_usable && !found.index.is_pruned && !found.blocks.other_names.is_empty() =>
+        {
+            Advice::TakeFromFiles { directory: found.blocks_dir.clone() }
+        }
+        other => other,
+    }
 }
 
 fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {

@@ -196,6 +196,8 @@ pub struct FilesState {
     /// overwrite them.
     #[cfg_attr(feature = "serde", serde(rename = "blocks_beyond_use"))]
     pub beyond_use: u32,
+    /// Names of files with blocks beside the block files that bitcoind does not read.
+    pub other_names: Vec<String>,
     /// The lowest of the blocks in `lost` and `unrecorded`.
     #[cfg_attr(feature = "serde", serde(flatten, with = "FirstLost"))]
     pub first: Option<(Height, BlockHash)>,
@@ -424,6 +426,12 @@ pub enum Advice {
         /// The contents of the file.
         #[cfg_attr(feature = "serde", serde(with = "KeyText"))]
         key: [u8; 8],
+    },
+    /// Take blocks from files in this folder that bitcoind cannot read: they have other keys, or other names.
+    TakeFromFiles {
+        /// The folder.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        directory: PathBuf,
     },
     /// Finish or undo the replacement of databases that was interrupted ([`crate::recover()`]).
     FinishReplacement,

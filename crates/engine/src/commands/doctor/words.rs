@@ -158,6 +158,9 @@ impl fmt::Display for Advice {
         }
             Self::RestoreLink { .. } => "restore what a link leads to, which is not there, and examine again",
             Self::RestoreKey { .. } => "restore xor.dat, whose contents follow from the block files",
+            Self::TakeFromFiles { .. } => {
+            "take the blocks of files that bitcoind cannot read: they have other keys, or other names"
+        }
             Self::FinishReplacement => "finish or undo the replacement of databases that was interrupted",
             Self::Sync => "download the blocks that are missing",
             Self::SyncPruned => {

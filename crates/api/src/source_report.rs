@@ -1,0 +1,46 @@
+//! What a source of blocks has given.
+
+#[cfg(feature = "serde")]
+use crate::json::{JsonSchema, PathText, Serialize};
+use std::{fmt, path::PathBuf};
+
+/// What a file or folder has given from which blocks were to be taken.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct SourceReport {
+    /// The file or folder.
+    #[cfg_attr(feature = "serde", serde(rename = "source", with = "PathText"))]
+    pub path: PathBuf,
+    /// Number of files that may be block files.
+    pub files: u32,
+    /// Number of these that were read; the others were not needed any more.
+    pub files_read: u32,
+    /// Number of these that have no block.
+    pub files_without_blocks: u32,
+    /// Number of blocks that were found.
+    pub blocks: u32,
+    /// Number of these that were missing or damaged, and were taken.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_used"))]
+    pub used: u32,
+}
+
+impl fmt::Display for SourceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, files, files_read, files_without_blocks, blocks, used } = self;
+        let plural = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        write!(f, "{}: {}", path.display(), plural(*files, "file"))?;
+        if *files_read == 0 {
+            return f.write_str(", not read: nothing was missing any more");
+        }
+        write!(f, ", {}, {used} used", plural(*blocks, "block"))?;
+        if *files_without_blocks > 0 {
+            write!(
+                f,
+                "; {files_without_blocks} without a block of this chain (another chain, an unknown key, or \
+                 no block file)"
+            )?;
+        }
+        let is_useless = *blocks > 0 && *used == 0;
+        f.write_str(if is_useless { "; none of these blocks is missing here" } else { "" })
+    }
+}
