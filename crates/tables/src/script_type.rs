@@ -89,31 +89,33 @@ fn has_key_form(key: &[u8]) -> bool {
 /// Returns the number of signatures and the keys of a bare multisig (Core `MatchMultisig`).
 #[must_use]
 pub fn multisig(script: &Script) -> Option<(usize, Vec<&[u8]>)> {
-    let mut instructions = script.instructions_minimal().map_while(Result::ok);
-    let signatures = number(&instructions.next()?)?;
+    let mut instructions = script.instruction_indices().map_while(Result::ok);
+    // Keys may be pushed by any instruction, numbers only by the shortest.
+    let number = |(at, instruction)| number(*script.as_bytes().get(at)?, &instruction);
+    let signatures = number(instructions.next()?)?;
     let mut keys = Vec::new();
     let count = loop {
         match instructions.next()? {
-            Instruction::PushBytes(key) if has_key_form(key.as_bytes()) => keys.push(key.as_bytes()),
-            other => break number(&other)?,
+            (_, Instruction::PushBytes(key)) if has_key_form(key.as_bytes()) => keys.push(key.as_bytes()),
+            other => break number(other)?,
         }
     };
-    let is_end = instructions.next()? == Instruction::Op(OP_CHECKMULTISIG)
+    let is_end = instructions.next()?.1 == Instruction::Op(OP_CHECKMULTISIG)
         && script.as_bytes().last() == Some(&OP_CHECKMULTISIG.to_u8())
         && instructions.next().is_none();
     let is_possible = (1..=count).contains(&signatures) && count <= MAX_KEYS && keys.len() == count;
     (is_end && is_possible).then_some((signatures, keys))
 }
 
-/// Returns the number that an instruction pushes, as far as it can be one of a multisig.
-fn number(instruction: &Instruction<'_>) -> Option<usize> {
+/// Returns the number that an instruction with this first byte pushes, as far as it can be one of a multisig.
+fn number(opcode: u8, instruction: &Instruction<'_>) -> Option<usize> {
     match instruction {
         Instruction::Op(op) if (OP_PUSHNUM_1.to_u8()..=OP_PUSHNUM_16.to_u8()).contains(&op.to_u8()) => {
             Some(usize::from(op.to_u8() - OP_PUSHNUM_1.to_u8()) + 1)
         }
         // Smaller numbers have an instruction of their own.
         Instruction::PushBytes(push) => match push.as_bytes() {
-            [number @ 17..=20] => Some((*number).into()),
+            [number @ 17..=20] if opcode == 1 => Some((*number).into()),
             _ => None,
         },
         Instruction::Op(_) => None,
@@ -172,6 +174,12 @@ mod tests {
             ("6002751e".to_owned(), "other", Some("bc1sw50qgdz25j")),
             (format!("5121{key}51ae"), "multisig", None),
             (format!("51{}0114ae", format!("21{key}").repeat(20)), "multisig", None),
+            (format!("51{}4c0114ae", format!("21{key}").repeat(20)), "other", None),
+            (format!("514c21{key}51ae"), "multisig", None),
+            (format!("514d2100{key}51ae"), "multisig", None),
+            (format!("514e21000000{key}51ae"), "multisig", None),
+            (format!("5121{key}4c21{key}52ae"), "multisig", None),
+            (format!("4c010121{key}51ae"), "other", None),
             (format!("51{}0115ae", format!("21{key}").repeat(21)), "other", None),
             (format!("5221{key}51ae"), "other", None),
             (format!("5121{key}52ae"), "other", None),
