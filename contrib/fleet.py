@@ -131,7 +131,7 @@ def export_history(prefixes, args):
                 name = f"{root}/history/{path.relative_to(out)}"
                 fs.makedirs(os.path.dirname(name), exist_ok=True)
                 fs.put_file(str(path), name)
-            fs.put_file(str(out / "dataset.json"), f"{root}/history/dataset-{prefixes}.json")
+            fs.put_file(f"{out}.dataset.json", f"{root}/history/dataset-{prefixes}.json")
             fs.pipe_file(report_file, json.dumps(report).encode())
     return f"history/{prefixes}"
 

@@ -102,7 +102,11 @@ struct BandJson {
 pub fn run(args: &AgesArgs) -> Done {
     let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
     let (located, chain) = args.reading.locate()?;
-    for output in &args.output {
+    for (number, output) in args.output.iter().enumerate() {
+        if args.output.iter().skip(number + 1).any(|other| other == output) {
+            let detail = format!("--output {} is named twice", output.display());
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
         paths::check_output(None, &located, output)?;
         if RealDisk.exists(output).unwrap_or_default() {
             return Err(exists(output));
@@ -157,11 +161,15 @@ fn wanted(args: &AgesArgs, tip: Height) -> Result<BTreeSet<Height>, Error> {
     let named = args.at.iter().cloned().flatten();
     let regular = args.every.into_iter().flat_map(|every| (0..tip.0).step_by(every as usize));
     let tip = args.at.is_empty().then_some(tip.0);
-    let heights: BTreeSet<_> = named.chain(regular).chain(tip).take(MAX_HEIGHTS + 1).map(Height).collect();
-    match heights.len() {
-        ..=MAX_HEIGHTS => Ok(heights),
-        _ => Err(Error::new(ErrorKind::Usage, format!("{MAX_HEIGHTS} heights are the most for one run"))),
+    let mut heights = BTreeSet::new();
+    for height in named.chain(regular).chain(tip) {
+        heights.insert(Height(height));
+        if heights.len() > MAX_HEIGHTS {
+            let detail = format!("{MAX_HEIGHTS} heights are the most for one run");
+            return Err(Error::new(ErrorKind::Usage, detail));
+        }
     }
+    Ok(heights)
 }
 
 fn is_picture(path: &Path) -> bool {

@@ -62,7 +62,7 @@ fn columns<T: Table>(names: &[String], addresses: bool) -> Result<Columns, Error
     }
 }
 
-/// A column, as a directory's file `dataset.json` has it.
+/// A column, as the file `.dataset.json` beside a directory has it.
 #[derive(Serialize, Deserialize, PartialEq)]
 struct DatasetColumn {
     name: String,
@@ -104,6 +104,10 @@ fn refusal(error: PartsError, output: &Path) -> Error {
                           one, or remove the directory";
             Error::new(ErrorKind::Usage, detail).in_file(path, None).with_remedies([Remedy::OtherName])
         }
+        PartsError::Foreign(_) | PartsError::WouldLose { .. } => {
+            Error::new(ErrorKind::Usage, error.to_string()).with_remedies([Remedy::OtherName])
+        }
+        PartsError::Exists(path) => exists(&path),
         _ => exists(output),
     }
 }

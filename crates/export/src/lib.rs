@@ -20,7 +20,7 @@ mod table;
 pub use batches::Batches;
 pub use column::SCRIPT_TYPES;
 pub use columns::{Columns, UnknownColumn};
-pub use parts::{Parts, PartsError};
+pub use parts::{Continued, Parts, PartsError};
 pub use rows::{FileFormat, ParquetOptions, RowFile};
 pub use table::{
     AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, HistoryRow, HistoryTable, InputRow,
@@ -29,7 +29,7 @@ pub use table::{
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use vfs::{Disk, During as _, FileError, UnfinishedError};
 
@@ -157,6 +157,7 @@ impl<'d> Writer<'d> {
         format: Format,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
+        let path = &target(disk, path);
         if disk.exists(path).during("look for", path)? {
             let source = io::ErrorKind::AlreadyExists.into();
             return Err(
@@ -198,6 +199,12 @@ impl<'d> Writer<'d> {
             Kind::Sqlite(writer) => writer.finish(),
         }
     }
+}
+
+/// The path to which the links at a path lead, also if nothing is there yet.
+fn target(disk: &dyn Disk, path: &Path) -> PathBuf {
+    let path = path.components().as_path();
+    disk.resolve(path).unwrap_or_else(|_| path.to_owned())
 }
 
 const DIRECTORY_IN_USE: &str = "another peregrine writes this directory; let it end, or write another one";

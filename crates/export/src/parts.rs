@@ -2,21 +2,24 @@
 //!
 //! The files can be in folders of the directory.
 //!
-//! The directory has a temporary name until it is complete. It has a file that states what it is for: a run
-//! that wants the same keeps the files that are complete, and one that wants something else is refused,
-//! unless it continues a directory, of which it keeps some files.
+//! The directory has a temporary name until it is complete. Until then it has a file that states what it is
+//! for: a run that wants the same keeps the files that are complete, and one that wants something else is
+//! refused, unless it continues a directory, of which it keeps some files. In the end that file is beside the
+//! directory, so that libraries take the directory for one table.
 
-use crate::DIRECTORY_IN_USE;
 use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
+use crate::{DIRECTORY_IN_USE, target};
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished};
 
-/// The file that states what a directory is for.
+/// The file that states what a directory is for: its name in the directory, and the end of its name beside it.
 const REQUEST: &str = "dataset.json";
 /// Maximum length of that file, in bytes.
 const REQUEST_LEN: u64 = 1 << 24;
+/// How all of these files begin.
+const REQUEST_START: &[u8] = b"{\n  \"program\": \"peregrine ";
 
 /// Why a directory cannot be begun or continued.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +34,27 @@ pub enum PartsError {
     /// An earlier run for something else has left a part of its directory.
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
+    /// A file has the name of one to come, and no run that has written the directory has written it.
+    #[error("{}: a file is to be written here, but no export has written this one; move it away", .0.display())]
+    Foreign(PathBuf),
+    /// Continuing the directory would lose rows of it.
+    #[error("{}: {flaw}", .path.display())]
+    WouldLose {
+        /// The directory.
+        path: PathBuf,
+        /// What would be lost.
+        flaw: String,
+    },
+}
+
+/// What a directory has that is continued.
+pub struct Continued {
+    /// All its files, with their sizes in bytes as far as they are known.
+    pub files: Vec<(String, Option<u64>)>,
+    /// Those that do not stay.
+    pub outdated: Vec<String>,
+    /// All files that it will have.
+    pub to_come: Vec<String>,
 }
 
 impl From<FileError> for PartsError {
@@ -47,6 +71,23 @@ pub struct Parts<'d> {
     _lock: Box<dyn Lock>,
 }
 
+/// Reads a request, and locks its file until the lock is dropped.
+fn read_and_lock(disk: &dyn Disk, file: &Path) -> Result<(Vec<u8>, Box<dyn Lock>), PartsError> {
+    let state = || disk.metadata(file).during("look for", file);
+    let before = state()?;
+    // Not after the lock is taken: closing any descriptor of the file ends it.
+    let found = disk.read(file, REQUEST_LEN).during("read", file)?;
+    let lock = unfinished::lock(disk, file, DIRECTORY_IN_USE)?;
+    match state()? == before {
+        true => Ok((found, lock)),
+        // Another process has written it in between.
+        false => {
+            let error = UnfinishedError::Refused { path: file.to_owned(), flaw: DIRECTORY_IN_USE };
+            Err(error.into())
+        }
+    }
+}
+
 impl<'d> Parts<'d> {
     /// Begins the directory `path`, or continues it if an earlier run with the same `request` has begun it.
     /// `request` determines all files.
@@ -54,15 +95,20 @@ impl<'d> Parts<'d> {
     /// # Errors
     /// [`PartsError`]
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
+        let path = &target(disk, path);
         if disk.exists(path).during("look for", path)? {
-            return Err(PartsError::Exists(path.to_owned()));
+            return Err(PartsError::Exists(path.clone()));
         }
-        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
+        let (beside, temporary) = (beside(path), unfinished::temporary(path, unfinished::SUFFIX));
+        if disk.exists(&beside).during("look for", &beside)?
+            && !disk.read(&beside, REQUEST_LEN).during("read", &beside)?.starts_with(REQUEST_START)
+        {
+            return Err(PartsError::Exists(beside));
+        }
         disk.create_dir_all(&temporary).during_creation(&temporary)?;
         let file = temporary.join(REQUEST);
         if disk.exists(&file).during("look for", &file)? {
-            let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
-            let found = disk.read(&file, REQUEST_LEN).during("read", &file)?;
+            let (found, lock) = read_and_lock(disk, &file)?;
             return match found == request.as_bytes() {
                 true => Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock }),
                 false => Err(PartsError::OtherRequest(temporary)),
@@ -77,8 +123,8 @@ impl<'d> Parts<'d> {
     }
 
     /// Begins the directory `path`, or continues it if it is there, complete or not, whatever it was for:
-    /// `outdated` gets that and returns the names of its files that do not stay; `None`: it cannot be
-    /// continued. Until the directory is complete again, it has its temporary name.
+    /// `continued` gets that, and returns what the directory has; `None`: it cannot be continued. Until the
+    /// directory is complete again, it has its temporary name. A file whose size has changed does not stay.
     ///
     /// # Errors
     /// [`PartsError`]
@@ -86,23 +132,45 @@ impl<'d> Parts<'d> {
         disk: &'d dyn Disk,
         path: &Path,
         request: &str,
-        outdated: impl FnOnce(&[u8]) -> Option<Vec<String>>,
+        continued: impl FnOnce(&[u8]) -> Result<Option<Continued>, String>,
     ) -> Result<Self, PartsError> {
-        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
+        let path = &target(disk, path);
         let is_complete = disk.exists(path).during("look for", path)?;
+        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
         let dir = if is_complete { path } else { &temporary };
-        let file = dir.join(REQUEST);
-        if !disk.exists(&file).during("look for", &file)? {
+        if !disk.exists(dir).during("look for", dir)? {
+            return Self::open(disk, path, request);
+        }
+        // Directories of releases before have it inside when they are complete.
+        let places =
+            if is_complete { [beside(path), dir.join(REQUEST)] } else { [dir.join(REQUEST), beside(path)] };
+        let is_there = |file: &PathBuf| disk.exists(file).unwrap_or_default();
+        let Some(file) = places.into_iter().find(is_there) else {
             return if is_complete {
-                Err(PartsError::Exists(path.to_owned()))
+                Err(PartsError::Exists(path.clone()))
             } else {
                 Self::open(disk, path, request)
             };
+        };
+        // Held until the new request, with a lock of its own, takes the place of this one.
+        let (found, _lock) = read_and_lock(disk, &file)?;
+        let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };
+        let Some(Continued { files, mut outdated, to_come }) = continued(&found).map_err(flaw)? else {
+            return Err(PartsError::OtherRequest(dir.clone()));
+        };
+        let len = |name: &String| {
+            let path = dir.join(name);
+            Ok::<_, FileError>(disk.metadata(&path).during("look at", &path)?.map(|found| found.len))
+        };
+        for (name, known) in files.iter().filter(|(_, known)| known.is_some()) {
+            outdated.extend((len(name)? != *known).then(|| name.clone()));
         }
-        let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
-        let found = disk.read(&file, REQUEST_LEN).during("read", &file)?;
-        let other = || PartsError::OtherRequest(dir.to_owned());
-        let outdated = outdated(&found).ok_or_else(other)?;
+        // A file of somebody else must not be taken for one that is complete.
+        for name in to_come.iter().filter(|name| files.iter().all(|(known, _)| known != *name)) {
+            if len(name)?.is_some() {
+                return Err(PartsError::Foreign(dir.join(name)));
+            }
+        }
         if is_complete {
             if disk.exists(&temporary).during("look for", &temporary)? {
                 return Err(PartsError::OtherRequest(temporary));
@@ -115,7 +183,6 @@ impl<'d> Parts<'d> {
                 disk.remove_file(&path).during("remove", &path)?;
             }
         }
-        drop(lock);
         Self::with_request(disk, path, temporary, request)
     }
 
@@ -165,14 +232,24 @@ impl<'d> Parts<'d> {
         RowFile::create(self.disk, &path, format, columns)
     }
 
-    /// Gives the directory its name, when all files are complete.
+    /// Gives the directory its name, when all files are complete, and writes what it has beside it.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn finish(self) -> Result<(), FileError> {
+    pub fn finish(self, content: &str) -> Result<(), UnfinishedError> {
         let Self { disk, path, temporary, .. } = &self;
+        let mut stated = unfinished::create(*disk, &beside(path), unfinished::SUFFIX)?;
+        stated.write_all(content.as_bytes())?;
+        stated.commit()?;
         disk.rename(temporary, path).during("rename to its final name", temporary)?;
         let parent = dir_of(path);
-        disk.sync_dir(parent).during("sync", parent)
+        disk.sync_dir(parent).during("sync", parent)?;
+        let request = path.join(REQUEST);
+        Ok(disk.remove_file(&request).during("remove", &request)?)
     }
+}
+
+/// The file beside a directory that states what it has.
+fn beside(path: &Path) -> PathBuf {
+    unfinished::temporary(path, &format!(".{REQUEST}"))
 }

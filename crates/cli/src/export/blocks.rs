@@ -15,7 +15,7 @@ use engine::{
     HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, hex_reversed,
     read_blocks,
 };
-use export::{Columns, FileFormat, ParquetOptions, Parts, RowFile};
+use export::{Columns, Continued, FileFormat, ParquetOptions, Parts, RowFile};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -126,7 +126,7 @@ pub struct ExportedBlocksJson {
     output: String,
     format: &'static str,
     files: u32,
-    /// Those of them that an interrupted run had completed.
+    /// Those of them that an earlier run had completed.
     files_kept: u32,
     bytes: u64,
     chain: Network,
@@ -162,13 +162,15 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         run::run(Some(&options.chain), args.reading.progress, stages, |sink, interrupt| {
             read_blocks(&RealDisk, &options, begin, sink, interrupt)
         })?;
-    directory.parts.finish()?;
+    let Directory { parts, dataset, files, files_kept, bytes, .. } = directory;
+    let content = dataset.with_sizes(&parts)?.text();
+    parts.finish(&content)?;
     let exported = ExportedBlocksJson {
         output: args.output.display().to_string(),
         format: args.format.name(),
-        files: directory.files.into_inner(),
-        files_kept: directory.files_kept.into_inner(),
-        bytes: directory.bytes.into_inner(),
+        files: files.into_inner(),
+        files_kept: files_kept.into_inner(),
+        bytes: bytes.into_inner(),
         chain: range.network,
         from: range.from,
         to: range.to,
@@ -252,6 +254,7 @@ fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsiz
 /// The directory that is written.
 struct Directory<T> {
     parts: Parts<'static>,
+    dataset: Dataset,
     format: FileFormat,
     partitioned: bool,
     columns: Columns,
@@ -271,21 +274,23 @@ impl<T: BlockRows> Directory<T> {
         hash_at: &HashAt<'_>,
     ) -> Result<Self, Error> {
         let dataset = Dataset::of::<T>(args, &columns, range, hash_at);
-        let request = serde_json::to_string_pretty(&dataset).unwrap_or_default() + "\n";
-        let outdated = |found: &[u8]| dataset.outdated(serde_json::from_slice(found).ok()?);
+        let continued = |found: &[u8]| match serde_json::from_slice(found) {
+            Ok(old) => dataset.continued(old),
+            Err(_) => Ok(None),
+        };
         let parts = match args.append {
-            true => Parts::append(&RealDisk, &args.output, &request, outdated),
-            false => Parts::open(&RealDisk, &args.output, &request),
+            true => Parts::append(&RealDisk, &args.output, &dataset.text(), continued),
+            false => Parts::open(&RealDisk, &args.output, &dataset.text()),
         };
         let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
         let (files, files_kept, bytes, table) = Default::default();
         let (partitioned, range) = (args.partitioned, *range);
-        Ok(Self { parts, format, partitioned, columns, range, files, files_kept, bytes, table })
+        Ok(Self { parts, dataset, format, partitioned, columns, range, files, files_kept, bytes, table })
     }
 }
 
-/// What a directory is for, in its file `dataset.json`: it determines all other files.
-#[derive(Serialize, Deserialize, PartialEq)]
+/// What a directory is for, in the file `.dataset.json` beside it: it determines all files of the directory.
+#[derive(Serialize, Deserialize)]
 struct Dataset {
     program: String,
     table: String,
@@ -321,6 +326,9 @@ struct DatasetFile {
     from: u32,
     /// Height of its last block.
     to: u32,
+    /// Its size, when the directory is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
     /// Hash of its last block.
     block_hash: String,
 }
@@ -342,6 +350,7 @@ impl Dataset {
                 from: first,
                 to: last,
                 block_hash,
+                bytes: None,
             }
         };
         Self {
@@ -362,26 +371,55 @@ impl Dataset {
         }
     }
 
-    /// The files that do not stay if a directory for `old` is continued for this; `None` if it has other
-    /// rows.
-    fn outdated(&self, old: Self) -> Option<Vec<String>> {
+    fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// With the sizes of its files, which are complete.
+    fn with_sizes(mut self, parts: &Parts<'_>) -> Result<Self, Error> {
+        for file in &mut self.files {
+            file.bytes = parts.complete_len(&file.file)?;
+        }
+        Ok(self)
+    }
+
+    /// What stays if a directory for `old` is continued for this; `None` if it has other rows.
+    ///
+    /// # Errors
+    /// What would be lost.
+    fn continued(&self, mut old: Self) -> Result<Option<Continued>, String> {
+        let files = old.files.iter_mut().map(|file| (file.file.clone(), file.bytes.take())).collect();
         let is_same = old.table == self.table
             && (&old.format, old.zstd_level, old.row_group)
                 == (&self.format, self.zstd_level, self.row_group)
             && old.columns == self.columns
             && old.chain == self.chain
             && old.from == self.from;
-        let outdated = old.files.into_iter().filter(|file| !self.files.contains(file));
+        let outdated = || old.files.iter().filter(|file| !self.files.contains(file));
         // It only names files of its own.
-        let is_own =
-            |name: &str| match name.strip_prefix("from_height=").and_then(|name| name.split_once('/')) {
-                Some((height, file)) => {
-                    height.parse::<u32>().is_ok() && file == format!("{}.{}", self.table, self.format)
-                }
-                None => name.starts_with(&format!("{}-", self.table)) && !name.contains('/'),
-            };
-        let names: Vec<String> = outdated.map(|file| file.file).collect();
-        (is_same && names.iter().all(|name| is_own(name))).then_some(names)
+        let form = |file: &DatasetFile| file.file.replace(|letter: char| letter.is_ascii_digit(), "");
+        let is_own = |file: &DatasetFile| self.files.first().is_some_and(|own| form(own) == form(file));
+        if !is_same || !old.files.iter().all(is_own) {
+            return Ok(None);
+        }
+        if old.to > self.to {
+            return Err(format!(
+                "it has the blocks up to height {}, and this run ends at {}: they would be lost; export into \
+                 another directory, or wait until the chain is as high",
+                old.to, self.to
+            ));
+        }
+        // The last file gets more blocks, and a reorganisation can replace one before it.
+        if outdated().count() > 2 {
+            let first = outdated().next().map_or(0, |file| file.from);
+            return Err(format!(
+                "its blocks from height {first} on are those of another chain, and would be lost; export into \
+                 another directory"
+            ));
+        }
+        let outdated = outdated().map(|file| file.file.clone()).collect();
+        let to_come = self.files.iter().map(|file| file.file.clone()).collect();
+        Ok(Some(Continued { files, outdated, to_come }))
     }
 }
 
@@ -448,7 +486,7 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
 fn text(exported: &ExportedBlocksJson) -> String {
     let kept = match exported.files_kept {
         0 => String::new(),
-        kept => format!(", {} of an interrupted run", count(kept)),
+        kept => format!(", {} kept", count(kept)),
     };
     let spent_to = exported.spent_to.iter().map(|SpentTo { height, hash, unspent }| {
         let unspent = unspent.iter().map(|unspent| {

@@ -141,7 +141,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
         run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_HISTORY, |sink, interrupt| {
             read_history(&RealDisk, &options, begin, sink, interrupt)
         })?;
-    directory.parts.finish()?;
+    directory.parts.finish(&directory.request)?;
     let exported = ExportedHistoryJson {
         output: args.output.display().to_string(),
         format: args.format.name(),
@@ -167,7 +167,7 @@ fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions 
     }
 }
 
-/// What a directory is for, in its file `dataset.json`: it determines all other files.
+/// What a directory is for, in the file `.dataset.json` beside it: it determines all its files.
 #[derive(Serialize)]
 struct Dataset {
     program: &'static str,
@@ -242,6 +242,7 @@ impl Dataset {
 /// The directory that is written.
 struct Directory {
     parts: Parts<'static>,
+    request: String,
     format: FileFormat,
     columns: Columns,
     range: HistoryRange,
@@ -278,6 +279,7 @@ impl Directory {
         let (files, files_kept, bytes) = Default::default();
         Ok(Self {
             parts,
+            request,
             format,
             columns,
             range: *range,

@@ -224,7 +224,7 @@ fn unspent_outputs_are_the_utxo_set() {
         assert_eq!(spent_to["unspent"][name], stats[name], "{name}");
     }
     let dataset = || -> serde_json::Value {
-        serde_json::from_slice(&fs::read(format!("{out}/dataset.json")).unwrap()).unwrap()
+        serde_json::from_slice(&fs::read(format!("{out}.dataset.json")).unwrap()).unwrap()
     };
     assert_eq!((&dataset()["spent_to"], &dataset()["spent_to_hash"]), (&tip.0, &tip.1));
     let file = fs::read(format!("{out}/outputs-0000000.parquet")).unwrap();
@@ -232,7 +232,7 @@ fn unspent_outputs_are_the_utxo_set() {
         assert!(file.windows(text.len()).any(|bytes| bytes == text.as_bytes()), "{text}");
     }
     // An interrupted run is completed, also if it has left temporary files.
-    fs::rename(&out, format!("{out}.peregrine-part")).unwrap();
+    unfinish(Path::new(&out));
     let left = dir.path().join("peregrine-work-0-0");
     fs::create_dir(&left).unwrap();
     fs::write(left.join("peregrine.lock"), "").unwrap();
@@ -268,8 +268,8 @@ fn a_range_and_any_number_of_threads_give_the_same_rows() {
     let all = export("one", &["--threads", "1", "--memory", "128M"]);
     assert!(all == export("four", &["--threads", "4"]));
     assert!(all != export("some", &["--from", "5", "--to", "110"]));
-    assert_eq!(fs::read_dir(at("one")).unwrap().count(), 2, "the file and what it is");
-    let text = fs::read_to_string(at("some").join("dataset.json")).unwrap();
+    assert_eq!(fs::read_dir(at("one")).unwrap().count(), 1, "the directory is a table");
+    let text = fs::read_to_string(at("some.dataset.json")).unwrap();
     let dataset: serde_json::Value = serde_json::from_str(&text).unwrap();
     let what = [&dataset["table"], &dataset["from"], &dataset["to"]].map(ToString::to_string);
     assert_eq!(what, ["\"inputs\"", "5", "110"]);
@@ -346,7 +346,7 @@ fn completed_files_are_kept_when_a_run_is_repeated() {
     // As a run leaves it that ends before the directory gets its name.
     let (done, part) = (dir.path().join("out"), dir.path().join("out.peregrine-part"));
     let before = fs::read(done.join("outputs-0000000.csv")).unwrap();
-    fs::rename(&done, &part).unwrap();
+    unfinish(&done);
     let report = json(&command(&words, dir.path()).output().unwrap());
     assert_eq!((&report["files"], &report["files_kept"]), (&1.into(), &1.into()));
     assert!(!part.exists() && fs::read(done.join("outputs-0000000.csv")).unwrap() == before);
@@ -381,6 +381,15 @@ fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
 }
 
 /// A directory grows with the chain, also after a reorganisation and from an interrupted run.
+/// Leaves a directory as a run does that ends before it gets its name.
+fn unfinish(out: &Path) {
+    let [part, stated] = [".peregrine-part", ".dataset.json"].map(|end| format!("{}{end}", out.display()));
+    fs::rename(out, &part).unwrap();
+    let text = fs::read_to_string(stated).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("\"bytes\"")).collect();
+    fs::write(format!("{part}/dataset.json"), lines.join("\n") + "\n").unwrap();
+}
+
 #[test]
 fn a_directory_is_continued_when_the_chain_has_grown_or_changed() {
     let chain =
@@ -396,8 +405,8 @@ fn a_directory_is_continued_when_the_chain_has_grown_or_changed() {
         json(&output)
     };
     let files = |name: &str| {
-        let file = |part: &str| fs::read_to_string(out.path().join(name).join(part)).unwrap();
-        ["outputs-0000000.csv", "outputs-0001000.csv", "dataset.json"].map(file)
+        let file = |part: &str| fs::read_to_string(out.path().join(format!("{name}{part}"))).unwrap();
+        ["/outputs-0000000.csv", "/outputs-0001000.csv", ".dataset.json"].map(file)
     };
     export("whole", &[]);
     let whole = files("whole");
@@ -416,9 +425,36 @@ fn a_directory_is_continued_when_the_chain_has_grown_or_changed() {
     assert_eq!(export("grown", &["--append"])["files_kept"], 2, "nothing is new");
     // Where a file was written for another branch, its last block is another.
     let text = whole[2].replace(&chain.main().nth(999).unwrap().hash.to_string(), &"ab".repeat(32));
+    // As releases before have left it.
+    fs::remove_file(out.path().join("grown.dataset.json")).unwrap();
     fs::write(out.path().join("grown/dataset.json"), text).unwrap();
     fs::write(out.path().join("grown/outputs-0000000.csv"), "of another branch").unwrap();
     assert_eq!(export("grown", &["--append"])["files_kept"], 1);
+    assert!(files("grown") == whole);
+    // One that was cut.
+    fs::write(out.path().join("grown/outputs-0000000.csv"), "height").unwrap();
+    assert_eq!(export("grown", &["--append"])["files_kept"], 1);
+    assert!(files("grown") == whole);
+    // What would lose rows, or take a foreign file for its own.
+    export("low", &["--to", "900"]);
+    fs::write(out.path().join("low/outputs-0001000.csv"), "foreign").unwrap();
+    let forged = whole[2].replace("1120", "1121");
+    fs::create_dir(out.path().join("high")).unwrap();
+    fs::write(out.path().join("high.dataset.json"), forged).unwrap();
+    for (name, words, text) in [
+        ("low", &["--append"][..], "no export has written this one"),
+        (
+            "grown",
+            &["--append", "--to", "900"],
+            "it has the blocks up to height 1120, and this run ends at 900",
+        ),
+        ("high", &["--append"], "it has the blocks up to height 1121"),
+    ] {
+        let all = ["export", "outputs", "--format", "csv", "-o", &at(name)];
+        let output = run(dir.path(), &[&all[..], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(text), "{output:?}");
+    }
     assert!(files("grown") == whole);
     // An interrupted run leaves its temporary name; a new directory is begun.
     fs::rename(out.path().join("grown"), out.path().join("grown.peregrine-part")).unwrap();
@@ -459,7 +495,7 @@ fn parquet_files_are_written_as_is_wanted() {
     assert!(of_groups == rows && groups.len() as i64 == (count + 99) / 100 && groups[0] == 100);
     let (of_level, groups, len_of_level) = read("level", &["--zstd", "19", "--row-group", "16777216"]);
     assert!(of_level == rows && groups == [count] && len_of_level < len, "{len_of_level} of {len}");
-    let dataset = fs::read_to_string(dir.path().join("level/dataset.json")).unwrap();
+    let dataset = fs::read_to_string(dir.path().join("level.dataset.json")).unwrap();
     let dataset: serde_json::Value = serde_json::from_str(&dataset).unwrap();
     assert_eq!([&dataset["zstd_level"], &dataset["row_group"]], [19, 16_777_216]);
     assert_eq!(dataset["units"]["amounts"], "satoshis");

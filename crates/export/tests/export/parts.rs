@@ -14,8 +14,12 @@ fn name(number: u32) -> String {
     format!("outputs-{number}")
 }
 
+/// How the requests of the program begin.
+const REQUEST: &[u8] = b"{\n  \"program\": \"peregrine all";
+
 /// Writes the files that are missing, of 0 to 2.
 fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Result<u32, PartsError> {
+    let request = &String::from_utf8_lossy(REQUEST).replace("all", request);
     let (parts, mut written) = (Parts::open(disk, path, request)?, 0);
     for number in 0..3 {
         if parts.complete_len(&name(number))?.is_some() {
@@ -45,7 +49,7 @@ fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Res
         file.finish(&[("part", number.to_string())])?;
         written += 1;
     }
-    parts.finish()?;
+    parts.finish(request)?;
     Ok(written)
 }
 
@@ -68,8 +72,9 @@ fn a_run_completes_what_another_has_begun() {
         let whole = content(&dir.path().join("whole"));
         assert_eq!(
             whole.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["dataset.json", "outputs-0", "outputs-1", "outputs-2"]
+            ["outputs-0", "outputs-1", "outputs-2"]
         );
+        assert_eq!(fs::read(dir.path().join("whole.dataset.json")).unwrap(), REQUEST);
         let (mut faults, mut kept) = (0, 0);
         for at in 0.. {
             let out = dir.path().join(format!("out-{at}"));
@@ -84,10 +89,11 @@ fn a_run_completes_what_another_has_begun() {
                 break;
             }
             faults += 1;
-            // Only the last sync can fail after the rename.
+            // Only the last sync, and the removal of the request, can fail after the rename.
             if !out.exists() {
                 kept += 3 - write(&RealDisk, &out, format, "all").unwrap();
             }
+            let _ = fs::remove_file(out.join("dataset.json"));
             assert_eq!(content(&out), whole, "{format:?}, operation {at}");
             assert!(!dir.path().join(format!("out-{at}.peregrine-part")).exists());
         }
