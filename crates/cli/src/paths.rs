@@ -80,7 +80,7 @@ impl Folders {
         };
         let databases =
             below(&["chainstate", "chainstate.peregrine", "blocks/index", "blocks/index.peregrine"]);
-        let mut reserved = below(&["blocks", "peregrine-work", "peregrine-hints"]);
+        let mut reserved = below(&["blocks", "indexes", "peregrine-work", "peregrine-hints"]);
         reserved.push(resolve(&datadir.blocks_dir()));
         reserved.extend(databases.iter().cloned());
         let names = ["peregrine-work", "peregrine-hints"];
@@ -174,6 +174,7 @@ mod tests {
             ("--log", "@/link/index/log", "blocks, which"),
             ("--log", "@/d/regtest/chainstate.peregrine/log", "is inside"),
             ("--log", "@/d/regtest/peregrine-work/log", "is inside"),
+            ("--output", "@/d/regtest/indexes/mine", "indexes, which"),
             ("--output", "@/link/new", "blocks, which"),
             ("--output", "@/dangling", "blocks, which"),
             ("--output", "@/d/regtest/chainstate", "is inside"),

@@ -144,6 +144,11 @@ pub fn reindex(args: &ReindexArgs) -> Done {
             "--index is about indexes of the datadir, which --output leaves as it is; leave out one of them";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
+    if args.without_undo && args.indexes.named.kinds.iter().any(|kind| kind.needs_undo()) {
+        let detail = "blockfilterindex and coinstatsindex are made from undo data, which --without-undo leaves \
+                      missing; leave out one of them";
+        return Err(Error::new(ErrorKind::Usage, detail));
+    }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
     let observer = index::observe(&args.indexes.named, &mut options.chain);

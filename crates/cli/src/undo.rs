@@ -1,8 +1,9 @@
 //! The commands `peregrine undo check`, `make` and `export`.
 
 use crate::{
-    args::common::{DatadirArgs, RunArgs},
+    args::common::{DatadirArgs, RunArgs, size},
     core_args::Located,
+    export::reading_threads,
     paths,
     progress::{Style, stages},
     report::{notes_text, undo_files_text},
@@ -11,8 +12,8 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use engine::{
-    CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize, MadeUndoReport,
-    MakeUndoOptions, RealDisk, UndoCheck,
+    ChainOptions, CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize,
+    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck,
 };
 use peregrine::{
     exit::Exit,
@@ -77,6 +78,10 @@ pub struct ExportUndoArgs {
     /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
     pub scan: bool,
+
+    /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
 
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
@@ -169,8 +174,11 @@ fn made_text(made: &MadeUndoReport) -> String {
 fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
+    let chain = args.datadir.default_options(&located);
+    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
+    let threads = reading_threads(memory_bytes, chain.threads);
     let options = ExportUndoOptions {
-        chain: args.datadir.default_options(&located),
+        chain: ChainOptions { memory_bytes, threads, ..chain },
         scan: args.scan,
         from: Height(args.from_height),
         to: args.to_height.map(Height),
