@@ -1,6 +1,7 @@
 //! Who is given the blocks of a job while they are checked.
 
 use crate::error::Error;
+use disk::node_indexes::IndexKind;
 use rules::ChainParams;
 use std::{fmt::Debug, path::Path};
 use wire::{BlockHash, BlockView, Coin, Height, Txid};
@@ -45,6 +46,11 @@ pub trait BlockObserver: Debug + Send + Sync {
     /// Whether it needs the coins that blocks spend. Blocks of which the job does not know them, as with
     /// hints, are not given then.
     fn needs_coins(&self) -> bool;
+
+    /// The indexes that it makes of the blocks.
+    fn indexes(&self) -> &[IndexKind] {
+        &[]
+    }
 
     /// Memory in bytes that it takes for a chain of `blocks` blocks.
     fn memory_bytes(&self, blocks: usize) -> u64;

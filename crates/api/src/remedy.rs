@@ -1,6 +1,6 @@
 //! What the user can do about an error.
 
-use disk::Obstacle;
+use disk::{Obstacle, node_indexes::IndexKind};
 use std::{fmt, path::Path};
 use vfs::{Disk, Limit};
 use wire::{Height, Network};
@@ -50,6 +50,8 @@ pub enum Remedy {
     MountHigher,
     /// Do not keep the old databases ([`crate::options::ReindexOptions::keep_old`]).
     DropOldDatabases,
+    /// Make these indexes anew in the same run.
+    BringIndexes([Option<IndexKind>; 4]),
     /// Set indexes aside that would become wrong ([`crate::options::ReindexOptions::set_aside_indexes`]).
     SetIndexesAside,
     /// Choose this height as the last one ([`crate::options::ReindexOptions::stop_at_height`]).
@@ -157,6 +159,7 @@ impl Remedy {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::RebuildIndex => "rebuild-index",
+            Self::BringIndexes(_) => "bring-indexes",
             Self::SetIndexesAside => "set-indexes-aside",
             Self::StartOver => "start-over",
             Self::RepeatOptions => "repeat-options",
@@ -224,6 +227,7 @@ impl Remedy {
     pub fn examples() -> Vec<Self> {
         vec![
             Self::RebuildIndex,
+            Self::BringIndexes([Some(IndexKind::Tx), None, None, None]),
             Self::SetIndexesAside,
             Self::StartOver,
             Self::RepeatOptions,
@@ -314,6 +318,7 @@ impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RebuildIndex => "rebuild the block index by scanning the block files",
+            Self::BringIndexes(_) => "make the indexes that are named anew in the same run",
             Self::SetIndexesAside => {
                 "set the indexes that are named aside, so that bitcoind builds them again"
             }

@@ -10,7 +10,7 @@ use crate::{
     block_writer::{ArrivedBlock, check_arrived},
     blocks::{block_hashes::BlockHashes, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
-    plan::indexes,
+    plan::indexes::{self, SetAside},
     stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use api::{
@@ -28,6 +28,7 @@ use disk::{
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     collections::BTreeMap,
+    mem,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -87,8 +88,7 @@ pub fn take(
     let wanted: Vec<Height> = (0..=chain.tip_height().0).map(Height).filter(lacks).collect();
     let above = how.extends.then_some(Height(chain.tip_height().0 + 1));
     let moved: Vec<Height> = wanted.iter().copied().chain(above).collect();
-    indexes::before_moves(files, |height| chain.hash(height), &moved, may_set_aside)?
-        .apply(files, watch.sink)?;
+    let aside = indexes::before_moves(files, |height| chain.hash(height), &moved, may_set_aside)?;
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
     let max_file_len = options.hooks.block_file_len;
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
@@ -100,6 +100,7 @@ pub fn take(
         appender: block_files.append_after(infos, append_options),
         wanted: wanted.len() as u32,
         unknown: how.extends.then(BTreeMap::new),
+        aside,
         unsaved: 0,
         taken: TakenBlocks::default(),
         watch,
@@ -196,6 +197,8 @@ struct Taking<'a> {
     wanted: u32,
     /// Headers of blocks that the chain does not have, if it is to be extended.
     unknown: Option<BTreeMap<BlockHash, Header>>,
+    /// The indexes that are set aside before the first block is stored.
+    aside: SetAside,
     /// Bytes that were stored since the block index was written.
     unsaved: u64,
     taken: TakenBlocks,
@@ -314,6 +317,7 @@ impl Taking<'_> {
 
     /// Appends a block of the chain.
     fn store(&mut self, height: Height, time: BlockTime, bytes: &[u8], tx_count: u32) -> Result<(), Error> {
+        mem::take(&mut self.aside).apply(self.files, self.watch.sink)?;
         let (file, pos) = self.appender.append_block(height, time, bytes)?;
         self.stored.set(height, file, pos, tx_count);
         self.taken.hashes.extend(self.chain.hash(height));

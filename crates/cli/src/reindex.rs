@@ -145,8 +145,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     if args.without_undo && args.indexes.named.kinds.iter().any(|kind| kind.needs_undo()) {
-        let detail = "blockfilterindex and coinstatsindex are made from undo data, which --without-undo leaves \
-                      missing; leave out one of them";
+        let detail = "blockfilterindex and coinstatsindex are made from undo data, which --without-undo \
+                      leaves missing; leave out one of them";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;

@@ -19,6 +19,10 @@ pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> St
             let without = if without { ", without --restart," } else { "" };
             format!("run the same command again{without} to resume: {done} of {total} blocks are saved")
         }
+        Remedy::BringIndexes(kinds) if has_option("index") => {
+            let options = kinds.iter().flatten().map(|kind| format!(" --index {}", kind.option()));
+            format!("pass{} to make what is named anew in this run", options.collect::<String>())
+        }
         Remedy::RunAs(user) => format!("run it as the owner: {}", this_as_user(*user)),
         _ => with_option(remedy, has_option)
             .or_else(|| with_command(remedy).map(str::to_owned))

@@ -278,8 +278,8 @@ fn get_text(report: &GetReport, chain: Network) -> String {
     text.extend(report.coins.iter().map(|coin| coin_text(coin, chain)));
     for outpoint in &report.not_unspent {
         text += &format!("\n\ncoin               {outpoint}");
-        text += "\n                   NOT UNSPENT: it was spent, or never created; the output of the genesis block, and \
-                 outputs with OP_RETURN or longer than 10,000 bytes, never become coins";
+        text += "\n                   NOT UNSPENT: it was spent, or never created; the output of the genesis \
+                 block, and scripts with OP_RETURN or of more than 10,000 bytes, never become coins";
     }
     text
 }

@@ -54,6 +54,12 @@ impl MuHash3072 {
         self.denominator.multiply(&other.denominator);
     }
 
+    /// Takes back all changes of `other`.
+    pub fn divide(&mut self, other: &Self) {
+        self.numerator.multiply(&other.denominator);
+        self.denominator.multiply(&other.numerator);
+    }
+
     /// Returns whether every element was removed as often as it was added.
     pub fn is_empty(&self) -> bool {
         let (mut numerator, mut denominator) = (self.numerator.clone(), self.denominator.clone());

@@ -17,7 +17,7 @@
 
 use crate::{
     error::DiskError,
-    replace::{KEPT_SUFFIX, exists, free_name, owner_of, set_owner, with_suffix},
+    replace::{KEPT_SUFFIX, exists, free_name, owner_of, remove_database, set_owner, with_suffix},
 };
 use leveldb::{Database, LevelDbError};
 use std::{
@@ -29,6 +29,9 @@ use wire::{BlockHash, Reader};
 
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
+
+/// Suffix of an index that will be made anew. It contains that of what is kept, and so is no index either.
+const REPLACED_SUFFIX: &str = ".old-replaced";
 
 /// Key of the best block.
 pub const BEST_BLOCK: &[u8] = b"B";
@@ -105,6 +108,40 @@ impl IndexKind {
             Self::BlockFilter => Path::new(INDEXES_DIR).join(self.dir_name()).join("basic"),
             _ => self.database_dir(),
         }
+    }
+
+    /// Whether the directory of a network has a database of it. A folder alone is no index: one is left where
+    /// an index was set aside.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn is_in(self, disk: &dyn Disk, net_dir: &Path) -> Result<bool, DiskError> {
+        exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))
+    }
+
+    /// Removes what was set aside of it to be replaced, in the directory of a network. Files that are none
+    /// of an index stay.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<(), DiskError> {
+        let dir = net_dir.join(INDEXES_DIR).join(self.dir_name());
+        let live = disk.resolve(&dir).during("follow the links to", &dir)?;
+        let prefix = with_suffix(&live, REPLACED_SUFFIX);
+        let home = dir_of(&live);
+        let nested: PathBuf = self.replaced_dir().components().skip(2).collect();
+        for name in disk.list(home).during("list", home)? {
+            let root = home.join(&name);
+            if !root.as_os_str().as_encoded_bytes().starts_with(prefix.as_os_str().as_encoded_bytes()) {
+                continue;
+            }
+            for part in [root.join(&nested), root] {
+                if exists(disk, &part)? {
+                    remove_database(disk, &part)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn of_name(name: &OsStr) -> Self {
@@ -222,23 +259,24 @@ impl NodeIndex {
     }
 
     /// Renames the directory of the index, and leaves an empty one of the same owner and mode in its place,
-    /// in one step: bitcoind builds the index again. Links stay. Returns the new name.
+    /// in one step: bitcoind builds the index again. Links stay. If the index will be made anew,
+    /// [`IndexKind::remove_replaced`] removes the old one then. Returns the new name.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn set_aside(&self, disk: &dyn Disk) -> Result<PathBuf, DiskError> {
-        set_aside(disk, &self.path)
+    pub fn set_aside(&self, disk: &dyn Disk, will_be_made: bool) -> Result<PathBuf, DiskError> {
+        set_aside(disk, &self.path, if will_be_made { REPLACED_SUFFIX } else { KEPT_SUFFIX })
     }
 }
 
-/// Puts an empty directory in the place of another, in one step, which gets a name beside it. Links stay.
-/// Returns the new name.
+/// Puts an empty directory in the place of another, in one step, which gets a name beside it with this
+/// suffix. Links stay. Returns the new name.
 ///
 /// # Errors
 /// Any I/O error.
-pub fn set_aside(disk: &dyn Disk, dir: &Path) -> Result<PathBuf, DiskError> {
+pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, DiskError> {
     let live = disk.resolve(dir).during("follow the links to", dir)?;
-    let kept = free_name(disk, with_suffix(&live, KEPT_SUFFIX))?;
+    let kept = free_name(disk, with_suffix(&live, suffix))?;
     disk.create_dir_all(&kept).during_creation(&kept)?;
     set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
     disk.exchange(&kept, &live).during("set aside", &live)?;

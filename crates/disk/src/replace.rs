@@ -33,7 +33,7 @@ use vfs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exc
 /// Suffix of the directory in which the new database is built.
 const NEW_SUFFIX: &str = ".peregrine";
 /// Suffix of an old database that is kept.
-pub(crate) const KEPT_SUFFIX: &str = ".old";
+pub const KEPT_SUFFIX: &str = ".old";
 /// Name of the file that marks a directory as Peregrine's.
 pub(crate) const MARK: &str = "peregrine.mark";
 /// First bytes of the mark. The id of the replacement follows, 16 bytes.

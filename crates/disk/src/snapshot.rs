@@ -146,16 +146,17 @@ impl SnapshotMetadata {
         let short = |_: WireError| (0, "the metadata ends early".to_owned());
         if reader.array().map_err(short)? != MAGIC {
             let text = format!(
-                "not a UTXO snapshot (version {VERSION}, as written by Bitcoin Core 28 and later); if it is packed, \
-                 unpack it first, and if an older release has written it, dump it again with a later one"
+                "not a UTXO snapshot (version {VERSION}, as written by Bitcoin Core 28 and later); if it is \
+                 packed, unpack it first, and if an older release has written it, dump it again with a later \
+                 one"
             );
             return Err((0, text));
         }
         let version = u16::from_le_bytes(reader.array().map_err(short)?);
         if version != VERSION {
             let text = format!(
-                "snapshot version {version} is not supported, only version {VERSION} can be read; dump it again \
-                 with Bitcoin Core 28 or later"
+                "snapshot version {version} is not supported, only version {VERSION} can be read; dump it \
+                 again with Bitcoin Core 28 or later"
             );
             return Err((5, text));
         }

@@ -14,7 +14,8 @@ use crate::{DIRECTORY_IN_USE, target};
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished};
 
-/// The file that states what a directory is for: its name in the directory, and the end of its name beside it.
+/// The file that states what a directory is for: its name in the directory, and the end of its name beside
+/// it.
 const REQUEST: &str = "dataset.json";
 /// Maximum length of that file, in bytes.
 const REQUEST_LEN: u64 = 1 << 24;
@@ -35,7 +36,7 @@ pub enum PartsError {
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
     /// A file has the name of one to come, and no run that has written the directory has written it.
-    #[error("{}: a file is to be written here, but no export has written this one; move it away", .0.display())]
+    #[error("{}: a file belongs here, but no export has written this one; move it away", .0.display())]
     Foreign(PathBuf),
     /// Continuing the directory would lose rows of it.
     #[error("{}: {flaw}", .path.display())]

@@ -147,6 +147,14 @@ impl FilterPlace {
         Some((Self { file: u32::try_from(file).ok()?, pos: u32::try_from(pos).ok()? }, rest))
     }
 
+    /// The place behind the record of a filter of `len` bytes here.
+    pub fn after(self, len: usize) -> Self {
+        let mut head = Vec::new();
+        write_compact_size(&mut head, len as u64);
+        let record = u32::try_from(32 + head.len() + len).unwrap_or(u32::MAX);
+        Self { pos: self.pos.saturating_add(record), ..self }
+    }
+
     /// The place of a record of `len` bytes that is appended here.
     pub const fn of_next(self, len: u32) -> Self {
         match self.pos.saturating_add(len) > MAX_FILE_LEN {
@@ -190,6 +198,11 @@ impl FilterHashes {
 pub fn height_key(height: Height) -> [u8; 5] {
     let [a, b, c, d] = height.0.to_be_bytes();
     [b't', a, b, c, d]
+}
+
+/// The key of the row of a block that another one has replaced at its height, likewise.
+pub fn removed_key(block: &BlockHash) -> Vec<u8> {
+    [&b"s"[..], &block.0].concat()
 }
 
 /// The value of the row of a block.

@@ -3,6 +3,7 @@
 
 use crate::{
     job::{self, Access, IndexJob},
+    last_rows::has_last_rows,
     make::make_with,
     observer::IndexObserver,
     options::{IndexOptions, MadeIndexesReport},
@@ -32,11 +33,12 @@ pub fn bring_indexes(
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
     let observed = observer.and_then(IndexObserver::take_observed);
-    let (mut continued, made) =
-        job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
     let is_observed =
         |kind: &IndexKind| observed.as_ref().is_some_and(|observed| observed.kinds.contains(kind));
-    let (in_pass, made): (Vec<_>, Vec<_>) = made.into_iter().partition(is_observed);
+    let (in_pass, others): (Vec<_>, Vec<_>) = options.kinds.iter().copied().partition(is_observed);
+    let divide = |job: &IndexJob<'_>, _: &[IndexKind]| divide(job, &others);
+    let (mut continued, made) =
+        job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     let mut reports = Vec::new();
     if !in_pass.is_empty() {
@@ -76,11 +78,16 @@ fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Ve
     Ok((continued, made))
 }
 
-/// Whether there is an index that ends on the chain, and has what it is continued from.
+/// Whether there is an index that ends on the chain, and has what it is continued from. On a pruned node one
+/// that ends elsewhere can only be taken back.
 fn can_be_continued(job: &IndexJob<'_>, kind: IndexKind) -> Result<bool, Error> {
     let IndexJob { files, plan, options, .. } = *job;
     let Some(index) = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)? else { return Ok(false) };
-    let Position::At(best) = index.position(&plan.chain) else { return Ok(false) };
-    Start::above(&index, options, best, plan.chain.tip_height())?;
-    Ok(true)
+    let best = match index.position(files, &plan.chain)? {
+        Position::At(best) => best,
+        Position::Beyond(_) => return Ok(plan.is_pruned),
+        Position::Empty | Position::Elsewhere(_) => return Ok(false),
+    };
+    let start = Start::above(&index, options, (files, &plan.chain), best)?;
+    has_last_rows(job, &index, &start, best)
 }

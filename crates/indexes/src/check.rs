@@ -4,8 +4,7 @@
 //! reorganisation, and writes rows of a block before it records that block as the best one.
 
 use crate::{
-    block_filter::{FilterPlace, height_key},
-    coin_stats::Totals,
+    block_filter::FilterPlace,
     collect::{Collected, Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
@@ -15,7 +14,7 @@ use crate::{
     records::CollectedRows,
     rows::{RowForm, RowSet},
     starts::{Start, Starts},
-    stored::{Position, StoredIndex},
+    stored::{BlockRows, Position, StoredIndex},
     tx::{ByBlock, sequence_key},
 };
 use api::{
@@ -25,7 +24,6 @@ use api::{
 };
 use chain::threads::for_all;
 use disk::node_indexes::IndexKind;
-use leveldb::Lookup;
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
@@ -55,7 +53,10 @@ pub fn check_indexes(
 struct Checked<'a> {
     index: StoredIndex<'a>,
     start: Start,
+    /// Height of its best block, or of the last one that this has in common with the chain.
     best: Height,
+    /// Whether its best block is above that.
+    is_beyond: bool,
 }
 
 /// The indexes that are compared, and the reports of those that cannot be.
@@ -94,22 +95,24 @@ impl<'a> Checking<'a> {
         let mut starts = Starts::default();
         let mut sequences = Vec::new();
         let (mut filter_findings, mut stats_findings) = Default::default();
-        for Checked { index, start, best } in &self.indexes {
+        for Checked { index, start, best, .. } in &self.indexes {
             starts.add(index.kind, start.clone());
             if index.kind == IndexKind::Tx && start.tx_form == TxForm::ByBlock {
                 sequences = index.sequences(&self.job.plan.chain, *best)?;
             }
         }
-        let filters = self.of(IndexKind::BlockFilter).map(|Checked { index, .. }| FilterCheck {
-            rows: index.database.lookup(b"t", Some(b"u")),
+        let filters = self.of(IndexKind::BlockFilter).map(|Checked { index, best, .. }| FilterCheck {
+            rows: index.block_rows(*best),
             reader: FilterReader::new(self.job.files.disk, &index.dir),
             next: index.next_place(),
             findings: &mut filter_findings,
         });
-        let stats = self.of(IndexKind::CoinStats).map(|Checked { index, best, .. }| StatsCheck {
-            rows: index.database.lookup(b"t", Some(b"u")),
-            last: (*best, index.totals(*best)),
-            findings: &mut stats_findings,
+        let stats = self.of(IndexKind::CoinStats).map(|Checked { index, best, is_beyond, .. }| {
+            let state = index.totals(&self.job.plan.chain, *best);
+            let state = state.and_then(|(_, hash)| index.muhash(hash).map(drop));
+            // Above the chain there is another state.
+            let last = (*best, if *is_beyond { Ok(()) } else { state });
+            StatsCheck { rows: index.block_rows(*best), last, findings: &mut stats_findings }
         });
         let sinks = InOrderSinks {
             filters: filters.map(|sink| Box::new(sink) as _),
@@ -228,11 +231,12 @@ fn open<'a>(
         let dir = files.datadir.net_dir().join(kind.database_dir());
         return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None));
     };
-    let best = match index.position(&plan.chain) {
-        Position::At(best) => best,
+    let position = index.position(files, &plan.chain)?;
+    let best = match position {
+        Position::At(best) | Position::Beyond(best) => best,
         Position::Empty => return Ok(None),
         Position::Elsewhere(hash) => {
-            let detail = format!("its best block {hash} is not on the chain of the chainstate");
+            let detail = format!("its best block {hash} is not in the block index");
             findings.add_flaw(None, detail);
             return Ok(None);
         }
@@ -242,19 +246,20 @@ fn open<'a>(
     match kind {
         IndexKind::Tx if index.is_by_block() => {
             start.key = index.txid_salt()?;
-            if let Position::At(height) = index.position_by_txid(&plan.chain) {
+            if let Some(height) = index.position_by_txid(files, &plan.chain)?.height() {
                 start.rows_by_txid = Some(0..=height.0.min(best.0));
             }
         }
         IndexKind::TxoSpender => start.key = index.spender_key()?,
         _ => {}
     }
-    Ok(Some(Checked { index, start, best }))
+    let is_beyond = matches!(position, Position::Beyond(_));
+    Ok(Some(Checked { index, start, best, is_beyond }))
 }
 
 /// Compares filters and their rows.
 struct FilterCheck<'a> {
-    rows: Lookup<'a>,
+    rows: BlockRows<'a>,
     reader: FilterReader<'a>,
     /// Where bitcoind will write the next filter.
     next: Result<FilterPlace, Error>,
@@ -272,7 +277,7 @@ impl FilterCheck<'_> {
     fn compare(&mut self, height: Height, hash: &BlockHash, filter: &Filter) -> Result<(), Error> {
         let mut value = Vec::new();
         let mut flaw = |detail: &str| self.findings.add_flaw(Some(height), detail);
-        if !self.rows.get(&height_key(height), &mut value)? {
+        if !self.rows.get(height, hash, &mut value)? {
             flaw("a row is missing");
             return Ok(());
         }
@@ -284,19 +289,15 @@ impl FilterCheck<'_> {
             flaw("a row has another block, or other hashes, than the filter of its block");
             return Ok(());
         }
-        match self.reader.read(hash, place)? {
-            Some(stored) if stored == filter.encoded => {}
-            Some(_) => flaw("the filter is another one than that of its block"),
-            None => flaw("the filter is not where its row says"),
-        }
-        let end = FilterPlace { pos: place.pos + filter.encoded.len() as u32, ..place };
-        match &self.next {
-            Ok(next) if *next > end => self.findings.add_sound(),
-            Ok(_) => flaw("bitcoind would write the next filter over this one"),
-            Err(error) => {
-                let detail = error.fact_text();
-                flaw(&detail);
+        let end = place.after(filter.encoded.len());
+        match (self.reader.read(hash, place)?, &self.next) {
+            (Some(stored), _) if stored != filter.encoded => {
+                flaw("the filter is another one than that of its block");
             }
+            (None, _) => flaw("the filter is not where its row says"),
+            (_, Ok(next)) if *next >= end => self.findings.add_sound(),
+            (_, Ok(_)) => flaw("bitcoind would write the next filter over this one"),
+            (_, Err(error)) => flaw(&error.fact_text()),
         }
         Ok(())
     }
@@ -304,9 +305,9 @@ impl FilterCheck<'_> {
 
 /// Compares the rows of statistics.
 struct StatsCheck<'a> {
-    rows: Lookup<'a>,
-    /// The best block, and what the index has from which bitcoind continues.
-    last: (Height, Result<(Totals, digest::muhash::MuHash3072), Error>),
+    rows: BlockRows<'a>,
+    /// The best block, and whether the index has there from what bitcoind continues.
+    last: (Height, Result<(), Error>),
     findings: &'a mut Findings,
 }
 
@@ -320,7 +321,7 @@ impl InOrderSink<Stats> for StatsCheck<'_> {
 impl StatsCheck<'_> {
     fn compare(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
         let mut value = Vec::new();
-        if !self.rows.get(&height_key(height), &mut value)? {
+        if !self.rows.get(height, hash, &mut value)? {
             self.findings.add_flaw(Some(height), "a row is missing");
             return Ok(());
         }

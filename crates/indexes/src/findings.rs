@@ -136,6 +136,6 @@ impl RowSink for Compared<'_> {
 
 /// Whether a value is the one that has to be there. Core has written one zero byte where it writes nothing
 /// now (`txospenderindex` of release 31.0).
-fn is_value(found: &[u8], wanted: &[u8]) -> bool {
+pub fn is_value(found: &[u8], wanted: &[u8]) -> bool {
     found == wanted || wanted.is_empty() && found == [0]
 }

@@ -22,7 +22,7 @@ use api::{
 use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
 use disk::{
     chainstate::read_best_block,
-    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, NodeIndex},
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind},
 };
 use pipeline::{
     job::{self, ChainRequest, memory::MemoryBudget},
@@ -100,8 +100,11 @@ pub fn run<T>(
     let files = &session.files()?;
     let kinds = kinds(files, options)?;
     let plan = &plan(files, options, watch)?;
-    let beside = (access == Access::Change).then(|| files.datadir.chainstate_dir());
-    let work_dir = &WorkDir::for_result(disk, &options.chain, beside.as_deref());
+    // Not that of a rebuild, which may have an interrupted one's checkpoint.
+    let work_dir = &match (access, &options.chain.work_dir) {
+        (Access::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
+        _ => WorkDir::for_result(disk, &options.chain, None),
+    };
     let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
     let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);
     let removed = work_dir.remove();
@@ -223,9 +226,11 @@ pub fn check_space(
 pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>, Error> {
     let mut kinds = options.kinds.clone();
     if kinds.is_empty() {
-        let found = NodeIndex::find(files.disk, files.datadir.net_dir())?;
-        let is_there = |kind: &IndexKind| found.iter().any(|index| index.name == kind.dir_name());
-        kinds.extend(IndexKind::ALL.into_iter().filter(is_there));
+        for kind in IndexKind::ALL {
+            if kind.is_in(files.disk, files.datadir.net_dir())? {
+                kinds.push(kind);
+            }
+        }
         kinds.extend(&options.also);
     }
     kinds.sort_unstable();

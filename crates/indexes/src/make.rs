@@ -83,7 +83,8 @@ pub fn make_with(
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
         let replacement = &Replacement::begin(disk, home, &names, machine::random()?, options.keep_old)?;
         let made = Making { job, kinds, replacement }.make(observed);
-        made.and_then(|made| Ok((made, commit(job, replacement)?))).inspect_err(|_| replacement.discard())
+        made.and_then(|made| Ok((made, commit(job, kinds, replacement)?)))
+            .inspect_err(|_| replacement.discard())
     })?;
     let ((indexes, blocks_read), kept) = done.result;
     let Done { height, hash, threads, elapsed, notes, .. } = done;
@@ -91,14 +92,25 @@ pub fn make_with(
     Ok(MadeIndexesReport { network, height, hash, indexes, blocks_read, kept, threads, elapsed, notes })
 }
 
-fn commit(job: &IndexJob<'_>, replacement: &Replacement<'_>) -> Result<Vec<PathBuf>, Error> {
+fn commit(
+    job: &IndexJob<'_>,
+    kinds: &[IndexKind],
+    replacement: &Replacement<'_>,
+) -> Result<Vec<PathBuf>, Error> {
     let Watch { sink, interrupt } = job.watch;
     sink.event(Event::Started(Stage::Commit));
     if interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
     match replacement.commit() {
-        Ok(kept) => Ok(kept),
+        Ok(kept) => {
+            for kind in kinds {
+                if let Err(error) = kind.remove_replaced(job.files.disk, job.files.datadir.net_dir()) {
+                    sink.event(Event::Warning(Warning::CleanUpPending { error: error.into() }));
+                }
+            }
+            Ok(kept)
+        }
         Err(CommitError::Failed(error)) => Err(error.into()),
         Err(CommitError::InPlace(error)) => {
             sink.event(Event::Warning(Warning::CleanUpPending { error: error.into() }));

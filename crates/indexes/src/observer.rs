@@ -17,10 +17,7 @@ use api::{
     remedy::Remedy,
 };
 use chain::blocks::chain::Chain;
-use disk::{
-    datadir::Datadir,
-    node_indexes::{IndexKind, NodeIndex},
-};
+use disk::{datadir::Datadir, node_indexes::IndexKind};
 use std::{
     fmt,
     sync::{
@@ -93,9 +90,15 @@ impl IndexObserver {
     fn create(&self, chain: &ObservedChain<'_>) -> Result<Option<Observed>, Error> {
         let Self { disk, options, .. } = self;
         let datadir = Datadir::open(*disk, &options.chain.location())?;
-        let found = NodeIndex::find(*disk, datadir.net_dir())?;
-        let is_missing = |kind: &IndexKind| found.iter().all(|index| index.name != kind.dir_name());
-        let kinds: Vec<IndexKind> = options.kinds.iter().copied().filter(is_missing).collect();
+        let mut kinds = options.kinds.clone();
+        if !chain.prunes {
+            // Those that are there can be continued, or made anew, when the rebuild has ended. With pruning,
+            // their blocks are gone then.
+            let found = kinds.iter().map(|kind| kind.is_in(*disk, datadir.net_dir()));
+            let found: Vec<bool> = found.collect::<Result<_, _>>()?;
+            let mut found = found.into_iter();
+            kinds.retain(|_| found.next() == Some(false));
+        }
         if kinds.is_empty() {
             return Ok(None);
         }
@@ -142,6 +145,10 @@ impl BlockObserver for IndexObserver {
     fn needs_coins(&self) -> bool {
         let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
         observed.as_ref().is_some_and(|observed| observed.blocks.outputs.is_some())
+    }
+
+    fn indexes(&self) -> &[IndexKind] {
+        &self.options.kinds
     }
 
     fn memory_bytes(&self, blocks: usize) -> u64 {

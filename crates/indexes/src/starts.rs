@@ -7,6 +7,7 @@ use crate::{
     stored::StoredIndex,
 };
 use api::{error::Error, machine};
+use chain::blocks::{chain::Chain, files::Files};
 use digest::{muhash::MuHash3072, siphash::SipKey};
 use disk::node_indexes::IndexKind;
 use std::ops::RangeInclusive;
@@ -59,16 +60,18 @@ impl Start {
         })
     }
 
-    /// That of an index which has rows up to the block at `best`, and gets those up to `to`.
+    /// That of an index which has rows up to the block of the chain at `best`, and gets those of the blocks
+    /// above.
     ///
     /// # Errors
     /// What is damaged or cannot be read.
     pub fn above(
         index: &StoredIndex<'_>,
         options: &IndexOptions,
+        (files, chain): (&Files<'_>, &Chain),
         best: Height,
-        to: Height,
     ) -> Result<Self, Error> {
+        let to = chain.tip_height();
         let tx_form = if index.is_by_block() { TxForm::ByBlock } else { TxForm::ByTxid };
         let mut start = Self { heights: best.0 + 1..=to.0, ..Self::of_new(options, tx_form, to)? };
         match index.kind {
@@ -77,13 +80,13 @@ impl Start {
             }
             IndexKind::TxoSpender => start.key = index.spender_key()?,
             IndexKind::BlockFilter => {
-                let (_, hashes, last) = index.filter(best)?;
-                (start.header, start.place) = (hashes.header, index.next_place()?);
-                if start.place <= last {
-                    return Err(index.damaged("the next filter would be written over one that is needed"));
-                }
+                let last = index.last_filter(files.disk, chain, best)?;
+                (start.header, start.place) = (last.header, index.next_place()?);
             }
-            IndexKind::CoinStats => (start.totals, start.muhash) = index.totals(best)?,
+            IndexKind::CoinStats => {
+                let (totals, hash) = index.totals(chain, best)?;
+                (start.totals, start.muhash) = (totals, index.muhash(hash)?);
+            }
             _ => {}
         }
         Ok(start)

@@ -1,20 +1,27 @@
 //! An index in a datadir: which block it has rows up to, and what continues from there.
 
 use crate::{
-    block_filter::{FilterHashes, FilterPlace, NEXT_PLACE, height_key},
+    block_filter::{FilterHashes, FilterPlace, NEXT_PLACE, height_key, removed_key},
     coin_stats::{MUHASH, Totals, read_muhash},
+    filter_reader::FilterReader,
     tx::{NEXT_SEQUENCE, SPENDER_KEY, TXID_SALT, hash_key, read_key},
 };
 use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
 };
-use chain::blocks::chain::Chain;
-use digest::{muhash::MuHash3072, siphash::SipKey};
-use disk::node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator};
-use leveldb::Database;
+use chain::{
+    blocks::{chain::Chain, files::Files},
+    plan::indexes::fork_of,
+};
+use digest::{muhash::MuHash3072, sha256::sha256d, siphash::SipKey};
+use disk::{
+    index::IndexRows,
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator},
+};
+use leveldb::{Database, Lookup};
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _};
+use vfs::Disk;
 use wire::{BlockHash, Height};
 
 /// An index whose database can be opened.
@@ -38,8 +45,21 @@ pub enum Position {
     Empty,
     /// At this height.
     At(Height),
-    /// Its best block is not one of the chain.
+    /// On another branch, or above the last block of the chain, with which its best block has the block at
+    /// this height in common. bitcoind takes it back.
+    Beyond(Height),
+    /// The block index does not know its best block.
     Elsewhere(BlockHash),
+}
+
+impl Position {
+    /// The height up to which it has rows of the chain, if it is known.
+    pub const fn height(self) -> Option<Height> {
+        match self {
+            Self::At(height) | Self::Beyond(height) => Some(height),
+            Self::Empty | Self::Elsewhere(_) => None,
+        }
+    }
 }
 
 impl<'d> StoredIndex<'d> {
@@ -48,8 +68,7 @@ impl<'d> StoredIndex<'d> {
     /// # Errors
     /// What is damaged or cannot be read.
     pub fn open(disk: &'d dyn Disk, net_dir: &Path, kind: IndexKind) -> Result<Option<Self>, Error> {
-        let current = net_dir.join(kind.database_dir()).join("CURRENT");
-        if !disk.exists(&current).during("look for", &current)? {
+        if !kind.is_in(disk, net_dir)? {
             return Ok(None);
         }
         let database = Database::open(disk, &net_dir.join(kind.database_dir())).map_err(|error| {
@@ -62,14 +81,25 @@ impl<'d> StoredIndex<'d> {
         Ok(Some(Self { kind, dir: net_dir.join(kind.replaced_dir()), database, best, best_by_block }))
     }
 
+    /// Its best block.
+    pub fn best_block(&self) -> Option<BlockHash> {
+        self.best_by_block.or(self.best)
+    }
+
     /// Where it ends.
-    pub fn position(&self, chain: &Chain) -> Position {
-        position_of(self.best_by_block.or(self.best), chain)
+    ///
+    /// # Errors
+    /// A damaged block index; any I/O error.
+    pub fn position(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
+        position_of(self.best_block(), files, chain)
     }
 
     /// Of a `txindex`, where its rows by txid end.
-    pub fn position_by_txid(&self, chain: &Chain) -> Position {
-        position_of(self.best, chain)
+    ///
+    /// # Errors
+    /// The same errors.
+    pub fn position_by_txid(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
+        position_of(self.best, files, chain)
     }
 
     /// Whether it is a `txindex` to which bitcoind adds rows by block.
@@ -147,32 +177,111 @@ impl<'d> StoredIndex<'d> {
         })
     }
 
-    /// The hashes and the place of the filter of the block at `height`.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
-    pub fn filter(&self, height: Height) -> Result<(BlockHash, FilterHashes, FilterPlace), Error> {
-        self.row(&height_key(height), "row of its best block", FilterPlace::of_row)
+    /// The rows of blocks, of `blockfilterindex` and `coinstatsindex` whose best block is at `best`.
+    pub fn block_rows(&self, best: Height) -> BlockRows<'_> {
+        let last = (self.kind == IndexKind::BlockFilter).then_some(best);
+        BlockRows { database: &self.database, at_heights: self.database.lookup(b"t", Some(b"u")), last }
     }
 
-    /// The totals and the MuHash at the best block, which is at `height`.
+    /// The row of a block.
+    fn block_row<T>(
+        &self,
+        (height, hash): (Height, BlockHash),
+        read: impl Fn(&[u8]) -> Option<(BlockHash, T)>,
+        rows: &mut BlockRows<'_>,
+    ) -> Result<T, Error> {
+        let mut value = Vec::new();
+        let row = rows.get(height, &hash, &mut value)?.then(|| read(&value)).flatten();
+        let row = row.filter(|(block, _)| *block == hash).map(|(_, row)| row);
+        row.ok_or_else(|| self.damaged("the index has no sound row of this block").at_block(height, hash))
+    }
+
+    /// The hashes of the filter of the block of the chain at `best`. Checks that all blocks up to it have
+    /// rows, and that no filter of them would be overwritten by the next one.
     ///
     /// # Errors
     /// What is damaged or cannot be read.
-    pub fn totals(&self, height: Height) -> Result<(Totals, MuHash3072), Error> {
-        let (_, hash, totals) = self.row(&height_key(height), "row of its best block", Totals::read)?;
+    pub fn last_filter(&self, disk: &dyn Disk, chain: &Chain, best: Height) -> Result<FilterHashes, Error> {
+        let read = |value: &[u8]| FilterPlace::of_row(value).map(|(hash, of, place)| (hash, (of, place)));
+        let (mut rows, mut last) = (self.block_rows(best), None);
+        let mut highest: Option<(FilterPlace, BlockHash, [u8; 32])> = None;
+        for height in (0..=best.0).map(Height) {
+            let hash = chain.block(height).hash;
+            let (hashes, place) = self.block_row((height, hash), read, &mut rows)?;
+            last = Some(hashes);
+            highest = highest.filter(|(other, ..)| *other > place).or(Some((place, hash, hashes.hash)));
+        }
+        let (Some((place, hash, digest)), Some(last)) = (highest, last) else {
+            return Err(Error::panicked());
+        };
+        let filter = FilterReader::new(disk, &self.dir).read(&hash, place)?;
+        let Some(filter) = filter.filter(|filter| sha256d(filter) == digest) else {
+            return Err(self.damaged("the filter of a block is not where its row says"));
+        };
+        match self.next_place()? >= place.after(filter.len()) {
+            true => Ok(last),
+            false => Err(self.damaged("the next filter would be written over one that is needed")),
+        }
+    }
+
+    /// The totals at the block of the chain at `height`.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read.
+    pub fn totals(&self, chain: &Chain, height: Height) -> Result<(Totals, [u8; 32]), Error> {
+        let read = |value: &[u8]| Totals::read(value).map(|(block, hash, totals)| (block, (totals, hash)));
+        self.block_row((height, chain.block(height).hash), read, &mut self.block_rows(height))
+    }
+
+    /// The MuHash from which bitcoind continues, if its hash is this one.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read.
+    pub fn muhash(&self, hash: [u8; 32]) -> Result<MuHash3072, Error> {
         let mut muhash = self.row(MUHASH, "MuHash", read_muhash)?;
         MuHash3072::divide_all(std::slice::from_mut(&mut muhash));
         if muhash.clone().finalize() != hash {
             return Err(self.damaged("the MuHash of the index is not that of its best block"));
         }
-        Ok((totals, muhash))
+        Ok(muhash)
     }
 }
 
-fn position_of(best: Option<BlockHash>, chain: &Chain) -> Position {
-    let Some(best) = best else { return Position::Empty };
+/// The rows of blocks, where bitcoind looks for them (Core `index_util::LookUpOne`).
+pub struct BlockRows<'a> {
+    database: &'a Database<'a>,
+    at_heights: Lookup<'a>,
+    /// Where bitcoind looks only at the height: that of the best block of a `blockfilterindex`, with which it
+    /// does not start otherwise (Core `BlockFilterIndex::ReadFilterHeader`).
+    last: Option<Height>,
+}
+
+impl BlockRows<'_> {
+    /// Puts the row of a block into `value`, as it is at its height: from there, or, if another block is
+    /// there, from under its hash. If it is in neither place, the row of the other block. Returns whether
+    /// there is one.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read.
+    pub fn get(&mut self, height: Height, hash: &BlockHash, value: &mut Vec<u8>) -> Result<bool, Error> {
+        let is_there = self.at_heights.get(&height_key(height), value)?;
+        if is_there && (value.starts_with(&hash.0) || self.last == Some(height)) {
+            return Ok(true);
+        }
+        let Some(row) = self.database.get(&removed_key(hash))? else { return Ok(is_there) };
+        *value = [&hash.0[..], &row].concat();
+        Ok(true)
+    }
+}
+
+fn position_of(best: Option<BlockHash>, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
+    let Some(best) = best else { return Ok(Position::Empty) };
     // Most often it is one of the last blocks.
     let mut heights = (0..chain.block_count() as u32).rev().map(Height);
-    heights.find(|&height| chain.block(height).hash == best).map_or(Position::Elsewhere(best), Position::At)
+    if let Some(height) = heights.find(|&height| chain.block(height).hash == best) {
+        return Ok(Position::At(height));
+    }
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let hash_at = |height| (height <= chain.tip_height()).then(|| chain.block(height).hash);
+    Ok(fork_of(&rows, best, hash_at)?.map_or(Position::Elsewhere(best), Position::Beyond))
 }

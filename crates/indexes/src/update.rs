@@ -1,4 +1,5 @@
-//! Continues indexes from their best blocks to the chainstate's, in place.
+//! Continues indexes from their best blocks to the chainstate's, in place. One that is on another branch is
+//! taken back before, as bitcoind does it; one that is ahead of the chainstate stays as it is.
 //!
 //! The rows of a `txindex` and a `txospenderindex` and their best block are put into the database at once. Of
 //! the others, rows and filters come first, which nothing refers to yet, and then the best block.
@@ -7,18 +8,19 @@ use crate::{
     coin_stats::muhash_row,
     collect::Collected,
     job::{self, Access, Done, InOrderSinks, IndexJob, rows_below},
+    last_rows::has_last_rows,
     locator::locator,
     options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
     records::CollectedRows,
+    rewind::open_on_chain,
     rows::{Row, RowForm, RowSet, RowSink},
     starts::{Start, Starts},
-    stored::{Position, StoredIndex},
+    stored::StoredIndex,
     write::{Changes, FilterFiles, FilterRows, StatsRows, change, give_sorted},
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink, Watch},
-    remedy::Remedy,
     stage::Stage,
 };
 use disk::node_indexes::IndexKind;
@@ -30,8 +32,8 @@ use vfs::Disk;
 /// or at the new block.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if no index is named and none is there, or if one that is named has no best block on
-/// the chain; otherwise the same errors as [`make_indexes`](crate::make_indexes).
+/// [`api::error::ErrorKind::Usage`] if no index is named and none is there, or if one that is named has no
+/// best block on the chain; otherwise the same errors as [`make_indexes`](crate::make_indexes).
 pub fn update_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
@@ -62,18 +64,11 @@ impl<'a> Updating<'a> {
         let tip = plan.chain.tip_height();
         let (mut indexes, mut starts, mut sequences) = (Vec::new(), Starts::default(), (Vec::new(), 0));
         for &kind in kinds {
-            let index = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)?;
-            let position = index.as_ref().map(|index| index.position(&plan.chain));
-            let best = match position {
-                Some(Position::At(height)) => height,
-                Some(Position::Elsewhere(hash)) => {
-                    let why = format!("its best block {hash} is not on the chain of the chainstate");
-                    return Err(cannot_continue(job, kind, &why));
-                }
-                Some(Position::Empty) | None => return Err(cannot_continue(job, kind, "there is none")),
-            };
-            let Some(index) = index else { continue };
-            let start = Start::above(&index, options, best, tip)?;
+            let Some((index, best)) = open_on_chain(job, kind)? else { continue };
+            let start = Start::above(&index, options, (files, &plan.chain), best)?;
+            if !has_last_rows(job, &index, &start, best)? {
+                return Err(index.damaged("the rows of the last blocks are missing or wrong"));
+            }
             job::require_stored(plan, |height| height > best.0)?;
             job::require_undo(plan, &[kind], best.0 + 1)?;
             if kind == IndexKind::Tx && start.tx_form == TxForm::ByBlock {
@@ -195,13 +190,6 @@ fn commit(
 
 fn made(kind: IndexKind, start: &Start, rows: u64) -> MadeIndex {
     MadeIndex { name: kind, from_height: *start.heights.start(), rows, form: start.form_of(kind) }
-}
-
-fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
-    let detail = format!("{} cannot be continued: {why}", kind.option());
-    Error::new(ErrorKind::Usage, detail)
-        .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
-        .with_remedies([Remedy::MakeIndex])
 }
 
 /// Returns a sequence number for each block that has none yet, by height, and the next number.

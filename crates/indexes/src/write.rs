@@ -135,7 +135,7 @@ impl<'a> FilterFiles<'a> {
         let record = block_filter::record(block, filter);
         let place = self.place.of_next(record.len() as u32);
         if place.file != self.place.file {
-            self.close()?;
+            self.close(true)?;
             self.place = place;
         }
         self.buffer.extend_from_slice(&record);
@@ -151,6 +151,9 @@ impl<'a> FilterFiles<'a> {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
         let path = self.path();
         let file = match &mut self.file {
             Some(file) => file,
@@ -162,14 +165,16 @@ impl<'a> FilterFiles<'a> {
         Ok(())
     }
 
-    /// Cuts the file at the last filter, as Core does before it begins the next one.
-    fn close(&mut self) -> Result<(), Error> {
-        if self.place.pos > 0 {
-            self.flush()?;
-        }
+    /// Writes and syncs the file. If the next filter begins another one, cuts it at the last filter, as Core
+    /// does. Nothing is cut off otherwise: bitcoind may have left filters there of blocks that it has
+    /// removed.
+    fn close(&mut self, is_full: bool) -> Result<(), Error> {
+        self.flush()?;
         let path = self.path();
         if let Some(mut file) = self.file.take() {
-            file.truncate(self.place.pos.into()).during("cut", &path)?;
+            if is_full {
+                file.truncate(self.place.pos.into()).during("cut", &path)?;
+            }
             file.sync().during("sync", &path)?;
         }
         Ok(())
@@ -180,7 +185,7 @@ impl<'a> FilterFiles<'a> {
     /// # Errors
     /// Any I/O error.
     pub fn finish(&mut self) -> Result<FilterPlace, Error> {
-        self.close()?;
+        self.close(false)?;
         self.disk.sync_dir(&self.dir).during("sync", &self.dir)?;
         Ok(self.place)
     }

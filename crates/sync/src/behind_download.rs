@@ -17,7 +17,11 @@ use api::{
 use chain::{
     blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
-    plan::{existing_state::ExistingState, planner::AfterSuspect},
+    plan::{
+        existing_state::ExistingState,
+        indexes::{DeletedBlocks, before_pruning, require_continuable},
+        planner::AfterSuspect,
+    },
     threads::{lock, spawn},
 };
 use crossbeam::channel::{Sender, bounded};
@@ -279,17 +283,44 @@ struct Rebuilder<'a> {
     awaited: Option<(Arc<AwaitedBlocks>, Height)>,
 }
 
+impl Rebuilder<'_> {
+    /// Before blocks are deleted: refuses what could not be made of them afterwards, and sets aside what
+    /// could not be continued, if it may be. Returns the last block that indexes which stay allow to be
+    /// deleted.
+    fn check_indexes(
+        &self,
+        chain: &HeaderChain,
+        target: Height,
+        is_done: bool,
+    ) -> Result<Option<Height>, Error> {
+        let Self { files, options, sink, .. } = *self;
+        let hash_at = &|height| chain.hash(height);
+        let made = options.chain.observer.as_ref().map_or(&[][..], |observer| observer.indexes());
+        if is_done {
+            // They are continued when the blocks are deleted.
+            require_continuable(files, made, hash_at)?;
+            return Ok(None);
+        }
+        let kept_from = Height(target.0.saturating_sub(options.chain.hooks.undo_blocks));
+        let deleted = DeletedBlocks { hash_at, kept_from, made };
+        let (aside, last) = before_pruning(files, Some(&deleted), &options.set_aside_indexes)?;
+        aside.apply(files, sink)?;
+        Ok(last)
+    }
+}
+
 impl Follower for Rebuilder<'_> {
     fn headers_known(
         &mut self,
         chain: &HeaderChain,
         target: Height,
         (missing, missing_bytes): (u32, u64),
-    ) -> Result<Option<Height>, Error> {
+    ) -> Result<Option<(Height, Option<Height>)>, Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
         let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
+        let indexed = if prunes { self.check_indexes(chain, target, is_done)? } else { None };
         let memory_bytes = fetch::memory_bytes(&options.chain);
         let claim_bytes = if options.spent_coins { PeerClaims::BYTES_PER_BLOCK } else { 0 };
         let need = u64::from(target.0) * (BLOCK_BYTES + claim_bytes) + memory_bytes + MIN_REBUILD_BYTES;
@@ -336,7 +367,7 @@ impl Follower for Rebuilder<'_> {
         self.awaited = Some((awaited, end));
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);
-        Ok(prunes.then_some(end))
+        Ok(prunes.then_some((end, indexed)))
     }
 
     fn stored(&mut self, height: Height, (file, data_pos): (FileNo, ByteOffset), block: CheckedBlock) {

@@ -15,13 +15,11 @@ use api::{
 };
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
-    header_chain::HeaderChain,
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
-};
-use chain::{
     blocks::{damage::KnownDamage, files::Files},
     commit::Destination,
-    plan::indexes,
+    header_chain::HeaderChain,
+    plan::indexes::{self, SetAside},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::{
@@ -124,7 +122,7 @@ pub fn fetch(
 ) -> Result<Fetched, Error> {
     let stays = follower.at_tip().is_some();
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
-    let mut contents = read_contents(files, options, damage, follower, sink)?;
+    let (mut contents, aside) = read_contents(files, options, damage, follower, sink)?;
     let max_file_len = options.chain.hooks.block_file_len;
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
@@ -134,7 +132,7 @@ pub fn fetch(
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.
     let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
-    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new() };
+    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new(), aside };
     let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
         // No peer is asked for it.
@@ -165,14 +163,15 @@ pub fn fetch(
     })
 }
 
-/// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored.
+/// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored. Returns
+/// also the indexes that are to be set aside before the first block is stored.
 fn read_contents(
     files: &Files<'_>,
     options: &SyncOptions,
     damage: Option<&KnownDamage>,
     follower: &dyn Follower,
     sink: &dyn SyncSink,
-) -> Result<DatadirContents, Error> {
+) -> Result<(DatadirContents, SetAside), Error> {
     if damage.is_some() {
         // The block index is written at the end. What is in its way then is found now.
         Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
@@ -191,13 +190,17 @@ fn read_contents(
     }
     // Blocks above the known headers will be stored too.
     let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
-    indexes::before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes)?
-        .apply(files, sink)?;
+    let may = &options.set_aside_indexes;
+    let mut aside = match options.prune_bytes {
+        Some(_) => indexes::before_pruning(files, None, may)?.0,
+        None => indexes::before_moves(files, |height| chain.hash(height), &moved, may)?,
+    };
     if *found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
+        mem::take(&mut aside).apply(files, sink)?;
         write_index(files, chain, stored, infos, &[], sink)?;
     }
-    Ok(contents)
+    Ok((contents, aside))
 }
 
 /// Memory budget, in bytes, for blocks in hand.
@@ -297,6 +300,8 @@ struct Writing<'a> {
     in_hand: u32,
     /// The peers that have sent the coins of these blocks.
     coins_from: HashMap<BlockHash, (PeerId, Target)>,
+    /// The indexes that are set aside before the first block is stored.
+    aside: SetAside,
 }
 
 /// The blocks that the client gets.
@@ -409,8 +414,11 @@ impl Fetch<'_> {
             seeds.add(self.options, &mut self.client, self.sink);
             self.client.ask_spent_coins(self.follower.wants_coins());
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
-            if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) && !self.take_lock()? {
-                return Ok(());
+            if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
+                if !self.take_lock()? {
+                    return Ok(());
+                }
+                mem::take(&mut self.writing.aside).apply(self.files, self.sink)?;
             }
             for event in events {
                 self.event(event, arrived);
@@ -554,11 +562,11 @@ impl Fetch<'_> {
             self.save()?;
             self.given.missing = self.missing_blocks();
             match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {
-                Some(end) => {
+                Some((end, indexed)) => {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
-                    let new =
-                        |bytes| Pruning::new(network, bytes, file_len, end, &self.writing.writer.infos());
+                    let infos = self.writing.writer.infos();
+                    let new = |bytes| Pruning::new(network, bytes, file_len, (end, indexed), &infos);
                     self.given.pruning = self.options.prune_bytes.map(new);
                 }
                 None => self.check_space()?,

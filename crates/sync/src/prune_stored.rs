@@ -13,12 +13,10 @@ use wire::{FileNo, Height};
 /// Bytes by which the files stay below the limit, so that the next chunks of both kinds fit (Core
 /// `BLOCKFILE_CHUNK_SIZE` and `UNDOFILE_CHUNK_SIZE`).
 const CHUNKS_BYTES: u64 = 17 << 20;
-/// Number of blocks that stay below an index's best block, with that block (Core `PRUNE_LOCK_BUFFER`).
-const INDEX_BUFFER: u32 = 11;
 
 /// Deletes files until the rest takes at most `prune_bytes`, as far as their blocks are not among the last
-/// ones. `best` is the height of the chainstate's best block, `indexed` the lowest height of the node's
-/// indexes. Returns the number of blocks of the chain that were deleted.
+/// ones. `best` is the height of the chainstate's best block, `indexed` the last block that the node's
+/// indexes allow to be deleted. Returns the number of blocks of the chain that were deleted.
 ///
 /// # Errors
 /// Any I/O error; a damaged block index.
@@ -33,7 +31,7 @@ pub fn prune_stored(
     let DatadirContents { chain, mut stored, mut infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Leave)?;
     let kept = best.0.saturating_sub(options.hooks.undo_blocks);
-    let indexed = indexed.map_or(u32::MAX, |indexed| indexed.0.saturating_sub(INDEX_BUFFER));
+    let indexed = indexed.map_or(u32::MAX, |indexed| indexed.0);
     let deleted = deletable(&infos, prune_bytes, Height(kept.min(indexed)));
     if deleted.is_empty() {
         return Ok(0);

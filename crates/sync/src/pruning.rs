@@ -46,13 +46,21 @@ pub struct Pruning {
     settled: Option<Height>,
     /// The last block that the rebuild needs.
     end: Height,
+    /// The last block that may be deleted, if an index needs those above.
+    indexed: Option<Height>,
 }
 
 impl Pruning {
     /// Keeps the files, which have at most `file_len` bytes each, within `prune_bytes`. `end` is the last
-    /// block that the rebuild needs.
+    /// block that the rebuild needs, `indexed` the last that may be deleted, if an index needs those above.
     #[must_use]
-    pub fn new(network: Network, prune_bytes: u64, file_len: u32, end: Height, infos: &[FileInfo]) -> Self {
+    pub fn new(
+        network: Network,
+        prune_bytes: u64,
+        file_len: u32,
+        (end, indexed): (Height, Option<Height>),
+        infos: &[FileInfo],
+    ) -> Self {
         let mut sizes = SizeEstimate::new(network);
         for info in infos.iter().filter(|info| info.blocks > 0) {
             let mean = u64::from(info.size / info.blocks);
@@ -68,6 +76,7 @@ impl Pruning {
             to_come: 0,
             settled: None,
             end,
+            indexed,
         }
     }
 
@@ -112,6 +121,7 @@ impl Pruning {
     #[must_use]
     pub fn deletable(&self, infos: &[FileInfo], kept: Height) -> Vec<FileNo> {
         let end = self.settled.unwrap_or_default().min(kept).0;
+        let end = self.indexed.map_or(end, |indexed| end.min(indexed.0 + 1));
         let is_deletable = |info: &FileInfo| info.blocks > 0 && info.height_last < end;
         let full = infos.split_last().map_or(&[][..], |(_, full)| full);
         (0..).map(FileNo).zip(full).filter(|(_, info)| is_deletable(info)).map(|(number, _)| number).collect()
@@ -151,19 +161,25 @@ mod tests {
     #[test]
     fn files_below_what_is_settled_and_below_what_is_kept_are_deletable_but_not_the_last() {
         let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), info(10, 9)];
-        let mut pruning = Pruning::new(Network::Regtest, 800, 10, Height(999), &infos);
+        let mut pruning = Pruning::new(Network::Regtest, 800, 10, (Height(999), Some(Height(149))), &infos);
         assert_eq!(pruning.deletable(&infos, Height(1_000)), []);
         assert!(pruning.settle(Height(121)) && !pruning.settle(Height(121)));
         assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3)]);
         assert_eq!(pruning.deletable(&infos, Height(120)), [FileNo(0)]);
         assert_eq!(pruning.used, 40);
+        pruning.settle(Height(999));
+        assert_eq!(
+            pruning.deletable(&infos, Height(1_000)),
+            [FileNo(0), FileNo(3)],
+            "an index needs block 150"
+        );
         pruning.deleted(&[FileNo(0), FileNo(3)], &infos);
         assert_eq!(pruning.used, 20);
     }
 
     #[test]
     fn the_download_runs_ahead_as_far_as_there_is_space() {
-        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, Height(99), &[]);
+        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, (Height(99), None), &[]);
         assert!(!pruning.has_space_for(Height(0)), "the rebuild has not begun");
         pruning.settle(Height(0));
         (0..20).for_each(|height| pruning.stored(Height(height), 200));

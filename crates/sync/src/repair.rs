@@ -34,6 +34,7 @@ use disk::{
     datadir::Datadir,
     index::find_height,
     node_indexes::set_aside,
+    replace::KEPT_SUFFIX,
 };
 use engine::{MadeUndoReport, MakeUndoOptions, make_undo, reindex};
 use pipeline::{
@@ -351,7 +352,7 @@ fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<()
     let dir = files.datadir.chainstate_dir();
     let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(()) };
     if find_height(files.disk, &files.datadir.index_dir(), &best)?.is_none() {
-        let kept = set_aside(files.disk, &dir)?;
+        let kept = set_aside(files.disk, &dir, KEPT_SUFFIX)?;
         sink.event(Event::Warning(Warning::ChainstateSetAside { best, kept }));
     }
     Ok(())

@@ -19,8 +19,12 @@ use api::{
 };
 use chain::{
     blocks::files::Files,
+    header_chain::HeaderChain,
     invalid_blocks::{InvalidBlock, mark_invalid},
-    plan::{indexes::before_pruning, planner::AfterSuspect},
+    plan::{
+        indexes::{DeletedBlocks, before_pruning},
+        planner::AfterSuspect,
+    },
     session::Session,
 };
 use disk::index::IndexRows;
@@ -212,7 +216,6 @@ impl Round<'_> {
         check_one_chainstate(files)?;
         ensure_index(files, false, self.sink, self.interrupt)?;
         let can_connect = !options.blocks_only;
-        let indexed = self.indexed_to(files)?;
         let must_rebuild = options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };
         let FetchedAndRebuilt { fetched, rebuilt, mut suspect } =
@@ -220,6 +223,8 @@ impl Round<'_> {
         let Fetched { report: mut download, height, hash, peers, chain, known, left_out } = fetched;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
+        let is_pruned_now = options.prune_bytes.is_some() && near.is_some() && rebuilt.is_none();
+        let indexed = is_pruned_now.then(|| self.set_aside_for_pruning(files, &chain)).transpose()?.flatten();
         // The rebuild needs the memory.
         drop(chain);
         let is_behind = rebuilt.is_some();
@@ -285,14 +290,14 @@ impl Round<'_> {
         }
     }
 
-    /// With pruning, refuses indexes that need all blocks, and returns the lowest height of the others.
-    fn indexed_to(&self, files: &Files<'_>) -> Result<Option<Height>, Error> {
-        if self.options.prune_bytes.is_none() {
-            return Ok(None);
-        }
-        let (set_aside, lowest) = before_pruning(files, &self.options.set_aside_indexes)?;
-        set_aside.apply(files, self.sink)?;
-        Ok(lowest)
+    /// Sets aside what needs all blocks, if it may be, and returns the last block that the other indexes
+    /// allow to be deleted.
+    fn set_aside_for_pruning(&self, files: &Files<'_>, chain: &HeaderChain) -> Result<Option<Height>, Error> {
+        let hash_at = &|height| chain.hash(height);
+        let deleted = DeletedBlocks { hash_at, kept_from: Height(0), made: &[] };
+        let (aside, last) = before_pruning(files, Some(&deleted), &self.options.set_aside_indexes)?;
+        aside.apply(files, self.sink)?;
+        Ok(last)
     }
 
     /// Connects the stored blocks above the chainstate's best block, up to `height`, and alone the one that

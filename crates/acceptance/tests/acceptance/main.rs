@@ -76,7 +76,7 @@ mod indexes {
     mod changes;
     mod doctor;
     mod faults;
-    mod in_pass;
+    pub mod in_pass;
     mod make;
     mod pruned;
     mod update;
@@ -103,7 +103,7 @@ mod commands {
     mod snapshots;
     mod stats_at;
     mod update;
-    mod update_branches;
+    pub mod update_branches;
     mod update_faults;
     mod verify;
 }

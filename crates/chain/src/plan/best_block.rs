@@ -22,6 +22,8 @@ pub struct BestBlock {
     pub known: KnownBlock,
     /// Height of its highest ancestor, itself included, that is in the chosen chain.
     pub fork: Height,
+    /// Whether the blocks above the fork can be disconnected: they and their undo data are placed on disk.
+    pub can_be_left: bool,
     /// Why the chosen chain does not contain the blocks above the fork; `None` if it ends there as requested.
     pub gap: Option<Gap>,
 }

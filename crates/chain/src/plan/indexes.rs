@@ -33,6 +33,9 @@ use std::{
 use vfs::During as _;
 use wire::{BlockHash, Height};
 
+/// Number of blocks that stay below an index's best block, with that block (Core `PRUNE_LOCK_BUFFER`).
+const PRUNE_BUFFER: u32 = 11;
+
 /// Why an index cannot stay as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Harm {
@@ -46,6 +49,8 @@ enum Harm {
     CannotRewind(Height),
     /// Block files are deleted that bitcoind never deletes with this index.
     NeedsAllBlocks,
+    /// It ends at this height, and blocks above it are deleted.
+    BlocksDeleted(Height),
 }
 
 impl fmt::Display for Harm {
@@ -68,6 +73,11 @@ impl fmt::Display for Harm {
             Self::NeedsAllBlocks => {
                 f.write_str("it needs all blocks, so that bitcoind does not use it with -prune")
             }
+            Self::BlocksDeleted(height) => write!(
+                f,
+                "it ends at block {height}, and blocks above that would be deleted from which bitcoind \
+                 continues it"
+            ),
         }
     }
 }
@@ -75,17 +85,27 @@ impl fmt::Display for Harm {
 /// The indexes that a command must set aside before its changes count, because the caller said so.
 #[derive(Default)]
 #[must_use]
-pub struct SetAside(Vec<NodeIndex>);
+pub struct SetAside {
+    indexes: Vec<NodeIndex>,
+    /// Whether they will be made anew, so that they need not be kept.
+    are_replaced: bool,
+}
 
 impl SetAside {
-    /// Renames them, and says so.
+    /// Renames them, and says so unless they will be made anew.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn apply(&self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
-        for index in &self.0 {
-            let (name, kept) = (index.name.clone(), index.set_aside(files.disk)?);
-            sink.event(Event::Warning(Warning::IndexSetAside { name, kept }));
+        for index in &self.indexes {
+            if files.disk.list(&index.path).during("list", &index.path)?.is_empty() {
+                // Meanwhile it was set aside for another reason.
+                continue;
+            }
+            let (name, kept) = (index.name.clone(), index.set_aside(files.disk, self.are_replaced)?);
+            if !self.are_replaced {
+                sink.event(Event::Warning(Warning::IndexSetAside { name, kept }));
+            }
         }
         Ok(())
     }
@@ -129,28 +149,82 @@ pub fn before_moves(
     })
 }
 
-/// Checks the indexes before block files are deleted. Returns also the lowest height of their best blocks,
-/// above which bitcoind deletes nothing (Core `PruneLockInfo`).
+/// What is deleted of a chain.
+pub struct DeletedBlocks<'a> {
+    /// The chain.
+    pub hash_at: &'a dyn Fn(Height) -> Option<BlockHash>,
+    /// Blocks from this one on stay.
+    pub kept_from: Height,
+    /// Indexes that are made anew of the blocks before these are deleted.
+    pub made: &'a [IndexKind],
+}
+
+/// Checks the indexes before block files are deleted; which ones may not be known yet. Returns also the last
+/// block that bitcoind would delete with the indexes that stay (Core `PruneLockInfo`).
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is one that needs all blocks, unless it may be set aside; any I/O error.
+/// [`ErrorKind::Usage`] if there is one that needs blocks that are deleted, unless it may be set aside; any
+/// I/O error.
 pub fn before_pruning(
     files: &Files<'_>,
+    deleted: Option<&DeletedBlocks<'_>>,
     may_set_aside: &SetAsideIndexes,
 ) -> Result<(SetAside, Option<Height>), Error> {
-    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let lowest = Cell::new(None::<Height>);
+    let last = Cell::new(None::<Height>);
     let set_aside = check_each(files, may_set_aside, |kind, contents| {
         if !kind.needs_undo() {
-            return Ok(Some(Harm::NeedsAllBlocks));
+            let is_there = kind == IndexKind::Unknown || *contents != IndexContents::default();
+            return Ok(is_there.then_some(Harm::NeedsAllBlocks));
         }
+        if deleted.is_some_and(|deleted| deleted.made.contains(&kind)) {
+            return Ok(None);
+        }
+        if contents.has_positions {
+            return Ok(Some(Harm::Unreadable));
+        }
+        let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else { return Ok(None) };
+        let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         for best in &contents.best_blocks {
-            let height = rows.entry(best)?.map_or(Height(0), |entry| entry.height);
-            lowest.set(Some(lowest.get().map_or(height, |other| other.min(height))));
+            let height = fork_of(&rows, *best, hash_at)?.unwrap_or_default();
+            let last_deleted = Height(height.0.saturating_sub(PRUNE_BUFFER));
+            if last_deleted.0 + 1 < kept_from.0 {
+                return Ok(Some(Harm::BlocksDeleted(height)));
+            }
+            last.set(Some(last.get().map_or(last_deleted, |other| other.min(last_deleted))));
         }
         Ok(None)
     })?;
-    Ok((set_aside, lowest.get()))
+    Ok((set_aside, last.get()))
+}
+
+/// Checks that these indexes are there and can be continued, before blocks are deleted of which they could be
+/// made anew.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if one cannot be continued; any I/O error.
+pub fn require_continuable(
+    files: &Files<'_>,
+    kinds: &[IndexKind],
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
+) -> Result<(), Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let found = NodeIndex::find(files.disk, files.datadir.net_dir())?;
+    for kind in kinds {
+        let index = found.iter().find(|index| index.name == kind.dir_name());
+        let contents = index.and_then(|index| index.read(files.disk).ok()).unwrap_or_default();
+        let best = contents.best_blocks.first();
+        if best.map(|best| fork_of(&rows, *best, &hash_at)).transpose()?.flatten().is_some() {
+            continue;
+        }
+        let (detail, remedy) = match rows.is_pruned()? {
+            true => ("blocks that it would be made of are deleted", Remedy::Unprune),
+            false => ("it would be made of blocks that are to be deleted", Remedy::MakeIndex),
+        };
+        let detail = format!("there is no sound {}, and {detail}; nothing was changed", kind.option());
+        let dir = files.datadir.net_dir().join(kind.replaced_dir());
+        return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None).with_remedies([remedy]));
+    }
+    Ok(())
 }
 
 /// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan, and says what
@@ -197,7 +271,7 @@ pub fn before_rebuild(
         }
         Ok(None)
     })?;
-    let aside: Vec<&str> = set_aside.0.iter().map(|index| index.name.as_str()).collect();
+    let aside: Vec<&str> = set_aside.indexes.iter().map(|index| index.name.as_str()).collect();
     let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter();
     let names: Vec<String> =
         found.map(|index| index.name).filter(|name| !aside.contains(&name.as_str())).collect();
@@ -266,7 +340,8 @@ fn check_each(
     may_set_aside: &SetAsideIndexes,
     harm_of: impl Fn(IndexKind, &IndexContents) -> Result<Option<Harm>, Error>,
 ) -> Result<SetAside, Error> {
-    let (mut harmed, mut reasons) = (Vec::new(), Vec::new());
+    let (mut harmed, mut reasons, mut kinds) = (Vec::new(), Vec::new(), [None; 4]);
+    let mut can_be_made = true;
     for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
         let harm = match index.read(files.disk) {
             Ok(contents) => harm_of(index.kind, &contents)?,
@@ -279,12 +354,17 @@ fn check_each(
         if let Some(harm) = harm {
             if !may_set_aside.allow(index.kind) {
                 reasons.push(format!("{}: {harm}", index.name));
+                can_be_made &= harm != Harm::NeedsAllBlocks && index.name == index.kind.dir_name();
+                if let Some(slot) = kinds.iter_mut().find(|slot| slot.is_none()) {
+                    *slot = Some(index.kind);
+                }
             }
             harmed.push(index);
         }
     }
     if reasons.is_empty() {
-        return Ok(SetAside(harmed));
+        let are_replaced = matches!(may_set_aside, SetAsideIndexes::These(_));
+        return Ok(SetAside { indexes: harmed, are_replaced });
     }
     let detail = format!(
         "bitcoind could not go on with what it keeps here ({}); nothing was changed",
@@ -292,11 +372,15 @@ fn check_each(
     );
     Err(Error::new(ErrorKind::Usage, detail)
         .in_file(files.datadir.net_dir().join(INDEXES_DIR), None)
+        .with_remedies(can_be_made.then_some(Remedy::BringIndexes(kinds)))
         .with_remedies([Remedy::SetIndexesAside]))
 }
 
 /// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
-fn fork_of(
+///
+/// # Errors
+/// A damaged block index; any I/O error.
+pub fn fork_of(
     index: &IndexRows<'_>,
     mut hash: BlockHash,
     hash_at: impl Fn(Height) -> Option<BlockHash>,

@@ -138,14 +138,15 @@ impl Plan {
     }
 
     /// What a rebuild can do that has found a block of the chain which is invalid unless a lower one is.
-    /// `None`: the existing chainstate has that block too.
+    /// `None`: the existing chainstate has that block too, or cannot leave its branch, as that of a pruned
+    /// node whose undo data is deleted, so that only the rebuild can decide.
     #[must_use]
     pub fn after_suspect(&self, height: Height) -> Option<AfterSuspect> {
         let best = self.best_block.as_ref();
         let has_other_blocks = |best: &BestBlock| best.fork < best.known.height;
         match best.is_some_and(has_other_blocks) {
             _ if height == Height(0) || best.is_some_and(|best| best.fork >= height) => None,
-            true => Some(AfterSuspect::Connect(height)),
+            true => best.is_some_and(|best| best.can_be_left).then_some(AfterSuspect::Connect(height)),
             false => Some(AfterSuspect::EndBelow(height)),
         }
     }

@@ -594,7 +594,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the numbers of a block and its ancestors, back to genesis.
-    pub fn branch(&self, from: u32) -> impl Iterator<Item = u32> {
+    pub fn branch(&self, from: u32) -> impl Iterator<Item = u32> + Clone {
         let parent = |number: u32| self.nodes.get(number as usize).map(|node| node.parent);
         std::iter::successors(Some(from), move |&number| parent(number).filter(|&parent| parent != NONE))
     }

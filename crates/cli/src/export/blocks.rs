@@ -413,8 +413,8 @@ impl Dataset {
         if outdated().count() > 2 {
             let first = outdated().next().map_or(0, |file| file.from);
             return Err(format!(
-                "its blocks from height {first} on are those of another chain, and would be lost; export into \
-                 another directory"
+                "its blocks from height {first} on are those of another chain, and would be lost; export \
+                 into another directory"
             ));
         }
         let outdated = outdated().map(|file| file.file.clone()).collect();

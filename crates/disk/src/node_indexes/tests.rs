@@ -84,11 +84,11 @@ fn an_index_that_is_set_aside_leaves_an_empty_folder_behind_its_link() {
     fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::symlink(&elsewhere, indexes.join("txindex")).unwrap();
     let index = &NodeIndex::find(&RealDisk, dir.path()).unwrap()[0];
-    let first = index.set_aside(&RealDisk).unwrap();
+    let first = index.set_aside(&RealDisk, false).unwrap();
     assert_eq!(first, dir.path().join("elsewhere/tx.old"));
     assert_eq!(fs::read(first.join("000005.ldb")).unwrap(), b"rows");
     assert_eq!(fs::metadata(&elsewhere).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     assert!(fs::symlink_metadata(indexes.join("txindex")).unwrap().is_symlink());
-    assert_eq!(index.set_aside(&RealDisk).unwrap(), dir.path().join("elsewhere/tx.old-2"));
+    assert_eq!(index.set_aside(&RealDisk, false).unwrap(), dir.path().join("elsewhere/tx.old-2"));
 }

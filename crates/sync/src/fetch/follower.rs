@@ -48,8 +48,9 @@ pub trait TipFollower {
 /// nothing unless the follower defines them.
 pub trait Follower {
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have. Returns the
-    /// last block that the follower needs, if block files are deleted behind it.
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. If block
+    /// files are deleted behind the follower, returns the last block that it needs, and the last one that may
+    /// be deleted, if an index needs those above.
     ///
     /// # Errors
     /// What makes the download useless.
@@ -58,7 +59,7 @@ pub trait Follower {
         _chain: &HeaderChain,
         _target: Height,
         _missing: (u32, u64),
-    ) -> Result<Option<Height>, Error> {
+    ) -> Result<Option<(Height, Option<Height>)>, Error> {
         Ok(None)
     }
 

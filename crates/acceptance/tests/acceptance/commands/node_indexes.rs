@@ -251,6 +251,12 @@ fn cell(row: &Row, command: &str) -> &'static str {
         assert_same_tree(&before, case.root(), &what);
     }
     let kept = execute(command, &case, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+    if command.contains("of nothing") {
+        // No block has come.
+        assert_eq!(kept, Vec::<PathBuf>::new(), "{what}");
+        assert_same_tree(&index, &row.dir(case.root()), &what);
+        return "refuses (2)";
+    }
     let aside = row.dir(case.root()).with_extension("old");
     assert_eq!(kept, slice::from_ref(&aside), "{what}");
     assert_eq!(fs::read_dir(row.dir(case.root())).unwrap().count(), 0, "{what}");

@@ -47,7 +47,7 @@ fn assert_sound(root: &Path, what: &str) {
 }
 
 /// A branch that begins after `fork` with a sibling, and contains the rest of the chain's transactions.
-fn branch(fork: u32) -> Vec<GeneratedBlock> {
+pub fn branch(fork: u32) -> Vec<GeneratedBlock> {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height > fork).cloned().collect();
     blocks[0] = sibling(&blocks[0], 7, |_| {});
     let onto = blocks[0].hash;

@@ -7,7 +7,7 @@ use acceptance::{
     Template, assert_mentions, assert_offers,
     indexes::{Rows, all_indexes, make, rows, update},
     leftovers, options, run_on, scratch, stats,
-    sync::run_on as download,
+    sync::{from, run_on as download},
     update::{AT_ONCE, update_options},
 };
 use engine::{ChainOptions, Error, ErrorKind, Height, Network, ReindexOptions, Remedy};
@@ -93,6 +93,31 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
     let updated = update(healthy(), &both).unwrap();
     assert_eq!((updated.height, updated.blocks_read), (Height(long().tip().height), 2));
     assert!(contents(dir.path()) == of_all_blocks(long().tip().height));
+}
+
+/// A node with few blocks whose indexes end with its chainstate, and one that has only genesis in its
+/// indexes.
+#[test]
+fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
+    for height in [150, 0] {
+        let (dir, peer) = (scratch(), peer());
+        let never = AtomicBool::new(false);
+        let lower = SyncOptions { stop_at_height: Some(Height(height)), ..from(dir.path(), &[&peer]) };
+        download(healthy(), &lower, &never).0.unwrap();
+        make(healthy(), &both(&lower.chain)).unwrap();
+        let wanted = contents(dir.path());
+        let options = pruned(dir.path(), &[&peer]);
+        let error = download(healthy(), &options, &never).0.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        assert_mentions(&error, &[&format!("it ends at block {height}"), "nothing was changed"]);
+        let kinds = [Some(KINDS[0]), Some(KINDS[1]), None, None];
+        assert_offers(&error, &[Remedy::BringIndexes(kinds), Remedy::SetIndexesAside]);
+        make(healthy(), &both(&lower.chain)).unwrap();
+        assert!(contents(dir.path()) == wanted, "all blocks are there");
+
+        assert_eq!(run(dir.path(), &peer).unwrap().blocks_read, 0);
+        assert!(contents(dir.path()) == of_all_blocks(END));
+    }
 }
 
 #[test]

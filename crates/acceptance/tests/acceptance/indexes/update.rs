@@ -1,15 +1,18 @@
 //! An index that is continued has the rows of one that is made anew.
 
 use super::make::at_tip;
+use crate::commands::update_branches::branch;
 use acceptance::{
-    Case, assert_offers,
-    indexes::{assert_sound, check, database, filters, make, of_case, rows, update, write_rows},
-    run, tree,
+    Case, assert_offers, chain,
+    indexes::{assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, write_rows},
+    layout, run, tree,
+    update::{AT_ONCE, behind as behind_of, store, update as update_chainstate, update_options},
 };
-use engine::{ErrorKind, Height, Remedy};
+use engine::{ErrorKind, Height, Network, Remedy};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use std::sync::atomic::AtomicBool;
+use std::{fs, sync::atomic::AtomicBool};
 use testkit::fault::FaultDisk;
+use wire::read::write_var_int;
 
 const TIP: u32 = 140;
 
@@ -96,6 +99,30 @@ fn filters_that_are_needed_are_not_overwritten() {
     assert_eq!(error.kind, ErrorKind::Damaged);
     assert_offers(&error, &[Remedy::MakeIndex]);
     assert!(tree(case.root()) == before);
+    // Likewise if only the filter of a lower block is above the place, and nothing is to be added.
+    let file = case.root().join("regtest/indexes/blockfilter/basic/fltr00000.dat");
+    let place = |height: u8| {
+        let row = &changed[&[b't', 0, 0, 0, height][..]];
+        let mut reader = wire::Reader::new(&row[96..]);
+        assert_eq!(reader.var_int().unwrap(), 0);
+        reader.var_int().unwrap() as usize
+    };
+    let (mut content, from, to) = (fs::read(&file).unwrap(), place(100), place(101));
+    let mut end = vec![0];
+    write_var_int(&mut end, content.len() as u64);
+    content.extend_from_within(from..to);
+    fs::write(&file, &content).unwrap();
+    changed.insert(b"P".to_vec(), end.clone());
+    let row = changed.get_mut(&[b't', 0, 0, 0, 100][..]).unwrap();
+    row.truncate(96);
+    row.extend(end);
+    write_rows(&dir, &changed);
+    let lower = changed_options(&case, TIP - 3);
+    run(&lower).unwrap();
+    let error = update(&FaultDisk::healthy(), &options).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged);
+    assert!(fs::read(&file).unwrap() == content, "the filter was cut off");
+    run(&case.options()).unwrap();
     // What may be made anew is.
     let sink = |_: engine::Event| {};
     let brought = bring_indexes(&FaultDisk::healthy(), &options, None, &sink, &AtomicBool::new(false));
@@ -118,7 +145,100 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     without_best.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
     write_rows(&dir, &without_best);
     let error = update(&FaultDisk::healthy(), &options).unwrap_err();
-    assert!(error.to_string().contains("is not on the chain"), "{error}");
-    let only = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options };
-    assert!(check(&only).indexes[0].first.as_ref().unwrap().detail.contains("is not on the chain"));
+    assert!(error.to_string().contains("is not in the block index"), "{error}");
+    let only = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options.clone() };
+    assert!(check(&only).indexes[0].first.as_ref().unwrap().detail.contains("is not in the block index"));
+    // A folder that was left where an index was set aside is no index.
+    fs::remove_dir_all(&dir).unwrap();
+    let unnamed = IndexOptions { kinds: Vec::new(), ..options };
+    assert_eq!(update(&FaultDisk::healthy(), &unnamed).unwrap().indexes.len(), 3);
+    assert_eq!(check(&unnamed).indexes.len(), 3);
+}
+
+fn changed_options(case: &Case, height: u32) -> engine::ReindexOptions {
+    acceptance::changed(case.options(), |it| {
+        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true);
+    })
+}
+
+/// bitcoind erases rows when it disconnects blocks, and writes the best block later: it was killed in
+/// between.
+#[test]
+fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
+    for (kind, tx_form) in [
+        (IndexKind::TxoSpender, TxForm::ByTxid),
+        (IndexKind::Tx, TxForm::ByTxid),
+        (IndexKind::Tx, TxForm::ByBlock),
+    ] {
+        let (case, options) = behind(tx_form);
+        let options = IndexOptions { kinds: vec![kind], ..options };
+        let dir = database(&case, kind);
+        let below = rows(&dir);
+        update(&FaultDisk::healthy(), &options).unwrap();
+        let mut erased = rows(&dir);
+        let whole = erased.clone();
+        erased.retain(|key, _| below.contains_key(key) || !matches!(key[0], b't' | b'x') && key.len() < 10);
+        assert!(erased.len() < whole.len(), "{kind:?}");
+        write_rows(&dir, &erased);
+        let error = update(&FaultDisk::healthy(), &options).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{kind:?}");
+        assert_offers(&error, &[Remedy::MakeIndex]);
+        let sink = |_: engine::Event| {};
+        let brought = bring_indexes(&FaultDisk::healthy(), &options, None, &sink, &AtomicBool::new(false));
+        assert_eq!(brought.unwrap().indexes[0].from_height, 0);
+        assert!(rows(&dir) == whole, "{kind:?}");
+    }
+}
+
+/// bitcoind looks under the hash of a block if another one is at its height.
+#[test]
+fn a_row_under_the_hash_of_its_block_is_sound() {
+    let (case, options) = behind(TxForm::ByTxid);
+    let options = IndexOptions { kinds: vec![IndexKind::BlockFilter, IndexKind::CoinStats], ..options };
+    for (height, flaws) in [(99, [0, 0]), (TIP as u8 - 3, [1, 0])] {
+        for &kind in &options.kinds {
+            let dir = database(&case, kind);
+            let mut moved = rows(&dir);
+            let row = moved.get_mut(&[b't', 0, 0, 0, height][..]).unwrap();
+            let (hash, rest) = row.split_at_mut(32);
+            let (key, value) = ([b"s", &*hash].concat(), rest.to_vec());
+            hash.fill(7);
+            moved.insert(key, value);
+            write_rows(&dir, &moved);
+        }
+        // But not that of the best block of filters, with which bitcoind does not start.
+        assert_eq!(check(&options).indexes.iter().map(|index| index.flaws).collect::<Vec<_>>(), flaws);
+    }
+    let options = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options };
+    update(&FaultDisk::healthy(), &options).unwrap();
+    assert_sound(&options, TIP);
+}
+
+/// A chainstate that is lower, or on another branch, than an index which bitcoind takes back.
+#[test]
+fn an_index_on_another_branch_is_sound_and_taken_back() {
+    for (tx_form, fork) in [(TxForm::ByTxid, TIP - 12), (TxForm::ByBlock, TIP - 2)] {
+        let dir = behind_of(chain().main().filter(|block| block.height < TIP), TIP - 1, &layout());
+        let options = of_datadir(dir.path(), Network::Regtest, tx_form);
+        make(&FaultDisk::healthy(), &options).unwrap();
+        store(dir.path(), branch(fork).iter());
+        let updated = update_chainstate(&update_options(dir.path(), AT_ONCE, None)).unwrap();
+        assert_eq!((updated.height, updated.disconnected), (Height(TIP), TIP - 1 - fork));
+        assert_sound(&options, fork);
+        update(&FaultDisk::healthy(), &options).unwrap();
+        assert_sound(&options, TIP);
+        let of = |kind: IndexKind| rows(&dir.path().join("regtest").join(kind.database_dir()));
+        let [spends, stats] = [of(IndexKind::TxoSpender), of(IndexKind::CoinStats)];
+        make(&FaultDisk::healthy(), &options).unwrap();
+        assert!(spends == of(IndexKind::TxoSpender), "rows of the other branch are left");
+        assert_eq!(stats[&b"M"[..]], of(IndexKind::CoinStats)[&b"M"[..]]);
+    }
+    let case = at_tip();
+    let options = of_case(&case, TxForm::ByTxid);
+    make(&FaultDisk::healthy(), &options).unwrap();
+    run(&changed_options(&case, TIP - 9)).unwrap();
+    assert_sound(&options, TIP - 9);
+    let before = tree(case.root());
+    assert!(update(&FaultDisk::healthy(), &options).unwrap().indexes.is_empty());
+    assert!(tree(case.root()) == before, "bitcoind takes it back");
 }

@@ -35,7 +35,7 @@ fn main_to(height: usize) -> Vec<GeneratedBlock> {
 
 /// A chain with other blocks than the main chain above `fork`, whose block at height `invalid` pays its
 /// coinbase too much, and which is longer than the honest chain.
-fn greedy(fork: usize, invalid: usize, number: u64) -> Vec<GeneratedBlock> {
+pub fn greedy(fork: usize, invalid: usize, number: u64) -> Vec<GeneratedBlock> {
     let mut blocks = main_to(tip() + LONGER);
     let onto = blocks[fork].hash;
     for (height, block) in (0..).zip(&mut blocks).skip(fork + 1) {

@@ -1,15 +1,20 @@
 //! The oldest blocks of a full datadir are deleted, and a pruned datadir becomes a full one. At any moment,
 //! all is there that bitcoind needs.
 
-use super::prune;
+use super::{invalid::greedy, prune};
+use crate::indexes::in_pass::{healthy, observe_for};
 use acceptance::{
-    Case, THREADS, assert_offers, assert_same_tree, chain, changed, scratch, stats,
-    sync::{assert_index_is_true, assert_sound, from, honest, index, run_on, wait_until},
+    Case, THREADS, assert_offers, assert_same_tree, chain, changed, layout, scratch, stats,
+    sync::{
+        assert_index_is_true, assert_sound, assert_synced_to, from, honest, index, run_on, serving,
+        wait_until,
+    },
     tree,
+    update::behind,
 };
 use disk::index::BlockStatus;
 use engine::{Error, ErrorKind, Height, Network, Remedy, SetAsideIndexes};
-use indexes::{IndexKind, IndexOptions, TxForm};
+use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
 use std::{
     fs, io,
     num::NonZeroUsize,
@@ -23,7 +28,7 @@ use std::{
 use sync::{SyncOptions, SyncReport};
 use testkit::{
     fault::{FaultDisk, InjectedFault, Operations},
-    peer::ScriptedPeer,
+    peer::{Fault, ScriptedPeer},
     rng::Rng,
 };
 
@@ -211,6 +216,22 @@ fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
     }
 }
 
+/// The chainstate cannot be taken back to the fork: only the rebuild, which has all blocks, can decide.
+#[test]
+fn a_longer_invalid_branch_that_forks_below_what_is_deleted_is_left() {
+    let height = chain().tip().height - 5;
+    let blocks = || chain().main().filter(|block| block.height <= height);
+    let dir = behind(blocks(), height, &layout());
+    let honest = ScriptedPeer::start(&serving(blocks()), Fault::None);
+    assert!(run(&pruning(dir.path(), &honest)).unwrap().download.pruned > 50);
+    let evil = ScriptedPeer::start(&serving(&greedy(20, 90, 1)), Fault::None);
+    let peers = from(dir.path(), &[&evil, &honest]).peers;
+    let report = run(&SyncOptions { peers, ..unpruning(dir.path(), &evil) }).unwrap();
+    assert!(report.unpruned, "{report:?}");
+    assert_synced_to(height, dir.path(), chain(), "after an invalid branch");
+    assert!(!index(dir.path()).pruned);
+}
+
 #[test]
 fn what_cannot_make_a_full_node_is_refused() {
     let (case, peer) = (pruned(), honest());
@@ -241,6 +262,19 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     options.set_aside_indexes = SetAsideIndexes::Any;
     assert!(run(&options).unwrap().download.pruned > 50);
     assert_pruned(case.root(), "without txindex");
+
+    // What would be made of deleted blocks afterwards is made before.
+    let case = full();
+    let mut options = pruning(case.root(), &peer);
+    let filters = of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter]);
+    let observer = observe_for(filters.clone(), &mut options.chain, healthy());
+    let error = run(&options).unwrap_err();
+    assert_offers(&error, &[Remedy::MakeIndex]);
+    assert!(!index(case.root()).pruned, "{error}");
+    acceptance::indexes::make(&disk, &filters).unwrap();
+    assert!(run(&options).unwrap().download.pruned > 50);
+    let brought = bring_indexes(&disk, &filters, Some(&observer), &|_| {}, &AtomicBool::new(false));
+    assert_eq!(brought.unwrap().height.0, chain().tip().height);
 
     // Filters up to a lower block keep the blocks from ten below it on.
     let (case, at) = (Case::new(), 135);

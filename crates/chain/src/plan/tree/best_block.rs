@@ -83,9 +83,11 @@ impl Tree<'_> {
         let known =
             KnownBlock { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
         let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
-        let fork =
-            self.branch(number).zip((0..=height).rev()).find(is_chosen).map_or(0, |(_, height)| height);
-        Some(BestBlock { known, fork: Height(fork), gap: self.gap_above(number, undo_from) })
+        let mut branch_above = self.branch(number).zip((0..=height).rev());
+        let fork = branch_above.clone().find(is_chosen).map_or(0, |(_, height)| height);
+        let can_be_left = branch_above.all(|(number, height)| height <= fork || self.has_undo(number));
+        let gap = self.gap_above(number, undo_from);
+        Some(BestBlock { known, fork: Height(fork), can_be_left, gap })
     }
 
     /// Returns the numbers of a block and its ancestors, from genesis on; none if it does not descend from

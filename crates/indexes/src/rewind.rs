@@ -1,0 +1,158 @@
+//! Takes an index that ends on another branch back to the chain, as bitcoind does it (Core
+//! `BaseIndex::Rewind`). It is then an index that ends at the fork.
+
+use crate::{
+    block_filter::removed_key,
+    coin_stats::muhash_row,
+    collect::{Collected, InOrderSink, Stats},
+    job::{self, InOrderSinks, IndexJob},
+    locator::locator,
+    options::TxForm,
+    rows::RowSink,
+    starts::{Start, Starts},
+    stored::{Position, StoredIndex},
+};
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+};
+use chain::blocks::chain::Chain;
+use disk::node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind};
+use pipeline::job::plan_to_best_block;
+use std::collections::BTreeMap;
+use wire::{BlockHash, Height};
+
+/// Opens an index for rows above a block of the chain, whose height it returns; it is taken back if that is
+/// necessary. `None`: it stays as it is, because it is ahead of the chainstate, and bitcoind takes it back;
+/// or because it is empty and was not named.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it cannot be continued; what is damaged or cannot be read.
+pub fn open_on_chain<'a>(
+    job: &IndexJob<'a>,
+    kind: IndexKind,
+) -> Result<Option<(StoredIndex<'a>, Height)>, Error> {
+    let IndexJob { files, plan, options, .. } = *job;
+    let open = || StoredIndex::open(files.disk, files.datadir.net_dir(), kind);
+    let Some(mut index) = open()? else { return Err(cannot_continue(job, kind, "there is none")) };
+    match index.position(files, &plan.chain)? {
+        Position::At(best) => Ok(Some((index, best))),
+        Position::Beyond(fork) if fork == plan.chain.tip_height() => Ok(None),
+        Position::Empty if options.kinds.is_empty() => Ok(None),
+        Position::Empty => Err(cannot_continue(job, kind, "it is empty")),
+        Position::Elsewhere(hash) => {
+            let why = format!("its best block {hash} is not in the block index");
+            Err(cannot_continue(job, kind, &why))
+        }
+        Position::Beyond(fork) => {
+            take_back(job, &mut index, fork)?;
+            drop(index);
+            Ok(open()?.zip(Some(fork)))
+        }
+    }
+}
+
+/// The error for an index that has to be made anew.
+fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
+    let detail = format!("{} cannot be continued: {why}", kind.option());
+    Error::new(ErrorKind::Usage, detail)
+        .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
+        .with_remedies([Remedy::MakeIndex])
+}
+
+/// Lets an index end at `fork`, the last block that its own chain has in common with the plan's.
+fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> Result<(), Error> {
+    let IndexJob { files, plan, options, watch, .. } = *job;
+    let Some(best) = index.best_block() else { return Ok(()) };
+    let mut changes = BTreeMap::new();
+    if index.kind != IndexKind::Tx {
+        let own = plan_to_best_block(files, &options.chain, false, Some(best), watch).ok();
+        let why = "the blocks of its branch cannot be read";
+        let own = own.filter(|own| own.chain.tip().hash == best);
+        let own = &own.ok_or_else(|| cannot_continue(job, index.kind, why))?;
+        if index.kind == IndexKind::CoinStats {
+            job::require_undo(own, &[index.kind], fork.0 + 1)?;
+        }
+        change_rows(&IndexJob { plan: own, ..*job }, index, (&plan.chain, fork), &mut changes)?;
+    }
+    let best = if index.is_by_block() { BEST_BLOCK_V2 } else { BEST_BLOCK };
+    changes.insert(best.to_vec(), Some(locator(&plan.chain, fork)));
+    let update = index.database.update()?;
+    let mut range = update.range(&[], None);
+    for (key, value) in &changes {
+        range.set(key, value.as_deref())?;
+    }
+    let range = range.finish()?;
+    Ok(update.commit([range])?)
+}
+
+/// Takes the blocks above `fork` back, of which the job's chain has those of the index.
+fn change_rows(
+    job: &IndexJob<'_>,
+    index: &StoredIndex<'_>,
+    (chain, fork): (&Chain, Height),
+    changes: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+) -> Result<(), Error> {
+    let own = &job.plan.chain;
+    if index.kind == IndexKind::TxoSpender {
+        let records = collect_branch(job, index, fork)?.records.into_rows(own)?;
+        let Some(rows) = records.spends else { return Ok(()) };
+        let erased = &mut Erased(changes);
+        return (0..rows.ranges()).try_for_each(|range| rows.give(range, job.sort_bytes(), erased));
+    }
+    // The rows of blocks that are removed stay under their hashes.
+    let (mut rows, mut value) = (index.block_rows(fork), Vec::new());
+    for height in (fork.0 + 1..=own.tip_height().0).map(Height) {
+        let hash = own.block(height).hash;
+        if rows.get(height, &hash, &mut value)?
+            && let Some(row) = value.strip_prefix(&hash.0)
+        {
+            changes.insert(removed_key(&hash), Some(row.to_vec()));
+        }
+    }
+    if index.kind == IndexKind::CoinStats {
+        let (_, hash) = index.totals(own, own.tip_height())?;
+        let mut muhash = index.muhash(hash)?;
+        collect_branch(job, index, fork)?.muhash.iter().for_each(|removed| muhash.divide(removed));
+        if muhash.clone().finalize() != index.totals(chain, fork)?.1 {
+            return Err(index.damaged("the MuHash of the index is not that of its best block"));
+        }
+        let (key, value) = muhash_row(&muhash);
+        changes.insert(key, Some(value));
+    }
+    Ok(())
+}
+
+/// What an index has of the blocks above `fork` of the chain that the job is about.
+fn collect_branch(job: &IndexJob<'_>, index: &StoredIndex<'_>, fork: Height) -> Result<Collected, Error> {
+    let tip = job.plan.chain.tip_height();
+    let mut start = Start { heights: fork.0 + 1..=tip.0, ..Start::of_new(job.options, TxForm::ByTxid, tip)? };
+    if index.kind == IndexKind::TxoSpender {
+        start.key = index.spender_key()?;
+    }
+    let mut starts = Starts::default();
+    starts.add(index.kind, start);
+    let sinks = InOrderSinks { filters: None, stats: Some(Box::new(Unused)) };
+    job.collect(&starts, Vec::new(), sinks)
+}
+
+/// Takes statistics of which only the MuHash in the end is wanted.
+struct Unused;
+
+impl InOrderSink<Stats> for Unused {
+    fn take(&mut self, _: Height, _: &BlockHash, _: Stats) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Takes the rows of blocks, which are to be erased.
+struct Erased<'a>(&'a mut BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+
+impl RowSink for Erased<'_> {
+    fn row(&mut self, key: &[u8], _: &[u8], height: Option<Height>) -> Result<(), Error> {
+        if height.is_some() {
+            self.0.insert(key.to_vec(), None);
+        }
+        Ok(())
+    }
+}
