@@ -76,35 +76,39 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     Ok(given.len() as u32)
 }
 
-/// Writes the genesis block to a new block file if the first one has it with another key, before blocks with
-/// the right one. `bitcoind -reindex` overwrites it so if `xor.dat` is lost, and everybody knows this block.
+/// Writes the genesis block, which everybody knows, to a new block file if it was overwritten
+/// ([`has_lost_genesis`]).
 ///
 /// # Errors
 /// Any I/O error.
 pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
     let Files { disk, datadir, obfuscation, params, .. } = *files;
-    let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
-        let (path, (open, _)) = (datadir.blk_path(file), files.open(FileKind::Blk, file)?);
-        let mut search = KeyedSearch::new(&*open, &path, params.magic)?;
-        Ok([search.next_record()?, search.next_record()?].into_iter().flatten().collect())
-    };
-    let is_genesis = |block: &KeyedRecord| block.header.hash() == params.genesis_hash;
     let numbers = datadir.blk_files(disk)?;
-    let (Some(&FileNo(0)), Some(&last)) = (numbers.first(), numbers.last()) else { return Ok(()) };
-    // What cannot be read is reported later.
-    let is_overwritten = match first_blocks(FileNo(0)).unwrap_or_default()[..] {
-        [first, next] => {
-            is_genesis(&first) && first.obfuscation != obfuscation && next.obfuscation == obfuscation
-        }
-        _ => false,
-    };
-    if !is_overwritten || first_blocks(last).unwrap_or_default().first().is_some_and(is_genesis) {
-        return Ok(());
-    }
+    let Some(last) = numbers.last().filter(|_| has_lost_genesis(files, &numbers)) else { return Ok(()) };
     let (path, mut record) = (datadir.blk_path(FileNo(last.0 + 1)), Vec::new());
     write_record(&mut record, params.magic, &params.genesis_block());
     obfuscation.apply(&mut record, 0);
     Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
+}
+
+/// Whether the first block file has the genesis block with another key, before blocks with the right one, and
+/// no file begins with the right one: `bitcoind -reindex` overwrites it so if `xor.dat` is lost.
+#[must_use]
+pub fn has_lost_genesis(files: &Files<'_>, numbers: &[FileNo]) -> bool {
+    let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
+        let (path, (open, _)) = (files.datadir.blk_path(file), files.open(FileKind::Blk, file)?);
+        let mut search = KeyedSearch::new(&*open, &path, files.params.magic)?;
+        Ok([search.next_record()?, search.next_record()?].into_iter().flatten().collect())
+    };
+    let has_key = |block: &KeyedRecord| block.obfuscation == files.obfuscation;
+    let is_genesis = |block: &KeyedRecord| block.header.hash() == files.params.genesis_hash;
+    // What cannot be read is reported later.
+    let blocks = |file: FileNo| first_blocks(file).unwrap_or_default();
+    let is_overwritten = numbers.first() == Some(&FileNo(0))
+        && matches!(&blocks(FileNo(0))[..], [first, next] if is_genesis(first) && !has_key(first) && has_key(next));
+    let begins =
+        |file: &FileNo| blocks(*file).first().is_some_and(|block| is_genesis(block) && has_key(block));
+    is_overwritten && !numbers.iter().any(begins)
 }
 
 /// What decides whether a block is wanted.

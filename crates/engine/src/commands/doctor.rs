@@ -34,6 +34,7 @@ use api::{
 use chain::{
     blocks::files::{self, Files},
     commit::WORK_DIR,
+    given_blocks::has_lost_genesis,
     plan::{existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate},
     session::{has_unfinished, open_datadir, with_owner},
 };
@@ -59,7 +60,7 @@ use std::{
 };
 use survey::{FileLengths, survey};
 use vfs::{Disk, dir_of};
-use wire::Network;
+use wire::{Height, Network};
 
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
@@ -212,6 +213,13 @@ impl Examination<'_> {
         state: &mut DatadirState,
     ) -> Result<Advice, Error> {
         let Self { disk, datadir, .. } = *self;
+        let has_lost_genesis = state.key.is_none() && state.index.state.is_sound() && {
+            has_lost_genesis(files, &datadir.blk_files(disk)?)
+        };
+        if has_lost_genesis {
+            state.blocks.lost += 1;
+            state.blocks.first = Some((Height(0), files.params.genesis_hash));
+        }
         let lacks_genesis =
             !state.index.state.is_sound() && state.key.is_none() && !survey::has_genesis(files);
         let circumstances = Circumstances {
@@ -219,6 +227,7 @@ impl Examination<'_> {
                 ScanPrecondition::Complete if lacks_genesis => ScanPrecondition::LacksGenesis,
                 found => found,
             },
+            has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(),
         };

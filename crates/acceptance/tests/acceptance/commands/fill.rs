@@ -347,6 +347,7 @@ fn a_lost_key_of_the_block_files_is_restored() {
 fn the_genesis_block_is_restored_after_it_was_overwritten() {
     let case = at_tip(Case::new());
     overwrite_genesis(&case);
+    assert_eq!(diagnosed(&case).advice, Advice::ReindexByScan);
     fs::remove_dir_all(case.blocks("index")).unwrap();
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     let old: Vec<_> = tree(&case.blocks("")).into_iter().filter(|(path, _)| path.ends_with("dat")).collect();

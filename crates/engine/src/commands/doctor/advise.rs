@@ -25,6 +25,8 @@ pub enum ScanPrecondition {
 pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
+    /// Whether the genesis block was overwritten, which a scan restores.
+    pub has_lost_genesis: bool,
     /// What is in the way of all commands.
     pub obstacle: Option<Advice>,
     /// Whether bitcoind may have block files elsewhere; the directory for them, if that is known.
@@ -158,6 +160,9 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     }
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
         return Advice::BitcoindReindex;
+    }
+    if circumstances.has_lost_genesis && files == ScanPrecondition::Complete {
+        return Advice::ReindexByScan;
     }
     // Stale blocks need no download: an index without them is sufficient.
     if has_damaged || blocks.lacking() > blocks.lost_stale {
