@@ -35,6 +35,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
+pub use testkit::pages::assert_named_table;
 use testkit::{
     Chain, ChainSpec,
     corrupt::snapshot,
@@ -384,19 +385,4 @@ pub const BUSY: u32 = 125;
 #[track_caller]
 pub fn assert_table_of(page: &str, table: &str) {
     assert_named_table(page, "table", table);
-}
-
-/// The same for one of several tables.
-#[track_caller]
-pub fn assert_named_table(page: &str, name: &str, table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (begin, end) = (&format!("<!-- {name} -->\n"), &format!("<!-- end of {name} -->\n"));
-    let (head, rest) = text.split_once(begin).unwrap();
-    let (old, tail) = rest.split_once(end).unwrap();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
-    } else {
-        assert_eq!(old, table, "{page} is out of date; run this test with UPDATE_DOCS=1");
-    }
 }

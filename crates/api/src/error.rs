@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use vfs::{FileError, Limit, NotRegular, UnfinishedError};
+use vfs::{FileError, Limit, NotRegular, UnfinishedError, lacks_locks};
 use wire::{BlockHash, Height, OutPoint, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
@@ -420,6 +420,7 @@ impl From<FileError> for Error {
         let subject = match error.source.kind() {
             io::ErrorKind::NotFound if kind == ErrorKind::Damaged => Some(Subject::MissingFile),
             io::ErrorKind::StorageFull if Limit::of(&error.source).is_none() => Some(Subject::DiskSpace),
+            _ if error.action == "lock" && lacks_locks(&error.source) => Some(Subject::NoLocks),
             _ => None,
         };
         let converted = Self::new(kind, format!("cannot {}: {}", error.action, io_text(&error.source)))
@@ -580,5 +581,8 @@ mod tests {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>()).unwrap();
         assert_eq!(cause.source.kind(), io::ErrorKind::StorageFull);
         assert!(Error::interrupted().source().is_none());
+        let source = io::Error::from(io::ErrorKind::Unsupported);
+        let file = FileError { path: ".lock".into(), action: "lock", is_creation: false, source };
+        assert_eq!(Error::from(file).remedies, [Remedy::MountWithLocks]);
     }
 }

@@ -110,6 +110,8 @@ pub enum Remedy {
     GrantPermission,
     /// Mount the file system for writing.
     MountWritable,
+    /// Mount the file system with locks.
+    MountWithLocks,
     /// Run the command as the user with this id.
     RunAs(u32),
     /// Raise a limit of the system.
@@ -202,6 +204,7 @@ impl Remedy {
             Self::Wait => "wait",
             Self::GrantPermission => "grant-permission",
             Self::MountWritable => "mount-writable",
+            Self::MountWithLocks => "mount-with-locks",
             Self::RunAs(_) => "run-as",
             Self::RaiseLimit(_) => "raise-limit",
             Self::RaiseProcessLimit => "raise-process-limit",
@@ -275,6 +278,7 @@ impl Remedy {
             Self::RaiseLimit(Limit::OpenFiles),
             Self::RaiseProcessLimit,
             Self::CorrectClock,
+            Self::MountWithLocks,
             Self::LaterAssumedBlock,
             Self::UseUndoData,
             Self::MakeUndo,
@@ -368,6 +372,10 @@ impl fmt::Display for Remedy {
             Self::Wait => "wait until it has ended",
             Self::GrantPermission => "run it as the owner, or grant the permission",
             Self::MountWritable => "mount the file system for writing",
+            Self::MountWithLocks => {
+                "this file system has no locks: mount it with them (on NFS, without nolock and with lockd), or \
+                 use another one; bitcoind needs them too"
+            }
             Self::RunAs(user) => return write!(f, "run as user id {user}"),
             Self::RaiseLimit(limit) => return write!(f, "{limit}"),
             Self::RaiseProcessLimit => {

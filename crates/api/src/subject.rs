@@ -24,6 +24,8 @@ pub enum Subject {
     DiskSpace,
     /// Another process uses the datadir.
     DatadirInUse,
+    /// The file system has no locks.
+    NoLocks,
     /// The file is missing, and not damaged.
     MissingFile,
     /// The block may be one that was stored and never connected: neither it nor a block above it has undo
@@ -47,6 +49,7 @@ impl Subject {
             Self::UnvalidatedSnapshot => &[Remedy::LetBitcoindFinish],
             Self::DiskSpace => &[Remedy::FreeDiskSpace],
             Self::DatadirInUse => &[Remedy::EndOtherProgram],
+            Self::NoLocks => &[Remedy::MountWithLocks],
             Self::MissingFile | Self::ContestedBlock => &[],
         }
     }

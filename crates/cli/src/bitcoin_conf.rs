@@ -1,4 +1,4 @@
-//! `bitcoin.conf`: what Bitcoin Core's configuration file sets, by Core's own rules.
+//! `bitcoin.conf` and `settings.json`: what Bitcoin Core's files set, by Core's own rules.
 //!
 //! A line is `name=value`, in the part of one chain after `[chain]` or as `chain.name=value`; `#` starts a
 //! comment; `noname=1` takes values back; `includeconf=FILE` adds a file (Core `common/config.cpp`). The part
@@ -6,8 +6,11 @@
 //! `common/settings.cpp`). These rules are Core's alone, so no crate for configuration files has them.
 
 use engine::{Disk as _, Error, ErrorKind, Network, RealDisk};
-use peregrine::output::print_message;
-use std::path::{Path, PathBuf};
+use serde_json::Value;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// Longest file that is read, in bytes.
 const MAX_LEN: u64 = 4 << 20;
@@ -15,17 +18,50 @@ const MAX_LEN: u64 = 4 << 20;
 /// Names that Core does not let a file negate.
 const NEVER_NEGATED: [&str; 2] = ["datadir", "signetchallenge"];
 
-/// The settings of a configuration file and of the files that it includes, in their order.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BitcoinConf(Vec<Setting>);
+/// The settings that choose the chain, which count in the common part only.
+const CHAIN_NAMES: [&str; 5] = ["chain", "regtest", "signet", "testnet", "testnet4"];
 
+/// The settings of a configuration file, of the files that it includes and of `settings.json`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BitcoinConf {
+    settings: Vec<Setting>,
+    /// What bitcoind ignores, in words.
+    pub ignored: Vec<String>,
+}
+
+/// Where a setting is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The number of its line, if it is a configuration file.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        self.line.map_or(Ok(()), |line| write!(f, " line {line}"))
+    }
+}
+
+/// The part of the settings in which one is: that of a chain, the common one, which is empty, or `None` for
+/// `settings.json`, which counts before the configuration file.
+type Part<'a> = Option<&'a str>;
+
+/// A line of a configuration file, or a member of `settings.json`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Setting {
-    /// The chain to whose part it belongs; empty for the common part.
-    section: String,
-    name: String,
+pub struct Setting {
+    /// The chain to whose part it belongs; empty for the common part; `None` for `settings.json`.
+    section: Option<String>,
+    /// Its name.
+    pub name: String,
     /// `None` if the values before it are taken back.
     value: Option<String>,
+    /// Where it is.
+    pub place: Place,
+    /// Whether a comment follows it.
+    pub has_comment: bool,
 }
 
 impl BitcoinConf {
@@ -42,74 +78,116 @@ impl BitcoinConf {
             Some(network) => network,
             None => conf.chain().map_err(usage)?.unwrap_or(Network::Main),
         };
-        let included = [network.name(), ""].map(|section| conf.values(section, "includeconf").0);
+        let included = [network.name(), ""].map(|section| conf.values(Some(section), "includeconf").0);
         for name in included.concat() {
             let file = datadir.join(&name);
-            let missing = || usage(format!("it includes {}, which is missing", file.display()));
+            let missing = || {
+                let why = unexpanded(&name).unwrap_or_default();
+                usage(format!("it includes {}, which is missing{why}", file.display()))
+            };
             let mut more = Self::read_one(&file)?.ok_or_else(missing)?;
-            more.0.retain(|setting| {
+            more.settings.retain(|setting| {
                 let is_nested = setting.name == "includeconf" && setting.value.is_some();
                 if is_nested {
-                    print_message(&format!("note: includeconf in {name} is ignored, as bitcoind does"));
+                    conf.ignored.push(format!("includeconf in {name} is ignored, as bitcoind does"));
                 }
                 !is_nested
             });
-            conf.0.extend(more.0);
+            conf.settings.extend(more.settings);
+            conf.ignored.extend(more.ignored);
         }
         Ok(Some(conf))
     }
 
     fn read_one(path: &Path) -> Result<Option<Self>, Error> {
-        let failed = |source: std::io::Error| {
-            let detail = format!("cannot read: {source}; --noconf goes without it");
-            Error::new(ErrorKind::Environment, detail).in_file(path, None).caused_by(source)
-        };
-        if RealDisk.metadata(path).map_err(failed)?.is_none() {
-            return Ok(None);
-        }
-        let bytes = RealDisk.read(path, MAX_LEN).map_err(failed)?;
-        let parsed = Self::parse(&String::from_utf8_lossy(&bytes));
+        let Some(text) = read_text(path)? else { return Ok(None) };
+        let parsed = Self::parse(&text, path);
         parsed.map(Some).map_err(|detail| Error::new(ErrorKind::Usage, detail).in_file(path, None))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let (mut settings, mut section) = (Vec::new(), String::new());
-        for (number, line) in (1..).zip(text.split('\n')) {
-            let line = line.split('#').next().unwrap_or_default().trim_matches([' ', '\t', '\r']);
+    fn parse(text: &str, file: &Path) -> Result<Self, String> {
+        let (mut conf, mut section) = (Self::default(), String::new());
+        for (number, whole) in (1..).zip(text.split('\n')) {
+            let line = whole.split('#').next().unwrap_or_default().trim_matches([' ', '\t', '\r']);
             let wrong = |what: &str| Err(format!("line {number}, `{line}`: {what}"));
             if line.is_empty() {
             } else if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                if name.parse::<Network>().is_err() {
+                    conf.ignored
+                        .push(format!("line {number}: bitcoind knows no section [{name}], and ignores it"));
+                }
                 name.clone_into(&mut section);
             } else if line.starts_with('-') {
                 return wrong("in this file, options are written without a dash before them");
             } else if let Some((name, value)) = line.split_once('=') {
-                let setting = Setting::new(&section, name.trim(), value.trim());
+                let place = Place { file: file.to_owned(), line: Some(number) };
+                let mut setting = Setting::new(&section, name.trim(), value.trim(), place);
+                setting.has_comment = whole.contains('#');
                 if name.trim().ends_with(&format!("no{}", setting.name))
                     && NEVER_NEGATED.contains(&&*setting.name)
                 {
                     return wrong("this cannot be negated");
                 }
-                settings.push(setting);
+                if CHAIN_NAMES.contains(&&*setting.name) && setting.section.as_deref() != Some("") {
+                    conf.ignored.push(format!("line {number}, `{line}`: in a section, it chooses no chain"));
+                }
+                conf.settings.push(setting);
             } else {
                 return wrong("this is not NAME=VALUE");
             }
         }
-        Ok(Self(settings))
+        Ok(conf)
     }
 
-    /// Returns the values of a name in a section after the last one that takes values back, and whether that
+    /// Adds the settings that bitcoind has written to a file, which count before those of the configuration
+    /// file. That there is no such file is no error.
+    ///
+    /// # Errors
+    /// Why bitcoind does not start with this file.
+    pub fn add_settings_file(&mut self, path: &Path) -> Result<(), Error> {
+        let Some(text) = read_text(path)? else { return Ok(()) };
+        let wrong = |what: String| Error::damaged(what).in_file(path, None);
+        let values: Value = serde_json::from_str(&text).map_err(|error| {
+            wrong(format!("bitcoind does not start with this file, which is not valid JSON ({error})"))
+        })?;
+        let Value::Object(values) = values else {
+            return Err(wrong("bitcoind does not start with this file, which has no settings".to_owned()));
+        };
+        for (name, value) in values {
+            let place = Place { file: path.to_owned(), line: None };
+            let values = if let Value::Array(values) = value { values } else { vec![value] };
+            self.settings.extend(values.into_iter().map(|value| Setting {
+                section: None,
+                name: name.clone(),
+                value: match value {
+                    Value::String(text) => Some(text),
+                    Value::Bool(false) => None,
+                    Value::Bool(true) => Some("1".to_owned()),
+                    other => Some(other.to_string()),
+                },
+                place: place.clone(),
+                has_comment: false,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Returns the settings with a name in a part after the last one that takes values back, and whether that
     /// is the last one.
-    fn values(&self, section: &str, name: &str) -> (Vec<String>, bool) {
-        let named = self.0.iter().filter(|setting| setting.section == section && setting.name == name);
+    fn named(&self, part: Part<'_>, name: &str) -> (Vec<&Setting>, bool) {
+        let named =
+            self.settings.iter().filter(|setting| setting.section.as_deref() == part && setting.name == name);
         let (mut values, mut is_negated) = (Vec::new(), false);
         for setting in named {
             is_negated = setting.value.is_none();
-            match &setting.value {
-                Some(value) => values.push(value.clone()),
-                None => values.clear(),
-            }
+            if is_negated { values.clear() } else { values.push(setting) }
         }
         (values, is_negated)
+    }
+
+    fn values(&self, part: Part<'_>, name: &str) -> (Vec<String>, bool) {
+        let (settings, is_negated) = self.named(part, name);
+        (settings.into_iter().filter_map(|setting| setting.value.clone()).collect(), is_negated)
     }
 
     /// Returns the network that the file chooses.
@@ -117,10 +195,10 @@ impl BitcoinConf {
     /// # Errors
     /// If the file chooses several networks, or one that Core does not know.
     pub fn chain(&self) -> Result<Option<Network>, String> {
-        let named = |name: &str| self.values("", name).0;
+        let named = |name: &str| self.values(Some(""), name).0;
         let is_on = |name: &&str| named(name).last().is_some_and(|value| is_true(value));
         let mut chosen: Vec<String> = named("chain").into_iter().take(1).collect();
-        let switches = ["regtest", "signet", "testnet", "testnet4"].into_iter().filter(is_on);
+        let switches = CHAIN_NAMES.into_iter().filter(|name| *name != "chain").filter(is_on);
         chosen.extend(switches.map(|name| if name == "testnet" { "test" } else { name }.to_owned()));
         match chosen.as_slice() {
             [] => Ok(None),
@@ -129,45 +207,51 @@ impl BitcoinConf {
         }
     }
 
-    /// Returns the value that counts for a name on a network: `None` if there is none, `Some(None)` if it is
-    /// taken back.
-    fn lookup(&self, network: Network, name: &str) -> Option<Option<String>> {
-        for section in [network.name(), ""] {
-            let (values, is_negated) = self.values(section, name);
-            if is_negated || !values.is_empty() {
-                return Some(values.into_iter().next());
+    /// Returns the setting that counts for a name on a network: `None` if there is none, `Some(None)` if it
+    /// is taken back.
+    fn lookup(&self, network: Network, name: &str) -> Option<Option<&Setting>> {
+        for part in [None, Some(network.name()), Some("")] {
+            let (settings, is_negated) = self.named(part, name);
+            if is_negated || !settings.is_empty() {
+                return Some(if part.is_none() { settings.last() } else { settings.first() }.copied());
             }
         }
         None
     }
 
+    /// Returns the setting that counts for a name on a network, unless it is taken back.
+    pub fn setting(&self, network: Network, name: &str) -> Option<&Setting> {
+        self.lookup(network, name).flatten()
+    }
+
     /// Returns the value that counts for a name on a network; `0` if it is taken back.
     pub fn get(&self, network: Network, name: &str) -> Option<String> {
-        self.lookup(network, name).map(|value| value.unwrap_or("0".to_owned()))
+        self.lookup(network, name).map(|setting| setting.map_or("0", Setting::value).to_owned())
     }
 
-    /// Whether bitcoind keeps an index, whose name is that of its option.
-    pub fn turns_on(&self, network: Network, name: &str) -> bool {
-        self.get(network, name).is_some_and(|value| value == "basic" || is_true(&value))
-    }
-
-    /// Returns the path that counts for a name on a network.
-    pub fn path(&self, network: Network, name: &str) -> Option<PathBuf> {
-        self.lookup(network, name).flatten().filter(|path| !path.is_empty()).map(PathBuf::from)
+    /// Returns the setting that turns an option on for a network, whose value is `1` or one of `values`.
+    pub fn turns_on(&self, network: Network, name: &str, values: &[&str]) -> Option<&Setting> {
+        let is_on = |setting: &&Setting| is_true(setting.value()) || values.contains(&setting.value());
+        self.setting(network, name).filter(is_on)
     }
 
     /// Returns all values of a name on a network, those of its own part first.
     pub fn list(&self, network: Network, name: &str) -> Vec<String> {
-        let (mut all, is_negated) = self.values(network.name(), name);
+        let (mut all, is_negated) = self.values(Some(network.name()), name);
         if !is_negated {
-            all.extend(self.values("", name).0);
+            all.extend(self.values(Some(""), name).0);
         }
         all
+    }
+
+    /// Returns the settings, in their order, of all networks.
+    pub fn all(&self) -> impl Iterator<Item = &Setting> {
+        self.settings.iter()
     }
 }
 
 impl Setting {
-    fn new(section: &str, name: &str, value: &str) -> Self {
+    fn new(section: &str, name: &str, value: &str, place: Place) -> Self {
         let (section, name) = match (section, name.split_once('.')) {
             ("", Some((section, name))) => (section, name),
             _ => (section, name),
@@ -178,12 +262,47 @@ impl Setting {
             Some(name) if !is_true(value) => (name, Some("1")),
             Some(name) => (name, None),
         };
-        Self { section: section.to_owned(), name: name.to_owned(), value: value.map(str::to_owned) }
+        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        Self { section: Some(section.to_owned()), name, value, place, has_comment: false }
+    }
+
+    /// Its value; empty if it takes values back.
+    pub fn value(&self) -> &str {
+        self.value.as_deref().unwrap_or_default()
     }
 }
 
+/// Reads a file as text; `None` if there is none.
+fn read_text(path: &Path) -> Result<Option<String>, Error> {
+    let failed = |source: std::io::Error| {
+        let detail = format!("cannot read: {source}; --noconf goes without it");
+        Error::new(ErrorKind::Environment, detail).in_file(path, None).caused_by(source)
+    };
+    if RealDisk.metadata(path).map_err(failed)?.is_none() {
+        return Ok(None);
+    }
+    let bytes = RealDisk.read(path, MAX_LEN).map_err(failed)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Explains a path that a shell would have changed, but neither bitcoind nor this program does: in words that
+/// follow it.
+pub fn unexpanded(path: &str) -> Option<String> {
+    let quoted = ['"', '\''].into_iter().find(|quote| path.starts_with(*quote));
+    if let Some(quote) = quoted {
+        return Some(format!("; the quotes {quote} are taken for a part of the name: leave them out"));
+    }
+    let rest = path.strip_prefix('~')?;
+    let home = std::env::var("HOME").unwrap_or("$HOME".to_owned());
+    let meant = match rest.strip_prefix('/') {
+        None if !rest.is_empty() => "the whole path of that home directory".to_owned(),
+        _ => format!("{home}{rest}"),
+    };
+    Some(format!("; `~` is not expanded here: write {meant}"))
+}
+
 /// Whether Core takes a value for true: if it is empty, or begins with a number that is not 0.
-fn is_true(value: &str) -> bool {
+pub fn is_true(value: &str) -> bool {
     let number = value.trim_start().trim_start_matches(['+', '-']);
     let mut digits = number.chars().take_while(char::is_ascii_digit);
     value.is_empty() || digits.any(|digit| digit != '0')
@@ -194,7 +313,7 @@ mod tests {
     use super::*;
 
     fn conf(text: &str) -> BitcoinConf {
-        BitcoinConf::parse(text).unwrap()
+        BitcoinConf::parse(text, Path::new("f")).unwrap()
     }
 
     /// Each line is a rule of Core's `common/settings.cpp`.
@@ -211,7 +330,7 @@ mod tests {
         let blocksdir = |text: &str| conf(text).get(Network::Main, "blocksdir");
         assert_eq!(blocksdir("blocksdir=a\nnoblocksdir=1\nblocksdir=c"), some("c"));
         assert_eq!(blocksdir("blocksdir=a\nnoblocksdir=1"), some("0"));
-        assert_eq!(conf("blocksdir=a\nnoblocksdir=1").path(Network::Main, "blocksdir"), None);
+        assert_eq!(conf("blocksdir=a\nnoblocksdir=1").setting(Network::Main, "blocksdir"), None);
         assert_eq!(blocksdir("noblocksdir=0"), some("1"));
         assert_eq!(get("# datadir=a\n  datadir = b # c\r\n", Network::Main), some("b"));
     }
@@ -233,7 +352,7 @@ mod tests {
 
     #[test]
     fn lines_that_bitcoind_refuses_are_refused_by_their_number() {
-        let error = |text: &str| BitcoinConf::parse(text).unwrap_err();
+        let error = |text: &str| BitcoinConf::parse(text, Path::new("f")).unwrap_err();
         assert!(error("\n-datadir=a").starts_with("line 2, `-datadir=a`: in this file, options"));
         assert!(error("main.nodatadir=1").contains("this cannot be negated"));
         assert!(error("testnet").starts_with("line 1, `testnet`: this is not NAME=VALUE"));

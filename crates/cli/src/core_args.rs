@@ -1,15 +1,20 @@
 //! The options that bitcoind has too: which datadir, and which chain. Their values come from the command
 //! line, then from `bitcoin.conf`, then from Core's defaults.
 
-use crate::bitcoin_conf::BitcoinConf;
+use crate::{
+    bitcoin_conf::{BitcoinConf, Setting, unexpanded},
+    node_settings::{self, MIN_PRUNE_TARGET},
+};
 use clap::Args as ClapArgs;
 use engine::{
-    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _, Error,
-    ErrorKind, FileKind, Height, Location, Network, RealDisk, ScriptChecks,
+    Advice, AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _,
+    Error, ErrorKind, FileKind, Height, Location, Network, NodeSettings, RealDisk, ScriptChecks, StartFault,
 };
 use hex_conservative::decode_to_vec;
-use indexes::IndexKind;
-use peregrine::{output::print_message, running::set_chain};
+use peregrine::{
+    output::print_message,
+    running::{self, set_chain},
+};
 use std::{
     env,
     ffi::OsString,
@@ -49,8 +54,9 @@ pub struct CoreArgs {
     pub testactivationheight: Vec<String>,
 }
 
-/// The least number of MiB to which bitcoind prunes (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
-const MIN_PRUNE_TARGET: u64 = 550;
+/// MiB that bitcoind keeps free below the size to which it prunes (Core `BLOCKFILE_CHUNK_SIZE` and
+/// `UNDOFILE_CHUNK_SIZE`), and one for the rounding.
+const PRUNE_ROOM: u64 = 16 + 1 + 1;
 
 /// Which datadir of which chain a command works on.
 #[derive(Clone, Debug)]
@@ -63,16 +69,31 @@ pub struct Located {
     pub params: &'static ChainParams,
     /// What the configuration file says of assumed validity.
     pub assume_valid: Option<AssumeValid>,
-    /// To how many MiB the configuration file lets bitcoind prune; `None` if it does not.
+    /// To how many MiB the settings let bitcoind prune, 1 for only what it is told to; `None` if they do not.
     pub prune: Option<u64>,
-    /// The indexes that the configuration file turns on.
-    pub indexes: Vec<IndexKind>,
+    /// What the settings mean for a start of bitcoind.
+    pub settings: NodeSettings,
+    /// What bitcoind ignores in the configuration file, in words.
+    pub ignored: Vec<String>,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,
     /// Options that another command needs, besides those of the datadir and the configuration file, to work
     /// on the same chain: names and values.
     repeated: Vec<(&'static str, String)>,
     noconf: bool,
+}
+
+/// What the settings say of a chain.
+struct Read {
+    conf: BitcoinConf,
+    conf_path: Option<PathBuf>,
+    /// The network that the configuration file chooses.
+    chosen: Option<Network>,
+    network: Network,
+    root: PathBuf,
+    blocksdir: Option<PathBuf>,
+    /// What is wrong with the files.
+    faults: Vec<StartFault>,
 }
 
 /// Parses the name of a network, with the names that people use besides Core's.
@@ -152,10 +173,23 @@ impl CoreArgs {
     /// # Errors
     /// The same errors as [`CoreArgs::locate`].
     pub fn locate_new(&self) -> Result<Located, Error> {
-        self.locate_with(false)
+        let located = self.locate_with(false)?;
+        let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];
+        match dirs.into_iter().find(|dir| !dir.exists() && dir.is_symlink()) {
+            Some(link) => {
+                let detail =
+                    "this link leads to nothing: mount the disk that it leads to, or remove the link";
+                Err(usage(detail.to_owned()).in_file(link, None))
+            }
+            None => Ok(located),
+        }
     }
 
     fn locate_with(&self, may_guess: bool) -> Result<Located, Error> {
+        for (name, dir) in [("datadir", &self.datadir), ("blocksdir", &self.blocksdir), ("conf", &self.conf)]
+        {
+            refuse_unexpanded(&format!("--{name}"), dir.as_deref())?;
+        }
         let mut named = self.datadir.clone().unwrap_or_else(default_datadir);
         if named.file_name().is_none() {
             // Such as `.`: its name can be that of a network.
@@ -167,62 +201,104 @@ impl CoreArgs {
             None => &named,
         };
         let chain = self.chain.or(own);
-        let (conf, conf_path) = self.read_conf(base, chain)?;
-        let from_conf = match conf.chain() {
-            Err(detail) if chain.is_none() => {
-                return Err(usage(detail).in_file(conf_path.unwrap_or_default(), None));
-            }
-            // If the command line names the chain, it counts.
-            from_conf => from_conf.unwrap_or_default(),
+        let read = self.read(base, chain);
+        let known = chain.or(read.as_ref().ok().and_then(|read| read.chosen));
+        let only = (known.is_none() && may_guess).then(|| self.only_network(base)).flatten();
+        let read = match only {
+            // As if it had been named.
+            Some(_) => self.read(base, only)?,
+            None => read?,
         };
-        let known = chain.or(from_conf);
-        let network = known.unwrap_or(Network::Main);
-        let path = |name: &str| conf.path(network, name);
-        let given = self.datadir.as_ref().map(|_| base.to_owned());
-        let root = given.or_else(|| path("datadir")).unwrap_or(base.to_owned());
-        let blocksdir = self.blocksdir.clone().or_else(|| path("blocksdir"));
-        if let Some(dir) = blocksdir.as_ref().filter(|dir| !dir.is_dir()) {
-            let detail = "no such directory, but it is to contain the block files (blocksdir)";
-            return Err(usage(detail.to_owned()).in_file(dir, None));
-        }
-        let location = Location { blocksdir: blocksdir.clone(), ..Location::new(&root, network) };
-        // What cannot be read is reported when it is opened.
-        let there = || location.networks(&RealDisk).unwrap_or_default();
-        let only = (known.is_none() && may_guess).then(there);
-        let guess = only.and_then(|only| <[Network; 1]>::try_from(only).ok()).map(|[only]| only);
-        let network = guess.unwrap_or(network);
-        let why = match (own, guess) {
+        let network = read.network;
+        let why = match (own, only) {
             (Some(_), _) if self.chain.is_none() => " (by the folder's name)",
             (_, Some(_)) => " (there is no other)",
             _ => "",
         };
-        let is_named = from_conf != Some(network) && (network != Network::Main || from_conf.is_some());
+        let is_named = read.chosen != Some(network) && (network != Network::Main || read.chosen.is_some());
         set_chain(network.name());
+        let conf = &read.conf;
+        let mut settings = node_settings::of(conf, network);
+        settings.faults.splice(0..0, read.faults);
         let located = Located {
-            params: self.params(network, &conf)?,
+            params: self.params(network, conf)?,
             assume_valid: conf
                 .get(network, "assumevalid")
                 .map(|text| conf_assume_valid(&text))
                 .transpose()?,
-            indexes: IndexKind::ALL
-                .into_iter()
-                .filter(|kind| conf.turns_on(network, kind.option()))
-                .collect(),
             prune: conf
                 .get(network, "prune")
                 .and_then(|text| text.parse().ok())
                 .filter(|&mebibytes| mebibytes > 0),
+            settings,
+            ignored: conf.ignored.clone(),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
-            conf: conf_path,
-            root,
-            blocksdir,
+            conf: read.conf_path,
+            root: read.root,
+            blocksdir: read.blocksdir,
         };
         let is_unsaid = network != Network::Main && self.chain.is_none();
         if self.datadir.is_none() || located.conf.is_some() || is_unsaid {
             located.announce(if is_unsaid { Some(why) } else { None });
         }
         Ok(located)
+    }
+
+    /// Reads the settings of a chain, or of the one that they choose.
+    fn read(&self, base: &Path, chain: Option<Network>) -> Result<Read, Error> {
+        let (mut conf, conf_path) = self.read_conf(base, chain)?;
+        let chosen = match conf.chain() {
+            Err(detail) if chain.is_none() => {
+                return Err(usage(detail).in_file(conf_path.unwrap_or_default(), None));
+            }
+            // If the command line names the chain, it counts.
+            chosen => chosen.unwrap_or_default(),
+        };
+        let network = chain.or(chosen).unwrap_or(Network::Main);
+        let root = match (&self.datadir, conf.setting(network, "datadir")) {
+            (None, Some(setting)) if !setting.value().is_empty() => existing_dir(setting)?,
+            _ => base.to_owned(),
+        };
+        let name = conf.get(network, "settings").unwrap_or("settings.json".to_owned());
+        let path = Datadir::at(&root, network).net_dir().join(&name);
+        let is_off = name == "0" || name.is_empty();
+        let read = if is_off { Ok(()) } else { conf.add_settings_file(&path) };
+        let broken = read.err().map(|error| StartFault { error, advice: Advice::MoveAway { path } });
+        let ignored = conf_path.as_ref().and_then(|used| ignored_conf(used, &root, &conf, network));
+        let faults = broken.into_iter().chain(ignored).collect();
+        let blocksdir = match (&self.blocksdir, conf.setting(network, "blocksdir")) {
+            (None, Some(setting)) if !setting.value().is_empty() => Some(existing_dir(setting)?),
+            (given, _) => given.clone(),
+        };
+        if let Some(dir) = blocksdir.as_ref() {
+            if !dir.is_dir() {
+                let detail = "no such directory, but it is to contain the block files (blocksdir)";
+                return Err(usage(detail.to_owned()).in_file(dir, None));
+            }
+            if let Some(right) = right_blocksdir(dir, self.chain) {
+                let detail = format!(
+                    "the block files are in this directory, and not in the directory `blocks` of a chain below \
+                     it: use --blocksdir {}",
+                    right.display()
+                );
+                return Err(usage(detail).in_file(dir, None));
+            }
+        }
+        Ok(Read { conf, conf_path, chosen, network, root, blocksdir, faults })
+    }
+
+    /// Returns the only network of which there are block files, each looked for by its own settings.
+    fn only_network(&self, base: &Path) -> Option<Network> {
+        let has_blocks = |network: &Network| {
+            // What cannot be read is reported when it is opened.
+            self.read(base, Some(*network)).is_ok_and(|Read { root, blocksdir, .. }| {
+                let location = Location { blocksdir, ..Location::new(&root, *network) };
+                location.networks(&RealDisk).unwrap_or_default().contains(network)
+            })
+        };
+        let found: Vec<Network> = Network::ALL.into_iter().filter(has_blocks).collect();
+        <[Network; 1]>::try_from(found).ok().map(|[only]| only)
     }
 
     /// Reads the configuration file. Returns its path too, if there is one.
@@ -355,9 +431,9 @@ impl Located {
         words
     }
 
-    /// Returns to how many MiB bitcoind is to prune a datadir whose block files were deleted: as the
-    /// configuration file says, or else so that it deletes nothing that is there.
-    pub fn prune_target(&self) -> u64 {
+    /// Returns to how many MiB bitcoind is to prune a datadir whose block files were deleted: as the settings
+    /// say, or else as it did at its `last` start, or else so that it deletes nothing that is there.
+    pub fn prune_target(&self, last: Option<u64>) -> u64 {
         let datadir = self.datadir();
         let bytes_of = |kind: FileKind| {
             let files = datadir.block_files(&RealDisk, kind).unwrap_or_default().into_iter();
@@ -365,7 +441,7 @@ impl Located {
             files.filter_map(len).sum::<u64>()
         };
         let stored = || (bytes_of(FileKind::Blk) + bytes_of(FileKind::Rev)).div_ceil(1 << 20);
-        self.prune.unwrap_or_else(|| stored().max(MIN_PRUNE_TARGET))
+        self.prune.or(last).unwrap_or_else(|| (stored() + PRUNE_ROOM).max(MIN_PRUNE_TARGET))
     }
 
     /// The configuration file, if it is not the one that belongs to the datadir.
@@ -390,7 +466,94 @@ impl Located {
         };
         let chain = why.map_or(String::new(), |why| format!(", chain {}{why}", self.params.network));
         print_message(&format!("using {}{conf}{chain}", self.root.display()));
+        if matches!(running::command(), Some("reindex" | "repair" | "sync" | "update")) {
+            self.faults().for_each(|fault| print_message(&format!("note: {fault}")));
+        }
     }
+
+    /// What is wrong with the settings of bitcoind, which is to start after this.
+    pub fn faults(&self) -> impl Iterator<Item = String> {
+        self.settings.faults.iter().map(|fault| fault.error.to_string())
+    }
+}
+
+/// Refuses a path that a shell would have changed, had it not been quoted or behind `=`.
+pub fn refuse_unexpanded(what: &str, path: Option<&Path>) -> Result<(), Error> {
+    let text = path.and_then(Path::to_str).unwrap_or_default();
+    match unexpanded(text) {
+        Some(why) => {
+            Err(usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a word of the command line with a path that a shell expands only at the beginning of a word.
+pub fn refuse_tildes(words: &[OsString]) -> Result<(), Error> {
+    words.iter().filter_map(|word| word.to_str()).try_for_each(|word| {
+        let (what, value) =
+            word.split_once('=').filter(|(what, _)| what.starts_with('-')).unwrap_or(("", word));
+        match value == "~" || value.starts_with("~/") {
+            true => refuse_unexpanded(what, Some(Path::new(value))),
+            false => Ok(()),
+        }
+    })
+}
+
+/// Returns the directory that a setting names, which bitcoind does not create.
+fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
+    let (name, value, place) = (&setting.name, setting.value(), &setting.place);
+    if Path::new(value).is_dir() {
+        return Ok(value.into());
+    }
+    let is_relative = Path::new(value).is_relative();
+    let hint = if is_relative {
+        "; a relative path starts at the current directory"
+    } else {
+        "; is its disk mounted?"
+    };
+    let why = unexpanded(value).unwrap_or(hint.to_owned());
+    let line = place.line.map_or(String::new(), |line| format!("line {line}, "));
+    Err(usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&place.file, None))
+}
+
+/// Returns what is wrong if the datadir has a configuration file other than the `used` one, which bitcoind
+/// would ignore.
+fn ignored_conf(used: &Path, root: &Path, conf: &BitcoinConf, network: Network) -> Option<StartFault> {
+    let path = root.join("bitcoin.conf");
+    let real = |path: &Path| RealDisk.resolve(path).ok();
+    if !path.exists()
+        || real(&path) == real(used)
+        || conf.turns_on(network, "allowignoredconf", &[]).is_some()
+    {
+        return None;
+    }
+    let detail = format!(
+        "bitcoind does not start, because it would ignore this file beside {}, which it reads",
+        used.display()
+    );
+    let error = usage(detail).in_file(&path, None);
+    Some(StartFault { error, advice: Advice::MoveAway { path } })
+}
+
+/// Returns the directory to name with `--blocksdir`, if `dir` is not that but one of those below it that have
+/// the block files.
+fn right_blocksdir(dir: &Path, chain: Option<Network>) -> Option<PathBuf> {
+    let has_files = |dir: &Path| {
+        let is_block_file = |name: &OsString| {
+            name.to_str().is_some_and(|name| name.starts_with("blk") && name.ends_with(".dat"))
+        };
+        RealDisk.list(dir).is_ok_and(|names| names.iter().any(is_block_file))
+    };
+    let of_network =
+        |dir: &Path| Location::network_of_name(dir).filter(|own| chain.is_none_or(|chain| chain == *own));
+    if has_files(dir) && dir.file_name()? == "blocks" && !has_files(&dir.join("blocks")) {
+        let above = dir.parent()?;
+        let right = if of_network(above).is_some() { above.parent()? } else { above };
+        return Some(right.to_owned());
+    }
+    let right = of_network(dir).filter(|_| has_files(&dir.join("blocks"))).and(dir.parent());
+    right.map(Path::to_owned)
 }
 
 /// Returns the network whose own folder in a datadir `dir` is, by its name and because it has block files.
@@ -470,7 +633,9 @@ mod tests {
     fn the_command_line_counts_before_the_configuration_file() {
         let dir = TempDir::new().unwrap();
         let blocks = dir.path().join("blocks");
-        fs::create_dir(&blocks).unwrap();
+        for name in ["blocks", "there", "other/signet/blocks"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
         let conf = format!(
             "datadir={0}/there\nblocksdir={0}/blocks\nsignet=1\nassumevalid=1f\n",
             dir.path().display()
@@ -487,7 +652,7 @@ mod tests {
             datadir: Some(dir.path().to_owned()),
             chain: Some(Network::Main),
             blocksdir: Some(blocks.clone()),
-            ..given
+            ..given.clone()
         };
         let found = located(&args).unwrap();
         assert_eq!((found.network(), &*found.root), (Network::Main, dir.path()));
@@ -502,6 +667,24 @@ mod tests {
         assert!(located(&missing).unwrap_err().contains("absent: no such directory"));
         let none = CoreArgs { conf: Some("absent".into()), ..CoreArgs::default() };
         assert!(located(&none).unwrap_err().contains("no such configuration file"));
+        // What a shell would have expanded, a directory that bitcoind does not create, one of the wrong level.
+        fs::write(dir.path().join("other/signet/blocks/blk00000.dat"), "").unwrap();
+        let other = dir.path().join("other").display().to_string();
+        for (text, words) in [
+            ("datadir=~/d", "`~` is not expanded here: write"),
+            ("datadir=\"/d\"", "the quotes \" are taken for a part of the name"),
+            ("datadir=d", "a relative path starts at the current directory"),
+            ("datadir=/absent/d", "line 1, datadir=/absent/d: no such directory"),
+            (&format!("blocksdir={other}/signet/blocks"), &format!("use --blocksdir {other}")),
+            (&format!("blocksdir={other}/signet"), &format!("use --blocksdir {other}")),
+        ] {
+            fs::write(dir.path().join("node.conf"), text).unwrap();
+            let error = located(&given).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        // The section of the only chain that has blocks counts.
+        fs::write(dir.path().join("node.conf"), format!("[signet]\nblocksdir={other}\n")).unwrap();
+        assert_eq!(located(&given).unwrap().network(), Network::Signet);
     }
 
     #[test]

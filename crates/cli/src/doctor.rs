@@ -22,6 +22,10 @@ use peregrine::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Number of blocks below which a datadir may be one that bitcoind began because a disk was not mounted.
+const TINY: u32 = 100;
 
 #[derive(ClapArgs, Debug)]
 pub struct DoctorArgs {
@@ -41,12 +45,16 @@ pub fn run(args: &DoctorArgs) -> Done {
     let located = args.datadir.core.locate()?;
     // The estimate is that of a rebuild, which runs scripts.
     let chain = args.datadir.checking_options(&located, None, None);
-    let options = DoctorOptions { chain, deep: args.deep };
+    let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone() };
     let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
+    let faults = diagnosis.found.iter().flat_map(|state| &state.start_faults);
+    let is_of_node = faults.clone().any(|fault| fault.advice == diagnosis.advice);
     let exit = match diagnosis.advice {
         _ if diagnosis.is_sound() => Exit::Done,
+        Advice::LookDeeper => Exit::Damaged,
+        _ if is_of_node => Exit::Environment,
         Advice::StopBitcoind | Advice::Wait | Advice::RunAs { .. } | Advice::ChangeOwner { .. } => {
             Exit::Environment
         }
@@ -79,9 +87,9 @@ pub struct DoctorReport {
 
 fn text(report: &DoctorReport, located: &Located) -> String {
     let DoctorReport { diagnosis, next, next_offline, next_from } = report;
-    let (mut lines, has_prune) = (vec![], located.prune.is_some());
+    let mut lines = vec![];
     match &diagnosis.found {
-        Ok(state) => state_lines(diagnosis.network, state, has_prune, &mut lines),
+        Ok(state) => state_lines(diagnosis.network, state, located, &mut lines),
         Err(absence) => {
             lines.push(("datadir", format!("{}: {absence}", located.root.display())));
         }
@@ -100,7 +108,7 @@ fn text(report: &DoctorReport, located: &Located) -> String {
 fn state_lines(
     network: Network,
     state: &DatadirState,
-    has_prune: bool,
+    located: &Located,
     lines: &mut Vec<(&'static str, String)>,
 ) {
     lines.push(("network", format!("{network}, in {}", state.dir.display())));
@@ -113,7 +121,7 @@ fn state_lines(
     lines.push(("block index", state.index.to_string()));
     lines.push(("block files", state.blocks.to_string()));
     lines.push(("undo files", state.undo.to_string()));
-    lines.push(("chainstate", state.chainstate.to_string()));
+    lines.push(("chainstate", state.chainstate.to_string() + &tiny_text(state)));
     let snapshot = match (&state.snapshot.error, state.snapshot.exists) {
         (Some(error), _) => error.fact_text(),
         (None, true) => "there is one: bitcoind uses it first".to_owned(),
@@ -122,7 +130,7 @@ fn state_lines(
     lines.push(("snapshot", snapshot));
     let indexes: Vec<String> = state.indexes.iter().map(ToString::to_string).collect();
     lines.push(("other indexes", if indexes.is_empty() { "none".to_owned() } else { indexes.join("; ") }));
-    lines.push(("pruned", pruned_text(state, has_prune)));
+    lines.push(("pruned", pruned_text(state, located)));
     lines.push(("interrupted runs", leftovers_text(state)));
     if let Some(first) = state.blocks.other_names.first() {
         let more = state.blocks.other_names.len() - 1;
@@ -136,8 +144,12 @@ fn state_lines(
     if let Some(error) = &state.rebuild.refusal {
         lines.push(("rebuild refused", error.fact_text()));
     }
-    if let Some(deep) = &state.deep {
-        deep_lines(deep, lines);
+    let faults = state.start_faults.iter().map(|fault| fault.error.to_string());
+    let ignored = located.ignored.iter().cloned();
+    lines.extend(faults.chain(ignored).map(|text| ("start of bitcoind", text)));
+    match &state.deep {
+        Some(deep) => deep_lines(deep, lines),
+        None => lines.push(("all coins", "not read, and no blocks: doctor --deep reads all".to_owned())),
     }
 }
 
@@ -153,17 +165,36 @@ fn owner_text(state: &DatadirState) -> String {
     text
 }
 
-fn pruned_text(state: &DatadirState, has_prune: bool) -> String {
+fn pruned_text(state: &DatadirState, located: &Located) -> String {
     let text = match state.index.state.is_sound() {
         true if state.index.is_pruned => {
             "yes: peregrine sync --unprune makes it a full node, by downloading the deleted blocks again"
         }
+        true if located.prune.is_some() => {
+            "no, but the settings have prune=: bitcoind deletes old block files"
+        }
         true => "no",
         false => "unknown",
     };
-    let has_option = !state.index.is_pruned || has_prune;
-    let missing = "; bitcoin.conf has no prune=, so bitcoind starts only with -prune on its command line";
-    format!("{text}{}", if has_option { "" } else { missing })
+    let (last, conf) = (state.last_start.prune(located.network()), &state.last_start.conf);
+    let missing = match (state.index.is_pruned && located.prune.is_none(), last, conf) {
+        (false, ..) => String::new(),
+        (true, Some(_), Some(conf)) => {
+            format!("; its last start had prune= (bitcoind read {})", conf.display())
+        }
+        (true, ..) => {
+            "; bitcoin.conf has no prune=, so bitcoind starts only with -prune on its command line".to_owned()
+        }
+    };
+    format!("{text}{missing}")
+}
+
+/// What to ask about a datadir that has hardly any blocks.
+fn tiny_text(state: &DatadirState) -> String {
+    let is_tiny = state.index.state.is_sound() && state.index.header_height < Height(TINY);
+    let Some(time) = state.chainstate.time.filter(|_| is_tiny) else { return String::new() };
+    let date = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(time.0.into()));
+    format!("; its last block is of {date}: if this node had more, is the disk with its blocks mounted?")
 }
 
 fn leftovers_text(state: &DatadirState) -> String {

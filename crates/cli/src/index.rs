@@ -118,6 +118,7 @@ pub struct WithIndexes<T> {
 
 /// The indexes that a command names, and how they are made.
 pub struct IndexesAfter<'a> {
+    pub located: &'a Located,
     pub named: &'a NamedIndexes,
     pub chain: &'a ChainOptions,
     /// What the rebuild has shown its blocks to.
@@ -144,7 +145,7 @@ pub fn reply_with_indexes<T: Serialize>(
     after: &IndexesAfter<'_>,
     text: impl FnOnce(&T) -> String,
 ) -> Done {
-    let IndexesAfter { named, chain, observer, style } = after;
+    let IndexesAfter { located, named, chain, observer, style } = after;
     let indexes = (!named.kinds.is_empty() && exit == Exit::Done).then(|| {
         let chain = ChainOptions { observer: None, ..(*chain).clone() };
         let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain) };
@@ -155,7 +156,8 @@ pub fn reply_with_indexes<T: Serialize>(
     let report = WithIndexes { report, indexes: indexes.transpose()? };
     Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
         let made = indexes.as_ref().map(|made| format!("\n\n{}", made_text(made)));
-        text(report) + &made.unwrap_or_default()
+        let faults = located.faults().map(|fault| format!("\nbefore that        {fault}"));
+        text(report) + &made.unwrap_or_default() + &faults.collect::<String>()
     }))
 }
 
@@ -165,7 +167,7 @@ fn make(args: &MakeIndexArgs) -> Done {
     paths::check_work_dir(&located, run.work_dir.as_deref())?;
     let options = run.options(&located);
     let options = IndexOptions {
-        also: located.indexes.clone(),
+        also: located.settings.indexes.iter().map(|setting| setting.kind).collect(),
         tx_form: *txindex_rows,
         keep_old: *keep_old,
         ..options

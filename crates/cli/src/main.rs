@@ -17,6 +17,7 @@ mod hint_location;
 mod hints;
 mod index;
 mod limits;
+mod node_settings;
 mod packaging;
 mod paths;
 mod peer_args;
@@ -55,13 +56,18 @@ fn main() -> ExitCode {
     if words.get(1).is_some_and(|word| word == "help") {
         words.retain(|word| word != "--help" && word != "-h");
     }
-    let matches = root.clone().get_matches_from(words);
+    let matches = root.clone().get_matches_from(&words);
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut root).exit());
     limits::ignore_file_size_signal();
     let (name, json) = chosen(&matches);
     let options = options_of(&root, &name).unwrap_or_default();
     running::begin(name, options, json);
-    let done = match args.command {
+    let done = core_args::refuse_tildes(&words).and_then(|()| run_command(args.command, root));
+    output::finish(json, done)
+}
+
+fn run_command(command: Command, root: clap::Command) -> output::Done {
+    match command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Reindex(args) => reindex::reindex(&args),
         Command::Update(args) => update::run(&args),
@@ -80,6 +86,5 @@ fn main() -> ExitCode {
         Command::Completions(args) => packaging::completions(&args, root),
         Command::Man(args) => packaging::man(&args, root),
         Command::Utxo { command } => utxo::run(&command),
-    };
-    output::finish(json, done)
+    }
 }

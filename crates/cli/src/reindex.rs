@@ -181,7 +181,13 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?.unwrap_or_default()))
     })?;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
+    let after = index::IndexesAfter {
+        located: &located,
+        named: &args.indexes.named,
+        chain: &options.chain,
+        observer,
+        style,
+    };
     index::reply_with_indexes(report, Exit::Done, &after, |report| {
         report::reindex_text(report, None) + &shared
     })

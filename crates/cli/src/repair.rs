@@ -64,7 +64,13 @@ pub fn run(args: &RepairArgs) -> Done {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let style = args.run.progress;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
+    let after = index::IndexesAfter {
+        located: &located,
+        named: &args.indexes.named,
+        chain: &options.chain,
+        observer,
+        style,
+    };
     index::reply_with_indexes(report, Exit::Done, &after, repair_text)
 }
 

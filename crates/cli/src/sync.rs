@@ -176,7 +176,13 @@ pub fn run(args: &SyncArgs) -> Done {
     })?;
     let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
     let style = args.run.progress;
-    let after = index::IndexesAfter { named: &args.indexes.named, chain: &options.chain, observer, style };
+    let after = index::IndexesAfter {
+        located: &located,
+        named: &args.indexes.named,
+        chain: &options.chain,
+        observer,
+        style,
+    };
     index::reply_with_indexes(report, exit, &after, |report| sync_text(report, located.prune))
 }
 

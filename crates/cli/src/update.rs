@@ -55,10 +55,16 @@ pub fn run(args: &UpdateArgs) -> Done {
     let report = run::run(Some(&options.chain), args.progress, stages::CONNECT, |sink, interrupt| {
         engine::update(&RealDisk, &options, sink, interrupt)
     })?;
-    let prune = || report.is_pruned.then(|| located.prune_target());
+    let prune = || report.is_pruned.then(|| located.prune_target(None));
     let prune = prune();
     let style = args.progress;
-    let after = index::IndexesAfter { named: &args.indexes, chain: &options.chain, observer: None, style };
+    let after = index::IndexesAfter {
+        located: &located,
+        named: &args.indexes,
+        chain: &options.chain,
+        observer: None,
+        style,
+    };
     index::reply_with_indexes(report, Exit::Done, &after, |report| update_text(report, prune))
 }
 

@@ -5,7 +5,7 @@ use hex_conservative::DisplayHex as _;
 use leveldb::LevelDbError;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use vfs::{FileError, UnfinishedError};
+use vfs::{FileError, LockHolder, UnfinishedError};
 use wire::{FileNo, Network};
 
 /// The errors of all formats in this crate; those of plain LevelDB files are inside [`DiskError::LevelDb`].
@@ -73,10 +73,12 @@ pub enum DiskError {
         files: Vec<FileNo>,
     },
     /// Another process uses the datadir.
-    #[error("{} is in use", path.display())]
+    #[error("{} is in use{}", path.display(), holder.as_ref().map_or(String::new(), |it| format!(" by {it}")))]
     Locked {
         /// The lock file.
         path: PathBuf,
+        /// The other process, if the system reports it.
+        holder: Option<LockHolder>,
     },
     /// A file does not have the format in which Core or Peregrine writes it.
     #[error("{} at byte {offset}: {flaw}", path.display())]

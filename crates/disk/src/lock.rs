@@ -51,24 +51,27 @@ impl DatadirLock {
             };
             match lock.during("lock", &path)? {
                 Some(lock) => locks.push(lock),
-                None => return Err(DiskError::Locked { path }),
+                None => {
+                    let holder = disk.lock_holder(&path).ok().flatten();
+                    return Err(DiskError::Locked { path, holder });
+                }
             }
         }
         Ok(Self { _locks: locks })
     }
 
-    /// Returns which other process uses the datadir, without taking a lock; `None` if none does, or if lock
-    /// files are missing. Locks of this process end.
+    /// Returns which other process uses the datadir, and the lock file that it holds, without taking a lock;
+    /// `None` if none does, or if lock files are missing. Locks of this process end.
     ///
     /// # Errors
     /// [`DiskError::File`] if a lock file cannot be opened.
-    pub fn holder(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<LockHolder>, DiskError> {
+    pub fn holder(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<(LockHolder, PathBuf)>, DiskError> {
         for (dir, name) in lock_files(datadir) {
             let path = dir.join(name);
             if disk.exists(&path).during("look at", &path)?
-                && let Some(holder) = disk.lock_holder(&path).during("look at", &path)?
+                && let Some(holder) = disk.lock_holder(&path).during("lock", &path)?
             {
-                return Ok(Some(holder));
+                return Ok(Some((holder, path)));
             }
         }
         Ok(None)

@@ -62,6 +62,15 @@ pub enum IndexKind {
     Unknown,
 }
 
+/// Reads all blocks of a table of any database. Returns whether it is part of that database.
+///
+/// # Errors
+/// [`DiskError::LevelDb`].
+pub fn check_table(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
+    Ok(Database::open(disk, dir)?.check_table(name)?)
+}
+
 impl IndexKind {
     /// Those that are known.
     pub const ALL: [Self; 4] = [Self::Tx, Self::BlockFilter, Self::CoinStats, Self::TxoSpender];

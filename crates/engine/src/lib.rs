@@ -69,8 +69,9 @@ pub use coins::aggregate::AggregateKind;
 pub use commands::{
     doctor::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
-        Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexStanding, IndexState, Leftovers,
-        LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState, diagnose,
+        Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexSetting, IndexStanding, IndexState,
+        LastStart, Leftovers, LockState, NodeSettings, Owner, RebuildNeed, RebuildTime, ScriptWork,
+        SnapshotState, StartFault, diagnose,
     },
     export_undo::{ExportUndoOptions, ExportedUndo, export_undo},
     fetch_snapshot::{FetchOptions, FetchedSnapshotReport, SnapshotSource, SourceFault, fetch_snapshot},

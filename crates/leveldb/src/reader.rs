@@ -5,6 +5,7 @@
 
 use hex_conservative::DisplayHex as _;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -129,6 +130,16 @@ impl<'d> Database<'d> {
     /// [`LevelDbError::Damaged`] for the first table that is damaged; [`LevelDbError::File`].
     pub fn check_tables(&self) -> Result<(), LevelDbError> {
         self.manifest.levels.iter().flatten().try_for_each(|live| self.open_table(live, false).map(drop))
+    }
+
+    /// Reads and verifies all blocks of the table in a file with this name. Returns whether it is a live one.
+    ///
+    /// # Errors
+    /// The same errors as [`Database::check_tables`].
+    pub fn check_table(&self, name: &OsStr) -> Result<bool, LevelDbError> {
+        let number = name.to_str().and_then(|name| name.split_once('.')?.0.parse().ok());
+        let live = self.manifest.levels.iter().flatten().find(|live| Some(live.number) == number);
+        live.map_or(Ok(false), |live| self.open_table(live, false)?.check_blocks().map(|()| true))
     }
 
     /// Total size of all live tables in bytes: what a cursor over all rows reads, except for logs.

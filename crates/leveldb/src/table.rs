@@ -218,6 +218,12 @@ impl Table {
         filter.map_or(Ok(Vec::new()), |handle| self.block(handle, limit))
     }
 
+    /// Reads and verifies all data blocks.
+    pub(super) fn check_blocks(&self) -> Result<(), LevelDbError> {
+        let len = self.file.len().during("measure", &self.path)?;
+        self.index.iter().try_for_each(|entry| self.block(entry.handle, len).map(drop))
+    }
+
     /// Reads and verifies one block, which must end before `limit`.
     fn block(&self, handle: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
         let end = handle.offset.checked_add(handle.size).and_then(|end| end.checked_add(TRAILER_LEN as u64));

@@ -189,7 +189,7 @@ fn repair_in_place(
     if is_tip_lost && best.is_none() {
         set_chainstate_aside(files, sink)?;
     }
-    let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash)).transpose()?.unwrap_or(true);
+    let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash, sink)).transpose()?.unwrap_or(true);
     // Without its stale blocks, a chainstate on a stale branch is of no use.
     let best = best.map(|(_, best)| best).filter(|_| on_chain || found.stale == 0);
     let best = best.filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
@@ -358,10 +358,14 @@ fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<()
     Ok(())
 }
 
-/// Whether a block is on the chain with the most work.
-fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash) -> Result<bool, Error> {
+/// Whether a block is on the chain with the most work. A chain with more work that the block index marks as
+/// invalid is reported.
+fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash, sink: &dyn EventSink) -> Result<bool, Error> {
     let (mut tree, _) = tree_of_index(files, files.params)?;
     let branch = tree.best_headers();
+    if let Some((height, hash, tip)) = tree.marked_invalid(hash) {
+        sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+    }
     Ok(tree.locate(hash, &branch, Height(0)).is_some_and(|best| best.fork == best.known.height))
 }
 

@@ -20,6 +20,7 @@ pub mod keys;
 pub mod make;
 pub mod model;
 pub mod mutation;
+pub mod pages;
 pub mod peer;
 pub mod placeholder;
 pub mod plan;

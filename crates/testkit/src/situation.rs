@@ -6,6 +6,7 @@
 
 mod blocks;
 mod databases;
+mod settings;
 
 use crate::corrupt::{flip_bit, truncate};
 use disk::{
@@ -41,9 +42,30 @@ const fn row(name: &'static str, cause: fn(&Place) -> io::Result<()>) -> Situati
     Situation { name, report: "", cause }
 }
 
+/// A situation that a public report describes.
+const fn reported(
+    name: &'static str,
+    report: &'static str,
+    cause: fn(&Place) -> io::Result<()>,
+) -> Situation {
+    Situation { name, report, cause }
+}
+
 /// Returns all situations.
 pub fn all() -> impl Iterator<Item = &'static Situation> {
-    [databases::CHAINSTATE, databases::INDEX, blocks::BLOCKS, blocks::OTHERS].into_iter().flatten()
+    [databases::CHAINSTATE, databases::INDEX, blocks::BLOCKS, blocks::OTHERS, settings::SETTINGS]
+        .into_iter()
+        .flatten()
+}
+
+/// Brings the datadir at `root` into a situation; `store` is a folder outside of it.
+///
+/// # Panics
+/// If there is none with this name, or it cannot be had there.
+pub fn cause(name: &str, root: &Path, store: &Path) {
+    let found = all().find(|situation| situation.name == name);
+    let done = found.map(|situation| (situation.cause)(&Place::new(root, store)));
+    assert!(matches!(done, Some(Ok(()))), "{name}: {done:?}");
 }
 
 /// Where the datadir of a situation is.
@@ -88,6 +110,11 @@ impl Place {
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         fs::write(self.path(name), text)
+    }
+
+    /// Writes `bitcoin.conf`.
+    fn conf(&self, text: &str) -> io::Result<()> {
+        fs::write(self.root.join("bitcoin.conf"), text)
     }
 
     fn index(&self) -> io::Result<BlockIndex> {

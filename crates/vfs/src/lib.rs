@@ -27,11 +27,11 @@ mod real;
 pub mod unfinished;
 
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 pub use atomic_file::AtomicFile;
-pub use real::{Limit, NotRegular, RealDisk, open_regular};
+pub use real::{Limit, NotRegular, RealDisk, lacks_locks, open_regular};
 pub use unfinished::UnfinishedError;
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
@@ -200,6 +200,13 @@ pub struct LockHolder {
     pub pid: Option<u32>,
     /// The name of its program.
     pub program: Option<String>,
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program.as_deref().unwrap_or("another program"))?;
+        self.pid.map_or(Ok(()), |pid| write!(f, " (process {pid})"))
+    }
 }
 
 /// Everything that the project does with files. Paths are used as they are given. A disk without symbolic

@@ -253,6 +253,13 @@ impl Disk for RealDisk {
     }
 }
 
+/// Whether an error means that a file system has no locks.
+#[must_use]
+pub fn lacks_locks(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+        || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
+}
+
 /// Opens an existing regular file for reading, without blocking, as [`Disk::open`] does: for files that are
 /// not data of the project, such as logs.
 ///

@@ -267,6 +267,12 @@ impl<'a> Tree<'a> {
         Some((file, ByteOffset(pos.get().into())))
     }
 
+    /// Returns the time of a block.
+    #[must_use]
+    pub fn time(&self, number: u32) -> BlockTime {
+        self.nodes.get(number as usize).map_or(BlockTime(0), |node| node.time)
+    }
+
     /// Returns the position of a block's undo data.
     #[must_use]
     pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {

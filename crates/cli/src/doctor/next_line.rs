@@ -1,9 +1,14 @@
 //! The command to run next, as a line for a shell.
 
-use crate::core_args::Located;
-use engine::{Advice, ChainstatePosition, DatadirState, Diagnosis, Network, RealDisk, kept_key_file};
+use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET};
+use engine::{
+    Advice, ChainstatePosition, DatadirState, Diagnosis, IndexKind, Network, RealDisk, kept_key_file,
+};
 use peregrine::shell::{as_user, command_line, user_name};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
 
 /// Words the command to run next for a datadir.
 pub(super) struct NextLine<'a> {
@@ -34,7 +39,26 @@ impl<'a> NextLine<'a> {
                 let line = command_line(self.peregrine(&["doctor"]).into_iter());
                 format!("{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir")
             }
-            Advice::CheckDisk => "sudo dmesg --level=err,warn".to_owned(),
+            Advice::CheckDisk => {
+                "sudo dmesg --level=err,warn  # a damaged file system: unmount it, and run fsck".to_owned()
+            }
+            Advice::CorrectClock => {
+                let time = self.state.and_then(|state| state.chainstate.time).map_or(0, |time| time.0);
+                let date = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(time.into()));
+                format!("date -u  # correct the clock: the chainstate's best block is of {date}")
+            }
+            Advice::ProvideLocks { directory } => {
+                let line = command_line(owned(["df"]).chain([directory.display().to_string()]));
+                format!("{line}  # mount this file system with locks, or move the datadir to another one")
+            }
+            Advice::CorrectSetting { file, line: None, .. } => {
+                let line = command_line(owned(["cat"]).chain([file.display().to_string()]));
+                format!("{line}  # remove the setting from this file while bitcoind is stopped")
+            }
+            Advice::CorrectSetting { file, line: Some(number), is_removable: false } => {
+                let words = [format!("{number}p"), file.display().to_string()].into_iter();
+                format!("{}  # change this line", command_line(owned(["sed", "-n"]).chain(words)))
+            }
             Advice::RestoreLink { path } => {
                 let line = command_line(owned(["ls", "-l"]).chain([path.display().to_string()]));
                 format!("{line}  # mount the disk with what this link leads to, or restore that")
@@ -68,6 +92,12 @@ impl<'a> NextLine<'a> {
                 let last = ["--blocksdir".to_owned(), dir.display().to_string()];
                 self.peregrine(&["doctor"]).into_iter().chain(last).collect()
             }
+            Advice::CorrectSetting { file, line, .. } => {
+                let number = line.unwrap_or_default();
+                let words = [format!("{number}d"), file.display().to_string()].into_iter();
+                owned(["sed", "-i.old"]).chain(words).collect()
+            }
+            Advice::LookDeeper => self.peregrine(&["doctor", "--deep"]),
             Advice::MoveAway { path } => move_away(path, &format!("{}.old", path.display())),
             Advice::MoveSnapshotAway => {
                 let root = &self.located.root;
@@ -87,7 +117,13 @@ impl<'a> NextLine<'a> {
             Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
             Advice::Sync => self.peregrine(&["sync"]),
             Advice::SyncPruned => {
-                self.peregrine(&["sync", &format!("--prune={}M", self.located.prune_target())])
+                // Less is refused, and 1 lets bitcoind delete only what it is told to.
+                let target = self.prune_target().max(MIN_PRUNE_TARGET);
+                self.peregrine(&["sync", &format!("--prune={target}M")])
+            }
+            // Blocks that are stored anew would make it wrong, so that repair refuses.
+            Advice::Repair if self.has_index(IndexKind::TxoSpender) => {
+                self.peregrine(&["repair", "--index", IndexKind::TxoSpender.option()])
             }
             Advice::Repair => self.peregrine(&["repair"]),
             Advice::Reindex => self.peregrine(&["reindex"]),
@@ -113,9 +149,18 @@ impl<'a> NextLine<'a> {
         let dir = self.state.map_or(&*self.located.root, |state| core_datadir(&state.dir, self.network));
         let is_pruned = program == "bitcoind" && self.state.is_some_and(|state| state.index.is_pruned);
         // Without this, it asks for a new download of all blocks.
-        let prune = is_pruned.then(|| format!("-prune={}", self.located.prune_target()));
+        let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
         let words = owned([program]).chain(self.located.core_flags(dir)).chain(prune);
         words.chain(last.map(str::to_owned)).collect()
+    }
+
+    fn has_index(&self, kind: IndexKind) -> bool {
+        self.state.is_some_and(|state| state.indexes.iter().any(|index| index.kind == kind))
+    }
+
+    /// To how many MiB bitcoind is to prune.
+    fn prune_target(&self) -> u64 {
+        self.located.prune_target(self.state.and_then(|state| state.last_start.prune(self.network)))
     }
 
     fn change_owner(&self, paths: &[PathBuf]) -> String {

@@ -8,40 +8,34 @@ use crate::common;
 
 use common::{
     bitcoind::{Node, Server},
-    command, json,
+    command, json, run_line,
 };
 use disk::datadir::Datadir;
 use engine::Network;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
     corrupt::copy_dir,
     datadir::Layout,
-    situation::{self, OLDER, Place, Situation, TIP},
+    situation::{self, OLDER, Place, TIP},
 };
 
 /// Maximum number of commands that one situation takes.
 const MOST_COMMANDS: usize = 6;
 
 /// Copies a sound datadir with its store, and brings it into a situation.
-fn place(base: &Path, situation: &Situation) -> (TempDir, Place) {
+fn place(base: &Path, name: &str) -> (TempDir, Place) {
     let dir = TempDir::new().unwrap();
     copy_dir(base, dir.path()).unwrap();
     let at = Place::new(&dir.path().join("node"), dir.path());
-    (situation.cause)(&at).unwrap_or_else(|error| panic!("{}: {error}", situation.name));
+    situation::cause(name, &at.root, &at.store);
     (dir, at)
-}
-
-/// Runs a line in a shell that finds the program.
-fn run_line(line: &str) -> Output {
-    let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
-    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    Command::new("sh").args(["-c", line]).env("PATH", path).output().unwrap()
 }
 
 /// Returns the words of a line, as a shell divides it.
@@ -57,6 +51,11 @@ fn as_user(line: &str, at: &Place) -> Option<String> {
         let link = PathBuf::from(rest.split("  #").next().unwrap());
         fs::remove_file(&link).unwrap();
         fs::rename(at.away(), link).unwrap();
+        return None;
+    }
+    if let Some(rest) = line.strip_prefix("sed -n ").or_else(|| line.strip_prefix("cat ")) {
+        let file = rest.split("  #").next().unwrap().rsplit(' ').next().unwrap();
+        fs::write(file, if file.ends_with(".json") { "{}" } else { "" }).unwrap();
         return None;
     }
     let command = line.split("  #").next().unwrap();
@@ -128,8 +127,8 @@ fn check_start(line: &str, server: &Server) -> Result<(), String> {
     if is_sound != Some(true.into()) { Err(format!("verifychain: {is_sound:?}")) } else { Ok(()) }
 }
 
-#[test]
-fn what_doctor_advises_ends_at_a_node_that_starts() {
+/// A sound datadir of regtest with its store.
+fn base() -> TempDir {
     let spec = ChainSpec { blocks: Some(TIP), stale: false, ..ChainSpec::new(17, 60_000) };
     let (chain, base) = (Chain::generate(&spec), TempDir::new().unwrap());
     let root = &base.path().join("node");
@@ -148,6 +147,13 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
     other.write_datadir(foreign.path(), &layout).unwrap();
     assert!(command(&["reindex", "--chain", "regtest"], foreign.path()).output().unwrap().status.success());
     copy_dir(&foreign.path().join("regtest/chainstate"), &base.path().join("foreign")).unwrap();
+    base
+}
+
+#[test]
+fn what_doctor_advises_ends_at_a_node_that_starts() {
+    let base = base();
+    let root = &base.path().join("node");
     let Some(node) = Node::start(root, &[], "what doctor advises") else { return };
     assert!(node.has_height(TIP.into()));
     node.stop();
@@ -159,7 +165,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
     let index_only = situation::all().filter(|situation| situation.name.starts_with("index:"));
     for (situation, is_deep) in situation::all().map(|it| (it, true)).chain(index_only.map(|it| (it, false)))
     {
-        let (what, (_dir, at)) = (situation.name, place(base.path(), situation));
+        let (what, (_dir, at)) = (situation.name, place(base.path(), situation.name));
         let done = follow(&at, &server, is_deep).and_then(|steps| {
             println!("{what}: {steps:#?}");
             check_start(steps.last().unwrap(), &server)
@@ -167,4 +173,109 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
         failed.extend(done.err().map(|error| format!("{what}, deep {is_deep}: {error}")));
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+/// A situation, the code of what `doctor` advises, and what bitcoind prints if it does not start; nothing if
+/// it starts.
+type Start = (&'static str, &'static str, &'static str);
+
+const STARTS: [Start; 41] = [
+    ("nothing", "start-bitcoind", ""),
+    ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
+    ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
+    ("prune=550 and txindex=1", "correct-setting", "incompatible with -txindex"),
+    ("prune=550 and txospenderindex=1", "correct-setting", "incompatible with -txospenderindex"),
+    ("prune=550 and reindex-chainstate=1", "correct-setting", "incompatible with -reindex-chainstate"),
+    ("blockfilterindex=foo", "correct-setting", "Unknown -blockfilterindex value foo"),
+    ("peerblockfilters=1 alone", "correct-setting", "Cannot set -peerblockfilters without -blockfilterindex"),
+    ("forcednsseed=1 and dnsseed=0", "correct-setting", "Cannot set -forcednsseed to true"),
+    ("listenonion=1 and listen=0", "correct-setting", "Cannot set -listen=0 together with -listenonion=1"),
+    ("a # behind rpcpassword", "correct-setting", "using # in rpcpassword can be ambiguous"),
+    ("conf= in bitcoin.conf", "correct-setting", "conf cannot be set in the configuration file"),
+    ("reindex=1 left in bitcoin.conf", "correct-setting", ""),
+    ("reindex-chainstate=1 left in bitcoin.conf", "correct-setting", ""),
+    ("an unknown section in bitcoin.conf", "start-bitcoind", ""),
+    ("settings.json: empty", "move-away", "does not contain valid JSON"),
+    ("settings.json: cut", "move-away", "does not contain valid JSON"),
+    ("settings.json: a list", "move-away", "Found non-object value"),
+    ("settings.json: another file, cut", "move-away", "does not contain valid JSON"),
+    ("settings.json: reindex", "correct-setting", ""),
+    ("blocks: in a directory that settings.json names", "start-bitcoind", ""),
+    ("blocks: in a directory that a section names", "start-bitcoind", ""),
+    ("pruned, with its size in bitcoin.conf", "start-bitcoind", ""),
+    ("pruned, by settings.json", "start-bitcoind", ""),
+    ("pruned, and then blockfilterindex=1", "correct-setting", "index goes beyond pruned data"),
+    ("pruned, and then coinstatsindex=1", "correct-setting", "index goes beyond pruned data"),
+    ("chainstate: a file", "move-away", "Error loading databases"),
+    ("chainstate: a link to nothing", "restore-link", "Error loading databases"),
+    ("blocks: a file", "move-away", "cannot create directories"),
+    ("blocks: a link to nothing", "restore-link", "cannot create directories"),
+    ("index: a file", "move-away", "cannot create directories"),
+    ("blk: one is a folder", "move-away", ""),
+    ("blk: one is a link to nothing", "restore-link", "Error loading block database"),
+    ("rev: one is a folder", "move-away", ""),
+    ("xor.dat: a folder", "move-away", "Failed to initialize ChainstateManager"),
+    ("network: a link to nothing", "restore-link", "cannot create directories"),
+    ("datadir: a link to nothing", "restore-link", "does not exist"),
+    ("blocks: in a directory that the log names", "name-blocksdir", "Error loading block database"),
+    ("blocks: in a directory that a file elsewhere names", "name-blocksdir", "Error loading block database"),
+    ("log: a broken table of the chainstate", "reindex", "Error loading databases"),
+    ("log: an error of a database that it does not name", "look-deeper", ""),
+];
+
+/// The page has what was seen. With PEREGRINE_BITCOIND, that is compared with bitcoind.
+#[test]
+fn doctor_says_whether_bitcoind_starts() {
+    let (base, mut failed) = (base(), Vec::new());
+    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").map(PathBuf::from);
+    let mut table = "| what is there | `doctor` advises | `bitcoind` |\n| --- | --- | --- |\n".to_owned();
+    for (name, advice, refusal) in STARTS {
+        let (_dir, at) = place(base.path(), name);
+        let object = json(&command(&["doctor", "--chain", "regtest", "--json"], &at.root).output().unwrap());
+        let found = object["advice"]["code"].as_str().unwrap();
+        assert_eq!(object["is_sound"], object["exit_code"] == 0);
+        if found != advice {
+            failed.push(format!("{name}: {object:#}"));
+        }
+        let does =
+            if refusal.is_empty() { "starts".to_owned() } else { format!("does not start: \"{refusal}\"") };
+        table += &format!("| {name} | `{found}` | {does} |\n");
+        let Some(bitcoind) = &bitcoind else { continue };
+        let words = ["-chain=regtest", "-connect=0", "-listen=0", "-listenonion=0"].map(str::to_owned);
+        // Its own options would hide what the settings say of these.
+        let count = if name.starts_with("listen") { 2 } else { words.len() };
+        let datadir = format!("-datadir={}", at.root.display());
+        let words = [&words[..count], &[datadir]].concat();
+        let printed = Node::run(bitcoind, &words).map_or_else(
+            || {
+                String::from_utf8_lossy(&Command::new(bitcoind).args(&words).output().unwrap().stderr)
+                    .into_owned()
+            },
+            |node| {
+                node.stop();
+                String::new()
+            },
+        );
+        if printed.is_empty() != refusal.is_empty() || !printed.contains(refusal) {
+            failed.push(format!("{name}: bitcoind prints {printed:?}"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    testkit::pages::assert_named_table("docs/doctor.md", "table of starts", &table);
+}
+
+#[test]
+fn a_clock_that_is_behind_is_what_doctor_names() {
+    let base = base();
+    let root = &base.path().join("node");
+    let ahead = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 30 * 24 * 60 * 60;
+    let Some(node) = Node::start(root, &[&format!("-mocktime={ahead}")], "a clock that is behind") else {
+        return;
+    };
+    assert!(node.call(&["generatetodescriptor", "3", "raw(51)"]).is_some());
+    node.stop();
+    let object = json(&command(&["doctor", "--chain", "regtest", "--json"], root).output().unwrap());
+    assert_eq!((&object["advice"]["code"], &object["exit_code"]), (&"correct-clock".into(), &5.into()));
+    let words = [format!("-datadir={}", root.display()), "-regtest".to_owned(), "-listen=0".to_owned()];
+    assert!(Node::run(&PathBuf::from(std::env::var_os("PEREGRINE_BITCOIND").unwrap()), &words).is_none());
 }

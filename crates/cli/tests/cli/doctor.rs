@@ -2,22 +2,18 @@
 
 use crate::common;
 
-use common::{command, json};
-use disk::index::{FileInfo, read_block_index, write_block_index};
-use engine::FileNo;
+use common::{command, json, run_line};
+use disk::index::read_block_index;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
 use std::{
     fs::{self, File},
     path::Path,
-    process::{Command, Output},
+    process::Output,
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
+use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout, situation};
 use vfs::RealDisk;
-
-/// A kind of damage, the advice for it, and what causes it.
-type Damage = (&'static str, &'static str, fn(&Path));
 
 /// A datadir with a chainstate, whose name needs quotes in a shell.
 fn datadir() -> TempDir {
@@ -50,37 +46,24 @@ fn diagnosed(dir: &Path) -> (i32, String, Value) {
     (code, next, object)
 }
 
-/// Runs a line that was printed, in a shell that finds the program.
-fn run_line(line: &str) {
-    let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
-    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let done = Command::new("sh").args(["-c", line]).env("PATH", path).output().unwrap();
-    assert!(done.status.success(), "{line}: {done:?}");
-}
-
 #[test]
 fn the_command_that_is_printed_repairs() {
-    let damage: [Damage; 5] = [
-        ("chainstate", "reindex", |net| fs::write(net.join("chainstate/CURRENT"), "nothing").unwrap()),
-        ("index", "reindex-by-scan", |net| fs::remove_dir_all(net.join("blocks/index")).unwrap()),
-        ("undo file", "make-undo", |net| fs::remove_file(net.join("blocks/rev00001.dat")).unwrap()),
-        ("all undo files", "make-undo", |net| {
-            for file in snapshot(&net.join("blocks")).unwrap().into_iter().map(|(path, _)| path) {
-                if file.file_name().unwrap().to_string_lossy().starts_with("rev") {
-                    fs::remove_file(file).unwrap();
-                }
-            }
-        }),
-        ("key", "restore-key", |net| fs::remove_file(net.join("blocks/xor.dat")).unwrap()),
+    let damage = [
+        ("chainstate: CURRENT", "reindex"),
+        ("index: absent", "reindex-by-scan"),
+        ("rev: one missing", "make-undo"),
+        ("rev: all missing", "make-undo"),
+        ("xor.dat: missing", "restore-key"),
     ];
     let dir = datadir();
     let (code, next, _) = diagnosed(dir.path());
     assert_eq!((code, &*next), (0, &*format!("bitcoind '-datadir={}' -chain=regtest", dir.path().display())));
-    for (what, advice, damage) in damage {
-        damage(&dir.path().join("regtest"));
+    for (what, advice) in damage {
+        situation::cause(what, dir.path(), dir.path());
         let (code, next, object) = diagnosed(dir.path());
         assert_eq!((code, object["advice"]["code"].as_str()), (4, Some(advice)), "{what}: {object}");
-        run_line(&next);
+        let done = run_line(&next);
+        assert!(done.status.success(), "{next}: {done:?}");
         let deep = doctor(dir.path(), &["--deep", "--json"]);
         assert_eq!(deep.status.code(), Some(0), "{what}: {deep:?}");
         assert_eq!(json(&deep)["datadir"]["deep"]["blocks_damaged"], 0);
@@ -111,19 +94,7 @@ fn the_process_that_uses_the_datadir_is_named() {
 fn the_command_for_a_pruned_node_has_its_option() {
     let dir = datadir();
     let net = dir.path().join("regtest");
-    let index_dir = net.join("blocks/index");
-    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
-    index.pruned = true;
-    for entry in index.entries.iter_mut().filter(|entry| entry.file == Some(FileNo(0))) {
-        entry.status = entry.status.without_data();
-        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
-    }
-    index.files[0] = FileInfo::default();
-    fs::remove_dir_all(&index_dir).unwrap();
-    write_block_index(&RealDisk, &index_dir, &index).unwrap();
-    for name in ["blk00000.dat", "rev00000.dat"] {
-        fs::remove_file(net.join("blocks").join(name)).unwrap();
-    }
+    situation::cause("pruned", dir.path(), dir.path());
     let place = format!("'-datadir={}' -chain=regtest", dir.path().display());
     assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=550"));
     let text = |dir: &Path| String::from_utf8(doctor(dir, &[]).stdout).unwrap();
@@ -133,8 +104,12 @@ fn the_command_for_a_pruned_node_has_its_option() {
     assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700"));
     assert!(!text(dir.path()).contains("has no prune="));
     fs::remove_file(net.join("chainstate/CURRENT")).unwrap();
-    let command = format!("peregrine sync --prune=700M --datadir '{}' --chain regtest", dir.path().display());
-    assert_eq!(diagnosed(dir.path()).1, command);
+    for (conf, target) in [("700", "700"), ("1", "550")] {
+        fs::write(dir.path().join("bitcoin.conf"), format!("prune={conf}\n")).unwrap();
+        let path = dir.path().display();
+        let command = format!("peregrine sync --prune={target}M --datadir '{path}' --chain regtest");
+        assert_eq!(diagnosed(dir.path()).1, command);
+    }
 }
 
 /// The rebuild that is advised runs them.
@@ -168,47 +143,6 @@ fn the_estimate_counts_the_scripts_that_a_rebuild_runs() {
         let note = "the scripts of all 113 blocks are checked: by default, none of regtest is assumed";
         assert!(printed.contains(note) && printed.contains("--assumevalid HASH"), "{printed}");
     }
-}
-
-#[test]
-fn block_files_elsewhere_and_what_is_in_the_way_have_their_lines() {
-    let (dir, other) = (datadir(), TempDir::new().unwrap());
-    let net = dir.path().join("regtest");
-    let quoted = dir.path().display();
-    let path = net.join("chainstate");
-    fs::rename(&path, net.join("kept")).unwrap();
-    fs::write(&path, "a file").unwrap();
-    let (code, next, object) = diagnosed(dir.path());
-    assert_eq!((code, next), (4, format!("mv '{0}' '{0}.old'", path.display())));
-    assert_eq!(object["advice"]["path"], path.to_str().unwrap());
-    fs::remove_file(&path).unwrap();
-    std::os::unix::fs::symlink("unmounted", &path).unwrap();
-    let output = doctor(dir.path(), &["--json"]);
-    let next = json(&output)["next"].as_str().unwrap().to_owned();
-    assert_eq!(output.status.code(), Some(5), "{output:?}");
-    assert!(next.starts_with(&format!("ls -l '{}'  # ", path.display())), "{next}");
-    fs::remove_file(&path).unwrap();
-    fs::rename(net.join("kept"), &path).unwrap();
-    fs::create_dir_all(other.path().join("regtest")).unwrap();
-    fs::rename(net.join("blocks"), other.path().join("regtest/blocks")).unwrap();
-    fs::create_dir(net.join("blocks")).unwrap();
-    fs::rename(other.path().join("regtest/blocks/index"), net.join("blocks/index")).unwrap();
-    let (code, next, _) = diagnosed(dir.path());
-    let doctor = format!("peregrine doctor --datadir '{quoted}' --chain regtest --blocksdir");
-    assert!(code == 4 && next.starts_with(&format!("{doctor} DIR  # ")), "{next}");
-    let log = format!(
-        "2026 Bitcoin Core version v31.99.0\n2026 Command-line arg: blocksdir=\"{}\"\n",
-        other.path().display()
-    );
-    fs::write(net.join("debug.log"), log).unwrap();
-    let (code, next, _) = diagnosed(dir.path());
-    assert_eq!((code, &next), (4, &format!("{doctor} {}", other.path().display())));
-    run_line(&next);
-    fs::remove_file(path.join("CURRENT")).unwrap();
-    let output = command(&["doctor", "--blocksdir", other.path().to_str().unwrap()], dir.path()).output();
-    let printed = String::from_utf8(output.unwrap().stdout).unwrap();
-    let last = printed.lines().last().unwrap();
-    assert!(last.ends_with(&format!("--blocksdir {}", other.path().display())), "{last}");
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<O
             break;
         }
         meanwhile(home.path());
-        let mut recovery = Err(DiskError::Locked { path: home.path().to_owned() });
+        let mut recovery = Err(DiskError::Locked { path: home.path().to_owned(), holder: None });
         let mut left = first;
         while recovery.is_err() {
             recovery = recover(&KilledDisk::after(left, in_steps), home.path(), &names());

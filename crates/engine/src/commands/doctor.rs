@@ -13,15 +13,18 @@ mod fields;
 mod indexes;
 mod log;
 mod obstacles;
+mod start;
 mod survey;
 mod words;
 
 pub use diagnosis::{
     Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis,
-    FilesState, IndexState, Leftovers, LockState, Owner, RebuildNeed, RebuildTime, ScriptWork, SnapshotState,
+    FilesState, IndexSetting, IndexState, Leftovers, LockState, NodeSettings, Owner, RebuildNeed,
+    RebuildTime, ScriptWork, SnapshotState, StartFault,
 };
 pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
+pub use log::LastStart;
 
 use advise::{Circumstances, ScanPrecondition, advise};
 use api::{
@@ -30,6 +33,7 @@ use api::{
     machine,
     options::{ChainOptions, ScriptChecks},
     remedy::Remedy,
+    subject::Subject,
 };
 use chain::{
     blocks::files::{self, Files},
@@ -44,14 +48,14 @@ use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
     checkpoint::Checkpoint,
-    datadir::Datadir,
+    datadir::{Datadir, Location},
     keyed_search::other_block_files,
     lock::DatadirLock,
     made_undo::has_made_undo,
     replace,
 };
 use estimate::Estimate;
-use obstacles::{find_obstacle, in_place_of_new_files, obstacle_at};
+use obstacles::{find_obstacle, in_place_of_new_files, obstacle_above};
 use pipeline::job::{self, ChainRequest, two_chainstates::check_start};
 use std::{
     path::{Path, PathBuf},
@@ -62,6 +66,9 @@ use survey::{FileLengths, survey};
 use vfs::{Disk, dir_of};
 use wire::{Height, Network};
 
+/// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
+const KEPT_UNDO: usize = 288;
+
 /// Options of [`diagnose`].
 #[derive(Clone, Debug)]
 pub struct DoctorOptions {
@@ -69,13 +76,16 @@ pub struct DoctorOptions {
     pub chain: ChainOptions,
     /// Read all blocks, undo data and coins.
     pub deep: bool,
+    /// What the settings of bitcoind mean for its start.
+    pub settings: NodeSettings,
 }
 
 impl DoctorOptions {
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network, ScriptChecks::LeftOut), deep: false }
+        let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
+        Self { chain, deep: false, settings: NodeSettings::default() }
     }
 }
 
@@ -102,10 +112,10 @@ pub fn diagnose(
         Ok(Err(absence)) => {
             let datadir = Datadir::of(&options.chain.location());
             let is_there = |dir: PathBuf| disk.exists(&dir).unwrap_or_default();
-            let obstacle = obstacle_at(disk, &datadir.blocks_dir(), true).ok().flatten();
+            let obstacle = obstacle_above(disk, root, &datadir);
             let advice = match &absence {
-                Absence::NoDirectory => Advice::NameDatadir,
                 _ if obstacle.is_some() => obstacle.unwrap_or(Advice::NameDatadir),
+                Absence::NoDirectory => Advice::NameDatadir,
                 // Its blocks are gone, and with them their index.
                 Absence::NoBlocks if is_there(datadir.chainstate_dir()) => Advice::BitcoindReindex,
                 // A datadir is not made among the files of others.
@@ -150,12 +160,17 @@ impl Examination<'_> {
     fn run(&self) -> Result<(DatadirState, Advice), Error> {
         let Self { disk, datadir, options, .. } = *self;
         let params = options.chain.params;
-        let lock = match DatadirLock::holder(disk, datadir) {
+        let lock = match DatadirLock::holder(disk, datadir).map_err(Error::from) {
             Ok(None) => LockState::Free,
-            Ok(Some(holder)) => LockState::Held(holder),
+            // A bitcoind on this datadir holds another file, too, which is looked at first.
+            Ok(Some((holder, file))) if file.parent() == Some(&datadir.blocks_dir()) => {
+                LockState::BlocksHeld(holder)
+            }
+            Ok(Some((holder, _))) => LockState::Held(holder),
+            Err(error) if error.is_about(Subject::NoLocks) => LockState::Unsupported(error),
             Err(_) => LockState::Unknown,
         };
-        let is_held = matches!(lock, LockState::Held(_));
+        let is_held = lock.is_held();
         let lengths = &FileLengths::measure(disk, datadir)?;
         let (obfuscation, key) = match files::obfuscation(disk, datadir, params, usize::MAX) {
             Ok(obfuscation) => (obfuscation, None),
@@ -168,6 +183,7 @@ impl Examination<'_> {
         let has_snapshot = second.is_some();
         let Compared { index, files: [blocks, undo], scripts, indexes } =
             self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
+        let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         if let Some(best) = chainstate.best_block.filter(|_| is_unknown && key.is_none())
             && !survey::is_in_last_files(files, &best)
@@ -179,7 +195,7 @@ impl Examination<'_> {
             blocks_dir: datadir.blocks_dir(),
             owner: self.owner(),
             lock,
-            version: log::last_version(disk, &datadir.net_dir().join("debug.log")),
+            version: last_start.version.clone(),
             key,
             rebuild: Estimate { disk, datadir, options: &options.chain, lengths }.of_rebuild(
                 &index,
@@ -197,10 +213,16 @@ impl Examination<'_> {
             indexes,
             leftovers: self.leftovers(),
             deep: None,
+            start_faults: Vec::new(),
+            last_start,
         };
         if self.options.deep && state.key.is_none() {
             state.deep = Some(self.deep(files, &state)?);
         }
+        if !is_held {
+            start::check_reported_table(disk, datadir, &mut state);
+        }
+        state.start_faults = start::faults(&self.options.settings, &state);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }
@@ -229,7 +251,7 @@ impl Examination<'_> {
             },
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
-            blocksdir: self.other_blocksdir(),
+            blocksdir: self.other_blocksdir(&state.last_start),
         };
         let advice = advise(state, &circumstances);
         let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
@@ -245,21 +267,23 @@ impl Examination<'_> {
         Ok(advise(state, &circumstances))
     }
 
-    /// Whether bitcoind may have block files in a directory that the caller does not name; that directory, if
-    /// it is known.
-    fn other_blocksdir(&self) -> Option<Option<PathBuf>> {
-        if self.options.chain.blocksdir.is_some() {
-            return None;
-        }
-        let last = log::last_blocksdir(self.disk, &self.datadir.net_dir().join("debug.log"));
-        match last {
-            Some(None) => None,
-            last => Some(last.flatten()),
-        }
+    /// Whether bitcoind may have block files in a directory other than the one that is examined; that
+    /// directory, if it is known.
+    fn other_blocksdir(&self, last_start: &LastStart) -> Option<Option<PathBuf>> {
+        let chain = &self.options.chain;
+        let has_blocks = |dir: &Path| {
+            let there = Datadir::of(&Location { blocksdir: Some(dir.to_owned()), ..chain.location() });
+            there.blk_files(self.disk).is_ok_and(|files| !files.is_empty())
+        };
+        let named = last_start.blocksdir(chain.params.network).filter(|dir| *dir != chain.datadir);
+        let found = named.iter().chain([&chain.datadir]).find(|dir| has_blocks(dir)).cloned();
+        let found = found.or(named.filter(|_| chain.blocksdir.is_none()));
+        let is_unknown = chain.blocksdir.is_none() && last_start.version.is_none();
+        if found.is_some() || is_unknown { Some(found) } else { None }
     }
 
     fn deep(&self, files: &Files<'_>, state: &DatadirState) -> Result<DeepState, Error> {
-        if let LockState::Held(_) = state.lock {
+        if state.lock.is_held() {
             let detail = "another process uses the datadir, and changes what would be read";
             let error = Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::EndOtherProgram]);
             return Ok(DeepState::refused(error));
@@ -303,6 +327,7 @@ impl Examination<'_> {
             state: self.database_state(&dir, opened.map_err(Error::from), is_held),
             best_block: read_best_block(self.disk, &dir).ok().flatten(),
             height: None,
+            time: None,
             position: None,
             flush_interrupted,
         }
@@ -346,15 +371,26 @@ impl Examination<'_> {
                     index: IndexState::unknown(state),
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts,
-                    indexes: indexes::find(files, None, None, is_held)?,
+                    indexes: indexes::find(files, None, (None, Height(0)), is_held)?,
                 });
             }
         };
         let may_lack_blocks = index.pruned || has_snapshot;
         let best = chainstate.best_block;
-        let found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
+        let mut found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
-        let indexes = indexes::find(files, Some((&tree, &index.files)), best, is_held)?;
+        let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
+        chainstate.time = branch.last().map(|&number| tree.time(number));
+        let absent = branch.iter().rposition(|&number| tree.data_pos(number).is_none());
+        let first_stored = Height(absent.map_or(0, |height| height as u32 + 1));
+        let first = if index.pruned { first_stored } else { Height(0) };
+        let lacks_undo = |&number: &u32| tree.data_pos(number).is_some() && tree.undo_pos(number).is_none();
+        let last_without = branch.iter().rposition(lacks_undo).unwrap_or_default();
+        if index.pruned && found.undo_files.lost == 0 && last_without + KEPT_UNDO < branch.len() {
+            // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
+            (found.undo_files.unrecorded, found.undo_files.first) = (0, None);
+        }
+        let indexes = indexes::find(files, Some((&tree, &index.files)), (best, first), is_held)?;
         let index = IndexState {
             state: DatabaseState::Sound,
             blocks: found.blocks,
@@ -362,6 +398,8 @@ impl Examination<'_> {
             header_height: found.header_height,
             stored_height: found.stored_height,
             is_pruned: index.pruned,
+            first_stored,
+            marked_invalid: best.and_then(|best| tree.marked_invalid(&best)),
         };
         Ok(Compared {
             index,

@@ -52,7 +52,7 @@ pub(super) const OTHERS: &[Situation] = &[
     row("pruned", |at| at.prune()),
     row("pruned, with its size in bitcoin.conf", |at| {
         at.prune()?;
-        at.write("../bitcoin.conf", "prune=600\n")
+        at.conf("prune=600\n")
     }),
     row("pruned, and the chainstate is broken", |at| {
         at.prune()?;
@@ -89,6 +89,6 @@ pub(super) const OTHERS: &[Situation] = &[
     row("a replacement of both databases was interrupted", |at| interrupt_replacement(&at.net)),
     row("a new folder", |at| {
         fs::remove_dir_all(&at.net)?;
-        at.write("../bitcoin.conf", "regtest=1\n")
+        at.conf("regtest=1\n")
     }),
 ];

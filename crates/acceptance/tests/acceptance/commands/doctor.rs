@@ -20,6 +20,7 @@ use testkit::{
     data::{known_answers, unpack_core_datadir},
     fault::{FaultDisk, InjectedFault, Operations},
     peer::{Fault, ScriptedPeer},
+    situation,
 };
 
 /// A kind of damage and what causes it.
@@ -85,7 +86,8 @@ fn a_sound_datadir_needs_only_bitcoind() {
     let case = sound();
     let state = advised(&case, &Advice::StartBitcoind);
     assert_eq!(state.dir, case.root().join("regtest"));
-    assert!(state.lock == LockState::Free && state.version.is_none() && state.rebuild.refusal.is_none());
+    assert!(matches!(state.lock, LockState::Free));
+    assert!(state.version.is_none() && state.rebuild.refusal.is_none());
     assert_eq!((state.index.stored_height, state.index.header_height), (tip(), tip()));
     assert_eq!(state.index.headers as usize, case.index().entries.len());
     assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
@@ -394,17 +396,7 @@ fn made_undo(case: &Case) {
 #[test]
 fn a_pruned_datadir_is_sound_but_cannot_be_rebuilt() {
     let case = sound();
-    let prune = |index: &mut disk::index::BlockIndex| {
-        index.pruned = true;
-        for entry in index.entries.iter_mut().filter(|entry| entry.file == Some(wire::FileNo(0))) {
-            entry.status = BlockStatus(entry.status.0 & !(BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO));
-            (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
-        }
-        index.files[0] = disk::index::FileInfo::default();
-    };
-    case.edit_index(prune);
-    fs::remove_file(case.blocks("blk00000.dat")).unwrap();
-    fs::remove_file(case.blocks("rev00000.dat")).unwrap();
+    situation::cause("pruned", case.root(), case.root());
     let found = diagnosed(case.root(), false);
     assert_eq!(found.advice, Advice::StartBitcoind, "{found:?}");
     assert!(found.is_sound());
@@ -448,63 +440,23 @@ fn write_log(case: &Case, arguments: &str) {
 #[test]
 fn block_files_in_another_directory_are_not_called_lost() {
     let (case, other) = (sound(), scratch());
-    fs::create_dir_all(other.path().join("regtest/blocks")).unwrap();
-    for entry in fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap()) {
-        if entry.file_type().unwrap().is_file() {
-            let to = other.path().join("regtest/blocks").join(entry.file_name());
-            fs::copy(entry.path(), to).unwrap();
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
+    fs::write(case.root().join("regtest/debug.log"), "").unwrap();
+    situation::cause("blocks: in a directory that only the user knows", case.root(), other.path());
+    let other = other.path().join("other");
     advised(&case, &Advice::NameBlocksdir { directory: None });
-    write_log(&case, &format!("2026 Command-line arg: blocksdir=\"{}\"", other.path().display()));
-    advised(&case, &Advice::NameBlocksdir { directory: Some(other.path().to_owned()) });
+    write_log(&case, &format!("2026 Command-line arg: blocksdir=\"{}\"", other.display()));
+    advised(&case, &Advice::NameBlocksdir { directory: Some(other.clone()) });
     let mut options = DoctorOptions::new(case.root(), Network::Regtest);
-    options.chain.blocksdir = Some(other.path().to_owned());
+    options.chain.blocksdir = Some(other.clone());
     let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
-    // A caller that says that they are in the datadir is believed.
+    // A caller that says that they are in the datadir is believed if they are not where they were.
     options.chain.blocksdir = Some(case.root().to_owned());
     let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(found.advice, Advice::NameBlocksdir { directory: Some(other.clone()) });
+    fs::remove_dir_all(other.join("regtest")).unwrap();
+    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert_eq!(found.advice, Advice::BitcoindReindex);
-}
-
-#[test]
-fn what_is_in_the_way_is_to_be_moved_or_restored() {
-    let net = |case: &Case| case.root().join("regtest");
-    for (name, is_dir) in [
-        ("chainstate", true),
-        ("blocks", true),
-        ("blocks/index", true),
-        ("blocks/blk00001.dat", false),
-        ("blocks/rev00001.dat", false),
-        ("blocks/xor.dat", false),
-    ] {
-        let case = sound();
-        let path = net(&case).join(name);
-        let away = case.root().join("away");
-        fs::rename(&path, &away).unwrap();
-        std::os::unix::fs::symlink(case.root().join("unmounted"), &path).unwrap();
-        let found = diagnosed(case.root(), false);
-        assert!(!found.is_sound() && found.advice == Advice::RestoreLink { path: path.clone() }, "{found:?}");
-        fs::remove_file(&path).unwrap();
-        match is_dir {
-            true => fs::write(&path, "a file").unwrap(),
-            false => fs::create_dir(&path).unwrap(),
-        }
-        let found = diagnosed(case.root(), false);
-        assert!(!found.is_sound() && found.advice == Advice::MoveAway { path: path.clone() }, "{found:?}");
-        fs::rename(&path, path.with_extension("old")).unwrap();
-        let advice = match name {
-            "chainstate" => Advice::Reindex,
-            "blocks" => Advice::BitcoindReindex,
-            "blocks/index" => Advice::ReindexByScan,
-            "blocks/blk00001.dat" => Advice::Repair,
-            "blocks/rev00001.dat" => Advice::MakeUndo,
-            _ => continue,
-        };
-        assert_eq!(diagnosed(case.root(), false).advice, advice, "{name}");
-    }
 }
 
 /// Once, `undo make` was advised, which was refused for this reason, for ever.

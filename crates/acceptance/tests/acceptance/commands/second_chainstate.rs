@@ -191,7 +191,13 @@ const COMMANDS: [&str; 12] = [
 fn doctor(case: &Case) -> Diagnosis {
     let chain = options(case).chain;
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    diagnose(&disk, &DoctorOptions { chain, deep: false }, &|_| {}, &never).unwrap()
+    diagnose(
+        &disk,
+        &DoctorOptions { chain, ..DoctorOptions::new(case.root(), Network::Regtest) },
+        &|_| {},
+        &never,
+    )
+    .unwrap()
 }
 
 fn execute(command: &str, case: &Case) -> Result<(), Error> {

@@ -81,17 +81,7 @@ fn blocks_of_another_network_are_reported_with_their_network() {
 #[test]
 fn a_pruned_node_is_reported() {
     let case = Case::new();
-    case.edit_index(|index| {
-        index.pruned = true;
-        for entry in index.entries.iter_mut().filter(|entry| entry.file.is_some_and(|file| file.0 == 0)) {
-            let gone = BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO;
-            entry.status = BlockStatus(entry.status.0 & !gone);
-            (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
-        }
-    });
-    for name in ["blk00000.dat", "rev00000.dat"] {
-        std::fs::remove_file(case.blocks(name)).unwrap();
-    }
+    testkit::situation::cause("pruned", case.root(), case.root());
     let error = refused(&case.options(), ErrorKind::Damaged);
     assert_mentions(&error, &["the genesis block was not found", "pruned"]);
     let error = refused(&case.scan(), ErrorKind::Damaged);

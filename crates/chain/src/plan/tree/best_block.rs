@@ -29,6 +29,19 @@ impl Tree<'_> {
         (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
     }
 
+    /// If blocks with more work than the chain of `best` are left out because the block index marks one as
+    /// invalid: that block, and the height of the last one.
+    #[must_use]
+    pub fn marked_invalid(&mut self, best: &BlockHash) -> Option<(Height, BlockHash, Height)> {
+        let (order, ends) = self.by_height(self.heights());
+        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        let work = self.work_of(self.branch_to(best).into_iter());
+        best_tips
+            .failed
+            .filter(|failed| failed.work > work)
+            .and_then(|tip| self.marked_invalid_below(&tip, &[]))
+    }
+
     /// Returns the hints' last block if it is on disk but a block below it is not.
     pub(super) fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
         let end = self.hashes.find(&request.end_without_undo()?.hash?)?;

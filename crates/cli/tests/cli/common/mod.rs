@@ -33,6 +33,13 @@ pub fn rebuilt() -> (TempDir, Chain) {
     (dir, chain)
 }
 
+/// Runs a line in a shell that finds the program.
+pub fn run_line(line: &str) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    Command::new("sh").args(["-c", line]).env("PATH", path).output().unwrap()
+}
+
 /// Parses what the process printed to stdout.
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,7 +1,11 @@
 //! Chooses the one thing to do next.
 
 use super::diagnosis::{Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
-use api::{error::Error, remedy::Remedy, subject::Subject};
+use super::indexes::IndexStanding;
+use api::{
+    error::{Error, ErrorKind},
+    subject::Subject,
+};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use disk::DiskError;
 use std::{io, path::PathBuf};
@@ -41,11 +45,13 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             _ if found.is_sound() => Advice::LetItRun,
             _ => Advice::StopBitcoind,
         },
-        LockState::Free | LockState::Unknown => circumstances
+        LockState::BlocksHeld(_) => Advice::Wait,
+        LockState::Free | LockState::Unsupported(_) | LockState::Unknown => circumstances
             .obstacle
             .clone()
             .or_else(|| of_access(found))
             .or_else(|| of_key(found))
+            .or_else(|| of_start(found).filter(|advice| *advice != Advice::LookDeeper))
             .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
 }
@@ -56,8 +62,14 @@ fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
     let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
     match advice {
         Advice::StartBitcoind if !names.is_empty() => Advice::MakeIndexes { names },
+        Advice::StartBitcoind => of_start(found).unwrap_or(advice),
         other => other,
     }
+}
+
+/// What keeps bitcoind from starting that is no damage.
+fn of_start(found: &DatadirState) -> Option<Advice> {
+    found.start_faults.first().map(|fault| fault.advice.clone())
 }
 
 /// What keeps this process, or bitcoind, from reading files.
@@ -66,11 +78,17 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
         return Some(Advice::FinishReplacement);
     }
     let states = [&found.index.state, &found.chainstate.state];
-    let unreadable = states.into_iter().find_map(|state| match state {
+    let databases = states.into_iter().filter_map(|state| match state {
         DatabaseState::Unreadable(error) => Some(error),
         _ => None,
     });
-    if let Some(error) = unreadable {
+    let indexes = found.indexes.iter().filter_map(|index| match &index.standing {
+        IndexStanding::Unreadable(error) => Some(error),
+        _ => None,
+    });
+    let deep = found.deep.iter().flat_map(|deep| deep.refusal.iter().chain(deep.coins.as_ref().err()));
+    let deep = deep.filter(|error| error.kind == ErrorKind::Environment);
+    if let Some(error) = databases.chain(indexes).chain(deep).next() {
         let is_other = ![0, found.owner.uid].contains(&found.owner.user);
         return Some(match is_denied(error) && is_other {
             true => Advice::RunAs { user: found.owner.uid },
@@ -89,17 +107,14 @@ fn is_denied(error: &Error) -> bool {
 
 fn of_key(found: &DatadirState) -> Option<Advice> {
     let error = found.key.as_ref()?;
-    let other = error.remedies.iter().find_map(|remedy| match remedy {
-        Remedy::ChooseNetwork(network) => Some(Advice::ChooseNetwork { network: *network }),
-        Remedy::NameChallenge => Some(Advice::NameChallenge),
-        Remedy::TakeFromFiles => Some(Advice::TakeFromFiles { directory: found.blocks_dir.clone() }),
-        _ => None,
-    });
-    let revealed = error.cause.as_ref().and_then(|cause| match cause.downcast_ref::<DiskError>() {
-        Some(DiskError::WrongKey { key, .. }) => Some(Advice::RestoreKey { key: *key }),
-        _ => None,
-    });
-    Some(other.or(revealed).unwrap_or(Advice::BitcoindReindex))
+    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<DiskError>());
+    Some(match cause {
+        Some(DiskError::OtherNetwork { found, .. }) => Advice::ChooseNetwork { network: *found },
+        Some(DiskError::OtherSignet { .. }) => Advice::NameChallenge,
+        Some(DiskError::MixedKeys { .. }) => Advice::TakeFromFiles { directory: found.blocks_dir.clone() },
+        Some(DiskError::WrongKey { key, .. }) => Advice::RestoreKey { key: *key },
+        _ => Advice::BitcoindReindex,
+    })
 }
 
 /// Blocks are taken from files with other names before they are downloaded.
@@ -199,7 +214,12 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
     } else if lacks_undo {
         Advice::MakeUndo
     } else {
-        Advice::StartBitcoind
+        // That the blocks could not be read at all.
+        match found.deep.as_ref().filter(|deep| deep.refusal.is_some()) {
+            Some(deep) if deep.lacks_blocks() => Advice::Repair,
+            Some(_) => Advice::ReindexByScan,
+            None => Advice::StartBitcoind,
+        }
     }
 }
 

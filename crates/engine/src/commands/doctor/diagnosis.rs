@@ -1,12 +1,12 @@
 //! What an examination of a datadir reports.
 
-use super::indexes::FoundIndex;
 #[cfg(feature = "serde")]
 use super::{fields, indexes::FoundIndexes};
+use super::{indexes::FoundIndex, log::LastStart};
 #[cfg(feature = "serde")]
 use api::json::{OptionalPathText, PathText, PathTexts, Seconds, WithText, written};
 use api::{disk_need::DiskNeed, error::Error, subject::Subject};
-use disk::datadir::Absence;
+use disk::{datadir::Absence, node_indexes::IndexKind};
 use pipeline::stages::undo_survey::UndoFileCheck;
 #[cfg(feature = "serde")]
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 use vfs::LockHolder;
-use wire::{BlockHash, Height, Network};
+use wire::{BlockHash, BlockTime, Height, Network};
 
 /// Result of [`crate::diagnose()`].
 #[derive(Clone, Debug)]
@@ -80,6 +80,42 @@ pub struct DatadirState {
     pub rebuild: RebuildNeed,
     /// What reading everything has shown, if it was asked for.
     pub deep: Option<DeepState>,
+    /// What keeps bitcoind from starting, or lets it discard databases, though they are sound: the clock, the
+    /// file system, settings. The first one counts.
+    #[cfg_attr(feature = "serde", serde(rename = "start_errors", with = "StartErrors"))]
+    pub start_faults: Vec<StartFault>,
+    /// What `debug.log` tells of the last start of bitcoind.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub last_start: LastStart,
+}
+
+/// Something that keeps bitcoind from starting as it should, and is no damage to the datadir.
+#[derive(Clone, Debug)]
+pub struct StartFault {
+    /// What it is.
+    pub error: Error,
+    /// What to do about it.
+    pub advice: Advice,
+}
+
+/// A setting that lets bitcoind keep an index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexSetting {
+    /// The index.
+    pub kind: IndexKind,
+    /// The file with the setting.
+    pub file: PathBuf,
+    /// Number of its line; `None` in `settings.json`.
+    pub line: Option<u32>,
+}
+
+/// What bitcoind's settings mean for its start.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSettings {
+    /// What is wrong with them by themselves.
+    pub faults: Vec<StartFault>,
+    /// The indexes that they turn on.
+    pub indexes: Vec<IndexSetting>,
 }
 
 /// The second chainstate of a datadir.
@@ -109,14 +145,26 @@ pub struct Owner {
 }
 
 /// Whether another process uses the datadir.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum LockState {
     /// None does.
     Free,
     /// This process does.
     Held(LockHolder),
+    /// Another node uses the block files, but not this datadir.
+    BlocksHeld(LockHolder),
+    /// The file system has no locks, so that bitcoind does not start.
+    Unsupported(Error),
     /// The lock files cannot be opened.
     Unknown,
+}
+
+impl LockState {
+    /// Whether another process may change files of the datadir.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::Held(_) | Self::BlocksHeld(_))
+    }
 }
 
 /// The state of a database.
@@ -159,13 +207,29 @@ pub struct IndexState {
     /// Whether old block files were deleted to save space.
     #[cfg_attr(feature = "serde", serde(rename = "pruned"))]
     pub is_pruned: bool,
+    /// Height from which on all blocks of the chainstate's chain are stored.
+    #[cfg_attr(feature = "serde", serde(rename = "first_stored_height"))]
+    pub first_stored: Height,
+    /// A block that is marked as invalid, below stored blocks with more work than the chainstate's chain, and
+    /// the height of the last of them.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub marked_invalid: Option<(Height, BlockHash, Height)>,
 }
 
 impl IndexState {
     /// An index whose rows could not be read.
     pub(super) const fn unknown(state: DatabaseState) -> Self {
         let none = Height(0);
-        Self { state, blocks: 0, headers: 0, header_height: none, stored_height: none, is_pruned: false }
+        Self {
+            state,
+            blocks: 0,
+            headers: 0,
+            header_height: none,
+            stored_height: none,
+            is_pruned: false,
+            first_stored: none,
+            marked_invalid: None,
+        }
     }
 }
 
@@ -228,6 +292,9 @@ pub struct ChainstateState {
     pub best_block: Option<BlockHash>,
     /// Height of the best block.
     pub height: Option<Height>,
+    /// Time of the best block.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub time: Option<BlockTime>,
     /// The best block relative to the stored blocks; `None` if one of them is unknown.
     #[cfg_attr(feature = "serde", serde(flatten, with = "Position"))]
     pub position: Option<ChainstatePosition>,
@@ -408,6 +475,27 @@ pub enum Advice {
     },
     /// Look for errors of the disk: a file cannot be read.
     CheckDisk,
+    /// Read everything: the log reports an error of a database that a short examination does not find.
+    LookDeeper,
+    /// Correct the clock: bitcoind does not start with a block from the future.
+    CorrectClock,
+    /// Mount the file system of this directory with locks, without which bitcoind does not start.
+    ProvideLocks {
+        /// The directory.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        directory: PathBuf,
+    },
+    /// Remove or change a setting of bitcoind.
+    CorrectSetting {
+        /// The file.
+        #[cfg_attr(feature = "serde", serde(with = "PathText"))]
+        file: PathBuf,
+        /// Number of its line; `None` in `settings.json`.
+        line: Option<u32>,
+        /// Whether it can be removed; otherwise, the line is to be changed.
+        #[cfg_attr(feature = "serde", serde(rename = "removable"))]
+        is_removable: bool,
+    },
     /// Move this away: it is a file where a directory must be, or a directory where a file must be, or in the
     /// place where undo data is made.
     MoveAway {
@@ -472,7 +560,7 @@ impl DatadirState {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
-        let is_held = matches!(self.lock, LockState::Held(_));
+        let is_held = self.lock.is_held();
         // bitcoind has not connected a block yet.
         let is_new = self.index.state.is_sound() && self.index.stored_height == Height(0);
         let may_be = |state: &&DatabaseState| match state {
@@ -491,6 +579,7 @@ impl DatadirState {
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
             && !self.indexes.iter().any(FoundIndex::is_broken)
+            && self.start_faults.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
     }
 }
@@ -563,6 +652,8 @@ written! {
         let (state, holder) = match lock {
             LockState::Free => (fields::LockCode::Free, None),
             LockState::Held(holder) => (fields::LockCode::Held, Some(holder)),
+            LockState::BlocksHeld(holder) => (fields::LockCode::BlocksHeld, Some(holder)),
+            LockState::Unsupported(_) => (fields::LockCode::Unsupported, None),
             LockState::Unknown => (fields::LockCode::Unknown, None),
         };
         let program = holder.and_then(|holder| holder.program.clone());
@@ -577,6 +668,9 @@ written! {
             DatabaseState::Unreadable(error) => (fields::DatabaseCode::Unreadable, Some(error)),
         };
         fields::Database { state, error: error.cloned() }
+    };
+    StartErrors: Vec<StartFault> => Vec<Error>, |faults| {
+        faults.iter().map(|fault| fault.error.clone()).collect()
     };
     FirstLost: Option<(Height, BlockHash)> => fields::FirstLost, |first| {
         let (first_height, first_block_hash) = first.unzip();

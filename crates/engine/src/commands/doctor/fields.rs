@@ -55,6 +55,10 @@ pub enum IndexCode {
     /// Rows have places where no block is.
     Misplaced,
     Damaged,
+    /// It cannot be read: no permission, or an I/O error.
+    Unreadable,
+    /// It ends below blocks that were deleted: bitcoind does not start with it.
+    BelowPruned,
     NotExamined,
 }
 
@@ -70,6 +74,10 @@ pub struct Lock {
 pub enum LockCode {
     Free,
     Held,
+    /// Only `blocks` is held, by another node that shares it.
+    BlocksHeld,
+    /// The file system has no locks.
+    Unsupported,
     /// The lock files cannot be opened.
     Unknown,
 }

@@ -2,12 +2,11 @@
 
 #[cfg(feature = "serde")]
 use super::fields;
-use api::error::Error;
+use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 use api::json::written;
 use chain::{blocks::files::Files, plan::tree::Tree};
 use disk::{
-    DiskError,
     index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
 };
@@ -46,6 +45,15 @@ pub enum IndexStanding {
     Misplaced,
     /// Its database is damaged: bitcoind does not start.
     Damaged(Error),
+    /// Its files cannot be read: no permission, or an I/O error.
+    Unreadable(Error),
+    /// It ends below blocks that were deleted, so that it cannot be continued: bitcoind does not start.
+    BelowPruned {
+        /// Where it ends.
+        height: Height,
+        /// Height of the lowest block that is still needed and stored.
+        first: Height,
+    },
     /// It is of no kind that is known, another process uses it, or there is nothing to compare it with.
     NotExamined,
 }
@@ -84,6 +92,14 @@ written! {
                     error = Some(flaw.clone());
                     IndexCode::Damaged
                 }
+                IndexStanding::Unreadable(flaw) => {
+                    error = Some(flaw.clone());
+                    IndexCode::Unreadable
+                }
+                IndexStanding::BelowPruned { height: at, .. } => {
+                    height = Some(*at);
+                    IndexCode::BelowPruned
+                }
                 IndexStanding::NotExamined => IndexCode::NotExamined,
             };
             fields::Index { name: name.clone(), state, blocks_behind, height, error }
@@ -91,41 +107,53 @@ written! {
     };
 }
 
-/// Finds the indexes. `tree` has the blocks of the block index, if it can be read, and `best` is the
-/// chainstate's best block.
+/// Finds the indexes. `tree` has the blocks of the block index, if it can be read, `best` is the chainstate's
+/// best block, and `first` the height from which on blocks are stored.
 ///
 /// # Errors
 /// Any I/O error.
 pub fn find(
     files: &Files<'_>,
     tree: Option<(&Tree<'_>, &[FileInfo])>,
-    best: Option<BlockHash>,
+    (best, first): (Option<BlockHash>, Height),
     is_held: bool,
 ) -> Result<Vec<FoundIndex>, Error> {
     let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();
-    NodeIndex::find(files.disk, files.datadir.net_dir())?
-        .into_iter()
-        .map(|index| {
-            let standing = match index.read(files.disk) {
-                _ if index.kind == IndexKind::Unknown => IndexStanding::NotExamined,
-                _ if index.name == OLD_COIN_STATS => IndexStanding::Superseded,
-                // Another process may be changing it.
-                Err(DiskError::LevelDb(_)) if is_held => IndexStanding::NotExamined,
-                Err(DiskError::LevelDb(error)) => IndexStanding::Damaged(error.into()),
-                Err(error) => return Err(error.into()),
-                Ok(contents) => match tree.filter(|_| !branch.is_empty()) {
-                    Some((tree, infos)) => {
-                        let on_disk = &files.datadir.blk_files(files.disk)?;
-                        let is_placed = !contents.has_positions
-                            || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
-                        standing(tree, &branch, &contents, is_placed)
-                    }
-                    None => IndexStanding::NotExamined,
-                },
-            };
-            Ok(FoundIndex { name: index.name, kind: index.kind, standing })
-        })
-        .collect()
+    let standing_of = |index: &NodeIndex| -> Result<IndexStanding, Error> {
+        if index.kind == IndexKind::Unknown {
+            return Ok(IndexStanding::NotExamined);
+        }
+        let contents = index.read(files.disk)?;
+        let Some((tree, infos)) = tree.filter(|_| !branch.is_empty() && index.name != OLD_COIN_STATS) else {
+            let is_old = index.name == OLD_COIN_STATS;
+            return Ok(if is_old { IndexStanding::Superseded } else { IndexStanding::NotExamined });
+        };
+        let on_disk = &files.datadir.blk_files(files.disk)?;
+        let is_placed =
+            !contents.has_positions || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
+        let standing = standing(tree, &branch, &contents, is_placed);
+        let end = match standing {
+            IndexStanding::Behind(blocks) => branch.len() as u32 - 1 - blocks,
+            IndexStanding::Empty => 0,
+            _ => u32::MAX,
+        };
+        Ok(below_pruned(end, first).unwrap_or(standing))
+    };
+    let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter().map(|index| {
+        let standing = standing_of(&index).unwrap_or_else(|error| match error.kind {
+            // Another process may be changing it.
+            _ if is_held => IndexStanding::NotExamined,
+            ErrorKind::Environment => IndexStanding::Unreadable(error),
+            _ => IndexStanding::Damaged(error),
+        });
+        FoundIndex { name: index.name, kind: index.kind, standing }
+    });
+    Ok(found.collect())
+}
+
+/// How an index stands that ends at this height, if it needs blocks from there on that were deleted.
+pub fn below_pruned(height: u32, first: Height) -> Option<IndexStanding> {
+    (height < first.0).then_some(IndexStanding::BelowPruned { height: Height(height), first })
 }
 
 /// How an index stands to a branch, which ends with the chainstate's best block.

@@ -1,47 +1,127 @@
 //! Finds in `debug.log` which program wrote a datadir, and where it keeps block files.
 
 use std::path::{Path, PathBuf};
-use vfs::Disk;
+use vfs::{Disk, ReadAt};
+use wire::Network;
 
 /// How many bytes from the end of the log are searched.
 const SEARCHED_BYTES: u64 = 64 << 20;
 /// Length of the parts in which the log is read.
 const PART_LEN: u64 = 1 << 20;
-/// How much of a line is in the next part too, so that none is divided.
-const OVERLAP: u64 = 256;
 /// What the line has in it that Core writes when it starts (`init/common.cpp` `LogPackageVersion`).
 const MARK: &str = " version v";
-/// What the line has in it that names the directory for block files (`common/args.cpp` `LogArgs`).
-const BLOCKSDIR_MARK: &str = "Command-line arg: blocksdir=";
+/// What a line has in it about a database that cannot be read.
+const ERRORS: [&str; 3] =
+    ["Fatal LevelDB error: ", "Error reading from database", "Corruption: block checksum mismatch"];
 /// Number of bytes after the line with the version in which Core names its arguments.
 const START_LEN: u64 = 64 << 10;
 /// Maximum number of characters of a version that are returned.
 const VERSION_LEN: usize = 80;
 
-/// Returns the last line of a log that names a program's version, without its time: `Bitcoin Core version
-/// v30.0.0 (release build)`. `None` if there is none, or no log.
-pub fn last_version(disk: &dyn Disk, path: &Path) -> Option<String> {
-    find_last(disk, path, OVERLAP, |text| text.lines().rev().find_map(version_of))
+/// What a log tells of the last start of bitcoind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LastStart {
+    /// The line that names the program's version, without its time: `Bitcoin Core version v30.0.0 (release
+    /// build)`. `None` if there is none, or no log.
+    pub version: Option<String>,
+    /// The configuration file that it read.
+    pub conf: Option<PathBuf>,
+    /// The directory of the block files, if the log names that.
+    blocks_dir: Option<PathBuf>,
+    /// Settings, in the order in which they count: the part of the network for which they are, which is empty
+    /// for all, the name, and the value.
+    settings: Vec<[String; 3]>,
+    /// The last error of a database, and the table that it names.
+    pub database_error: Option<(String, Option<PathBuf>)>,
 }
 
-/// Returns the directory for block files that the command line of the last start named: `None` if the log has
-/// no start, `Some(None)` if it named none.
-pub fn last_blocksdir(disk: &dyn Disk, path: &Path) -> Option<Option<PathBuf>> {
-    let named = |line: &str| {
-        let quoted = line.split_once(BLOCKSDIR_MARK)?.1;
-        let dir = quoted.strip_prefix('"')?.strip_suffix('"')?;
-        (!dir.contains('\\')).then(|| PathBuf::from(dir))
-    };
-    find_last(disk, path, START_LEN, |text| {
-        let mut after = Vec::new();
-        for line in text.lines().rev() {
-            if version_of(line).is_some() {
-                return Some(after.into_iter().rev().find_map(named));
+impl LastStart {
+    /// Reads the end of a log. What the log does not have is unknown.
+    #[must_use]
+    pub fn read(disk: &dyn Disk, path: &Path) -> Self {
+        let of_part = |text: &str| {
+            let lines: Vec<&str> = text.lines().collect();
+            let start = lines.iter().rposition(|line| version_of(line).is_some())?;
+            Some(Self::of_lines(lines.into_iter().skip(start)))
+        };
+        let mut last = find_last(disk, path, START_LEN, of_part).unwrap_or_default();
+        // bitcoind ends with such an error.
+        let ends =
+            disk.open(path).ok().and_then(|log| read_part(&*log, log.len().ok()?.saturating_sub(PART_LEN)));
+        last.database_error = ends.and_then(|text| Self::of_lines(text.lines()).database_error);
+        last
+    }
+
+    fn of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
+        let mut last = Self::default();
+        let mut ranked = Vec::new();
+        for line in lines {
+            if let Some(version) = version_of(line) {
+                (last.version, last.database_error) = (Some(version), None);
+            } else if let Some((_, file)) = line.split_once(" Config file: ") {
+                let is_read = !file.ends_with(')') && file != "<disabled>";
+                last.conf = is_read.then(|| PathBuf::from(file));
+            } else if let Some((_, rest)) =
+                line.split_once(" Using obfuscation key for blocksdir *.dat files (")
+            {
+                last.blocks_dir = rest.rsplit_once("): ").map(|(dir, _)| PathBuf::from(dir));
+            } else if let Some((kind, setting)) = line.split_once(" arg: ") {
+                let (section, setting) =
+                    setting.strip_prefix('[').and_then(|rest| rest.split_once("] ")).unwrap_or(("", setting));
+                let kinds = ["Command-line", "Setting file", "Config file"];
+                let rank = kinds.iter().position(|name| kind.ends_with(name)).unwrap_or(kinds.len());
+                ranked.extend(setting_of(section, setting).map(|it| (rank, section.is_empty(), it)));
+            } else if ERRORS.iter().any(|mark| line.contains(mark)) {
+                let is_table =
+                    |path: &&Path| path.extension().is_some_and(|end| end == "ldb" || end == "sst");
+                let table = line.split(": ").map(|part| Path::new(part.trim_end())).find(is_table);
+                let text = line.split_once(' ').map_or(line, |(_, text)| text).to_owned();
+                last.database_error = Some((text, table.map(Path::to_owned)));
             }
-            after.push(line);
         }
-        None
-    })
+        // The common part of the configuration file comes first in the log, and counts last.
+        ranked.sort_by_key(|&(rank, is_common, _)| (rank, is_common));
+        last.settings = ranked.into_iter().map(|(.., setting)| setting).collect();
+        last
+    }
+
+    /// The value of a setting.
+    fn value(&self, network: Network, name: &str) -> Option<&str> {
+        let is_it =
+            |[section, is, _]: &&[String; 3]| is == name && (section.is_empty() || section == network.name());
+        self.settings.iter().find(is_it).map(|[.., value]| &**value)
+    }
+
+    /// To how many MiB bitcoind pruned.
+    #[must_use]
+    pub fn prune(&self, network: Network) -> Option<u64> {
+        self.value(network, "prune")?.parse().ok().filter(|&mebibytes| mebibytes > 0)
+    }
+
+    /// The directory that bitcoind was told for block files, or in which it had them.
+    #[must_use]
+    pub fn blocksdir(&self, network: Network) -> Option<PathBuf> {
+        let set = self.value(network, "blocksdir").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        // The file names `blocks` in the folder of the network.
+        let depth = if network.subdirectory().is_some() { 2 } else { 1 };
+        let found = self.blocks_dir.as_ref().and_then(|dir| dir.ancestors().nth(depth));
+        set.or(found.map(Path::to_owned))
+    }
+}
+
+/// Parses a setting as the log has it: `name="value"`, `name = "value"`, `name=1`.
+fn setting_of(section: &str, text: &str) -> Option<[String; 3]> {
+    let (name, value) = text.split_once('=')?;
+    let value = value.trim();
+    let plain = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+    (!plain.contains('\\')).then(|| [section.to_owned(), name.trim().to_owned(), plain.to_owned()])
+}
+
+/// Reads a part of a log, of at most [`PART_LEN`] bytes, as text.
+fn read_part(log: &dyn ReadAt, begin: u64) -> Option<String> {
+    let mut bytes = vec![0; usize::try_from(log.len().ok()?.checked_sub(begin)?.min(PART_LEN)).ok()?];
+    log.read_exact_at(&mut bytes, begin).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Searches a log from its end, part by part, each with so many bytes of the next one.
@@ -81,9 +161,9 @@ mod tests {
         let path = dir.path().join("debug.log");
         let last = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            last_version(&RealDisk, &path)
+            LastStart::read(&RealDisk, &path).version
         };
-        assert_eq!(last_version(&RealDisk, &path), None);
+        assert_eq!(LastStart::read(&RealDisk, &path), LastStart::default());
         assert_eq!(last(""), None);
         let line = |version: &str| format!("2026-11-22T01:02:03Z Bitcoin Core version {version}\n");
         assert_eq!(last(&line("v28.0.0")).as_deref(), Some("Bitcoin Core version v28.0.0"));
@@ -100,18 +180,52 @@ mod tests {
     fn the_last_start_names_the_directory_for_block_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("debug.log");
-        let last = |text: &str| {
+        let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            last_blocksdir(&RealDisk, &path)
+            LastStart::read(&RealDisk, &path)
         };
+        let last = |text: &str| read(text).blocksdir(Network::Regtest);
         assert_eq!((last(""), last("Command-line arg: blocksdir=\"/a\"")), (None, None));
         let start = "2026 Bitcoin Core version v30.0.0\n2026 Command-line arg: chain=\"regtest\"\n";
-        assert_eq!(last(start), Some(None));
-        let with = format!("{start}2026 Command-line arg: blocksdir=\"/a b\"\n");
-        for filler in [0, 100, PART_LEN as usize - 30, PART_LEN as usize, 3 * PART_LEN as usize + 7] {
-            let filler = "UpdateTip: new best\n".repeat(filler / 20);
-            assert_eq!(last(&format!("{start}{with}{filler}")), Some(Some("/a b".into())));
-            assert_eq!(last(&format!("{with}{filler}{start}{filler}")), Some(None));
+        assert_eq!((read(start).version.is_some(), last(start)), (true, None));
+        // Each counts before those that follow it.
+        let lines = [
+            "Command-line arg: blocksdir=\"/a b\"",
+            "Setting file arg: blocksdir = \"/a b\"",
+            "Config file arg: [regtest] blocksdir=\"/a b\"",
+            "Config file arg: blocksdir=\"/a b\"",
+            "Using obfuscation key for blocksdir *.dat files (/a b/regtest/blocks): '00'",
+        ];
+        for (number, line) in lines.iter().enumerate() {
+            let later: Vec<_> = lines[number + 1..].iter().map(|line| line.replace("/a b", "/c")).collect();
+            let with = format!("{start}2026 {}\n2026 {line}\n", later.join("\n2026 "));
+            for filler in [0, 100, PART_LEN as usize - 30, PART_LEN as usize, 3 * PART_LEN as usize + 7] {
+                let filler = "UpdateTip: new best\n".repeat(filler / 20);
+                assert_eq!(last(&format!("{start}{with}{filler}")), Some("/a b".into()), "{line}");
+                assert_eq!(last(&format!("{with}{filler}{start}{filler}")), None);
+            }
         }
+        let more = "2026 Config file: /b/bitcoin.conf\n2026 Config file arg: [main] prune=\"600\"\n";
+        let found = read(&format!("{start}{more}2026 Config file arg: prune=\"1000\"\n"));
+        assert_eq!((found.conf, found.settings.len()), (Some("/b/bitcoin.conf".into()), 3));
+        let other = read(&format!("{start}2026 Config file: /b/bitcoin.conf (not found, skipping)\n"));
+        assert!(other.conf.is_none() && other.prune(Network::Regtest).is_none());
+    }
+
+    #[test]
+    fn the_error_of_a_database_counts_until_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("debug.log");
+        let error = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            LastStart::read(&RealDisk, &path).database_error
+        };
+        let start = "2026 Bitcoin Core version v30.0.0\n";
+        let fatal = "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /n/chainstate/000002.ldb";
+        let (text, table) = error(&format!("{start}{fatal}\n")).unwrap();
+        assert!(text.starts_with("Fatal LevelDB error") && table == Some("/n/chainstate/000002.ldb".into()));
+        let (_, table) =
+            error(&format!("{start}2026 Error reading from database: Corruption: bad\n")).unwrap();
+        assert_eq!((table, error(&format!("{start}{fatal}\n{start}"))), (None, None));
     }
 }

@@ -8,6 +8,7 @@ use chain::session::foreign_building;
 use disk::{
     datadir::{Datadir, FileKind},
     made_undo::foreign_made_undo,
+    node_indexes::IndexKind,
 };
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, dir_of};
@@ -17,10 +18,16 @@ use vfs::{Disk, During as _, dir_of};
 /// # Errors
 /// Any I/O error.
 pub fn find_obstacle(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Advice>, Error> {
-    for dir in [datadir.blocks_dir(), datadir.index_dir(), datadir.chainstate_dir()] {
+    let databases = [datadir.blocks_dir(), datadir.index_dir(), datadir.chainstate_dir()];
+    let of_indexes = IndexKind::ALL.map(|kind| datadir.net_dir().join(kind.replaced_dir()));
+    for dir in databases {
         if let Some(obstacle) = obstacle_at(disk, &dir, true)? {
             return Ok(Some(obstacle));
         }
+    }
+    // What cannot be looked at is reported when the index is read.
+    if let Some(obstacle) = of_indexes.iter().find_map(|dir| obstacle_at(disk, dir, true).ok().flatten()) {
+        return Ok(Some(obstacle));
     }
     for kind in [FileKind::Blk, FileKind::Rev] {
         for file in datadir.block_files(disk, kind)? {
@@ -48,6 +55,14 @@ pub fn in_place_of_new_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Optio
     let work = dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate)).join(WORK_DIR);
     let found = disk.metadata(&work).during("look at", &work)?;
     Ok(found.is_some_and(|found| !found.is_dir).then_some(work))
+}
+
+/// Finds a link to nothing, or a file, in the place of the datadir, of its network's directory or of `blocks`.
+pub fn obstacle_above(disk: &dyn Disk, root: &Path, datadir: &Datadir) -> Option<Advice> {
+    let dirs = [root.to_owned(), datadir.net_dir().to_owned(), datadir.blocks_dir()];
+    let found = dirs.iter().find_map(|dir| obstacle_at(disk, dir, true).ok().flatten());
+    // A file is not meant to be a datadir.
+    found.filter(|obstacle| *obstacle != Advice::MoveAway { path: root.to_owned() })
 }
 
 /// Reports what is wrong with a path where a directory, or a file, must be, if there is anything.

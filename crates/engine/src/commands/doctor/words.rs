@@ -23,10 +23,12 @@ impl fmt::Display for LockState {
         match self {
             Self::Free => f.write_str("no"),
             Self::Unknown => f.write_str("unknown (the lock files cannot be opened)"),
-            Self::Held(holder) => {
-                let program = holder.program.as_deref().unwrap_or("another program");
-                let pid = holder.pid.map_or(String::new(), |pid| format!(" (process {pid})"));
-                write!(f, "yes: {program}{pid} is running on it")
+            Self::Unsupported(error) => {
+                write!(f, "unknown: the file system has no locks ({})", error.fact_text())
+            }
+            Self::Held(holder) => write!(f, "yes: {holder} is running on it"),
+            Self::BlocksHeld(holder) => {
+                write!(f, "its block files are: {holder} is running on a datadir that shares them")
             }
         }
     }
@@ -35,13 +37,20 @@ impl fmt::Display for LockState {
 impl fmt::Display for IndexState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match flaw_text(&self.state) {
-            Some(flaw) => f.write_str(&flaw),
+            Some(flaw) => f.write_str(&flaw)?,
             None => write!(
                 f,
                 "sound: {} blocks and {} headers; blocks are stored up to height {}, headers reach {}",
                 self.blocks, self.headers, self.stored_height, self.header_height
-            ),
+            )?,
         }
+        self.marked_invalid.map_or(Ok(()), |(height, hash, tip)| {
+            write!(
+                f,
+                "; block {hash} ({height}) is marked as invalid, so the blocks up to height {tip} are left out; \
+                 if it is valid, run bitcoin-cli reconsiderblock {hash} when bitcoind runs"
+            )
+        })
     }
 }
 
@@ -112,7 +121,13 @@ impl fmt::Display for FoundIndex {
             IndexStanding::OffChain(height) => {
                 write!(f, " ends at height {height} on another branch or ahead, which bitcoind takes back")
             }
+            IndexStanding::BelowPruned { height, first } => write!(
+                f,
+                " ends at height {height}, but the blocks below {first} were deleted, so it cannot be \
+                 continued: bitcoind does not start with it"
+            ),
             IndexStanding::Empty => f.write_str(" empty, bitcoind makes it"),
+            IndexStanding::Unreadable(error) => write!(f, " cannot be read: {}", error.fact_text()),
             IndexStanding::Superseded => {
                 f.write_str(" of a release up to 29, no longer used: it can be deleted")
             }
@@ -153,8 +168,15 @@ impl fmt::Display for Advice {
             Self::RunAs { user } => return write!(f, "examine it as user {user}"),
             Self::ChangeOwner { .. } => "give the databases to the owner of the datadir",
             Self::CheckDisk => "look for errors of the disk: a file cannot be read",
+            Self::LookDeeper => "read everything: debug.log reports an error of a database",
+            Self::CorrectClock => "correct the clock: bitcoind does not start with a block from the future",
+            Self::ProvideLocks { .. } => {
+            "mount the file system with locks (NFS: without nolock), or move the datadir: bitcoind does not start"
+        }
+            Self::CorrectSetting { is_removable: true, .. } => "remove a setting of bitcoind, and examine again",
+            Self::CorrectSetting { .. } => "change a setting of bitcoind, and examine again",
             Self::MoveAway { .. } => {
-            "move away what is not of the kind that bitcoind needs there, and examine again"
+            "move away what is not as bitcoind needs it there, and examine again"
         }
             Self::RestoreLink { .. } => "restore what a link leads to, which is not there, and examine again",
             Self::RestoreKey { .. } => "restore xor.dat, whose contents follow from the block files",

@@ -1,0 +1,125 @@
+//! What keeps bitcoind from starting as it should, though nothing in the datadir is damaged; and what its log
+//! reports of a database.
+
+use super::diagnosis::{
+    Advice, DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault,
+};
+use super::indexes::{FoundIndex, IndexStanding};
+use api::error::{Error, ErrorKind};
+use disk::{
+    datadir::Datadir,
+    node_indexes::{IndexKind, check_table},
+};
+use pipeline::job::now;
+use std::path::{Path, PathBuf};
+use vfs::Disk;
+
+/// How far a block may be ahead of the clock when bitcoind starts, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
+const MAX_AHEAD: u32 = 2 * 60 * 60;
+/// The largest number of components of the path of a table in the directory of a network:
+/// `indexes/blockfilter/basic/db/000005.ldb`.
+const TABLE_DEPTH: usize = 5;
+
+/// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
+pub fn faults(settings: &NodeSettings, state: &DatadirState) -> Vec<StartFault> {
+    let locks = match &state.lock {
+        LockState::Unsupported(error) => {
+            let directory = state.dir.clone();
+            Some(StartFault { error: error.clone(), advice: Advice::ProvideLocks { directory } })
+        }
+        _ => None,
+    };
+    let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
+    let is_ahead = time > clock.saturating_add(MAX_AHEAD);
+    let clock = is_ahead.then(|| {
+        let hours = (time - clock).div_ceil(60 * 60);
+        let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
+        StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::CorrectClock }
+    });
+    let cut = settings.indexes.iter().filter(|_| state.index.is_pruned);
+    let indexes = cut.filter_map(|setting| of_index(setting, state));
+    let log = unexplained_error(state).map(|text| StartFault {
+        error: Error::new(ErrorKind::Damaged, format!("debug.log: {text}")),
+        advice: Advice::LookDeeper,
+    });
+    locks.into_iter().chain(clock).chain(settings.faults.iter().cloned()).chain(indexes).chain(log).collect()
+}
+
+/// What keeps bitcoind from making or continuing an index, as a setting wants, in a pruned datadir.
+fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> {
+    let IndexSetting { kind, file, line } = setting;
+    // Another fault is that these do not go with pruning.
+    if !kind.needs_undo() || state.index.first_stored.0 == 0 {
+        return None;
+    }
+    let is_old = |index: &&FoundIndex| matches!(index.standing, IndexStanding::Superseded);
+    let found = state.indexes.iter().filter(|index| !is_old(index)).find(|index| index.kind == *kind);
+    let end = match found.map(|index| &index.standing) {
+        None => "is absent".to_owned(),
+        Some(IndexStanding::BelowPruned { height, .. }) => format!("ends at height {height}"),
+        Some(_) => return None,
+    };
+    let (name, first) = (kind.option(), state.index.first_stored);
+    let place = line.map_or(String::new(), |line| format!("line {line}, "));
+    let detail = format!(
+        "{place}`{name}`: the index {end}, and the blocks below height {first} were deleted, so bitcoind does \
+         not start; to have the index, download the deleted blocks again"
+    );
+    let advice = Advice::CorrectSetting { file: file.clone(), line: *line, is_removable: line.is_some() };
+    Some(StartFault { error: Error::new(ErrorKind::Usage, detail).in_file(file, None), advice })
+}
+
+/// Reads the table that the log's last error names, if it is one of a database here, and notes whether it is
+/// damaged. An error that names none counts if the chainstate was not written since.
+pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut DatadirState) {
+    let Some((_, table)) = &state.last_start.database_error else { return };
+    let path = match table {
+        Some(named) => find_table(disk, datadir.net_dir(), named),
+        None => {
+            let modified = |path: PathBuf| disk.metadata(&path).ok().flatten().map(|found| found.modified);
+            let [log, database] =
+                [datadir.net_dir().join("debug.log"), datadir.chainstate_dir().join("CURRENT")].map(modified);
+            if database > log {
+                state.last_start.database_error = None;
+            }
+            return;
+        }
+    };
+    // It is sound, or was replaced since.
+    let Some((path, Err(error))) = path.map(|path| (path.clone(), check_table(disk, &path))) else {
+        state.last_start.database_error = None;
+        return;
+    };
+    let error = Error::from(error);
+    let broken = match error.kind {
+        ErrorKind::Environment => DatabaseState::Unreadable(error.clone()),
+        _ => DatabaseState::Broken(error.clone()),
+    };
+    let dir = path.parent().unwrap_or(&path);
+    let is_of = |kind: IndexKind| dir == datadir.net_dir().join(kind.database_dir());
+    if dir == datadir.chainstate_dir() {
+        state.chainstate.state = broken;
+    } else if dir == datadir.index_dir() {
+        state.index.state = broken;
+    } else if let Some(index) = state.indexes.iter_mut().find(|index| is_of(index.kind)) {
+        index.standing = IndexStanding::Damaged(error);
+    }
+}
+
+/// Finds a table of which a log has the path, in the directory of the network: a container has another path.
+fn find_table(disk: &dyn Disk, net_dir: &Path, named: &Path) -> Option<PathBuf> {
+    let names: Vec<_> = named.iter().collect();
+    let ends = (2..=TABLE_DEPTH.min(names.len())).filter_map(|count| names.get(names.len() - count..));
+    let mut paths = ends.map(|end| net_dir.join(end.iter().collect::<PathBuf>()));
+    paths.find(|path| disk.exists(path).unwrap_or_default())
+}
+
+/// The log's last error of a database, if neither what was read nor what was written since explains it.
+fn unexplained_error(state: &DatadirState) -> Option<&str> {
+    let (text, table) = state.last_start.database_error.as_ref()?;
+    let is_explained = table.is_some()
+        || state.deep.is_some()
+        || ![&state.index.state, &state.chainstate.state].iter().all(|state| state.is_sound())
+        || state.indexes.iter().any(FoundIndex::is_broken);
+    (!is_explained).then_some(text)
+}
