@@ -139,8 +139,19 @@ impl<'d> Session<'d> {
     /// # Errors
     /// The same errors as [`files::obfuscation`].
     pub fn files(&self) -> Result<Files<'_>, Error> {
+        self.files_checking(if self.change_lock.is_some() { usize::MAX } else { FILES_CHECKED })
+    }
+
+    /// Like [`Session::files`], for a command that runs whenever a block comes, and does not write blocks.
+    ///
+    /// # Errors
+    /// The same errors.
+    pub fn files_at_tip(&self) -> Result<Files<'_>, Error> {
+        self.files_checking(FILES_CHECKED)
+    }
+
+    fn files_checking(&self, files_max: usize) -> Result<Files<'_>, Error> {
         let Self { disk, datadir, params, .. } = self;
-        let files_max = if self.change_lock.is_some() { usize::MAX } else { FILES_CHECKED };
         let obfuscation = files::obfuscation(*disk, datadir, params, files_max)?;
         Ok(Files { disk: *disk, datadir, obfuscation, params, awaited: None })
     }

@@ -107,7 +107,7 @@ fn update_in_place(
     let in_place = ReindexOptions::of(chain_options.clone());
     sink.event(Event::Started(Stage::Plan));
     let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
-    let files = &session.files()?;
+    let files = &session.files_at_tip()?;
     let mut report = empty_report(chain_options, &datadir);
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
     // last commit on.
