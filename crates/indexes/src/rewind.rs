@@ -16,11 +16,16 @@ use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
 };
-use chain::blocks::chain::Chain;
-use disk::node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind};
-use pipeline::job::plan_to_best_block;
-use std::collections::BTreeMap;
-use wire::{BlockHash, Height};
+use chain::{
+    blocks::chain::{BlockPosition, Chain},
+    plan::planner::Plan,
+};
+use disk::{
+    index::IndexRows,
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind},
+};
+use std::{collections::BTreeMap, num::NonZeroU32};
+use wire::{BlockHash, ByteOffset, FileNo, Height};
 
 /// Opens an index for rows above a block of the chain, whose height it returns; it is taken back if that is
 /// necessary. `None`: it stays as it is, because it is ahead of the chainstate, and bitcoind takes it back;
@@ -62,14 +67,12 @@ fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
 
 /// Lets an index end at `fork`, the last block that its own chain has in common with the plan's.
 fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> Result<(), Error> {
-    let IndexJob { files, plan, options, watch, .. } = *job;
+    let plan = job.plan;
     let Some(best) = index.best_block() else { return Ok(()) };
     let mut changes = BTreeMap::new();
     if index.kind != IndexKind::Tx {
-        let own = plan_to_best_block(files, &options.chain, false, Some(best), watch).ok();
-        let why = "the blocks of its branch cannot be read";
-        let own = own.filter(|own| own.chain.tip().hash == best);
-        let own = &own.ok_or_else(|| cannot_continue(job, index.kind, why))?;
+        let own = &own_plan(job, best, fork)?;
+        job::require_stored(own, |height| index.kind != IndexKind::BlockFilter && height > fork.0)?;
         if index.kind == IndexKind::CoinStats {
             job::require_undo(own, &[index.kind], fork.0 + 1)?;
         }
@@ -84,6 +87,24 @@ fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> R
     }
     let range = range.finish()?;
     Ok(update.commit([range])?)
+}
+
+/// The plan of an index's own chain, which ends with the block `hash`: bitcoind may have marked its blocks as
+/// invalid.
+fn own_plan(job: &IndexJob<'_>, mut hash: BlockHash, fork: Height) -> Result<Plan, Error> {
+    let rows = IndexRows::open(job.files.disk, &job.files.datadir.index_dir())?;
+    let narrow = |pos: ByteOffset| u32::try_from(pos.0).ok();
+    let mut branch = Vec::new();
+    while let Some(entry) = rows.entry(&hash)?.filter(|entry| entry.height > fork) {
+        let undo_pos = entry.undo_pos.and_then(narrow).and_then(NonZeroU32::new);
+        let data_pos = entry.data_pos.and_then(narrow).unwrap_or_default();
+        branch.push((hash, BlockPosition { file: entry.file.unwrap_or(FileNo(0)), data_pos, undo_pos }));
+        hash = entry.header.prev;
+    }
+    branch.reverse();
+    let mut own = job.plan.up_to(fork);
+    own.chain = own.chain.with_branch(fork, &branch);
+    Ok(own)
 }
 
 /// Takes the blocks above `fork` back, of which the job's chain has those of the index.
