@@ -174,9 +174,13 @@ impl ReplacedDatabase {
         Ok(if has_mark(disk, &self.live, id)? { NewLocation::Live } else { NewLocation::Gone })
     }
 
-    /// Completes or undoes an exchange in three steps that a crash has interrupted.
+    /// Completes or undoes an exchange in three steps that a crash has interrupted: also one that was to put
+    /// the old database back, which has no mark.
     fn repair_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
-        if has_mark(disk, &with_suffix(&self.beside, PARKED_SUFFIX), id)? {
+        let parked = with_suffix(&self.beside, PARKED_SUFFIX);
+        let has_free_name = !exists(disk, &self.beside)? || !exists(disk, &self.live)?;
+        let is_own = has_mark(disk, &parked, id)? || self.new_location(disk, id)? != NewLocation::Gone;
+        if exists(disk, &parked)? && has_free_name && is_own {
             repair_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
             disk.sync_dir(self.parent()).during("sync", self.parent())?;
         }
@@ -296,8 +300,12 @@ impl<'d> Replacement<'d> {
         self.databases.iter().try_for_each(|database| remove_files(self.disk, &database.beside))
     }
 
-    /// Removes what was built, after a failure. What cannot be removed now is removed by [`recover`].
+    /// Removes what was built, after a failure. What cannot be removed now is removed by [`recover`], which
+    /// may also need it: while there is a journal, everything stays.
     pub fn discard(&self) {
+        if Journal::exists(self.disk, &self.home).unwrap_or(true) {
+            return;
+        }
         for database in &self.databases {
             let _ = clear(self.disk, &database.beside);
         }
@@ -308,22 +316,26 @@ impl<'d> Replacement<'d> {
     ///
     /// # Errors
     /// [`CommitError::Failed`]: all old databases are in place, or, if undoing failed too, [`recover`] puts
-    /// them back. [`CommitError::InPlace`]: the new ones are in place, but the old ones could not be removed
-    /// completely; [`recover`] does it.
+    /// all old ones or all new ones there. [`CommitError::InPlace`]: the new ones are in place, but the old
+    /// ones could not be removed completely; [`recover`] does it.
     pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
         let mut journal = self.journal()?;
         self.exchange_all(&mut journal).inspect_err(|_| {
-            if self
-                .databases
-                .iter()
-                .try_for_each(|database| undo_if_live(self.disk, database, &self.id))
-                .is_ok()
-            {
-                // If the journal stays, the next job finds all old databases in place, and recovers from it.
-                let _ = Journal::remove(self.disk, &self.home);
-            }
+            let _ = self.undo_all(&mut journal);
         })?;
         finish(self.disk, &self.home, &self.databases, self.keep_old).map_err(CommitError::InPlace)
+    }
+
+    /// Puts the old databases back. If something stays undone, the next job recovers by the journal.
+    fn undo_all(&self, journal: &mut Journal) -> Result<(), DiskError> {
+        // A journal that records that all are exchanged can be on the medium, although writing it failed:
+        // none may be undone under it, because a recovery would keep a mixture of both.
+        if journal.phase == JournalPhase::Exchanged {
+            journal.phase = JournalPhase::Exchanging;
+            journal.write(self.disk, &self.home)?;
+        }
+        self.databases.iter().try_for_each(|database| undo_if_live(self.disk, database, &self.id))?;
+        Journal::remove(self.disk, &self.home)
     }
 
     fn journal(&self) -> Result<Journal, DiskError> {
@@ -532,7 +544,8 @@ fn undo_if_live(disk: &dyn Disk, database: &ReplacedDatabase, id: &[u8; 16]) -> 
     }
 }
 
-/// Sets owner, group and mode of `path` to those of `like`, which an error names.
+/// Sets owner, group and mode of `path` to those of `like`, which an error names. If only the group cannot be
+/// set, because this user is not in it, the user's own group gets no permissions: the node runs as the owner.
 pub(crate) fn set_owner(
     disk: &dyn Disk,
     path: &Path,
@@ -541,7 +554,12 @@ pub(crate) fn set_owner(
 ) -> Result<(), DiskError> {
     match disk.set_ownership(path, ownership) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(DiskError::NotOwner { path: like.to_owned(), owner: ownership.uid })
+            let Ownership { uid, gid, .. } = owner_of(disk, path)?;
+            if uid != ownership.uid {
+                return Err(DiskError::NotOwner { path: like.to_owned(), owner: ownership.uid });
+            }
+            let own = Ownership { uid, gid, mode: ownership.mode & !0o070 };
+            Ok(disk.set_ownership(path, own).during("set the mode of", path)?)
         }
         done => Ok(done.during("set owner and mode of", path)?),
     }
@@ -626,7 +644,9 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     if let Some(nested) = nested_database(disk, dir)? {
         remove_files(disk, &nested)?;
         if disk.list(&nested).during("list", &nested)?.is_empty() {
-            disk.remove_dir(&nested).during("remove", &nested)?;
+            let is_link = disk.is_link(&nested).during("look at", &nested)?;
+            if is_link { disk.remove_file(&nested) } else { disk.remove_dir(&nested) }
+                .during("remove", &nested)?;
         }
     }
     for name in disk.list(dir).during("list", dir)? {

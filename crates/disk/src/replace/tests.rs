@@ -10,18 +10,26 @@ const ID: [u8; 16] = [7; 16];
 const INDEX: &str = "blocks/index";
 const CHAINSTATE: &str = "chainstate";
 
-/// The real disk, on which all changes after the first `left` fail, as for a process that is killed there.
+/// The real disk, on which all changes after the first `left` fail, as for a process that is killed there,
+/// and the changes with the numbers `once`.
 struct KilledDisk {
     left: AtomicU64,
+    once: [AtomicU64; 2],
     in_steps: bool,
+    /// The group of this process, which can give files to no other. Old databases belong to group 0.
+    group: u32,
 }
 
 impl KilledDisk {
     fn after(changes: u64, in_steps: bool) -> Self {
-        Self { left: AtomicU64::new(changes), in_steps }
+        let once = [u64::MAX; 2].map(AtomicU64::new);
+        Self { left: AtomicU64::new(changes), once, in_steps, group: 0 }
     }
 
     fn change(&self) -> io::Result<()> {
+        if self.once.each_ref().map(|once| once.fetch_sub(1, Ordering::Relaxed)).contains(&0) {
+            return Err(io::Error::other("fails once"));
+        }
         let take = |left: u64| left.checked_sub(1);
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.map(|_| ()).map_err(|_| io::Error::other("dead"))
@@ -80,6 +88,16 @@ impl Disk for KilledDisk {
 
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         self.change()
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let is_new = path.to_string_lossy().ends_with(NEW_SUFFIX);
+        Ok(Ownership { uid: 1, gid: if is_new { self.group } else { 0 }, mode: 0o750 })
+    }
+
+    fn set_ownership(&self, _: &Path, Ownership { gid, mode, .. }: Ownership) -> io::Result<()> {
+        assert!(gid == 0 || mode == 0o700, "another group gets nothing");
+        if gid == self.group { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
@@ -189,6 +207,37 @@ fn a_commit_killed_at_any_step_replaces_both_databases_or_neither() {
             |text: &str| outcomes.iter().filter(|(_, texts)| texts == &[text; 2].map(str::to_owned)).count();
         assert_eq!(ends("old") + ends("new"), outcomes.len(), "{outcomes:?}");
         assert!(ends("old") > 0 && ends("new") > 0, "{outcomes:?}");
+    }
+}
+
+/// The second fault is another error, or a kill, while what came before the first one is undone.
+#[test]
+fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
+    for (in_steps, is_killed) in [(false, false), (false, true), (true, false)] {
+        for first in 0.. {
+            let mut has_failed = false;
+            for second in first + 1..first + 12 {
+                let home = home();
+                let disk = KilledDisk::after(u64::MAX, in_steps);
+                let replacement = begin(&disk, home.path(), false);
+                disk.once[0].store(first, Ordering::Relaxed);
+                // The change that fails is not counted by the other number.
+                let other = if is_killed { &disk.left } else { &disk.once[1] };
+                other.store(second - u64::from(is_killed), Ordering::Relaxed);
+                has_failed = matches!(replacement.commit(), Err(CommitError::Failed(_)));
+                replacement.discard();
+                recover(&RealDisk, home.path(), &names()).unwrap();
+                let case = format!("{in_steps} {is_killed} {first} {second}");
+                assert!(
+                    [["old"; 2], ["new"; 2]].contains(&texts(home.path()).each_ref().map(|text| &**text)),
+                    "{case}"
+                );
+                assert_eq!(leftovers(home.path()), [] as [PathBuf; 0], "{case}");
+            }
+            if !has_failed {
+                break;
+            }
+        }
     }
 }
 
@@ -371,6 +420,32 @@ fn new_databases_have_the_mode_and_owner_of_the_old_ones() {
             }
         }
     }
+}
+
+/// As after `chown -R bitcoin DIR`, which leaves the group.
+#[test]
+fn a_group_that_the_owner_is_not_in_is_no_obstacle() {
+    let home = home();
+    let disk = KilledDisk { group: 5, ..KilledDisk::after(u64::MAX, false) };
+    begin(&disk, home.path(), false).commit().unwrap();
+    assert_eq!(texts(home.path()), ["new", "new"]);
+}
+
+/// Only the database of the filters is on another disk.
+#[test]
+fn a_link_in_an_old_filter_index_is_removed_with_it() {
+    let (home, elsewhere) = (home(), tempfile::tempdir().unwrap());
+    let index = Path::new("indexes/blockfilter/basic");
+    create_database(elsewhere.path(), "old");
+    fs::create_dir_all(home.path().join(index)).unwrap();
+    fs::write(home.path().join(index).join(FIRST_FILTERS), "old").unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), home.path().join(index).join("db")).unwrap();
+    let replacement = Replacement::begin(&RealDisk, home.path(), &[index], ID, false).unwrap();
+    create_database(&replacement.building(0).join("db"), "new");
+    fs::write(replacement.building(0).join(FIRST_FILTERS), "new").unwrap();
+    assert_eq!(replacement.commit().unwrap(), [] as [PathBuf; 0]);
+    assert_eq!(fs::read(home.path().join(index).join("db/CURRENT")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(home.path().join(index).parent().unwrap()).unwrap().count(), 1);
 }
 
 #[test]
