@@ -25,7 +25,7 @@ use disk::{
 use engine::{
     ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Height, Location, MakeOptions, Network,
     ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
-    VerifyOptions,
+    VerifyOptions, Watch,
 };
 use std::{
     collections::BTreeMap,
@@ -162,7 +162,13 @@ pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let threads = NonZeroUsize::new(2).unwrap();
     let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
     let options = StatsOptions { chainstate, muhash: true };
-    engine::utxo_stats(&FaultDisk::healthy(), &options)
+    engine::utxo_stats(&FaultDisk::healthy(), &options, unwatched())
+}
+
+/// What does not look at a run, and never stops it.
+pub fn unwatched() -> Watch<'static> {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    Watch { sink: &|_| {}, interrupt: &NEVER }
 }
 
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.

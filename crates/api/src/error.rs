@@ -5,11 +5,13 @@ use crate::json::{OptionalPathText, texts, written};
 use crate::{remedy::Remedy, subject::Subject};
 use ::hints::HintsError;
 use disk::block_files::{RecordError, RecordFlaw};
-use disk::{DiskError, LevelDbError, datadir::FileKind};
+use disk::{
+    DiskError, LevelDbError,
+    datadir::{CHAINSTATE, FileKind, INDEX},
+};
 use rules::Violation;
 use std::{
     borrow::Cow,
-    ffi::OsStr,
     fmt, io,
     ops::{Deref, DerefMut},
     path::{Path, PathBuf},
@@ -190,6 +192,15 @@ impl Error {
             FileKind::Blk => self.about(Subject::BlockFile),
             FileKind::Rev => self.about(Subject::UndoData).with_remedies([Remedy::RestoreFile]),
         }
+    }
+
+    /// Adds which database it is about, if it is about the one of the coins or of the blocks: `path` is its
+    /// directory, or a file in it.
+    fn about_database(self, path: &Path) -> Self {
+        let is = |name: &str| path.ends_with(name) || path.parent().is_some_and(|dir| dir.ends_with(name));
+        let known = [(CHAINSTATE, Subject::Chainstate), (INDEX, Subject::BlockIndex)];
+        let subject = known.into_iter().find(|(name, _)| is(name)).map(|(_, subject)| subject);
+        subject.into_iter().fold(self, Self::about)
     }
 
     /// Whether it is about this.
@@ -467,14 +478,14 @@ impl From<LevelDbError> for Error {
         match error {
             LevelDbError::File(error) => error.into(),
             LevelDbError::Damaged { ref path, offset, ref flaw } => {
-                let subject = match path.parent().and_then(Path::file_name).and_then(OsStr::to_str) {
-                    Some("chainstate") => Some(Subject::Chainstate),
-                    Some("index") => Some(Subject::BlockIndex),
-                    _ => None,
-                };
                 let converted =
                     Self::damaged(format!("the database is damaged: {flaw}")).in_file(path, Some(offset));
-                subject.into_iter().fold(converted, Self::about).caused_by(error)
+                converted.about_database(path).caused_by(error)
+            }
+            LevelDbError::Unsupported { ref path, offset, ref feature } => {
+                let detail =
+                    format!("{feature}; start and stop bitcoind once, which moves their rows to tables");
+                Self::damaged(detail).in_file(path, Some(offset)).about_database(path).caused_by(error)
             }
             other => Self::damaged(other.to_string()).caused_by(other),
         }

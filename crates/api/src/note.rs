@@ -343,6 +343,17 @@ pub enum Warning {
         /// Why.
         error: Error,
     },
+    /// The block index cannot be read, so that heights or times of blocks are missing in the result.
+    IndexUnread {
+        /// Why.
+        error: Error,
+    },
+    /// The file system cannot sync a directory: after a power cut, names of files there may be missing.
+    DirectoryNotSynced {
+        /// The first such directory.
+        #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
+        dir: PathBuf,
+    },
     /// An index of the datadir could not stay right, and was set aside.
     IndexSetAside {
         /// The name of its folder.
@@ -618,6 +629,18 @@ impl fmt::Display for Warning {
             Self::SourceUnreadable { error } => {
                 write!(f, "{error}; blocks behind this place were not taken from the file")
             }
+            Self::IndexUnread { error } => write!(
+                f,
+                "heights or times of blocks are missing in the result, because the block index cannot be \
+                 read: {}",
+                error.fact_text()
+            ),
+            Self::DirectoryNotSynced { dir } => write!(
+                f,
+                "the file system of {} cannot sync directories, as some network file systems cannot; a power \
+                 cut in the next minutes may take back names of files; bitcoind runs at the same risk there",
+                dir.display()
+            ),
             Self::IndexSetAside { name, kept } => write!(
                 f,
                 "the index {name} is set aside, because it would become wrong, or could not be used: it is \

@@ -513,6 +513,8 @@ pub struct ChainstateOptions {
     pub blocksdir: Option<PathBuf>,
     /// The network.
     pub network: Network,
+    /// The bytes that start each of its messages, which determine the folder of a custom signet.
+    pub magic: [u8; 4],
     /// Number of reading threads.
     pub threads: NonZeroUsize,
 }
@@ -521,7 +523,14 @@ impl ChainstateOptions {
     /// The default options, with one thread.
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { datadir: datadir.to_owned(), blocksdir: None, network, threads: NonZeroUsize::MIN }
+        let (datadir, magic) = (datadir.to_owned(), network.magic());
+        Self { datadir, blocksdir: None, network, magic, threads: NonZeroUsize::MIN }
+    }
+
+    /// Where the datadir is.
+    pub fn location(&self) -> Location {
+        let Self { datadir, blocksdir, network, magic, .. } = self;
+        Location { root: datadir.clone(), blocksdir: blocksdir.clone(), network: *network, magic: *magic }
     }
 }
 

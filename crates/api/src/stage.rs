@@ -15,7 +15,7 @@ pub enum Stage {
     Download,
     /// Choosing the chain and validating its headers.
     Plan,
-    /// Reading blocks and undo data.
+    /// Reading blocks and undo data, or all coins.
     Read,
     /// Checking blocks and spends.
     Check,

@@ -92,7 +92,7 @@ impl<'d> Session<'d> {
             Some(output) => {
                 let lock = lock_for_reading(disk, &datadir)?;
                 let location = options.chain.location();
-                let result = Datadir::of(&Location { root: output.clone(), blocksdir: None, ..location });
+                let result = Datadir::new(&Location { root: output.clone(), blocksdir: None, ..location });
                 prepare_output(disk, &result, options.scan, sink)?;
                 (Some(lock), result)
             }
@@ -117,7 +117,7 @@ impl<'d> Session<'d> {
         sink: &dyn EventSink,
     ) -> Result<Self, Error> {
         machine::sha256_kernel()?;
-        let datadir = Datadir::of(&Location::new(output, params.network));
+        let datadir = Datadir::at(output, params.network);
         prepare_output(disk, &datadir, false, sink)?;
         let change_lock = Some(lock_for_change(disk, &datadir, sink)?);
         Ok(Self { disk, params, datadir, change_lock, _read_lock: None })

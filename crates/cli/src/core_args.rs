@@ -17,7 +17,7 @@ use peregrine::{
 };
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
 
@@ -197,8 +197,11 @@ impl CoreArgs {
         }
         let own = own_network(&named).filter(|own| self.chain.is_none_or(|chain| chain == *own));
         let base = match own {
-            Some(_) => named.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-            None => &named,
+            // The folder of a custom signet says which one is meant.
+            Some(own) if named.file_name() == own.subdirectory().map(OsStr::new) => {
+                named.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+            }
+            _ => &named,
         };
         let chain = self.chain.or(own);
         let read = self.read(base, chain);
@@ -294,7 +297,7 @@ impl CoreArgs {
             // What cannot be read is reported when it is opened.
             self.read(base, Some(*network)).is_ok_and(|Read { root, blocksdir, .. }| {
                 let location = Location { blocksdir, ..Location::new(&root, *network) };
-                location.networks(&RealDisk).unwrap_or_default().contains(network)
+                location.likely_networks(&RealDisk).unwrap_or_default().contains(network)
             })
         };
         let found: Vec<Network> = Network::ALL.into_iter().filter(has_blocks).collect();
@@ -386,7 +389,7 @@ impl Located {
 
     /// The paths of the datadir.
     pub fn datadir(&self) -> Datadir {
-        Datadir::of(&self.location())
+        Datadir::of(&RealDisk, &self.location()).unwrap_or(Datadir::new(&self.location()))
     }
 
     /// The engine's default options for this datadir and chain, for commands that run no scripts.
@@ -401,7 +404,8 @@ impl Located {
     /// The engine's default options for the chainstate of this datadir.
     pub fn chainstate_options(&self) -> ChainstateOptions {
         let blocksdir = self.blocksdir.clone();
-        ChainstateOptions { blocksdir, ..ChainstateOptions::new(&self.root, self.network()) }
+        let magic = self.params.magic;
+        ChainstateOptions { blocksdir, magic, ..ChainstateOptions::new(&self.root, self.network()) }
     }
 
     /// The same with another network, and nothing that is special about it.
@@ -559,7 +563,7 @@ fn right_blocksdir(dir: &Path, chain: Option<Network>) -> Option<PathBuf> {
 /// Returns the network whose own folder in a datadir `dir` is, by its name and because it has block files.
 fn own_network(dir: &Path) -> Option<Network> {
     let network = Location::network_of_name(dir)?;
-    let has_blocks = |dir: &Path| dir.join("blocks").is_dir();
+    let has_blocks = |dir: &Path| dir.join("blocks").is_dir() || dir.join("chainstate").is_dir();
     let below = dir.join(network.subdirectory()?);
     (has_blocks(dir) && !has_blocks(&below) && !dir.join("bitcoin.conf").exists()).then_some(network)
 }

@@ -4,7 +4,7 @@ use crate::{
     limits,
     progress::{Progress, Style},
 };
-use engine::{ChainOptions, Error, Stage};
+use engine::{ChainOptions, Error, Event, EventSink as _, Stage, Warning};
 use peregrine::{output, running};
 use std::sync::atomic::AtomicBool;
 
@@ -23,6 +23,9 @@ pub fn run<T>(
     let interrupt = output::interrupt(running::as_json())?;
     let progress = Progress::new(style, stages);
     let done = call(&progress, &interrupt);
+    if let Some(dir) = engine::unsynced_dir() {
+        progress.event(Event::Warning(Warning::DirectoryNotSynced { dir: dir.to_owned() }));
+    }
     progress.close();
     done
 }

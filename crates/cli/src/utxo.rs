@@ -7,7 +7,9 @@ use crate::{
     args::common::DatadirArgs,
     core_args::CoreArgs,
     descriptor::{self, Wanted},
+    progress::{Style, stages},
     report::pinned_text,
+    run,
     stats_at::{self, AtArgs},
     units::{btc, count},
 };
@@ -15,7 +17,7 @@ use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
     BlockHash, Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, Sats, ScanReport,
-    StatsOptions, StoredCoin, UtxoStatsReport, hex_reversed,
+    StatsOptions, StoredCoin, UtxoStatsReport, Watch, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
@@ -78,6 +80,10 @@ pub struct ScanArgs {
 
     #[command(flatten)]
     pub datadir: DatadirArgs,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
 }
 
 /// Maximum number of indices of a range (Core `ParseDescriptorRange`).
@@ -166,7 +172,10 @@ fn stats(args: &StatsArgs) -> Done {
     }
     let located = args.datadir.core.locate()?;
     let chainstate = args.datadir.chainstate_options(&located);
-    let stats = engine::utxo_stats(&RealDisk, &StatsOptions { chainstate, muhash: args.muhash })?;
+    let options = StatsOptions { chainstate, muhash: args.muhash };
+    let stats = run::run(None, args.at.run.progress, stages::COINS, |sink, interrupt| {
+        engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
+    })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
     Ok(reply(&stats, exit, stats_text))
 }
@@ -188,7 +197,9 @@ fn scan(args: &ScanArgs) -> Done {
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.chainstate_options(&located);
-    let report = engine::scan_coins(&RealDisk, &options, &scripts)?;
+    let report = run::run(None, args.progress, stages::COINS, |sink, interrupt| {
+        engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
+    })?;
     let json = scan_json(&report, &wanted, chain);
     Ok(reply(&json, Exit::Done, |_| scan_text(&report, &wanted, chain)))
 }

@@ -14,14 +14,16 @@
 //! ```
 //! With `-blocksdir=DIR`, all files of `blocks` are in `DIR/blocks` (of other networks `DIR/testnet3/blocks`
 //! and so on), but the index is here.
+//!
+//! Later releases keep a signet with its own challenge in `signet_` and the eight hex digits of its magic.
 
 use crate::error::DiskError;
+use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 use std::{ffi::OsStr, fmt};
 use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
-/// Name of the directory of the block files.
 /// Directory of the block files, in the network's directory.
 pub const BLOCKS: &str = "blocks";
 /// Path of the block index, relative to the directory of the network.
@@ -71,6 +73,8 @@ pub enum Absence {
     NoDirectory,
     /// It has no directory `blocks` for any network.
     NoBlocks,
+    /// It has no directory `blocks` for any network, but a chainstate of this one.
+    OnlyChainstate,
     /// It has blocks of these networks only.
     OtherNetworks(Vec<Network>),
 }
@@ -80,6 +84,9 @@ impl fmt::Display for Absence {
         match self {
             Self::NoDirectory => f.write_str("no such directory"),
             Self::NoBlocks => f.write_str("no Bitcoin Core datadir: it has no directory blocks"),
+            Self::OnlyChainstate => {
+                f.write_str("a chainstate, whose coins can be read, but no directory blocks")
+            }
             Self::OtherNetworks(others) => {
                 let names: Vec<_> = others.iter().map(|other| other.name()).collect();
                 write!(f, "it has only blocks of: {}", names.join(", "))
@@ -113,20 +120,72 @@ impl Location {
     /// # Errors
     /// [`DiskError::File`].
     pub fn networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
+        self.networks_with(disk, Datadir::blocks_dir)
+    }
+
+    /// Like [`Location::networks`]; if there is none, those that have a chainstate: what can be meant.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn likely_networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
+        let found = self.networks(disk)?;
+        if found.is_empty() { self.networks_with(disk, Datadir::chainstate_dir) } else { Ok(found) }
+    }
+
+    fn networks_with(
+        &self,
+        disk: &dyn Disk,
+        dir: impl Fn(&Datadir) -> PathBuf,
+    ) -> Result<Vec<Network>, DiskError> {
         let mut found = Vec::new();
         for network in Network::ALL {
-            if is_dir(disk, &Datadir::of(&Self { network, ..self.clone() }).blocks_dir)? {
+            let magic = if network == self.network { self.magic } else { network.magic() };
+            let location = Self { network, magic, ..self.clone() };
+            if is_dir(disk, &dir(&Datadir::in_folder(&location, location.folder(disk).as_deref())))? {
                 found.push(network);
             }
         }
         Ok(found)
     }
 
+    /// The name of the folder of the network, which the main network does not have. What cannot be read is
+    /// reported when it is opened.
+    fn folder(&self, disk: &dyn Disk) -> Option<String> {
+        let usual = self.network.subdirectory()?;
+        let has = |name: &str| {
+            let mut homes = [Some(&self.root), self.blocksdir.as_ref()].into_iter().flatten();
+            homes.any(|home| is_dir(disk, &home.join(name)).unwrap_or_default())
+        };
+        if self.network == Network::Signet {
+            let own = format!("{CUSTOM_SIGNET}{}", self.magic.as_hex());
+            if has(&own) {
+                return Some(own);
+            }
+            // Reading its blocks shows that a challenge is missing.
+            if self.magic == self.network.magic() && !has(usual) {
+                let names = disk.list(&self.root).unwrap_or_default();
+                let custom = names.into_iter().find(|name| is_custom_signet(name));
+                return custom.and_then(|name| name.into_string().ok()).or(Some(usual.to_owned()));
+            }
+        }
+        Some(usual.to_owned())
+    }
+
     /// The network whose own directory `root` is, by its name.
     #[must_use]
     pub fn network_of_name(root: &Path) -> Option<Network> {
-        Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == root.file_name())
+        let name = root.file_name();
+        let usual = Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == name);
+        usual.or(name.is_some_and(is_custom_signet).then_some(Network::Signet))
     }
+}
+
+/// What the name of the folder of a signet with its own challenge begins with.
+const CUSTOM_SIGNET: &str = "signet_";
+
+fn is_custom_signet(name: &OsStr) -> bool {
+    let magic = name.to_str().and_then(|name| name.strip_prefix(CUSTOM_SIGNET));
+    magic.is_some_and(|magic| magic.len() == 8 && magic.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// The paths of one network in a datadir.
@@ -157,6 +216,9 @@ impl Datadir {
                  directory that bitcoind uses as -datadir"
                     .to_owned()
             }
+            Err(Absence::OnlyChainstate) => {
+                "it has a chainstate, but no directory `blocks`, which this command needs".to_owned()
+            }
             Err(Absence::OtherNetworks(others)) => format!(
                 "it has no blocks of the chain {network}; name the chain that it has blocks of: {}",
                 others.iter().map(|other| other.name()).collect::<Vec<_>>().join(", ")
@@ -171,27 +233,25 @@ impl Datadir {
     /// # Errors
     /// [`DiskError::File`].
     pub fn find(disk: &dyn Disk, location: &Location) -> Result<Result<Self, Absence>, DiskError> {
-        let Location { root, blocksdir, network, .. } = location;
+        let Location { root, blocksdir, .. } = location;
         for dir in [Some(root), blocksdir.as_ref()].into_iter().flatten() {
             if !is_dir(disk, dir)? {
                 return Ok(Err(Absence::NoDirectory));
             }
         }
-        let found = Self::of(location);
+        let found = Self::of(disk, location)?;
         if is_dir(disk, &found.blocks_dir)? {
             return Ok(Ok(found));
         }
         let own = Location::network_of_name(root).filter(|_| blocksdir.is_none());
-        if own == Some(*network) {
-            let found = Self { net_dir: root.clone(), blocks_dir: root.join(BLOCKS), ..found };
-            if is_dir(disk, &found.blocks_dir)? {
-                return Ok(Ok(found));
-            }
-        }
         // `blocks` directly in a network's own directory belongs to that network, not to main.
         let owner = |other: Network| own.filter(|_| other == Network::Main).unwrap_or(other);
         let others: Vec<Network> = location.networks(disk)?.into_iter().map(owner).collect();
-        Ok(Err(if others.is_empty() { Absence::NoBlocks } else { Absence::OtherNetworks(others) }))
+        Ok(Err(match others.is_empty() {
+            true if is_dir(disk, &found.chainstate_dir())? => Absence::OnlyChainstate,
+            true => Absence::NoBlocks,
+            false => Absence::OtherNetworks(others),
+        }))
     }
 
     /// Returns `self` if it has block files.
@@ -207,14 +267,37 @@ impl Datadir {
     /// Returns the paths of a datadir at `root`, whether it exists or not.
     #[must_use]
     pub fn at(root: &Path, network: Network) -> Self {
-        Self::of(&Location::new(root, network))
+        Self::new(&Location::new(root, network))
     }
 
-    /// Returns the paths of a datadir at `location`, whether it exists or not.
+    /// Returns the paths of a datadir that is to be created at `location`.
     #[must_use]
-    pub fn of(location: &Location) -> Self {
+    pub fn new(location: &Location) -> Self {
+        Self::in_folder(location, location.network.subdirectory())
+    }
+
+    /// Returns the paths of a datadir at `location`, whose `root` may also be the network's own directory,
+    /// whether it exists or not.
+    ///
+    /// # Errors
+    /// [`DiskError::File`].
+    pub fn of(disk: &dyn Disk, location: &Location) -> Result<Self, DiskError> {
+        let root = &location.root;
+        let found = Self::in_folder(location, location.folder(disk).as_deref());
+        let own = Self { net_dir: root.clone(), blocks_dir: root.join(BLOCKS), ..found };
+        let is_named = Location::network_of_name(root) == Some(location.network);
+        if !is_named || location.blocksdir.is_some() {
+            return Ok(found);
+        }
+        let exists = |datadir: &Self| -> Result<bool, DiskError> {
+            Ok(is_dir(disk, &datadir.blocks_dir)? || is_dir(disk, &datadir.chainstate_dir())?)
+        };
+        Ok(if !exists(&found)? && exists(&own)? { own } else { found })
+    }
+
+    fn in_folder(location: &Location, folder: Option<&str>) -> Self {
         let Location { root, blocksdir, network, magic } = location;
-        let below = |dir: &Path| network.subdirectory().map_or(dir.to_owned(), |name| dir.join(name));
+        let below = |dir: &Path| folder.map_or(dir.to_owned(), |name| dir.join(name));
         let blocks_dir = below(blocksdir.as_ref().unwrap_or(root)).join(BLOCKS);
         Self { network: *network, magic: *magic, net_dir: below(root), blocks_dir }
     }
@@ -374,6 +457,25 @@ mod tests {
             error.contains("no blocks of the chain signet; name the chain that it has blocks of: regtest"),
             "{error}"
         );
+        let signet = root.path().join("signet_54d26fbd");
+        RealDisk.create_dir_all(&signet.join("blocks")).unwrap();
+        RealDisk.create(&signet.join("blocks/blk00000.dat")).unwrap();
+        let custom = |dir: &Path, magic| {
+            let location = Location { magic, ..Location::new(dir, Network::Signet) };
+            Datadir::open(&RealDisk, &location).map(|datadir| datadir.net_dir().to_owned()).unwrap()
+        };
+        let magic = [0x54, 0xd2, 0x6f, 0xbd];
+        let default = Network::Signet.magic();
+        // Without its challenge, it is found if there is no other.
+        assert_eq!(
+            [custom(root.path(), magic), custom(root.path(), default)],
+            [signet.clone(), signet.clone()]
+        );
+        assert_eq!([custom(&signet, magic), custom(&signet, default)], [signet.clone(), signet.clone()]);
+        let other = root.path().join("signet");
+        RealDisk.create_dir_all(&other.join("blocks")).unwrap();
+        RealDisk.create(&other.join("blocks/blk00000.dat")).unwrap();
+        assert_eq!([custom(root.path(), magic), custom(root.path(), default)], [signet, other.clone()]);
         // A datadir that happens to have that name.
         RealDisk.create_dir_all(&own.join("regtest/blocks")).unwrap();
         RealDisk.create(&own.join("regtest/blocks/blk00000.dat")).unwrap();

@@ -16,6 +16,7 @@
 //! starts, does not notice.
 
 use crate::{
+    datadir::is_dir,
     error::DiskError,
     replace::{KEPT_SUFFIX, exists, free_name, owner_of, remove_database, set_owner, with_suffix},
 };
@@ -38,7 +39,7 @@ pub const BEST_BLOCK: &[u8] = b"B";
 /// The best block of the rows of a `txindex` that name blocks by their hashes.
 pub const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
 /// The row of a `txospenderindex` that has the same prefix as the others.
-const SPENDER_KEY: &[u8] = b"siphash_key\0";
+pub const SPENDER_KEY: &[u8] = b"siphash_key\0";
 /// Name of the folder of the coin statistics of releases up to 29.
 pub const OLD_COIN_STATS: &str = "coinstats";
 /// The first bytes of hashes between two rows of a sample.
@@ -291,10 +292,6 @@ pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, D
     disk.exchange(&kept, &live).during("set aside", &live)?;
     disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
     Ok(kept)
-}
-
-fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
-    Ok(disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir))
 }
 
 /// The first hash of a locator; `None` if there is none.

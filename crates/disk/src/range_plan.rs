@@ -20,7 +20,7 @@ use crate::sealed::{self, Seal};
 use digest::sha256::sha256;
 use digest::siphash::SipKey;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use vfs::{Disk, During as _};
 use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader, WireError};
 
@@ -199,12 +199,6 @@ impl RangePlan {
             blocks,
         }))
     }
-}
-
-/// The path of the plan that belongs to a description of it for people and programs.
-#[must_use]
-pub fn plan_path(description: &Path) -> PathBuf {
-    description.with_extension("blocks")
 }
 
 #[cfg(test)]

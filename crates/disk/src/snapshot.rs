@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use vfs::unfinished;
 use vfs::{AtomicFile, Disk, During as _, FileError, ReadAt};
-use wire::coin::chainstate_key_order;
+use wire::coin::{chainstate_key_order, compressed_script_len};
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
 use wire::{BlockHash, Coin, Height, Network, OutPoint, Reader, Sats, Txid, WireError};
@@ -37,14 +37,15 @@ use wire::{BlockHash, Coin, Height, Network, OutPoint, Reader, Sats, Txid, WireE
 /// Suffix of the name of a file that is being written.
 pub const INCOMPLETE_SUFFIX: &str = unfinished::SUFFIX;
 
-const MAGIC: [u8; 5] = *b"utxo\xff";
+/// The first bytes of a snapshot.
+pub const SNAPSHOT_MAGIC: [u8; 5] = *b"utxo\xff";
 /// Version of the format that is read and written.
 pub const VERSION: u16 = 2;
 /// Length of the metadata in bytes, as Core writes it.
 pub const METADATA_LEN: usize = 51;
 /// Length of the metadata with the base block's height, in bytes.
 const DRAFT_METADATA_LEN: usize = METADATA_LEN + 4;
-const _: () = assert!(METADATA_LEN == MAGIC.len() + 2 + 4 + 32 + 8, "Core SnapshotMetadata");
+const _: () = assert!(METADATA_LEN == SNAPSHOT_MAGIC.len() + 2 + 4 + 32 + 8, "Core SnapshotMetadata");
 
 /// Offset of that height in bytes.
 const HEIGHT_OFFSET: u64 = 11;
@@ -97,7 +98,7 @@ impl SnapshotMetadata {
     }
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.extend(MAGIC);
+        bytes.extend(SNAPSHOT_MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(self.magic);
         bytes.extend(self.base_block.0);
@@ -144,7 +145,7 @@ impl SnapshotMetadata {
     fn decode_form(bytes: &[u8], has_height: bool) -> Result<Self, (u64, String)> {
         let mut reader = Reader::new(bytes);
         let short = |_: WireError| (0, "the metadata ends early".to_owned());
-        if reader.array().map_err(short)? != MAGIC {
+        if reader.array().map_err(short)? != SNAPSHOT_MAGIC {
             let text = format!(
                 "not a UTXO snapshot (version {VERSION}, as written by Bitcoin Core 28 and later); if it is \
                  packed, unpack it first, and if an older release has written it, dump it again with a later \
@@ -482,11 +483,7 @@ const REMEDY: &str = "the snapshot is damaged, download or create it again";
 fn read_out<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
     let mut ahead = reader.clone();
     ahead.var_int()?;
-    let script = match ahead.var_int()? {
-        0 | 1 => 20,
-        2..=5 => 32,
-        kind => kind - 6,
-    };
+    let script = compressed_script_len(ahead.var_int()?);
     let length = ahead.position() - reader.position();
     // A script that is too long is cut here, so that it fits into the buffer, and refused by the caller.
     reader.bytes(length + usize::try_from(script).unwrap_or(usize::MAX).min(MAX_SCRIPT_SIZE + 1))

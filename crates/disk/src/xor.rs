@@ -357,7 +357,7 @@ mod tests {
         lay_out(*b"else");
         assert_eq!(check(key), Ok(()), "no block of regtest");
         let datadir =
-            Datadir::of(&Location { magic: *b"SIGN", ..Location::new(dir.path(), Network::Signet) });
+            Datadir::new(&Location { magic: *b"SIGN", ..Location::new(dir.path(), Network::Signet) });
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let from = dir.path().join("regtest/blocks/blk00000.dat");
         std::fs::copy(from, datadir.blk_path(FileNo(0))).unwrap();

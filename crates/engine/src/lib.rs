@@ -9,8 +9,9 @@
 //! Workers check blocks on all cores, in any order. The coins that a block spends are first taken from its
 //! undo data: claims, which nothing vouches for. [`coins::join`] then proves that each claim equals, byte for
 //! byte, the coin that an earlier transaction created, and that no coin is spent twice. If this parallel
-//! matching proves less than that, the result is not yet an error: `stages::sequential` connects the blocks
-//! in order with real coins, as Bitcoin Core does, and its verdict is final.
+//! matching proves less than that, the result is not yet an error: `job::verdict` checks all blocks again
+//! without undo data, which finds the lowest block that may be invalid, or the first false undo data. That
+//! block is connected to the coins below it as Bitcoin Core does it, and this verdict is final.
 //!
 //! ```no_run
 //! use peregrine_engine::{
@@ -120,7 +121,7 @@ pub use pipeline::stages::{
     undo_survey::{FlawedUndo, UndoFileCheck},
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
-pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular};
+pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular, unsynced_dir};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
     UtxoElement, Wtxid, coin::CompressedScript, script::is_unspendable,

@@ -235,6 +235,9 @@ impl ObservedBlocks {
 const FRAME_HEADER_LEN: usize = 8;
 /// Length of what precedes the output in the content of a frame.
 const CONTENT_HEADER_LEN: usize = 36;
+/// Limit of a frame's length in bytes, larger than what any block gives an index: a damaged length is not
+/// allocated.
+const MAX_FRAME_LEN: u32 = 64 << 20;
 
 /// Calls `each` with the frames of a file that another process has left, up to the first that is not whole.
 fn find_frames(file: &ScratchFile, mut each: impl FnMut(Piece, BlockHash, u32)) -> Result<(), Error> {
@@ -246,6 +249,9 @@ fn find_frames(file: &ScratchFile, mut each: impl FnMut(Piece, BlockHash, u32)) 
         }
         let len = bytes.first_chunk().map_or(0, |len| u32::from_le_bytes(*len)).saturating_add(4);
         bytes.clear();
+        if len > MAX_FRAME_LEN {
+            return Ok(());
+        }
         let Some(piece) = file.piece_at(offset, len, &mut bytes)? else { return Ok(()) };
         let mut reader = Reader::new(&bytes);
         let header =

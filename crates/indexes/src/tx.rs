@@ -33,7 +33,7 @@ pub const NEXT_SEQUENCE: &[u8] = b"\x0enext_block_seq";
 /// Key of the salt of a txindex.
 pub const TXID_SALT: &[u8] = b"\x0etxid_hash_salt";
 /// Key of the key of a txospenderindex.
-pub const SPENDER_KEY: &[u8] = b"siphash_key\0";
+pub use disk::node_indexes::SPENDER_KEY;
 
 /// The value of the row with a key of SipHash.
 pub fn key_value(SipKey(k0, k1): SipKey) -> Vec<u8> {

@@ -35,8 +35,8 @@ pub(super) struct MemTable {
 }
 
 impl MemTable {
-    /// Adds one batch, or returns what is wrong with it.
-    pub(super) fn add_batch(&mut self, batch: &[u8]) -> Result<(), &'static str> {
+    /// Adds one batch, and returns the sequence number of its first operation, or what is wrong with it.
+    pub(super) fn add_batch(&mut self, batch: &[u8]) -> Result<u64, &'static str> {
         let base = self.bytes.len();
         let mut rest = Input(batch);
         let (Some(first), Some(count)) = (rest.u64(), rest.u32()) else {
@@ -71,7 +71,7 @@ impl MemTable {
         }
         self.bytes.extend_from_slice(batch);
         self.last_sequence = self.last_sequence.max(sequence.saturating_sub(1));
-        Ok(())
+        Ok(first)
     }
 
     /// Sorts the rows and drops all but the newest of each key. To be called after the last batch.

@@ -68,12 +68,22 @@ impl LiveTable {
 /// The state after all edits of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
+    /// Its own number, from the name of the file.
+    pub(super) number: u64,
     pub(super) log_number: u64,
     pub(super) previous_log: u64,
     pub(super) next_file: u64,
     pub(super) last_sequence: u64,
     /// The tables of each level: those of level 0 newest first, the others by key.
     pub(super) levels: [Vec<LiveTable>; LEVELS],
+}
+
+impl Manifest {
+    /// Whether the log number is that of a log, which LevelDB creates before it writes the MANIFEST. It is 0
+    /// in a new database, and the MANIFEST's own number in one to which tables were added here.
+    pub(super) fn names_log(&self) -> bool {
+        ![0, self.number].contains(&self.log_number)
+    }
 }
 
 /// Returns the path of the file `NUMBER.SUFFIX`, with at least six digits.
@@ -89,8 +99,7 @@ pub(super) fn manifest_name(number: u64) -> String {
 /// Reads `CURRENT` and the manifest it names in the database `dir`.
 ///
 /// # Errors
-/// [`LevelDbError::File`] or [`LevelDbError::Damaged`]; [`LevelDbError::Unsupported`] for keys in another
-/// order.
+/// [`LevelDbError::File`] or [`LevelDbError::Damaged`].
 pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError> {
     let current = dir.join("CURRENT");
     let name = disk.read(&current, 4096).during("read", &current)?;
@@ -103,39 +112,20 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
     };
     let path = dir.join(name);
     let file = disk.read(&path, MAX_MANIFEST_LEN).during("read", &path)?;
-    decode(&file, &path)
+    Ok(Manifest { number: digits.parse().unwrap_or(0), ..decode(&file, &path)? })
 }
 
 /// Decodes the manifest `file`.
 fn decode(file: &[u8], path: &Path) -> Result<Manifest, LevelDbError> {
     let mut state = EditState::default();
     log::read_records(file, path, |offset, edit| {
-        state.apply(edit).map_err(|error| match error {
-            EditError::Damaged(flaw) => LevelDbError::Damaged { path: path.into(), offset, flaw },
-            EditError::Comparator(name) => {
-                let name = String::from_utf8_lossy(&name);
-                let feature = format!("keys in the order of {name} are not supported");
-                LevelDbError::Unsupported { path: path.into(), offset, feature }
-            }
-        })
+        state.apply(edit).map_err(|flaw| LevelDbError::Damaged { path: path.into(), offset, flaw })
     })?;
     state.finish().map_err(|flaw| LevelDbError::Damaged {
         path: path.into(),
         offset: file.len() as u64,
         flaw,
     })
-}
-
-/// The error of an edit.
-enum EditError {
-    Damaged(String),
-    Comparator(Vec<u8>),
-}
-
-impl From<&str> for EditError {
-    fn from(text: &str) -> Self {
-        Self::Damaged(text.into())
-    }
 }
 
 /// The fields of all edits so far.
@@ -150,7 +140,7 @@ struct EditState {
 }
 
 impl EditState {
-    fn apply(&mut self, edit: &[u8]) -> Result<(), EditError> {
+    fn apply(&mut self, edit: &[u8]) -> Result<(), String> {
         let mut rest = Input(edit);
         // Deletions come before additions, whatever the order of the fields.
         let (mut deleted, mut added) = (Vec::new(), Vec::new());
@@ -160,7 +150,10 @@ impl EditState {
                 TAG_COMPARATOR => {
                     let name = rest.string().ok_or("the comparator is truncated")?;
                     if name != COMPARATOR {
-                        return Err(EditError::Comparator(name.to_vec()));
+                        let name = String::from_utf8_lossy(name);
+                        return Err(format!(
+                            "the keys are in the order of {name}, which Bitcoin Core does not read"
+                        ));
                     }
                 }
                 TAG_LOG_NUMBER => self.log_number = Some(rest.varint().ok_or("the log number is truncated")?),
@@ -181,7 +174,7 @@ impl EditState {
                     deleted.push((level(&mut rest)?, rest.varint().ok_or("the deleted file is truncated")?))
                 }
                 TAG_NEW_FILE => added.push((level(&mut rest)?, new_file(&mut rest)?)),
-                _ => return Err(EditError::Damaged(format!("unknown field {tag} in an edit"))),
+                _ => return Err(format!("unknown field {tag} in an edit")),
             }
         }
         deleted.iter().for_each(|place| drop(self.tables.remove(place)));
@@ -191,6 +184,7 @@ impl EditState {
 
     fn finish(self) -> Result<Manifest, String> {
         let mut manifest = Manifest {
+            number: 0,
             log_number: self.log_number.ok_or("no edit contains the log number")?,
             previous_log: self.previous_log.unwrap_or(0),
             next_file: self.next_file.ok_or("no edit contains the next file number")?,
@@ -224,19 +218,19 @@ fn internal_order(key: &[u8]) -> (&[u8], std::cmp::Reverse<u64>) {
     (user, std::cmp::Reverse(trailer))
 }
 
-fn level(rest: &mut Input<'_>) -> Result<usize, EditError> {
+fn level(rest: &mut Input<'_>) -> Result<usize, String> {
     let level = rest.varint().and_then(|level| usize::try_from(level).ok());
     Ok(level.filter(|&level| level < LEVELS).ok_or("a level is truncated or beyond 6")?)
 }
 
-fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, EditError> {
+fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, String> {
     let (number, size) = (rest.varint(), rest.varint());
     let mut key = || rest.string().filter(|key| split_internal(key).is_some()).map(<[u8]>::to_vec);
     let (Some(number), Some(size), Some(smallest), Some(largest)) = (number, size, key(), key()) else {
         return Err("a new file is truncated, or a key of it has fewer than 8 bytes".into());
     };
     if internal_order(&smallest) > internal_order(&largest) {
-        return Err(EditError::Damaged(format!("new file {number:06} ends before it begins")));
+        return Err(format!("new file {number:06} ends before it begins"));
     }
     Ok(LiveTable { number, size, smallest, largest })
 }
@@ -349,7 +343,7 @@ mod tests {
         check(&[vec![2, 5, 3, 6]], "no edit contains the last sequence number");
         check(&[vec![8, 1]], "unknown field 8");
         check(&[vec![6, 7, 1]], "a level is truncated or beyond 6");
-        check(&[vec![1, 1, b'x']], "keys in the order of x");
+        check(&[vec![1, 1, b'x']], "keys are in the order of x");
         let mut overlap = sample();
         overlap.levels[6][1] = table(5, "b", "c");
         overlap.levels[6][0] = table(7, "a", "c");

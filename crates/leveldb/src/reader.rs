@@ -1,11 +1,13 @@
 //! Opens a database without changing it: reads `CURRENT`, the MANIFEST and the logs, and finds the live
 //! tables. It does what LevelDB `DBImpl::Recover` does with Core's `paranoid_checks`, but in memory: no file
 //! is created, locked, moved or changed. If another process writes the database at the same time, reads can
-//! fail, but never return wrong rows: tables are never changed, and all bytes have checksums.
+//! fail, but never return wrong rows: tables are never changed, all bytes have checksums, and a log that was
+//! removed meanwhile is missed.
 
 use hex_conservative::DisplayHex as _;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,8 +51,9 @@ impl<'d> Database<'d> {
     ///
     /// # Errors
     /// [`LevelDbError::File`] if `dir` is not a database or cannot be read; [`LevelDbError::Damaged`] if
-    /// LevelDB would refuse it too (a wrong checksum, a missing live table; see `log` for the tail that a
-    /// crash may leave); [`LevelDbError::Unsupported`] for another key order or larger logs.
+    /// LevelDB would refuse it too (a wrong checksum, a missing live table, another key order, compression;
+    /// see `log` for the tail that a crash may leave), or if rows of a log are missing, which it does not
+    /// notice; [`LevelDbError::Unsupported`] for larger logs.
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, LevelDbError> {
         let mut manifest = manifest::read(disk, dir)?;
         let names = disk.list(dir).during("list", dir)?;
@@ -70,8 +73,17 @@ impl<'d> Database<'d> {
         }
         let needed = |number: &u64| *number >= manifest.log_number || *number == manifest.previous_log;
         let mut logs = numbers("log");
+        let newest = logs.iter().chain(&tables).chain(&sst_tables).max().copied().unwrap_or(0);
         logs.retain(needed);
-        let memory = read_logs(disk, dir, &logs)?;
+        if manifest.names_log() && !logs.contains(&manifest.log_number) && newest > manifest.log_number {
+            let flaw = format!(
+                "the MANIFEST names this log, but it is missing, and there is a newer file, number {newest}: \
+                 {ROWS_MISSING}"
+            );
+            let path = numbered(dir, manifest.log_number, "log");
+            return Err(LevelDbError::Damaged { path, offset: 0, flaw });
+        }
+        let memory = read_logs(disk, dir, &logs, manifest.last_sequence)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
         let (open, open_max) = (Mutex::default(), OPEN_TABLES);
         let (dir, log_count) = (dir.into(), logs.len());
@@ -212,11 +224,21 @@ pub(super) fn within<'a>(tables: &'a [LiveTable], start: &[u8], end: Option<&[u8
     tables.get(from..to).unwrap_or_default()
 }
 
-/// Reads the logs with these numbers, oldest first.
-fn read_logs(disk: &dyn Disk, dir: &Path, numbers: &BTreeSet<u64>) -> Result<MemTable, LevelDbError> {
+/// What a database lacks whose files are of different times.
+const ROWS_MISSING: &str = "rows are missing, as in a copy that was made while a program used the database";
+
+/// Reads the logs with these numbers, oldest first. The tables have rows up to the sequence number `last`.
+fn read_logs(
+    disk: &dyn Disk,
+    dir: &Path,
+    numbers: &BTreeSet<u64>,
+    last: u64,
+) -> Result<MemTable, LevelDbError> {
     let mut memory = MemTable::default();
     let mut total = 0u64;
     for &number in numbers {
+        let before = last.max(memory.last_sequence);
+        let mut is_first = true;
         let path = numbered(dir, number, "log");
         let found = disk.metadata(&path).during("measure", &path)?;
         if found.is_some_and(|found| found.is_dir) {
@@ -231,9 +253,16 @@ fn read_logs(disk: &dyn Disk, dir: &Path, numbers: &BTreeSet<u64>) -> Result<Mem
         }
         let file = disk.read(&path, MAX_LOG_BYTES).during("read", &path)?;
         log::read_records(&file, &path, |offset, batch| {
-            let damaged =
-                |flaw: &str| LevelDbError::Damaged { path: path.clone(), offset, flaw: flaw.into() };
-            memory.add_batch(batch).map_err(damaged)
+            let damaged = |flaw| LevelDbError::Damaged { path: path.clone(), offset, flaw };
+            let first = memory.add_batch(batch).map_err(|flaw| damaged(flaw.to_owned()))?;
+            // LevelDB leaves out no number.
+            if mem::take(&mut is_first) && first > before.saturating_add(1) {
+                return Err(damaged(format!(
+                    "the first row has the number {first}, and the files before end at {before}: \
+                     {ROWS_MISSING}"
+                )));
+            }
+            Ok(())
         })?;
     }
     memory.finish();

@@ -41,7 +41,6 @@ const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
 /// The compression byte of uncompressed blocks.
 pub(super) const UNCOMPRESSED: u8 = 0;
-const SNAPPY: u8 = 1;
 
 /// Maximum length of a block in bytes. Data blocks have 4 KiB or one larger row (a node's rows stay below 4
 /// MiB), an index 1 % of its table.
@@ -150,8 +149,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads and verifies footer, index, meta index and filter of the table `file`; `live` is its entry in
-    /// the MANIFEST. The filter is kept in memory if `keep_filter`.
+    /// Reads and verifies footer and index of the table `file`; `live` is its entry in the MANIFEST. The
+    /// filter, which only saves time, is kept in memory if it is sound, and `keep_filter` is set.
     pub(super) fn open(
         file: Box<dyn ReadAt>,
         path: PathBuf,
@@ -176,12 +175,12 @@ impl Table {
         let (Some(meta_index), Some(index)) = (Handle::take(&mut rest), Handle::take(&mut rest)) else {
             return Err(table.damaged(footer_offset, "the footer is malformed".into()));
         };
-        // No checksum covers the footer, but its encoding is unique.
-        if encode_footer(meta_index, index) != footer {
-            return Err(table.damaged(footer_offset, "the footer is malformed".into()));
-        }
         table.read_index(index, footer_offset)?;
-        let filter = table.read_filter(meta_index, footer_offset)?;
+        let filter = match table.read_filter(meta_index, footer_offset) {
+            // As for LevelDB, which reads more blocks then.
+            Err(LevelDbError::Damaged { .. }) => Vec::new(),
+            done => done?,
+        };
         if keep_filter {
             table.filter = filter;
         }
@@ -252,11 +251,14 @@ impl Table {
         }
         match summed.split_last() {
             Some((&UNCOMPRESSED, block)) => Ok(block),
-            Some((&SNAPPY, _)) => {
-                let feature = "compressed blocks (snappy) are not supported".into();
-                Err(LevelDbError::Unsupported { path: self.path.clone(), offset, feature })
+            found => {
+                let flaw = format!(
+                    "a block is marked as compressed (type {}; 1 is snappy), and Bitcoin Core neither writes \
+                     nor reads such blocks: another program has changed this database, or it is damaged",
+                    found.map_or(0, |(kind, _)| *kind)
+                );
+                Err(self.damaged(offset, flaw))
             }
-            _ => Err(self.damaged(offset, "unknown compression of a block".into())),
         }
     }
 

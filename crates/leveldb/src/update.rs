@@ -247,6 +247,7 @@ impl DatabaseUpdate<'_, '_> {
         let Database { disk, dir, .. } = &*self.database;
         let number = *self.next.get_mut();
         let new = Manifest {
+            number,
             log_number: number,
             previous_log: 0,
             next_file: number + 1,

@@ -33,6 +33,7 @@ pub fn rows(
             None => {
                 let options = ChainstateOptions {
                     blocksdir: chain.blocksdir.clone(),
+                    magic: chain.params.magic,
                     threads: chain.threads,
                     ..ChainstateOptions::new(&chain.datadir, network)
                 };

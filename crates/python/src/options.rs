@@ -33,7 +33,7 @@ impl Place<'_> {
         }
         let main = Location::new(&self.datadir, Network::Main);
         // What cannot be read is reported when it is opened.
-        let there = Location { blocksdir: self.blocksdir.clone(), ..main }.networks(&RealDisk);
+        let there = Location { blocksdir: self.blocksdir.clone(), ..main }.likely_networks(&RealDisk);
         Ok(match there.unwrap_or_default()[..] {
             [only] => only,
             _ => Network::Main,

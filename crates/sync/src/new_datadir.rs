@@ -33,7 +33,7 @@ pub fn create(
         Ok(found) => return complete(disk, &found, options.params, sink),
         Err(error) => error,
     };
-    let (datadir, params) = (Datadir::of(&options.location()), options.params);
+    let (datadir, params) = (Datadir::of(disk, &options.location())?, options.params);
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
     create_dirs(disk, &options.datadir, dir_of(&index_dir))?;
     if let Some(home) = &options.blocksdir {

@@ -238,7 +238,7 @@ fn find_sources(
     let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     match !found.is_empty() && disk.exists(&chain.datadir).during("look for", &chain.datadir)? {
         true => new_datadir::create(disk, chain, true, sink)?,
-        false => new_datadir::complete(disk, &Datadir::of(&chain.location()), chain.params, sink)?,
+        false => new_datadir::complete(disk, &Datadir::of(disk, &chain.location())?, chain.params, sink)?,
     }
     Ok(found)
 }

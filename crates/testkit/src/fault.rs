@@ -435,6 +435,19 @@ impl WriteAt for FaultWriteAt {
     }
 }
 
+impl FaultDisk {
+    /// Records a file that was created.
+    fn created(&self, path: &Path, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
+        if let Some(mut names) = self.state.names() {
+            names.made(path);
+        }
+        let mut synced = self.state.synced();
+        synced.push((path.to_owned(), 0));
+        let (number, state) = (synced.len() - 1, Arc::clone(&self.state));
+        Box::new(FaultWrite { file, state, number, len: 0 })
+    }
+}
+
 impl Disk for FaultDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.state.read()?;
@@ -447,14 +460,12 @@ impl Disk for FaultDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         self.state.step(Operations::NewFiles)?;
-        let file = RealDisk.create(path)?;
-        if let Some(mut names) = self.state.names() {
-            names.made(path);
-        }
-        let mut synced = self.state.synced();
-        synced.push((path.to_owned(), 0));
-        let (number, state) = (synced.len() - 1, Arc::clone(&self.state));
-        Ok(Box::new(FaultWrite { file, state, number, len: 0 }))
+        Ok(self.created(path, RealDisk.create(path)?))
+    }
+
+    fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
+        self.state.step(Operations::NewFiles)?;
+        Ok(RealDisk.create_locked(path)?.map(|file| self.created(path, file)))
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {

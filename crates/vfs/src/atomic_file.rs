@@ -1,6 +1,6 @@
 //! A file that is complete under its name, or not there.
 
-use super::{Disk, During as _, FileError, Lock, WriteFile, dir_of};
+use super::{Disk, During as _, FileError, WriteFile, dir_of};
 use std::path::{Path, PathBuf};
 
 /// A new file that is written under a temporary name and renamed when all of it is on the medium: after a
@@ -14,7 +14,6 @@ pub struct AtomicFile<'d> {
     temporary: PathBuf,
     path: PathBuf,
     file: Box<dyn WriteFile>,
-    lock: Option<Box<dyn Lock>>,
     /// Whether the temporary file exists.
     is_temporary: bool,
 }
@@ -61,20 +60,29 @@ impl<'d> AtomicFile<'d> {
         Ok(Self::new(disk, temporary, path, file))
     }
 
+    /// Like [`AtomicFile::create`], for a file that stays locked until it is closed. Returns `None` if
+    /// another process has locked or removed it first.
+    ///
+    /// # Errors
+    /// The errors of [`Disk::create_locked`].
+    pub fn create_locked(
+        disk: &'d dyn Disk,
+        temporary: PathBuf,
+        path: &Path,
+    ) -> Result<Option<Self>, FileError> {
+        let file = disk.create_locked(&temporary).during_creation(&temporary)?;
+        Ok(file.map(|file| Self::new(disk, temporary, path, file)))
+    }
+
     fn new(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, file: Box<dyn WriteFile>) -> Self {
         debug_assert_eq!(temporary.parent(), path.parent(), "a rename keeps the directory");
-        Self { disk, temporary, path: path.to_owned(), file, lock: None, is_temporary: true }
+        Self { disk, temporary, path: path.to_owned(), file, is_temporary: true }
     }
 
     /// The path under which the file is written.
     #[must_use]
     pub fn temporary_path(&self) -> &Path {
         &self.temporary
-    }
-
-    /// Holds a lock of the temporary file until the file is closed.
-    pub fn hold(&mut self, lock: Box<dyn Lock>) {
-        self.lock = Some(lock);
     }
 
     /// Appends all of `bytes`. Writes are not buffered: write in large pieces.

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 pub use atomic_file::AtomicFile;
-pub use real::{Limit, NotRegular, RealDisk, lacks_locks, open_regular};
+pub use real::{Limit, NotRegular, RealDisk, lacks_locks, open_regular, unsynced_dir};
 pub use unfinished::UnfinishedError;
 
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
@@ -236,6 +236,17 @@ pub trait Disk: Send + Sync {
         self.create(path)
     }
 
+    /// Like [`Disk::create`], for a file that stays locked, as by [`Disk::lock`], until it is closed. Returns
+    /// `None` if another process has locked the new file, or removed it, before this one could lock it.
+    ///
+    /// A disk without locks keeps the default.
+    ///
+    /// # Errors
+    /// The same errors as [`Disk::create`].
+    fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
+        self.create(path).map(Some)
+    }
+
     /// Opens a regular file for writes at offsets, with its content as it is. Creates it, as
     /// [`Disk::create`] does, if it is missing.
     ///
@@ -366,7 +377,8 @@ pub trait Disk: Send + Sync {
     /// `DirectoryNotEmpty` if it is not empty; any other I/O error.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Returns when all changes to the names in `dir` (created, renamed, removed) are on the medium.
+    /// Returns when all changes to the names in `dir` (created, renamed, removed) are on the medium, if the
+    /// file system can sync directories: if not, there is no error, and [`unsynced_dir`] names the first one.
     ///
     /// # Errors
     /// Any I/O error.
@@ -385,7 +397,7 @@ pub trait Disk: Send + Sync {
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
 
     /// Takes the exclusive lock of the file `path` without waiting; creates the file if it is missing.
-    /// Returns `None` if another process holds the lock.
+    /// Returns `None` if another process holds the lock, or has meanwhile removed or replaced the file.
     ///
     /// It is the kind of lock that Bitcoin Core takes on `.lock` and LevelDB on `LOCK`: a POSIX record lock
     /// over the whole file. Such a lock belongs to the process and ends when the process closes any

@@ -15,6 +15,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -94,6 +95,14 @@ impl Disk for RealDisk {
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         Ok(Box::new(create_with_mode(path, 0o600)?))
+    }
+
+    fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
+        let file = create_with_mode(path, 0o666)?;
+        let is_locked = lock_at(&file, path).inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })?;
+        Ok(if is_locked { Some(Box::new(file)) } else { None })
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
@@ -213,7 +222,14 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
-        OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all()
+        let synced = OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all();
+        match synced {
+            Err(error) if cannot_sync_dirs(&error) => {
+                let _ = UNSYNCED_DIR.set(dir.to_owned());
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
@@ -238,11 +254,12 @@ impl Disk for RealDisk {
             },
             opened => opened?,
         };
-        take_lock(file, FlockOperation::NonBlockingLockExclusive)
+        Ok(if lock_at(&file, path)? { Some(Box::new(file)) } else { None })
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        take_lock(open_regular(path)?, FlockOperation::NonBlockingLockShared)
+        let file = open_regular(path)?;
+        Ok(if take_lock(&file, FlockOperation::NonBlockingLockShared)? { Some(Box::new(file)) } else { None })
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<Option<LockHolder>> {
@@ -473,12 +490,43 @@ fn program_name(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-fn take_lock(file: File, operation: FlockOperation) -> io::Result<Option<Box<dyn Lock>>> {
-    match rustix::fs::fcntl_lock(&file, operation) {
-        Ok(()) => Ok(Some(Box::new(file))),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
+fn take_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match rustix::fs::fcntl_lock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Takes the exclusive lock of a file that was opened at `path`. Returns false if another process holds it,
+/// or has removed the file or put another one there before the lock was taken.
+fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
+    if !take_lock(file, FlockOperation::NonBlockingLockExclusive)? {
+        return Ok(false);
+    }
+    let locked = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (locked.dev(), locked.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first directory that could not be synced, because its file system cannot do that.
+static UNSYNCED_DIR: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns the first directory that this process could not sync, because its file system syncs files only: a
+/// power cut can take back the names of files there that are written already.
+#[must_use]
+pub fn unsynced_dir() -> Option<&'static Path> {
+    UNSYNCED_DIR.get().map(PathBuf::as_path)
+}
+
+/// Whether the error means that the file system cannot sync directories, as some network file systems cannot.
+/// LevelDB and Bitcoin Core go on then, too.
+fn cannot_sync_dirs(error: &io::Error) -> bool {
+    let codes = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF];
+    codes.into_iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]

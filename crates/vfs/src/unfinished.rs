@@ -49,10 +49,8 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
         let _lock = lock(disk, &temporary, IN_USE)?;
         disk.remove_file(&temporary).during("remove the file left by a crash", &temporary)?;
     }
-    let mut file = AtomicFile::create(disk, temporary, &target)?;
-    let lock = lock(disk, file.temporary_path(), IN_USE)?;
-    file.hold(lock);
-    Ok(file)
+    let file = AtomicFile::create_locked(disk, temporary.clone(), &target)?;
+    file.ok_or(UnfinishedError::Refused { path: temporary, flaw: IN_USE })
 }
 
 const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";

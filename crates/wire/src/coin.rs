@@ -259,6 +259,17 @@ pub enum CompressedScript<'a> {
     Raw(&'a [u8]),
 }
 
+/// Returns the length in bytes of the compressed script that follows the number `kind`.
+#[inline]
+#[must_use]
+pub const fn compressed_script_len(kind: u64) -> u64 {
+    match kind {
+        0 | 1 => 20,
+        2..=5 => 32,
+        _ => kind - SPECIAL_SCRIPTS,
+    }
+}
+
 impl<'a> CompressedScript<'a> {
     #[inline]
     fn read(reader: &mut Reader<'a>) -> Result<Self, CoinError> {
@@ -268,7 +279,7 @@ impl<'a> CompressedScript<'a> {
             1 => array(reader).map(Self::P2sh),
             2..=5 => array(reader).map(|x| Self::P2pk { tag: kind as u8, x }),
             _ => {
-                let len = kind - SPECIAL_SCRIPTS;
+                let len = compressed_script_len(kind);
                 if len > MAX_SCRIPT_SIZE as u64 {
                     return Err(CoinError::ScriptSize(len));
                 }

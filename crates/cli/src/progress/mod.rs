@@ -81,6 +81,7 @@ pub mod stages {
     pub const SHARE_FILE: &[Stage] = &[Export];
     pub const FETCH: &[Stage] = &[Download, Prove];
     pub const PLAN: &[Stage] = &[Plan];
+    pub const COINS: &[Stage] = &[Read];
     pub const MERGE: &[Stage] = &[Plan, Match];
     pub const UNKNOWN: &[Stage] = &[];
 }

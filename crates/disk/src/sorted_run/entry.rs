@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use wire::coin::chainstate_key_order;
+use wire::coin::{chainstate_key_order, compressed_script_len};
 use wire::read::write_var_int;
 use wire::script::MAX_SCRIPT_SIZE;
 use wire::{Entry, OutPoint, Reader};
@@ -128,12 +128,8 @@ pub(super) fn is_out(out: &[u8]) -> bool {
 #[inline]
 fn skip_out(reader: &mut Reader<'_>) -> Option<()> {
     reader.var_int().ok()?;
-    let script_len = match reader.var_int().ok()? {
-        0 | 1 => 20,
-        2..=5 => 32,
-        kind => usize::try_from(kind - 6).ok().filter(|len| *len <= MAX_SCRIPT_SIZE)?,
-    };
-    reader.bytes(script_len).ok().map(drop)
+    let script_len = usize::try_from(compressed_script_len(reader.var_int().ok()?)).ok()?;
+    reader.bytes(Some(script_len).filter(|len| *len <= MAX_SCRIPT_SIZE)?).ok().map(drop)
 }
 
 /// Returns how many bytes after the first two txids of a shard share: up to 6, or [`ALL`] if they are equal.

@@ -14,9 +14,7 @@ mod read_back;
 
 pub use count::CoinCounter;
 pub use elements::{StatsPart, UtxoHasher};
-pub use read_back::{
-    ElementSink, READER_BYTES, ReadBackProgress, stats_of_chainstate, stats_of_coins, stats_unless_stopped,
-};
+pub use read_back::{ElementSink, READER_BYTES, ReadBackProgress, stats_unless_stopped};
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,11 +4,10 @@
 use super::{StatsPart, UtxoHasher, UtxoStats};
 use crate::chainstate::ChainstateReader;
 use crate::error::DiskError;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use vfs::{Disk, During as _};
+use vfs::During as _;
 
 /// Bytes of elements that are sent to the hashing thread at once.
 const CHUNK_LEN: usize = 1 << 20;
@@ -41,33 +40,6 @@ impl BufferPool {
     }
 }
 
-/// Computes the statistics of the chainstate in `dir` with `threads` reading threads (at least 1); the
-/// calling thread hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread.
-///
-/// # Errors
-/// The errors of [`ChainstateReader`] and its cursor.
-pub fn stats_of_chainstate(
-    disk: &dyn Disk,
-    dir: &Path,
-    muhash: bool,
-    threads: usize,
-) -> Result<UtxoStats, DiskError> {
-    stats_of_coins(&ChainstateReader::open(disk, dir)?, muhash, threads)
-}
-
-/// Like [`stats_of_chainstate`], for an open chainstate.
-///
-/// # Errors
-/// The errors of [`ChainstateReader`] and its cursor.
-pub fn stats_of_coins(
-    reader: &ChainstateReader<'_>,
-    muhash: bool,
-    threads: usize,
-) -> Result<UtxoStats, DiskError> {
-    let stats = stats_unless_stopped(reader, muhash, threads, &mut |_, _| false)?;
-    Ok(stats.expect("it is never stopped"))
-}
-
 /// How much of a chainstate has been read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadBackProgress {
@@ -84,11 +56,12 @@ pub type ElementSink<'a> = dyn FnMut(ReadBackProgress, &[u8]) -> bool + 'a;
 /// Memory of one reading thread, in bytes: its own chunks, and its share of those that wait.
 pub const READER_BYTES: usize = 2 * (CHUNKS_QUEUED_MAX + 1) * (CHUNK_LEN + CHUNK_LEN / 8);
 
-/// Like [`stats_of_coins`], but gives the elements to `sink`, and returns `None` if that stops it before the
-/// end.
+/// Computes the statistics of a chainstate with `threads` reading threads (at least 1); the calling thread
+/// hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread. Gives the elements to
+/// `sink`, and returns `None` if that stops it before the end.
 ///
 /// # Errors
-/// The same errors as [`stats_of_coins`].
+/// The errors of [`ChainstateReader`] and its cursor.
 pub fn stats_unless_stopped(
     reader: &ChainstateReader<'_>,
     muhash: bool,
@@ -120,7 +93,7 @@ pub fn stats_unless_stopped(
                 Err(source) => return Err(source).during("start a thread to read", reader.dir())?,
             }
         }
-        back.hash_ranges(receivers, hashed, sink)
+        hash_ranges(muhash, &back.buffers, receivers, hashed, sink)
     })
 }
 
@@ -131,40 +104,6 @@ struct ReadBack<'a> {
 }
 
 impl ReadBack<'_> {
-    /// Hashes what the readers send. Returning early, as on an error, drops the channels and stops the
-    /// readers.
-    fn hash_ranges(
-        &self,
-        receivers: Vec<Receiver<Message>>,
-        hashed: Sender<()>,
-        sink: &mut ElementSink<'_>,
-    ) -> Result<Option<UtxoStats>, DiskError> {
-        let mut hasher = UtxoHasher::new(self.muhash);
-        for (ranges, receiver) in (0..).zip(receivers) {
-            // If the last message of a range is missing, its reader panicked, and the scope propagates that.
-            while let Ok(message) = receiver.recv() {
-                let elements =
-                    if let Message::Elements(elements) = &message { elements.as_slice() } else { &[] };
-                if sink(ReadBackProgress { coins: hasher.txouts(), ranges }, elements) {
-                    return Ok(None);
-                }
-                match message {
-                    Message::Elements(elements) => {
-                        hasher.hash(&elements);
-                        self.buffers.put_back(elements);
-                    }
-                    Message::End(part) => {
-                        hasher.merge(*part);
-                        hashed.send(()).unwrap_or_default(); // fails if no reader is left
-                        break;
-                    }
-                    Message::Failed(error) => return Err(error),
-                }
-            }
-        }
-        Ok(Some(hasher.finish()))
-    }
-
     /// Reads one range. Returns false on an error, or if the receiver is gone.
     fn send_range(&self, range: u8, sender: &SyncSender<Message>) -> bool {
         match self.read_range(range, sender) {
@@ -191,5 +130,56 @@ impl ReadBack<'_> {
         }
         let rest = Message::Elements(part.take_rest());
         Ok(sender.send(rest).is_ok() && sender.send(Message::End(Box::new(part))).is_ok())
+    }
+}
+
+/// Hashes what the readers send. Returning early, as on an error, drops the channels and stops the readers.
+fn hash_ranges(
+    muhash: bool,
+    buffers: &BufferPool,
+    receivers: Vec<Receiver<Message>>,
+    hashed: Sender<()>,
+    sink: &mut ElementSink<'_>,
+) -> Result<Option<UtxoStats>, DiskError> {
+    let mut hasher = UtxoHasher::new(muhash);
+    for (ranges, receiver) in (0..).zip(receivers) {
+        loop {
+            // If the last message of a range is missing, its reader panicked, and the scope propagates that:
+            // it must not wait for the next range, which nobody may read.
+            let Ok(message) = receiver.recv() else { return Ok(None) };
+            let elements = if let Message::Elements(elements) = &message { elements.as_slice() } else { &[] };
+            if sink(ReadBackProgress { coins: hasher.txouts(), ranges }, elements) {
+                return Ok(None);
+            }
+            match message {
+                Message::Elements(elements) => {
+                    hasher.hash(&elements);
+                    buffers.put_back(elements);
+                }
+                Message::End(part) => {
+                    hasher.merge(*part);
+                    hashed.send(()).unwrap_or_default(); // fails if no reader is left
+                    break;
+                }
+                Message::Failed(error) => return Err(error),
+            }
+        }
+    }
+    Ok(Some(hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_without_an_end_is_not_followed_by_others() {
+        let (lost, first) = sync_channel(1);
+        drop(lost);
+        // The reader of this one is never started.
+        let (_waiting, second) = sync_channel(1);
+        let hashed = channel().0;
+        let done = hash_ranges(false, &BufferPool::default(), vec![first, second], hashed, &mut |_, _| false);
+        assert!(done.unwrap().is_none());
     }
 }

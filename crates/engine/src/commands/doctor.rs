@@ -110,14 +110,13 @@ pub fn diagnose(
             (Ok(Box::new(state)), advice)
         }
         Ok(Err(absence)) => {
-            let datadir = Datadir::of(&options.chain.location());
-            let is_there = |dir: PathBuf| disk.exists(&dir).unwrap_or_default();
+            let datadir = Datadir::of(disk, &options.chain.location())?;
             let obstacle = obstacle_above(disk, root, &datadir);
             let advice = match &absence {
                 _ if obstacle.is_some() => obstacle.unwrap_or(Advice::NameDatadir),
                 Absence::NoDirectory => Advice::NameDatadir,
                 // Its blocks are gone, and with them their index.
-                Absence::NoBlocks if is_there(datadir.chainstate_dir()) => Advice::BitcoindReindex,
+                Absence::OnlyChainstate => Advice::BitcoindReindex,
                 // A datadir is not made among the files of others.
                 Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
                 Absence::NoBlocks => Advice::NameDatadir,
@@ -272,8 +271,9 @@ impl Examination<'_> {
     fn other_blocksdir(&self, last_start: &LastStart) -> Option<Option<PathBuf>> {
         let chain = &self.options.chain;
         let has_blocks = |dir: &Path| {
-            let there = Datadir::of(&Location { blocksdir: Some(dir.to_owned()), ..chain.location() });
-            there.blk_files(self.disk).is_ok_and(|files| !files.is_empty())
+            let location = Location { blocksdir: Some(dir.to_owned()), ..chain.location() };
+            let there = Datadir::of(self.disk, &location);
+            there.and_then(|there| there.blk_files(self.disk)).is_ok_and(|files| !files.is_empty())
         };
         let named = last_start.blocksdir(chain.params.network).filter(|dir| *dir != chain.datadir);
         let found = named.iter().chain([&chain.datadir]).find(|dir| has_blocks(dir)).cloned();

@@ -20,15 +20,17 @@ use api::{
     remedy::Remedy,
     stage::Stage,
 };
+use chain::threads::{join_all, spawn};
 use disk::{
     DiskError,
-    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    snapshot::{SNAPSHOT_MAGIC, SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_tree::UtxoTree,
 };
 use pipeline::{job::read_only_job::require_absent, stages::coin_hash::CoinHash};
 use rules::{ChainParams, params::PinnedUtxoSet};
 use source::Source;
 use std::{
+    iter::once,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -136,9 +138,8 @@ pub fn fetch_snapshot(
     let mut faults = Vec::new();
     let (tree, sources) = choose_tree(options, all, &mut faults, watch.interrupt)?;
     let temporary = unfinished::temporary(&options.output, SUFFIX);
-    let is_dir = disk.metadata(&temporary).during("look for", &temporary)?.is_some_and(|found| found.is_dir);
-    if is_dir {
-        let error = Error::new(ErrorKind::Environment, "a directory has the name of a temporary file");
+    if let Some(what) = foreign_at(disk, &temporary)? {
+        let error = Error::new(ErrorKind::Environment, format!("{what} has the name of a temporary file"));
         return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
     }
     let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
@@ -172,6 +173,22 @@ pub fn fetch_snapshot(
             let _ = disk.remove_file(&fetch.temporary);
         }
     })
+}
+
+/// Returns what is at `path` if it is not a snapshot of which chunks are missing.
+fn foreign_at(disk: &dyn Disk, path: &Path) -> Result<Option<&'static str>, Error> {
+    if disk.is_link(path).during("look at", path)? {
+        return Ok(Some("a symbolic link"));
+    }
+    let Some(found) = disk.metadata(path).during("look for", path)? else { return Ok(None) };
+    if found.is_dir {
+        return Ok(Some("a directory"));
+    }
+    let mut start = vec![0; found.len.min(SNAPSHOT_MAGIC.len() as u64) as usize];
+    disk.open(path).and_then(|file| file.read_exact_at(&mut start, 0)).during("read", path)?;
+    // The first chunk may be missing.
+    let is_own = SNAPSHOT_MAGIC.starts_with(&start) || start.iter().all(|&byte| byte == 0);
+    Ok((!is_own).then_some("a file of another program"))
 }
 
 /// Returns the tree that is taken, and the sources that have it.
@@ -279,16 +296,15 @@ impl Fetch<'_> {
             file.truncate(self.tree.len).during("cut", &self.temporary)?;
         }
         let threads = self.options.threads.get().min(MAX_FETCHERS);
-        let results: Vec<_> = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap_or_else(|_| Err(Error::panicked())))
-                .collect()
+        let results = thread::scope(|scope| {
+            let start = || spawn(scope, "fetch", || self.work());
+            // Fewer threads have the same result.
+            let workers = once(start()).chain((1..threads).map_while(|_| start().ok().map(Ok)));
+            join_all(workers.collect())
         });
         let mut missing = Vec::new();
         for result in results {
-            missing.extend(result.map_err(|error| self.with_what_is_kept(error))?);
+            missing.extend(result.and_then(|done| done).map_err(|error| self.with_what_is_kept(error))?);
         }
         let number = missing.len();
         if let Some(Missing { mut error, .. }) = missing.into_iter().min_by_key(|missing| missing.index) {

@@ -3,14 +3,17 @@
 
 use api::{
     error::{Error, ErrorKind},
-    event::{CoinMeter, Event, Watch},
+    event::{CoinMeter, Event, EventSink, Watch},
+    note::Warning,
     options::{AtHeightsOptions, ChainstateOptions},
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
+use chain::threads::spawn;
 use disk::{
+    DiskError,
     chainstate::ChainstateReader,
-    datadir::{Datadir, Location},
+    datadir::Datadir,
     index::{chain_times, find_height},
     snapshot::SnapshotReader,
     utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
@@ -90,7 +93,7 @@ pub fn read_coins(
         StoredCoins::Chainstate(options) => {
             let chainstate = StoredChainstate::open(disk, options)?;
             let index_dir = with_times.then_some(&*chainstate.index_dir);
-            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block());
+            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), sink);
             let mut each_of = elements(each, &times);
             let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX).saturating_sub(times.bytes());
             let affordable = memory / READER_BYTES;
@@ -105,13 +108,13 @@ pub fn read_coins(
             let reader = SnapshotReader::open(disk, file)?;
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
-            let index_dir = index_dir_of(network, datadir.as_ref())?;
+            let index_dir = index_dir_of(disk, network, datadir.as_ref())?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
             // The coins are what was asked for: without an index, only the height is unknown.
-            let found = || find_height(disk, index_dir.as_deref()?, &block).ok().flatten();
+            let found = || known(find_height(disk, index_dir.as_deref()?, &block), sink);
             let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
-            let times = BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block);
+            let times = BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, sink);
             let mut each_of = elements(each, &times);
             let meter = CoinMeter::new(sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
@@ -120,6 +123,12 @@ pub fn read_coins(
             })
         }
     }
+}
+
+/// What the block index has; a warning if it cannot be read.
+fn known<T>(read: Result<Option<T>, DiskError>, sink: &dyn EventSink) -> Option<T> {
+    let warn = |error: DiskError| sink.event(Event::Warning(Warning::IndexUnread { error: error.into() }));
+    read.map_err(warn).ok().flatten()
 }
 
 /// The times of the blocks of a chain, by height; none if they are unknown.
@@ -131,8 +140,8 @@ struct BlockTimes {
 impl BlockTimes {
     /// Those up to the block `last`. The coins are what was asked for: without an index, only the times are
     /// unknown.
-    fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash) -> Self {
-        let times = index_dir.and_then(|dir| chain_times(disk, dir, last).ok().flatten()).unwrap_or_default();
+    fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash, sink: &dyn EventSink) -> Self {
+        let times = index_dir.and_then(|dir| known(chain_times(disk, dir, last), sink)).unwrap_or_default();
         Self { median_times: median_times(times.clone()), times }
     }
 
@@ -188,7 +197,7 @@ pub fn read_coins_after(
         options,
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
-            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash);
+            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.sink);
             each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
         },
         Watch { sink, interrupt },
@@ -211,16 +220,18 @@ fn coins_of(
 }
 
 /// Returns where the block index of a datadir is.
-fn index_dir_of(network: Network, datadir: Option<&ChainstateOptions>) -> Result<Option<PathBuf>, Error> {
-    let Some(ChainstateOptions { datadir, blocksdir, network: wanted, .. }) = datadir else {
-        return Ok(None);
-    };
-    if network != *wanted {
+fn index_dir_of(
+    disk: &dyn Disk,
+    network: Network,
+    datadir: Option<&ChainstateOptions>,
+) -> Result<Option<PathBuf>, Error> {
+    let Some(options) = datadir else { return Ok(None) };
+    let wanted = options.network;
+    if network != wanted {
         let text = format!("the snapshot is for the network {network}, the datadir for {wanted}");
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    let location = Location { blocksdir: blocksdir.clone(), ..Location::new(datadir, network) };
-    Ok(Some(Datadir::of(&location).index_dir()))
+    Ok(Some(Datadir::of(disk, &options.location())?.index_dir()))
 }
 
 /// What the thread that reads a snapshot sends.
@@ -237,12 +248,12 @@ fn read_snapshot(
 ) -> Result<UtxoStats, Error> {
     let (sender, receiver) = sync_channel(CHUNKS_QUEUED_MAX);
     thread::scope(|scope| {
-        scope.spawn(move || {
+        spawn(scope, "snapshot", move || {
             if let Some(end) = send_elements(reader, &sender).transpose() {
                 // If the receiver is gone, another error has been reported already.
                 let _ = sender.send(Message::End(end.map(Box::new)));
             }
-        });
+        })?;
         let mut hasher = UtxoHasher::new(true);
         // Returning early drops the channel, which stops the other thread.
         while let Ok(message) = receiver.recv() {

@@ -45,7 +45,7 @@ pub fn recover(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, E
 }
 
 fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Error> {
-    let datadir = Datadir::of(location);
+    let datadir = Datadir::of(disk, location)?;
     let (network, dir) = (location.network, datadir.net_dir().to_owned());
     let mut report = RecoveryReport { network, dir, recovery: None, has_removed: false };
     if has_unfinished(disk, &datadir)? {

@@ -1,12 +1,17 @@
 //! Finds all coins with given scripts in a chainstate on disk, as Core's `scantxoutset` does.
 
-use api::{error::Error, options::ChainstateOptions};
+use api::{
+    error::Error,
+    event::{CoinProgress, Event, Watch},
+    options::ChainstateOptions,
+    stage::Stage,
+};
 use chain::threads::join_all;
 use disk::{chainstate::ChainstateReader, index::stream_links};
 use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::atomic::{AtomicU16, Ordering},
+    sync::atomic::{AtomicU16, AtomicU64, Ordering},
     thread,
 };
 use vfs::Disk;
@@ -47,10 +52,13 @@ pub fn scan_coins<S: AsRef<[u8]>>(
     disk: &dyn Disk,
     options: &ChainstateOptions,
     scripts: &[S],
+    watch: Watch<'_>,
 ) -> Result<ScanReport, Error> {
+    watch.sink.event(Event::Started(Stage::Read));
     let chainstate = StoredChainstate::open(disk, options)?;
     let StoredChainstate { reader, height, .. } = &chainstate;
-    let scan = Scan { reader, height: *height, wanted: &wanted(scripts), next_range: AtomicU16::new(0) };
+    let (wanted, next_range, coins) = (&wanted(scripts), AtomicU16::new(0), AtomicU64::new(0));
+    let scan = Scan { reader, height: *height, wanted, next_range, coins, watch };
     let parts: Vec<Part> = thread::scope(|scope| {
         let workers = (1..options.threads.get()).map(|_| {
             // Fewer threads have the same result.
@@ -95,7 +103,13 @@ struct Scan<'a> {
     wanted: &'a HashMap<Vec<u8>, usize>,
     /// First byte of the txids that are read next; 256 when all are read or a thread has failed.
     next_range: AtomicU16,
+    /// Number of coins in the ranges that were read.
+    coins: AtomicU64,
+    watch: Watch<'a>,
 }
+
+/// Number of coins between two checks for an interrupt.
+const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
 /// What one thread has found.
 #[derive(Default)]
@@ -119,15 +133,24 @@ impl Scan<'_> {
 
     /// Reads the coins of all txids that begin with `first`.
     fn range(&self, first: u8, part: &mut Part) -> Result<(), Error> {
-        let end = first.checked_add(1).map(|end| [end]);
+        let (end, before) = (first.checked_add(1).map(|end| [end]), part.txouts);
         let mut coins = self.reader.coins_between(&[first], end.as_ref().map(<[u8; 1]>::as_slice))?;
         while let Some((outpoint, coin)) = coins.advance()? {
+            if part.txouts.is_multiple_of(INTERRUPT_CHECK_INTERVAL)
+                && self.watch.interrupt.load(Ordering::Relaxed)
+            {
+                return Err(Error::interrupted());
+            }
             part.txouts += 1;
             if let Some(&script_index) = self.wanted.get(compressed_script(&coin)) {
                 let coin = StoredCoin::new(self.reader, self.height, outpoint, coin)?;
                 part.found.push(FoundCoin { coin, script_index, block_hash: None });
             }
         }
+        let coins = self.coins.fetch_add(part.txouts - before, Ordering::Relaxed) + part.txouts - before;
+        // Txids are uniformly distributed.
+        let coins_total = coins * 256 / (u64::from(first) + 1);
+        self.watch.sink.event(Event::Coins(CoinProgress { coins, coins_total: coins_total.max(coins) }));
         Ok(())
     }
 }

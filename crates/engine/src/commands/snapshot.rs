@@ -17,7 +17,6 @@ use disk::{
     datadir::Datadir,
     index::find_height,
     snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
-    utxo_stats::stats_of_coins,
 };
 use pipeline::{
     job::{
@@ -28,6 +27,7 @@ use pipeline::{
     stages::{
         coin_hash::CoinHash,
         coin_sink::{CoinSink, Coins},
+        finish::read_back,
         method::{HintMatching, Method},
         unspent::ForEachError,
     },
@@ -125,7 +125,8 @@ pub fn make_snapshot_of_chainstate(
             .in_file(&chainstate.index_dir, None)
             .about(Subject::BlockIndex)
     })?;
-    let stats = stats_of_coins(&chainstate.reader, false, options.threads.get())?;
+    let (reader, threads) = (&chainstate.reader, options.threads.get());
+    let stats = read_back(reader, None, threads, &|_: Event| {}, interrupt)?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;

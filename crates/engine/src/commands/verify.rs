@@ -216,8 +216,10 @@ fn check(
         sink.event(Event::Started(Stage::Match));
         job.for_each_coin(matched, clock, &mut comparer)
     });
-    work.remove()?;
-    let ((txouts, comparison), MatchStats { counts, .. }) = result?;
+    let removed = work.remove();
+    // If both failed, the first error is the one to report.
+    let ((txouts, comparison), MatchStats { counts, .. }) =
+        result.and_then(|result| removed.map(|()| result))?;
     Ok(VerifyReport {
         network: options.params.network,
         height,

@@ -1,5 +1,5 @@
-//! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and falls back
-//! to sequential validation.
+//! A job: matches the spends of the blocks of a plan, in parallel with the join or with hints, and finds out
+//! what is wrong if that proves nothing (`verdict`).
 
 pub mod cache;
 pub mod checkpoint;

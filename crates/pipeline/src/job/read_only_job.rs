@@ -18,7 +18,7 @@ use std::{
     thread,
     time::Duration,
 };
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, dir_of};
 use wire::Height;
 
 /// How often the block index of a running bitcoind is read again.
@@ -93,7 +93,7 @@ pub fn read_live<T>(options: &ChainOptions, read: impl Fn() -> Result<T, Error>)
 
 /// Whether an error is about a file of the block index.
 fn is_of_index(error: &Error) -> bool {
-    let is_index = |file: &PathBuf| file.ancestors().any(|dir| dir.ends_with(INDEX));
+    let is_index = |file: &PathBuf| file.ends_with(INDEX) || dir_of(file).ends_with(INDEX);
     error.file.as_ref().is_some_and(is_index)
 }
 

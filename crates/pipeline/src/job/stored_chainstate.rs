@@ -3,10 +3,7 @@
 use api::{error::Error, machine, options::ChainstateOptions, subject::Subject};
 use chain::session::lock_for_reading;
 use disk::{
-    chainstate::ChainstateReader,
-    datadir::{Datadir, Location},
-    index::find_height,
-    lock::DatadirLock,
+    chainstate::ChainstateReader, datadir::Datadir, index::find_height, lock::DatadirLock,
     replace::is_interrupted,
 };
 use std::path::PathBuf;
@@ -32,9 +29,8 @@ impl<'d> StoredChainstate<'d> {
     /// if it is missing or damaged.
     pub fn open(disk: &'d dyn Disk, options: &ChainstateOptions) -> Result<Self, Error> {
         machine::sha256_kernel()?;
-        let ChainstateOptions { datadir: root, blocksdir, network, .. } = options;
-        let location = Location { blocksdir: blocksdir.clone(), ..Location::new(root, *network) };
-        let mut datadir = Datadir::of(&location);
+        let location = options.location();
+        let mut datadir = Datadir::of(disk, &location)?;
         let chainstate = datadir.chainstate_dir();
         // A chainstate is enough: a rebuild into another place leaves no blocks there. Without one, report
         // what is wrong with the directory, unless an interrupted commit is what is wrong.

@@ -18,7 +18,12 @@
 //! ```
 
 use crate::stages::{block_parts::BlockData, parts::Parts, work_dir::WorkDir};
-use api::{error::Error, hex_reversed, remedy::Remedy, subject::Subject};
+use api::{
+    error::{Error, ErrorKind},
+    hex_reversed,
+    remedy::Remedy,
+    subject::Subject,
+};
 use digest::{
     muhash::MuHash3072,
     sha256::sha256,
@@ -559,8 +564,14 @@ impl Follower<'_> {
             self.unspent.remove(&coin_id).is_some_and(|coin| coin.amount == amount)
         } else {
             let code = Coin::code_of(height, tx_index == 0);
-            let coin = Unspent { outpoint: OutPoint { txid, vout: index }, code, amount };
-            self.unspent.insert(coin_id, coin).is_none()
+            let outpoint = OutPoint { txid, vout: index };
+            let same = self.unspent.insert(coin_id, Unspent { outpoint, code, amount });
+            if same.as_ref().is_some_and(|same| same.outpoint != outpoint) {
+                let detail =
+                    "two coins have the same random hash, which is nearly impossible; run this again";
+                return Err(Error::new(ErrorKind::Internal, detail));
+            }
+            same.is_none()
         };
         let amount = if is_input { Sats(-amount.0) } else { amount };
         let balance = current.balance.checked_add(amount.0).filter(|_| is_matched);

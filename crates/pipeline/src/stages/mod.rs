@@ -13,8 +13,8 @@
 //! | prove | the new chainstate on disk | the same hash, from the bytes read back |
 //! | commit | the proven chainstate | the datadir with the new chainstate in place |
 //!
-//! If check, scripts or match finds something that may be wrong with the chain, [`sequential`] validates the
-//! blocks in order.
+//! If check, scripts or match finds something that may be wrong with the chain, `job::verdict` finds out what
+//! it is.
 
 pub mod apply;
 pub mod awaited_source;

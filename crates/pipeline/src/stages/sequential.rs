@@ -1,8 +1,7 @@
 //! Stage sequential: connects blocks in order on one thread with real coins, as Bitcoin Core does (ADR 2).
 //!
-//! Runs if parallel matching could not prove the chain. Its verdict is final: the first invalid block with
-//! its first violation in Core's order, or the first undo data whose claims differ from the coins; or, if
-//! nothing is wrong, the UTXO set.
+//! `job::verdict` connects the block in question so, which names its first violation in Core's order. Whole
+//! chains are connected so only where a coinbase repeats one whose coins are unspent, and in tests.
 
 use crate::stages::{
     connect::{ConnectContext, ConnectError, connect_block},

@@ -1,10 +1,13 @@
 //! Coins that are looked up in a chainstate, or found by their scripts, are those of the model; nothing on
 //! disk changes.
 
-use acceptance::{Case, THREADS, assert_same_tree, chain, run, tree};
+use acceptance::{Case, THREADS, assert_same_tree, chain, run, tree, unwatched};
 use disk::chainstate::ChainstateReader;
-use engine::{ChainstateOptions, Network, OutPoint, Sats, StoredCoin, get_coins, scan_coins};
-use std::{fs, num::NonZeroUsize};
+use engine::{
+    ChainstateOptions, ErrorKind, Network, OutPoint, Sats, StatsOptions, StoredCoin, Watch, get_coins,
+    scan_coins,
+};
+use std::{fs, num::NonZeroUsize, sync::atomic::AtomicBool};
 use testkit::{data::unpack_core_datadir, fault::FaultDisk};
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
@@ -59,7 +62,7 @@ fn a_scan_finds_all_coins_of_its_scripts_with_any_number_of_threads() {
     assert!(expected.len() > scripts.len() / 2 && expected.len() < all.len());
     for threads in THREADS {
         let options = ChainstateOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() };
-        let report = scan_coins(&FaultDisk::healthy(), &options, &scripts).unwrap();
+        let report = scan_coins(&FaultDisk::healthy(), &options, &scripts, unwatched()).unwrap();
         assert!(report.found.iter().map(|found| &found.coin).eq(expected.iter().copied()), "{threads}");
         assert_eq!(report.txouts, all.len() as u64);
         assert_eq!(report.found_amount.0, expected.iter().map(|coin| coin.amount.0).sum::<i64>());
@@ -70,6 +73,12 @@ fn a_scan_finds_all_coins_of_its_scripts_with_any_number_of_threads() {
             assert_eq!(found.block_hash, Some(block.hash));
         }
     }
+    let watch = Watch { interrupt: &AtomicBool::new(true), ..unwatched() };
+    let scanned = scan_coins(&FaultDisk::healthy(), &options, &scripts, watch);
+    let options = StatsOptions { chainstate: options, muhash: false };
+    let counted = engine::utxo_stats(&FaultDisk::healthy(), &options, watch);
+    let kinds = [scanned.unwrap_err().kind, counted.unwrap_err().kind];
+    assert_eq!(kinds, [ErrorKind::Interrupted; 2]);
     assert_same_tree(&before, case.root(), "scan");
 }
 
@@ -79,7 +88,7 @@ fn without_a_block_index_only_heights_and_blocks_are_unknown() {
     fs::remove_dir_all(case.blocks("index")).unwrap();
     let all = expected();
     let script = &all[0].script;
-    let report = scan_coins(&FaultDisk::healthy(), &options, &[script]).unwrap();
+    let report = scan_coins(&FaultDisk::healthy(), &options, &[script], unwatched()).unwrap();
     assert!(report.height.is_none() && !report.found.is_empty());
     assert!(report.found.iter().all(|found| {
         found.block_hash.is_none() && found.coin.confirmations.is_none() && found.coin.script == *script
@@ -103,7 +112,7 @@ fn each_coin_of_a_chainstate_of_bitcoin_core_is_found() {
     }
     let found = get_coins(&disk, &options, &outpoints).unwrap();
     assert!(found.not_unspent.is_empty() && found.coins.len() == outpoints.len());
-    let scanned = scan_coins(&disk, &options, &scripts).unwrap();
+    let scanned = scan_coins(&disk, &options, &scripts, unwatched()).unwrap();
     assert_eq!((scanned.found.len(), scanned.txouts), (outpoints.len(), outpoints.len() as u64));
     let mut coins = found.coins;
     coins.sort_unstable_by_key(|coin| coin.outpoint);

@@ -1,6 +1,6 @@
 //! A diagnosis names each kind of damage, changes nothing, and advises what then helps.
 
-use acceptance::{Case, chain, run, scratch};
+use acceptance::{Case, chain, run, scratch, unwatched};
 use disk::index::{BlockStatus, write_block_index};
 use engine::{
     Absence, Advice, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis,
@@ -506,7 +506,7 @@ fn what_an_interrupted_run_has_left_is_named() {
             let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
             let options = StatsOptions { chainstate, muhash: false };
             let before = acceptance::tree(case.root());
-            if let Err(error) = utxo_stats(&FaultDisk::healthy(), &options) {
+            if let Err(error) = utxo_stats(&FaultDisk::healthy(), &options, unwatched()) {
                 refusals += 1;
                 assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::Recover][..]));
                 let file = error.file.as_ref().unwrap();
@@ -518,7 +518,7 @@ fn what_an_interrupted_run_has_left_is_named() {
             );
             let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
             assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
-            utxo_stats(&FaultDisk::healthy(), &options).unwrap();
+            utxo_stats(&FaultDisk::healthy(), &options, unwatched()).unwrap();
             assert!(is_sound(&case), "{at}");
         }
     }

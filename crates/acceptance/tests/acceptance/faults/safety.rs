@@ -1,7 +1,7 @@
 //! What each command does with what can be in a datadir: runs every cell of the table in `docs/safety.md`,
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
-use acceptance::{Case, assert_table_of, chain, for_making, for_verifying, run, tree};
+use acceptance::{Case, assert_table_of, chain, for_making, for_verifying, run, tree, unwatched};
 use disk::index::BlockStatus;
 use engine::{
     ChainstateOptions, DoctorOptions, Error, ErrorKind, Height, HintFormat, Location, Network,
@@ -68,7 +68,7 @@ fn write(path: PathBuf, text: &str) {
 
 fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
     let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
-    engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false })
+    engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false }, unwatched())
 }
 
 fn rows() -> Vec<Row> {

@@ -638,6 +638,7 @@ written! {
             code: match absence {
                 Absence::NoDirectory => fields::Absence::NoDirectory,
                 Absence::NoBlocks => fields::Absence::NoBlocks,
+                Absence::OnlyChainstate => fields::Absence::OnlyChainstate,
                 Absence::OtherNetworks(others) => fields::Absence::OtherNetworks { chains: others.clone() },
             },
             text: absence.to_string(),

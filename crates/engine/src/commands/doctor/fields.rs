@@ -19,6 +19,7 @@ pub struct Found {
 pub enum Absence {
     NoDirectory,
     NoBlocks,
+    OnlyChainstate,
     OtherNetworks { chains: Vec<Network> },
 }
 
