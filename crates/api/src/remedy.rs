@@ -147,6 +147,8 @@ pub enum Remedy {
     TrustSources,
     /// Name another source of the snapshot too (`FetchOptions::sources`).
     AddSource,
+    /// Wait for peers that have what is missing (`PeerOptions::wait`).
+    WaitForPeers,
 }
 
 impl Remedy {
@@ -222,6 +224,7 @@ impl Remedy {
             Self::NameRoot => "name-root",
             Self::TrustSources => "trust-sources",
             Self::AddSource => "add-source",
+            Self::WaitForPeers => "wait-for-peers",
         }
     }
 
@@ -292,6 +295,7 @@ impl Remedy {
             Self::NameRoot,
             Self::TrustSources,
             Self::AddSource,
+            Self::WaitForPeers,
         ]
     }
 
@@ -304,6 +308,7 @@ impl Remedy {
             Self::WithoutPruning => "download into another datadir without pruning",
             Self::NameRoot => "name the Merkle root, from someone whom you trust with all coins",
             Self::TrustSources => "trust the sources with all coins",
+            Self::WaitForPeers => "wait for a peer that has what is missing",
             _ => "name another source too",
         }
     }

@@ -22,8 +22,6 @@ pub enum RefusedHeaders {
     Unconnected,
     /// One of them breaks a rule.
     Invalid,
-    /// One of them is too far in the future, and may be valid later.
-    FromFuture,
     /// One of them is a block that was found invalid.
     KnownInvalid,
     /// One of them is a block that the block index marks as invalid: this one, at this height.
@@ -54,6 +52,8 @@ pub struct HeaderChain {
     tip: BlockHash,
     work: U256,
     branch: Option<Branch>,
+    /// Heights by the first bytes of the hashes of the chain's blocks, and of those that it had.
+    heights: HashMap<[u8; 8], Height>,
     /// Blocks that were found invalid, with those above them.
     invalid: HashSet<BlockHash>,
     /// Blocks that the block index marks as invalid, with their heights.
@@ -62,15 +62,13 @@ pub struct HeaderChain {
     withheld: HashSet<BlockHash>,
 }
 
-fn refused(violation: &Violation) -> RefusedHeaders {
-    match violation.rule.class {
-        ViolationClass::TimeFuture => RefusedHeaders::FromFuture,
-        _ => RefusedHeaders::Invalid,
-    }
-}
-
 fn work_of(headers: &[Header]) -> U256 {
     headers.iter().fold(U256::ZERO, |sum, header| sum.wrapping_add(rules::work(header.bits)))
+}
+
+/// Part of a hash that no two blocks with work share, which ends with zeros.
+fn first_bytes(hash: &BlockHash) -> [u8; 8] {
+    hash.0.first_chunk().copied().unwrap_or_default()
 }
 
 /// The headers below a new one: the chain up to a height, and a branch above it.
@@ -107,22 +105,28 @@ pub struct AddedHeaders {
     pub shared: Height,
     /// The last block that the chain shares with what it was before, if it has lost blocks.
     pub fork: Option<Height>,
+    /// The time of the first of them that is too far in the future. It may be valid later; like those above
+    /// it, it was not added.
+    pub from_future: Option<BlockTime>,
 }
 
 impl HeaderChain {
     /// The chain of the genesis block alone.
     #[must_use]
     pub fn new(params: &'static ChainParams) -> Self {
-        Self {
+        let mut chain = Self {
             params,
             headers: vec![params.genesis],
             tip: params.genesis_hash,
             work: rules::work(params.genesis.bits),
             branch: None,
+            heights: HashMap::new(),
             invalid: HashSet::new(),
             marked: HashMap::new(),
             withheld: HashSet::new(),
-        }
+        };
+        chain.note_heights(Height(0));
+        chain
     }
 
     /// A chain whose headers were validated: `headers` are those from the genesis block on, and `tip` is the
@@ -130,7 +134,9 @@ impl HeaderChain {
     #[must_use]
     pub fn of_validated(params: &'static ChainParams, headers: Vec<Header>, tip: BlockHash) -> Self {
         let work = work_of(&headers);
-        Self { headers, tip, work, ..Self::new(params) }
+        let mut chain = Self { headers, tip, work, ..Self::new(params) };
+        chain.note_heights(Height(1));
+        chain
     }
 
     /// Height of the last block.
@@ -187,7 +193,8 @@ impl HeaderChain {
     /// follows. The chain with the most work wins; among chains of equal work, the one that was known first.
     ///
     /// # Errors
-    /// [`RefusedHeaders`]; valid headers before the one that breaks a rule are not kept.
+    /// [`RefusedHeaders`]; then nothing has changed. Of headers that come too early
+    /// ([`AddedHeaders::from_future`]), those before are kept, as Core does.
     pub fn add(
         &mut self,
         parent: BlockHash,
@@ -212,40 +219,51 @@ impl HeaderChain {
         let known = known.count();
         parent.0 += known as u32;
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
-        let Some(&last) = hashes.last() else {
-            let shared = if on_chain { parent } else { self.branch.as_ref().map_or(parent, |it| it.fork) };
-            return Ok(AddedHeaders { new: 0, height: parent, shared, fork: None });
-        };
+        let shared = if on_chain { parent } else { self.branch.as_ref().map_or(parent, |it| it.fork) };
+        let none = AddedHeaders { new: 0, height: parent, shared, fork: None, from_future: None };
+        if hashes.is_empty() {
+            return Ok(none);
+        }
         if u64::from(parent.0) + headers.len() as u64 > self.most_headers(now) {
             return Err(RefusedHeaders::TooMany);
         }
         let extends_chain = on_chain && parent == self.tip_height();
         let mut branch = match self.branch.take_if(|_| !on_chain) {
             Some(branch) => branch,
-            None => Branch { fork: parent, headers: Vec::new(), tip: last, work: U256::ZERO },
+            None => Branch { fork: parent, headers: Vec::new(), tip: self.tip, work: U256::ZERO },
         };
+        // What the new headers replace comes back if none of them is valid.
         let shared = (parent.0 - branch.fork.0) as usize;
-        if shared < branch.headers.len() {
-            branch.headers.truncate(shared);
-            branch.work = work_of(&branch.headers);
+        let (replaced, before) = (branch.headers.split_off(shared), (branch.tip, branch.work));
+        let violation = self.validate(&mut branch, headers, hashes, now).err();
+        let from_future = violation.as_ref().is_some_and(|it| it.rule.class == ViolationClass::TimeFuture);
+        let new = branch.headers.len() - shared;
+        if new == 0 || violation.is_some() && !from_future {
+            self.restore(branch, shared, replaced, before);
+            let from_future = headers.first().filter(|_| from_future).map(|header| header.time);
+            let early = AddedHeaders { from_future, ..none };
+            return from_future.map(|_| early).ok_or(RefusedHeaders::Invalid);
         }
-        self.validate(&mut branch, headers, hashes, now).map_err(|violation| refused(&violation))?;
-        branch.work = branch.work.wrapping_add(work_of(headers));
-        branch.tip = last;
-        let (new, height) = (headers.len(), Height(parent.0 + headers.len() as u32));
+        let from_future = headers.get(new).map(|header| header.time);
+        let kept = if replaced.is_empty() { branch.work } else { work_of(&branch.headers[..shared]) };
+        branch.work = kept.wrapping_add(work_of(&headers[..new]));
+        branch.tip = hashes.get(new - 1).copied().unwrap_or_default();
+        let height = Height(parent.0 + new as u32);
         if extends_chain || branch.work > self.work_above(branch.fork) {
             let fork = (branch.fork < self.tip_height()).then_some(branch.fork);
             if fork.is_some() {
                 self.truncate(branch.fork);
             }
             self.work = self.work.wrapping_add(branch.work);
+            let first = Height(self.headers.len() as u32);
             self.headers.append(&mut branch.headers);
             self.tip = branch.tip;
-            return Ok(AddedHeaders { new, height, shared: height, fork });
+            self.note_heights(first);
+            return Ok(AddedHeaders { new, height, shared: height, fork, from_future });
         }
-        let shared = branch.fork;
+        let added = AddedHeaders { new, height, shared: branch.fork, fork: None, from_future };
         self.branch = Some(branch);
-        Ok(AddedHeaders { new, height, shared, fork: None })
+        Ok(added)
     }
 
     /// Returns why headers with these hashes above `parent` are not added, whatever they are, and the number
@@ -310,6 +328,22 @@ impl HeaderChain {
         Some(hash)
     }
 
+    /// Takes new headers of a branch back.
+    fn restore(
+        &mut self,
+        mut branch: Branch,
+        shared: usize,
+        replaced: Vec<Header>,
+        (tip, work): (BlockHash, U256),
+    ) {
+        branch.headers.truncate(shared);
+        branch.headers.extend(replaced);
+        (branch.tip, branch.work) = (tip, work);
+        if !branch.headers.is_empty() {
+            self.branch = Some(branch);
+        }
+    }
+
     fn validate(
         &self,
         branch: &mut Branch,
@@ -352,20 +386,27 @@ impl HeaderChain {
         }
     }
 
-    /// Returns the height of a block of the chain. Most that are asked for are near the tip.
+    /// Makes the blocks from `first` on known to [`Self::height_of`].
+    fn note_heights(&mut self, first: Height) {
+        for height in (first.0..self.headers.len() as u32).map(Height) {
+            let key = self.hash(height).map(|hash| first_bytes(&hash));
+            self.heights.extend(key.map(|key| (key, height)));
+        }
+    }
+
+    /// Returns the height of a block of the chain.
     #[must_use]
     pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
-        if *hash == self.tip {
-            return Some(self.tip_height());
-        }
-        let next = self.headers.iter().rposition(|header| header.prev == *hash)?;
-        next.checked_sub(1).map(|height| Height(height as u32))
+        // It may be that of a block which the chain has lost.
+        let height = self.heights.get(&first_bytes(hash)).copied();
+        height.filter(|&height| self.hash(height) == Some(*hash))
     }
 
     fn height_in_branch(&self, hash: &BlockHash) -> Option<Height> {
         let branch = self.branch.as_ref()?;
         let end = branch.fork.0 + branch.headers.len() as u32;
-        (branch.fork.0 + 1..=end).map(Height).find(|&height| self.branch_hash(height) == Some(*hash))
+        // Most that are asked for are near its end.
+        (branch.fork.0 + 1..=end).rev().map(Height).find(|&height| self.branch_hash(height) == Some(*hash))
     }
 
     /// Returns the hash of a block of the branch.
@@ -419,7 +460,8 @@ mod tests {
         let (mut chain, genesis, time) = chain();
         let (first, first_hashes) = mine((genesis, time), 5, 1);
         let added = chain.add(genesis, &first, &first_hashes, NOW).unwrap();
-        let all = AddedHeaders { new: 5, height: Height(5), shared: Height(5), fork: None };
+        let all =
+            AddedHeaders { new: 5, height: Height(5), shared: Height(5), fork: None, from_future: None };
         assert_eq!((added, chain.tip_height()), (all, Height(5)));
         assert_eq!(chain.add(genesis, &first, &first_hashes, NOW).unwrap().new, 0);
         assert_eq!(chain.hash(Height(3)), Some(first_hashes[2]));
@@ -427,13 +469,12 @@ mod tests {
         // Another branch above block 2: as long, then longer.
         let (other, other_hashes) = mine((first_hashes[1], first[1].time), 4, 2);
         let added = chain.add(first_hashes[1], &other[..3], &other_hashes[..3], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), shared: Height(2), fork: None });
+        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), shared: Height(2), ..all });
         assert_eq!(chain.hash(Height(5)), Some(first_hashes[4]), "the first one stays");
         let added = chain.add(other_hashes[2], &other[3..], &other_hashes[3..], NOW).unwrap();
-        assert_eq!(
-            added,
-            AddedHeaders { new: 1, height: Height(6), shared: Height(6), fork: Some(Height(2)) }
-        );
+        let expected =
+            AddedHeaders { new: 1, height: Height(6), shared: Height(6), fork: Some(Height(2)), ..all };
+        assert_eq!(added, expected);
         let hashes: Vec<_> = (0..=6).filter_map(|height| chain.hash(Height(height))).collect();
         assert_eq!(hashes, [&[genesis], &first_hashes[..2], &other_hashes].concat());
         assert_eq!(
@@ -450,15 +491,64 @@ mod tests {
         let (headers, hashes) = mine((genesis, time), 3, 1);
         let refused = chain.add(hashes[0], &headers[1..], &hashes[1..], NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Unconnected));
-        let early_now = BlockTime(time.0 - 7_200);
-        let refused = chain.add(genesis, &headers, &hashes, early_now).unwrap_err();
-        assert!(matches!(refused, RefusedHeaders::FromFuture));
         let mut early = headers.clone();
         early[2].time = BlockTime(time.0 - 1);
         let early_hashes: Vec<_> = early.iter().map(Header::hash).collect();
         let refused = chain.add(genesis, &early, &early_hashes, NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Invalid), "{refused:?}");
         assert_eq!(chain.tip_height(), Height(0));
+    }
+
+    /// All headers of a message were dropped once, because of the last ones.
+    #[test]
+    fn headers_before_one_from_the_future_are_kept() {
+        let (mut chain, genesis, time) = chain();
+        let (headers, hashes) = mine((genesis, time), 5, 1);
+        for (clock, new) in [(0, 0), (2, 2), (2, 0), (5, 3)] {
+            let now = BlockTime(time.0 + clock - 7_200);
+            let added = chain.add(genesis, &headers, &hashes, now).unwrap();
+            let next = headers.get(clock as usize).map(|header| header.time);
+            assert_eq!((added.new, added.from_future), (new, next), "{clock}");
+            assert_eq!((added.height, chain.tip_height()), (Height(clock), Height(clock)));
+        }
+    }
+
+    /// It once removed the branch: its peers had to send that again.
+    #[test]
+    fn a_bad_header_does_not_lose_the_branch_that_it_follows() {
+        let (mut chain, genesis, time) = chain();
+        let (main, hashes) = mine((genesis, time), 6, 1);
+        chain.add(genesis, &main, &hashes, NOW).unwrap();
+        let (other, others) = mine((hashes[1], main[1].time), 7, 2);
+        chain.add(hashes[1], &other[..4], &others[..4], NOW).unwrap();
+        for (parent, time) in [(3, 1), (3, NOW.0 + 9_000), (1, 1), (1, NOW.0 + 9_000)] {
+            let (mut bad, _) = mine((others[parent], other[parent].time), 1, 3);
+            bad[0].time = BlockTime(time);
+            while !rules::pow::has_proof_of_work(chain.params, &bad[0].hash(), bad[0].bits) {
+                bad[0].nonce += 1;
+            }
+            let added = chain.add(others[parent], &bad, &[bad[0].hash()], NOW);
+            assert_eq!(added.is_ok_and(|added| added.new == 0), time > 1, "{parent}");
+        }
+        let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
+        assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));
+    }
+
+    #[test]
+    fn heights_are_found_in_what_the_chain_is_now() {
+        let (mut chain, genesis, time) = chain();
+        let (headers, hashes) = mine((genesis, time), 40, 1);
+        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        for tip in [40, 29, 5] {
+            chain.truncate(Height(tip));
+            let found: Vec<_> = hashes.iter().filter_map(|hash| chain.height_of(hash)).collect();
+            assert_eq!(found, (1..=tip).map(Height).collect::<Vec<_>>());
+        }
+        let again = HeaderChain::of_validated(chain.params, chain.headers, chain.tip);
+        assert_eq!(
+            [genesis, hashes[2]].map(|hash| again.height_of(&hash)),
+            [Some(Height(0)), Some(Height(3))]
+        );
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use crate::{core_args::Located, peers};
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{Error, ErrorKind};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
 /// Connections behind a proxy: with Tor, each is a circuit.
 pub const PEERS_BEHIND_PROXY: usize = 16;
+/// Port of a proxy, as for bitcoind -proxy.
+const PROXY_PORT: u16 = 9_050;
 /// Connections without a proxy; Core's peers stay well served below this.
 pub const PEERS: usize = 64;
 
@@ -30,8 +32,8 @@ pub struct PeerArgs {
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub max_download_rate: Option<u64>,
 
-    /// Connect through this SOCKS5 proxy, which resolves all names
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Connect through this SOCKS5 proxy, which resolves all names [default port: 9050]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = proxy_address)]
     pub proxy: Option<SocketAddr>,
 
     /// Connect to I2P addresses through the I2P router whose SAM 3.1 listens here, mostly 127.0.0.1:7656
@@ -54,6 +56,11 @@ pub struct PeerArgs {
     /// Whether the encrypted transport (BIP 324) is tried first
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub v2transport: u8,
+
+    /// Wait for ever for a peer that has what is missing; otherwise end after a minute without progress, or
+    /// after five minutes while peers are looked for
+    #[arg(long)]
+    pub wait: bool,
 }
 
 /// A network of addresses, as for bitcoind -onlynet.
@@ -94,16 +101,39 @@ fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses an address or a name, with or without a port. Without a proxy, a name is resolved at once.
-fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error> {
+/// Parses the address of a SOCKS5 proxy.
+pub fn proxy_address(text: &str) -> Result<SocketAddr, String> {
+    let with_port = |ip| SocketAddr::new(ip, PROXY_PORT);
+    let why = "give the IP address and port of a SOCKS5 proxy, such as 127.0.0.1:9050; names, URLs, socket \
+               files (unix:) and a proxy for one network (=onion) are not supported";
+    text.parse().or_else(|_| text.parse().map(with_port)).map_err(|_| why.to_owned())
+}
+
+/// Whether a name server can be asked for a name: parts of 1 to 63 letters, digits, `-` and `_`.
+fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_part = |part: &str| (1..=63).contains(&part.len()) && part.bytes().all(is_allowed);
+    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(is_part)
+}
+
+/// Whether this machine has an address in the CJDNS network. Nothing is sent to find that out.
+fn has_cjdns() -> bool {
+    let any = Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 1);
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
+    let source = socket.and_then(|socket| socket.connect((any, 1)).and_then(|()| socket.local_addr()));
+    source.is_ok_and(|source| matches!(source.ip(), IpAddr::V6(ip) if ip.octets()[0] == 0xfc))
+}
+
+/// Parses an address or a name, with or without a port.
+fn target(text: &str, port: u16) -> Result<Target, Error> {
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(vec![Target::Address(PeerAddress::from_socket(address))]);
+        return Ok(Target::Address(PeerAddress::from_socket(address)));
     }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if let Ok(host) = bare.parse::<Host>() {
         // SAM 3.1 has no ports.
         let port = if host.network() == NetworkKind::I2p { 0 } else { port };
-        return Ok(vec![Target::Address(PeerAddress { host, port })]);
+        return Ok(Target::Address(PeerAddress { host, port }));
     }
     let usage = |why: String| Error::new(ErrorKind::Usage, format!("{text}: {why}"));
     let (name, port) = match text.rsplit_once(':') {
@@ -114,7 +144,7 @@ fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error>
         None => (text, port),
     };
     if let Ok(host) = name.parse::<Host>() {
-        return Ok(vec![Target::Address(PeerAddress { host, port })]);
+        return Ok(Target::Address(PeerAddress { host, port }));
     }
     if [".i2p", ".onion"].iter().any(|suffix| name.to_ascii_lowercase().ends_with(suffix)) {
         // A name server must not see such a name.
@@ -122,12 +152,10 @@ fn targets(text: &str, port: u16, has_proxy: bool) -> Result<Vec<Target>, Error>
             "this is not an address of the form ...b32.i2p or ...onion (version 3)".to_owned(),
         ));
     }
-    if has_proxy {
-        return Ok(vec![Target::Name(name.to_owned(), port)]);
+    if !is_name(name) {
+        return Err(usage("this is neither an address nor a name".to_owned()));
     }
-    let found = (name, port).to_socket_addrs();
-    let found = found.map_err(|error| usage(format!("the name cannot be resolved: {error}")))?;
-    Ok(found.take(1).map(|address| Target::Address(PeerAddress::from_socket(address))).collect())
+    Ok(Target::Name(name.to_owned(), port))
 }
 
 /// Whether connections to such addresses need no proxy and no router.
@@ -136,20 +164,50 @@ pub fn is_direct(network: &NetworkKind) -> bool {
 }
 
 impl PeerArgs {
+    /// What is missing to reach addresses of a network.
+    fn needs(&self, network: NetworkKind) -> Option<&'static str> {
+        match network {
+            NetworkKind::Onion if self.proxy.is_none() => {
+                Some("--proxy with the address of Tor's SOCKS5 proxy")
+            }
+            // Other proxies than Tor's reach it too.
+            NetworkKind::I2p if self.i2psam.is_none() => Some("--i2psam with the address of an I2P router"),
+            NetworkKind::Cjdns if self.proxy.is_none() && !has_cjdns() => {
+                Some("an interface of this machine in CJDNS, with an address in fc00::/8, or --proxy")
+            }
+            _ => None,
+        }
+    }
+
+    /// Refuses a peer that cannot be reached, whatever it does.
+    fn check_route(&self, target: Target, text: &str) -> Result<Target, Error> {
+        let network = match target {
+            Target::Address(PeerAddress { host, .. }) => host.network(),
+            Target::Name(..) => return Ok(target),
+        };
+        let needs = self.needs(network).filter(|_| network != NetworkKind::I2p || self.proxy.is_none());
+        needs.map_or(Ok(target), |what| Err(Error::new(ErrorKind::Usage, format!("{text} needs {what}"))))
+    }
+
     /// Returns the engine's options.
     pub fn options(&self, located: &Located) -> Result<PeerOptions, Error> {
         let port = default_port(located.network());
         let named = |list: &[String]| -> Result<Vec<Target>, Error> {
-            let targets = list.iter().map(|text| targets(text, port, self.proxy.is_some()));
-            Ok(targets.collect::<Result<Vec<_>, _>>()?.concat())
+            list.iter()
+                .map(|text| target(text, port).and_then(|target| self.check_route(target, text)))
+                .collect()
         };
         let mut networks: Vec<_> = self.onlynet.iter().map(|net| net.kind()).collect();
         if networks.is_empty() {
             networks.extend([NetworkKind::Ipv4, NetworkKind::Ipv6]);
             networks.extend(self.proxy.map(|_| NetworkKind::Onion));
             networks.extend(self.i2psam.map(|_| NetworkKind::I2p));
-        } else if networks.contains(&NetworkKind::I2p) && self.i2psam.is_none() {
-            return Err(Error::new(ErrorKind::Usage, "--onlynet i2p needs --i2psam"));
+        }
+        for net in &self.onlynet {
+            self.needs(net.kind()).map_or(Ok(()), |what| {
+                let net = net.to_possible_value().map_or(String::new(), |net| net.get_name().to_owned());
+                Err(Error::new(ErrorKind::Usage, format!("--onlynet {net} needs {what}")))
+            })?;
         }
         let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
         Ok(PeerOptions {
@@ -165,6 +223,7 @@ impl PeerArgs {
             use_fixed_seeds: self.fixedseeds == 1,
             networks,
             use_v2: self.v2transport == 1,
+            wait: self.wait,
         })
     }
 }

@@ -70,6 +70,7 @@ fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<Str
             "trust-sources",
             "pass --trust-sources if you trust those who made the sources: the coins could be forged",
         ),
+        Remedy::WaitForPeers => ("wait", "pass --wait to try until a peer has it"),
         Remedy::WithoutPruning => ("prune", "download into another --datadir without --prune"),
         _ => return None,
     };

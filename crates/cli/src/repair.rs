@@ -9,6 +9,7 @@ use crate::{
     progress::stages,
     report::{self, notes_text, undo_files_text},
     run,
+    sync::shortfall_text,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
@@ -71,7 +72,8 @@ pub fn run(args: &RepairArgs) -> Done {
         observer,
         style,
     };
-    index::reply_with_indexes(report, Exit::Done, &after, repair_text)
+    let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };
+    index::reply_with_indexes(report, exit, &after, repair_text)
 }
 
 fn repair_text(report: &RepairReport) -> String {
@@ -102,6 +104,9 @@ fn repair_text(report: &RepairReport) -> String {
         text += &format!("\ndownloaded         {blocks}, {} from {peers}", HumanSize(bytes));
     }
     text += &format!("\nstored             all blocks up to height {}", report.height);
+    if let Some(shortfall) = &report.shortfall {
+        text += &shortfall_text(shortfall, report.height);
+    }
     if *damaged_undo > 0 {
         text += &format!("\nundo data          of {damaged_undo} blocks was damaged");
     }

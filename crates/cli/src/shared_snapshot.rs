@@ -77,7 +77,7 @@ pub struct FetchSnapshotArgs {
     pub trust_sources: bool,
 
     /// Download through this SOCKS5 proxy, which resolves the names
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = crate::peer_args::proxy_address)]
     pub proxy: Option<SocketAddr>,
 
     /// Maximum number of chunks that are fetched at once; at most four are [default: one per core]

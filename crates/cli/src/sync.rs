@@ -15,7 +15,10 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{AggregateKind, Error, ErrorKind, Height, HintOptions, HumanSize, RealDisk};
 use peregrine::{exit::Exit, output::Done};
-use sync::{DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, SyncOptions, SyncReport};
+use sync::{
+    DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
+    SyncReport,
+};
 
 #[derive(ClapArgs, Debug)]
 pub struct SyncArgs {
@@ -174,7 +177,8 @@ pub fn run(args: &SyncArgs) -> Done {
     let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
-    let exit = if report.left_out.is_some() { Exit::Consensus } else { Exit::Done };
+    let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
+    let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
     let style = args.run.progress;
     let after = index::IndexesAfter {
         located: &located,
@@ -184,6 +188,21 @@ pub fn run(args: &SyncArgs) -> Done {
         style,
     };
     index::reply_with_indexes(report, exit, &after, |report| sync_text(report, located.prune))
+}
+
+/// What is not there, and why.
+pub fn shortfall_text(shortfall: &Shortfall, height: Height) -> String {
+    let Shortfall { claimed, is_clock_behind, reasons } = shortfall;
+    let mut text =
+        format!("\nincomplete         ends at height {height}, and peers claim blocks up to {claimed}");
+    reasons.iter().for_each(|reason| text += &format!("\n                   {reason}"));
+    text += match is_clock_behind {
+        true => {
+            "\n                   if this machine's clock is wrong, correct it; then run the command again"
+        }
+        false => "\n                   name a peer that has them with --connect, or pass --wait",
+    };
+    text
 }
 
 fn follow_text(report: &FollowReport) -> String {
@@ -245,6 +264,9 @@ fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
              \n                   as invalid; if it is valid, run bitcoin-cli reconsiderblock {hash}"
         );
     }
+    if let Some(shortfall) = &report.shortfall {
+        text += &shortfall_text(shortfall, report.height);
+    }
     let prune = report.prune_bytes.map(|bytes| bytes >> 20);
     if let Some(mebibytes) = prune {
         text +=
@@ -295,11 +317,14 @@ mod tests {
     fn peers_are_named_with_and_without_ports() {
         assert_eq!(connect("--connect 1.2.3.4 --connect 1.2.3.4:5"), ["1.2.3.4:18444", "1.2.3.4:5"]);
         assert_eq!(connect("--connect ::1 --connect [::1]:7"), ["[::1]:18444", "[::1]:7"]);
-        assert_eq!(connect("--connect node.example --proxy 127.0.0.1:9050"), ["node.example:18444"]);
+        for more in ["", "--proxy 127.0.0.1:9050"] {
+            assert_eq!(connect(&format!("--connect node.example {more}")), ["node.example:18444"]);
+        }
         // No name server is asked for a name that none can have.
-        let name = "x".repeat(64);
-        let error = options(&format!("--connect {name}")).unwrap_err();
-        assert!(error.starts_with(&format!("{name}: the name cannot be resolved")), "{error}");
+        for name in [&*"x".repeat(64), "a..b", "fe80::1%eth0", "http://node.example", "@"] {
+            let error = options(&format!("--connect {name}")).unwrap_err();
+            assert!(error.starts_with(name), "{error}");
+        }
         let i2p = format!("{}.b32.i2p", "a".repeat(52));
         assert_eq!(connect(&format!("--i2psam 127.0.0.1:7656 --connect {i2p}")), [format!("{i2p}:0")]);
         for name in ["stats.i2p", "short.onion:8333"] {
@@ -363,11 +388,34 @@ mod tests {
         assert!(i2p.networks.contains(&NetworkKind::I2p) && i2p.use_dns_seeds);
         let i2p = options("--i2psam 127.0.0.1:7656 --onlynet i2p").unwrap().peers;
         assert_eq!((i2p.networks, i2p.use_dns_seeds), (vec![NetworkKind::I2p], false));
-        assert!(options("--onlynet i2p").unwrap_err().contains("--i2psam"));
-        assert_eq!(options("--onlynet onion").unwrap().peers.networks, [NetworkKind::Onion]);
+        let onion = options("--onlynet onion --proxy 127.0.0.1").unwrap().peers;
+        assert_eq!((onion.networks, onion.proxy), (vec![NetworkKind::Onion], "127.0.0.1:9050".parse().ok()));
         assert!(options("--peers 0").is_err() && options("--dnsseed 2").is_err());
         assert_eq!(options("--max-download-rate 500k").unwrap().peers.bytes_per_second, Some(500_000));
         assert!(options("--max-download-rate 0").is_err());
+    }
+
+    /// Such peers were dialled for ever, in silence.
+    #[test]
+    fn networks_without_a_way_to_them_are_refused_with_what_is_missing() {
+        let onion = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion";
+        let i2p = format!("{}.b32.i2p", "a".repeat(52));
+        for (more, words) in [
+            (format!("--connect {onion}"), "needs --proxy"),
+            (format!("--addnode {onion}:8333"), "needs --proxy"),
+            ("--onlynet onion".to_owned(), "--onlynet onion needs --proxy"),
+            ("--onlynet ipv4 --onlynet cjdns".to_owned(), "--onlynet cjdns needs an interface"),
+            ("--onlynet i2p".to_owned(), "--onlynet i2p needs --i2psam"),
+            (format!("--connect {i2p}"), "needs --i2psam"),
+            ("--proxy unix:/run/tor/socks".to_owned(), "socket files (unix:)"),
+            ("--proxy 127.0.0.1:9050=onion".to_owned(), "a proxy for one network"),
+            ("--proxy localhost:9050".to_owned(), "such as 127.0.0.1:9050; names"),
+        ] {
+            let error = options(&more).unwrap_err();
+            assert!(error.contains(words), "{more}: {error}");
+        }
+        assert!(options(&format!("--connect {onion} --proxy 127.0.0.1:9050")).is_ok());
+        assert!(options("--wait").unwrap().peers.wait && !options("").unwrap().peers.wait);
     }
 
     /// A name or an address of a server must not go past the networks that the user allows.
@@ -375,7 +423,7 @@ mod tests {
     #[test]
     fn hints_are_not_downloaded_past_onlynet() {
         let url = "--hints https://hints.example/file";
-        let error = options(&format!("{url} --onlynet onion")).unwrap_err();
+        let error = options(&format!("{url} --onlynet i2p --i2psam 127.0.0.1:7656")).unwrap_err();
         assert!(error.contains("--onlynet excludes a direct connection"), "{error}");
         for more in ["", "--onlynet ipv6", "--onlynet onion --proxy 127.0.0.1:9050"] {
             let hints = options(&format!("{url} {more}")).unwrap().hints.unwrap();

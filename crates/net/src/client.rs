@@ -16,7 +16,7 @@ use crate::{
     download::{Action, Arrival, Download, DownloadOptions, SizeEstimate},
     handshake::PeerInfo,
     headers::{HeaderBatch, HeaderFault, HeaderSync},
-    message::{AddressRecord, Inventory, Message},
+    message::{AddressRecord, Inventory, Message, Services},
     peer::{CloseReason, PeerId, SpentCoinsFault},
     pool::{Pool, PoolEvent, PoolOptions, Target},
     transport::TransportVersion,
@@ -115,6 +115,8 @@ pub struct Client {
     spent: SpentCoins,
     found: Vec<ClientEvent>,
     is_settling: bool,
+    /// When it was last looked at what has come.
+    last_reading: Instant,
 }
 
 impl Client {
@@ -130,20 +132,41 @@ impl Client {
         if options.hears_announcements {
             headers.hear_announcements();
         }
+        let resolves = options.pool.proxy.is_none();
         Ok(Self {
             spent: SpentCoins::new(options.pool.memory_bytes / SPENT_SHARE),
             pool: Pool::new(options.pool)?,
             download: Download::new(options.first_height, sizes, options.download),
             headers,
-            dialer: Dialer::new(networks, only_user_targets, use_v2, peers_max),
+            dialer: Dialer::new(networks, only_user_targets, use_v2, resolves, peers_max),
             found: Vec::new(),
             is_settling: false,
+            last_reading: Instant::now(),
         })
     }
 
     /// Adds a target that the user gave. It is dialled until it is connected, and again when it is closed.
+    /// Without a proxy, the caller resolves names ([`Client::names`]).
     pub fn add_target(&mut self, target: Target) {
         self.dialer.add_user_target(target);
+    }
+
+    /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
+    #[must_use]
+    pub fn names(&self) -> Vec<Target> {
+        self.dialer.unresolved(Instant::now())
+    }
+
+    /// Takes the addresses of a name, which are dialled in this order until one is connected; none if it
+    /// could not be resolved.
+    pub fn set_addresses(&mut self, name: &Target, addresses: &[Target]) {
+        self.dialer.resolved(name, addresses, Instant::now());
+    }
+
+    /// Returns what the user gave that leads to a target: this, or a name; `None` if it was found.
+    #[must_use]
+    pub fn named(&self, target: &Target) -> Option<&Target> {
+        self.dialer.named(target)
     }
 
     /// Adds addresses to dial. Those that are not usable or above a limit are left out.
@@ -180,12 +203,6 @@ impl Client {
     #[must_use]
     pub const fn download(&self) -> &Download {
         &self.download
-    }
-
-    /// Returns how many connections are wanted now: more while more of them make the download faster.
-    #[must_use]
-    pub const fn peers_wanted(&self) -> usize {
-        self.dialer.wanted()
     }
 
     /// Returns what was dialled to reach a peer.
@@ -333,6 +350,12 @@ impl Client {
     }
 
     fn decide(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.last_reading);
+        self.last_reading = now;
+        for (peer, is_unread, incoming) in self.pool.readings() {
+            let peer = self.download.peer_mut(peer).into_iter();
+            peer.for_each(|peer| peer.note_reading(is_unread, incoming, elapsed));
+        }
         // Headers are asked for first: a peer on a better branch shows it before it says that it does not
         // have the blocks of this one.
         for request in self.headers.poll(now) {
@@ -417,6 +440,10 @@ impl Client {
             Target::Name(..) => crate::address::Host::V4([0; 4].into()).group(),
         };
         self.download.add_peer(peer, group, info.height.max(0) as u32, info.round_trip);
+        if let Some(state) = self.download.peer_mut(peer) {
+            state.is_limited = !info.services.has(Services::NETWORK);
+            state.is_named = self.dialer.named(&target).is_some();
+        }
         self.headers.add_peer(peer, info.round_trip);
         if let Some(form) = info.spent_coins {
             self.spent.add_peer(peer, &target, form);

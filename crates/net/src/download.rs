@@ -53,6 +53,8 @@ pub struct DownloadOptions {
     pub memory_bytes: u64,
     /// Maximum bytes that are asked of one peer at once.
     pub in_flight_max_bytes: u64,
+    /// Maximum bytes that are read in a second. It limits how many peers are asked at once, too.
+    pub bytes_per_second: Option<u64>,
 }
 
 impl Default for DownloadOptions {
@@ -63,6 +65,7 @@ impl Default for DownloadOptions {
             window_bytes: 8_000_000_000,
             memory_bytes: 64 << 20,
             in_flight_max_bytes: 8_000_000,
+            bytes_per_second: None,
         }
     }
 }
@@ -130,6 +133,8 @@ pub struct Download {
     /// Whether the last hash given is the last that there is.
     is_whole: bool,
     link: watch::Link,
+    /// Bytes that have come from peers of which blocks were asked.
+    received: u64,
     /// When a block last came, or peers were last forgiven.
     last_progress: Option<Instant>,
     /// When a peer first and last said that it does not have a block, since the last block came.
@@ -153,6 +158,7 @@ impl Download {
             hedged_bytes: 0,
             is_whole: false,
             link: watch::Link::default(),
+            received: 0,
             last_progress: None,
             denied: None,
             actions: Vec::new(),
@@ -254,6 +260,17 @@ impl Download {
         self.peers.insert(id, Peer::new(group, height, round_trip));
     }
 
+    /// Returns the state of a peer, for facts about its connection.
+    pub fn peer_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(&id)
+    }
+
+    /// Returns whether blocks are missing, or asked of peers.
+    #[must_use]
+    pub fn waits_for_peers(&self) -> bool {
+        self.window.missing_len() + self.window.requested_len() > 0
+    }
+
     /// Notes that a peer has blocks up to a greater height than before.
     pub fn raise_height(&mut self, id: PeerId, height: u32) {
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -291,7 +308,14 @@ impl Download {
         self.link.add(bytes);
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.received_bytes(bytes, now);
+            self.received += if peer.requests().len() > 0 { bytes } else { 0 };
         }
+    }
+
+    /// Returns how many bytes have come from peers of which blocks were asked.
+    #[must_use]
+    pub const fn received_bytes_total(&self) -> u64 {
+        self.received
     }
 
     /// Handles a whole block whose header has this hash.
@@ -405,7 +429,7 @@ impl Download {
     /// Forgets what peers said not to have, and their heights, if no block has come for a while. A peer that
     /// has found new blocks does not say so if they are known already from another.
     fn forgive_if_stuck(&mut self, now: Instant) {
-        let is_waiting = self.window.missing_len() + self.window.requested_len() > 0;
+        let is_waiting = self.waits_for_peers();
         let since = *self.last_progress.get_or_insert(now);
         if !is_waiting {
             self.last_progress = Some(now);
@@ -413,7 +437,8 @@ impl Download {
             let end = self.window.end();
             for peer in self.peers.values_mut() {
                 peer.forget_from(0);
-                peer.height = peer.height.max(end);
+                // A height that is too great would hide the lowest blocks that such a peer has.
+                peer.height = if peer.is_limited { peer.height } else { peer.height.max(end) };
             }
             self.last_progress = Some(now);
         }

@@ -184,6 +184,12 @@ impl FrameDecoder {
         }))
     }
 
+    /// Returns how many bytes of the incomplete message have come, and how many it has.
+    #[must_use]
+    pub fn incoming(&self) -> Option<(usize, usize)> {
+        self.head.as_ref().map(|head| (self.payload.len(), head.len))
+    }
+
     /// Returns the memory that the incomplete message has taken, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

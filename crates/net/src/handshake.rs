@@ -78,13 +78,8 @@ pub enum HandshakeError {
         got: i32,
     },
     /// The peer does not offer what we need.
-    #[error("the peer offers services {got:#x}, not all of {needed:#x}")]
-    Services {
-        /// Bits that it offers.
-        got: u64,
-        /// Bits that we need.
-        needed: u64,
-    },
+    #[error("the peer offers {}", what_is_offered(*.0))]
+    Services(Services),
     /// The peer sent a second `version`.
     #[error("a second version message")]
     SecondVersion,
@@ -97,6 +92,12 @@ pub enum HandshakeError {
     /// The handshake took more than [`TIMEOUT`].
     #[error("the handshake took more than 10 seconds")]
     TimedOut,
+}
+
+/// Words the services of a peer that does not offer blocks with witnesses.
+fn what_is_offered(services: Services) -> &'static str {
+    let has_blocks = [Services::NETWORK, Services::NETWORK_LIMITED].iter().any(|bit| services.has(*bit));
+    if has_blocks { "blocks without witnesses only" } else { "no blocks" }
 }
 
 /// The consequence of a message.
@@ -199,8 +200,13 @@ impl Handshake {
         if version.version < MIN_VERSION {
             return Err(HandshakeError::OldVersion { got: version.version });
         }
-        if !version.services.has(options.needed) {
-            return Err(HandshakeError::Services { got: version.services.0, needed: options.needed.0 });
+        // One that has deleted old blocks has the last ones.
+        let offered = match version.services.has(Services::NETWORK_LIMITED) {
+            true => version.services.with(Services::NETWORK),
+            false => version.services,
+        };
+        if !offered.has(options.needed) {
+            return Err(HandshakeError::Services(version.services));
         }
         let offers_by_service = options.wants_spent_coins && version.services.has(Services::BLOCK_UNDO);
         Ok(PeerInfo {
@@ -326,14 +332,19 @@ mod tests {
             let result = start(now).receive(&Message::Version(version), now);
             assert_eq!(result, Err(HandshakeError::Ourselves));
         }
-        let limited = Services::NETWORK_LIMITED.with(Services::WITNESS).0;
-        for got in [0, 1, 8, limited] {
-            let mut version = theirs();
-            version.services = Services(got);
-            let now = Instant::now();
-            let result = start(now).receive(&Message::Version(version), now);
-            assert_eq!(result, Err(HandshakeError::Services { got, needed: 9 }));
+        let limited = Services::NETWORK_LIMITED;
+        for (got, words) in [
+            (Services(0), "the peer offers no blocks"),
+            (Services(1), "the peer offers blocks without witnesses only"),
+            (Services(8), "the peer offers no blocks"),
+            (limited, "the peer offers blocks without witnesses only"),
+        ] {
+            let (version, now) = (Version { services: got, ..theirs() }, Instant::now());
+            let refused = start(now).receive(&Message::Version(version), now).unwrap_err();
+            assert_eq!((refused, &*refused.to_string()), (HandshakeError::Services(got), words));
         }
+        let version = Version { services: limited.with(Services::WITNESS), ..theirs() };
+        assert!(start(Instant::now()).receive(&Message::Version(version), Instant::now()).is_ok());
         assert_eq!(refuse(|version| version.time = i64::MIN), None, "a wrong clock is not refused here");
     }
 

@@ -16,6 +16,10 @@ use std::{
 };
 use wire::BlockHash;
 
+/// Number of blocks that a peer has which has deleted old ones: the last 288, less some that it may have
+/// found meanwhile (Core `NODE_NETWORK_LIMITED_MIN_BLOCKS`).
+pub const KEPT_BLOCKS: u32 = 286;
+
 /// Number of a connection. No number is used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u64);
@@ -36,6 +40,10 @@ pub struct Peer {
     /// The last block that its chain shares with the one that is downloaded, if it is known to have another
     /// one above.
     pub shares_to: Option<u32>,
+    /// Whether it has deleted old blocks, and has only the last ones.
+    pub is_limited: bool,
+    /// Whether the user gave it.
+    pub is_named: bool,
     /// Measured speed while requests are open.
     pub speed: Speed,
     /// Shortest round trip that was measured.
@@ -61,6 +69,8 @@ impl Peer {
             group,
             height,
             shares_to: None,
+            is_limited: false,
+            is_named: false,
             speed: Speed::default(),
             round_trip,
             requests: OpenRequests::default(),
@@ -100,7 +110,8 @@ impl Peer {
     /// Returns whether the peer can be asked for the block at that height.
     #[must_use]
     pub fn may_have(&self, height: u32) -> bool {
-        height <= self.shares_to.unwrap_or(self.height) && !self.lacks.contains(&height)
+        let has_deleted = self.is_limited && self.height.saturating_sub(height) >= KEPT_BLOCKS;
+        height <= self.shares_to.unwrap_or(self.height) && !has_deleted && !self.lacks.contains(&height)
     }
 
     /// Returns how long requests have been open.
@@ -218,10 +229,28 @@ impl Peer {
         self.lacks.split_off(&height);
     }
 
+    /// Notes what is known of the connection since the last look at it, `elapsed` ago: if bytes have come and
+    /// were not read, the peer was not silent. `incoming`: how many bytes of a message that is coming have
+    /// come, and how many it has.
+    pub fn note_reading(&mut self, is_unread: bool, incoming: Option<(usize, usize)>, elapsed: Duration) {
+        let (come, len) = incoming.unwrap_or_default();
+        self.requests.note_incoming((come as u64, len as u64));
+        if is_unread {
+            let clocks = [&mut self.busy_since, &mut self.last_byte, &mut self.last_block];
+            clocks.into_iter().flatten().for_each(|clock| *clock += elapsed);
+        }
+    }
+
+    /// Returns how many bytes of the block that is coming have come, and its size, as far as that is known.
+    #[must_use]
+    pub fn first_block(&self) -> Option<(u64, u64)> {
+        self.requests.first()
+    }
+
     /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.
     #[must_use]
     pub fn forecast(&self, bytes: u64) -> Duration {
-        self.round_trip + self.speed.time_for(self.requests.bytes() + bytes)
+        self.round_trip + self.speed.time_for(self.requests.bytes_left() + bytes)
     }
 
     /// Returns the time until a requested block is complete, or `None` if it was not asked of this peer.

@@ -19,7 +19,7 @@ use crate::{
     socks::Socks,
     transport::{Role, Transport, TransportVersion},
 };
-use connection::{Connection, Proxy, ProxyRequest, Stage};
+use connection::{Connection, Proxy, ProxyRequest, READ_QUOTA};
 use i2p::I2pSession;
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
 use std::{
@@ -186,6 +186,7 @@ impl Pool {
     /// [`CloseReason`] if it cannot even be tried: a name or an onion service without a proxy, or no route.
     pub fn dial(&mut self, target: &Target, version: TransportVersion) -> Result<PeerId, CloseReason> {
         let (address, proxy) = self.route(target)?;
+        let through = proxy.is_some().then_some(address);
         let refused = |error: io::Error| CloseReason::Connect(error.kind());
         let mut socket = TcpStream::connect(address).map_err(refused)?;
         let id = PeerId(self.dialled);
@@ -198,8 +199,15 @@ impl Pool {
             TransportVersion::V2 => Transport::v2(magic, Role::Initiator),
         };
         let now = Instant::now();
-        let connection =
-            Connection::new(id, socket, target.clone(), proxy, transport, self.introduction(), now);
+        let connection = Connection::new(
+            id,
+            socket,
+            target.clone(),
+            (through, proxy),
+            transport,
+            self.introduction(),
+            now,
+        );
         self.connections.insert(id, connection);
         Ok(id)
     }
@@ -239,7 +247,7 @@ impl Pool {
             Some(session) => session,
             None => {
                 let started = I2pSession::start(router, self.poll.registry(), I2P_SESSION, Instant::now());
-                started.map_err(|error| CloseReason::Connect(error.kind()))?
+                started.map_err(|error| self.no_router(error.kind()))?
             }
         };
         let (mut stream, greeting) = Sam::stream(session.name(), peer);
@@ -257,8 +265,15 @@ impl Pool {
         match session.drive(now) {
             Ok(false) => {}
             Ok(true) => self.connections.values_mut().for_each(Connection::i2p_session_ready),
+            Err(CloseReason::Connect(error)) => self.end_i2p_session(&self.no_router(error)),
             Err(reason) => self.end_i2p_session(&reason),
         }
+    }
+
+    fn no_router(&self, error: io::ErrorKind) -> CloseReason {
+        let router = self.options.i2p_sam;
+        let no_router = |address| CloseReason::NoProxy { what: "the I2P router", address, error };
+        router.map_or(CloseReason::Connect(error), no_router)
     }
 
     /// Ends the session with the I2P router, and the streams that are being opened. Those that are open are
@@ -318,22 +333,17 @@ impl Pool {
         self.connections.get(&peer).map(|connection| &connection.target)
     }
 
-    /// Returns the number of connections, ready or not.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.connections.len()
-    }
-
-    /// Returns whether there is no connection.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.connections.is_empty()
-    }
-
     /// Returns the number of connections whose handshake is not done.
     #[must_use]
     pub fn opening(&self) -> usize {
-        self.connections.values().filter(|connection| !matches!(connection.stage, Stage::Ready)).count()
+        self.connections.values().filter(|connection| connection.is_opening()).count()
+    }
+
+    /// Returns for each connection whether bytes have come that are not read yet, and how many bytes of an
+    /// incomplete message have come, and how many it has.
+    pub fn readings(&self) -> impl Iterator<Item = (PeerId, bool, Option<(usize, usize)>)> {
+        let all = self.connections.values();
+        all.map(|connection| (connection.id, connection.is_readable, connection.transport.incoming()))
     }
 
     /// Notes that a block of this length is no longer in memory.
@@ -353,8 +363,9 @@ impl Pool {
     /// If the operating system's poll fails; errors of connections are events.
     pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<PoolEvent>> {
         let throttled = self.throttled(Instant::now());
-        let may_read = throttled.is_zero() && self.has_memory();
-        let has_work = self.connections.values().any(|connection| connection.has_work(may_read));
+        let (is_free, has_memory) = (throttled.is_zero(), self.has_memory());
+        let may_read = |connection: &Connection| has_memory && (is_free || connection.is_opening());
+        let has_work = self.connections.values().any(|connection| connection.has_work(may_read(connection)));
         let timeout = if throttled.is_zero() { timeout } else { timeout.min(throttled) };
         let timeout = if has_work || !self.found.is_empty() { Duration::ZERO } else { timeout.min(CLOCK) };
         match self.poll.poll(&mut self.events, Some(timeout)) {
@@ -393,16 +404,19 @@ impl Pool {
         let mut is_full = false;
         // Another connection is first each time, so that none is always last when memory is short.
         let first = crate::random::below(ids.len());
+        let readable = self.connections.values().filter(|connection| connection.is_readable).count();
         for id in ids.iter().cycle().skip(first).take(ids.len()) {
             let (has_memory, throttled) = (self.has_memory(), self.throttled(now));
-            let may_read = has_memory && throttled.is_zero();
             let Some(connection) = self.connections.get_mut(id) else { continue };
             is_full |= !has_memory && connection.is_readable;
+            // A handshake has few bytes, and little time.
+            let may_read = has_memory && (throttled.is_zero() || connection.is_opening());
             if !connection.has_work(may_read) {
                 continue;
             }
-            let events_before = self.found.len();
-            if let Err(reason) = connection.drive(&mut self.buffer, &mut self.found, may_read, now) {
+            let turn = self.throttle.map_or(READ_QUOTA, |throttle| throttle.turn(readable).min(READ_QUOTA));
+            let (quota, events_before) = (if may_read { turn } else { 0 }, self.found.len());
+            if let Err(reason) = connection.drive(&mut self.buffer, &mut self.found, quota, now) {
                 ended.push((*id, reason));
             }
             let new = || self.found.iter().skip(events_before);

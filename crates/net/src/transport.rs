@@ -147,6 +147,15 @@ impl Transport {
         result
     }
 
+    /// Returns how many bytes of an incomplete message have come, and how many it has.
+    #[must_use]
+    pub fn incoming(&self) -> Option<(usize, usize)> {
+        match &self.protocol {
+            Protocol::V1 { decoder, .. } => decoder.incoming(),
+            Protocol::V2(v2) => v2.incoming(),
+        }
+    }
+
     /// Returns the memory that an incomplete message and unsent bytes take, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

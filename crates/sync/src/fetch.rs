@@ -1,7 +1,8 @@
 //! The loop of a download: hands what peers send to the header chain and the block writer, and asks for more.
 
 use crate::options::{
-    DownloadReport, KnownPeer, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, SyncOptions, SyncSink,
+    DownloadReport, KnownPeer, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, Shortfall, SyncOptions,
+    SyncSink,
 };
 use crate::{pruning::Pruning, status::Peers};
 use api::{
@@ -9,9 +10,7 @@ use api::{
     event::{Event, EventSink},
     note::{Note, Warning},
     options::ChainOptions,
-    size::HumanSize,
     stage::Stage,
-    subject::Subject,
 };
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
@@ -26,6 +25,7 @@ use disk::{
     block_files::{AppendOptions, BlockFiles},
     index::FileInfo,
 };
+use names::Names;
 use net::{
     client::{Client, ClientEvent, ClientOptions},
     download::{DownloadOptions, SizeEstimate},
@@ -37,6 +37,7 @@ use net::{
 use notices::Notices;
 use seeds::Seeds;
 pub use seeds::has_peers;
+use sources::Sources;
 use std::{
     collections::{HashMap, HashSet},
     mem,
@@ -44,16 +45,17 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use vfs::During as _;
-use wire::{BlockHash, FileNo, Height, Network};
+use wire::{BlockHash, FileNo, Height};
 
 mod at_tip;
 mod coins;
 mod follower;
 mod headers;
+mod names;
 mod notices;
 mod prune;
 mod seeds;
+mod sources;
 mod withheld;
 
 pub use follower::{Follower, TipFollower};
@@ -91,6 +93,8 @@ pub struct Fetched {
     pub known: Vec<KnownPeer>,
     /// The branch with which all peers go on, if the block index marks it as invalid.
     pub left_out: Option<MarkedBranch>,
+    /// The blocks above it that peers claim to have.
+    pub shortfall: Option<Shortfall>,
 }
 
 /// What the loop does at present.
@@ -217,7 +221,7 @@ pub fn memory_bytes(options: &ChainOptions) -> u64 {
 /// Creates the client, with the peers that the user named.
 fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool) -> Result<Client, Error> {
     let PeerOptions { connect, add, known, peers_max, proxy, i2p_sam, networks, use_v2, .. } = &options.peers;
-    let memory_bytes = pool_bytes(&options.chain);
+    let (memory_bytes, bytes_per_second) = (pool_bytes(&options.chain), options.peers.bytes_per_second);
     let client = Client::new(
         ClientOptions {
             pool: PoolOptions {
@@ -230,9 +234,9 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
                 proxy: *proxy,
                 i2p_sam: *i2p_sam,
                 memory_bytes: memory_bytes as usize,
-                bytes_per_second: options.peers.bytes_per_second,
+                bytes_per_second,
             },
-            download: DownloadOptions { memory_bytes, ..DownloadOptions::default() },
+            download: DownloadOptions { memory_bytes, bytes_per_second, ..DownloadOptions::default() },
             first_height: 1,
             peers_max: *peers_max,
             networks: networks.clone(),
@@ -349,6 +353,8 @@ struct SeenPeers {
     offer_marked: HashSet<PeerId>,
     /// The highest chain of those, and that block.
     marked: Option<MarkedBranch>,
+    /// Those that the user gave, and those that are connected.
+    sources: Sources,
 }
 
 impl<'a> Fetch<'a> {
@@ -390,9 +396,9 @@ impl<'a> Fetch<'a> {
         self.report.duplicate_bytes = self.client.download().totals().duplicate_bytes;
         let height = Height(self.first_missing().0.saturating_sub(1));
         let hash = self.chain.hash(height).unwrap_or_default();
-        let left_out = self.left_out();
+        let (left_out, shortfall) = (self.left_out(), self.shortfall());
         let peers = self.seen.peers.into_senders();
-        Fetched { report: self.report, height, hash, peers, chain: self.chain, known, left_out }
+        Fetched { report: self.report, height, hash, peers, chain: self.chain, known, left_out, shortfall }
     }
 }
 
@@ -403,6 +409,7 @@ impl Fetch<'_> {
         mut seeds: Seeds,
         interrupt: &AtomicBool,
     ) -> Result<(), Error> {
+        let mut names = Names::new();
         loop {
             if interrupt.load(Ordering::Relaxed) {
                 if self.aim.stays {
@@ -412,6 +419,11 @@ impl Fetch<'_> {
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
             seeds.add(self.options, &mut self.client, self.sink);
+            for (peer, reason) in names.update(&self.options.peers, &mut self.client) {
+                self.notices.last_closed = Some(format!("{peer}: {reason}"));
+                self.seen.sources.note_failure(&peer, peer.clone(), reason.clone(), false);
+                self.sink.peer(PeerEvent::Closed { peer, reason });
+            }
             self.client.ask_spent_coins(self.follower.wants_coins());
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
@@ -437,6 +449,7 @@ impl Fetch<'_> {
             if self.index.unsaved >= SAVE_BYTES {
                 self.save()?;
             }
+            self.check_progress(seeds.may_help())?;
             self.show_progress();
             self.note_what_is_missing();
         }
@@ -452,6 +465,7 @@ impl Fetch<'_> {
                     self.chain.forget_withheld();
                 }
                 self.report.peers += 1;
+                self.note_source(peer, &target, &info);
                 self.sink.peer(PeerEvent::Connected {
                     peer: target.to_string(),
                     user_agent: info.user_agent,
@@ -462,9 +476,8 @@ impl Fetch<'_> {
             ClientEvent::Closed { peer, target, reason } => {
                 self.notices.last_closed = Some(format!("{target}: {reason}"));
                 let was_connected = peer.is_some_and(|peer| self.seen.peers.close(peer));
-                let PeerOptions { connect, add, .. } = &self.options.peers;
                 // Many of the addresses that are found lead nowhere.
-                if was_connected || connect.iter().chain(add).any(|named| *named == target) {
+                if self.note_closed(&target, &reason, was_connected) || was_connected {
                     let (peer, reason) = (target.to_string(), reason.to_string());
                     self.sink.peer(PeerEvent::Closed { peer, reason });
                 }
@@ -474,6 +487,7 @@ impl Fetch<'_> {
             ClientEvent::Block { peer, height, hash, bytes, coins } => {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
+                self.seen.sources.note_progress();
                 let median_time_past_prev = self.chain.median_time_before(height);
                 self.writing.in_hand += 1;
                 let coins = coins.map(|coins| self.note_coins(hash, coins));
@@ -549,11 +563,13 @@ impl Fetch<'_> {
     /// Moves to the next phase if the present one is complete. Returns whether the download is.
     fn is_at_end(&mut self) -> Result<bool, Error> {
         if self.phase == Phase::Headers {
-            if !(self.peers_have_no_more() && self.chain.has_minimum_work()) {
+            if !(self.peers_have_no_more() && self.chain.has_minimum_work()) || self.waits_for_claims() {
                 return Ok(false);
             }
             let missing = self.first_missing();
-            let may_come = self.client.download().peers().any(|(_, peer)| peer.may_have(missing.0));
+            let has = |height| self.client.download().peers().any(|(_, peer)| peer.may_have(height));
+            let lacks = |height: &u32| !self.stored.has(Height(*height));
+            let may_come = (missing.0..=self.target().0).filter(lacks).any(has);
             if self.aim.keeps_chain && missing <= self.target() && !may_come {
                 return Err(self.nobody_has(missing));
             }
@@ -666,23 +682,6 @@ impl Fetch<'_> {
         let sizes = SizeEstimate::new(self.options.chain.params.network);
         let missing = (0..=self.target().0).filter(|&height| !self.stored.has(Height(height)));
         missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
-    }
-
-    /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
-    fn check_space(&self) -> Result<(), Error> {
-        let (disk, dir, (_, missing)) =
-            (self.files.disk, self.files.datadir.blocks_dir(), self.given.missing);
-        let need = self.options.prune_bytes.map_or(missing, |bytes| bytes.min(missing));
-        let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
-        if self.options.chain.params.network != Network::Main || need <= free {
-            return Ok(());
-        }
-        let detail = format!(
-            "the blocks that are missing take about {}, and {} are free here",
-            HumanSize(need),
-            HumanSize(free)
-        );
-        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
     }
 
     /// What is known of the peers' addresses.

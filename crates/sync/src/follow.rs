@@ -11,7 +11,7 @@
 
 use crate::{
     fetch::{Fetched, Follower, TipFollower, fetch},
-    options::{KnownPeer, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
+    options::{DownloadReport, KnownPeer, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -95,11 +95,11 @@ pub fn follow(
             end: FollowEnd::Interrupted,
         },
     };
-    let Fetched { report: download, height, hash, peers, chain, .. } =
+    let Fetched { report: download, height, hash, peers, chain, shortfall, .. } =
         fetch(files, &options, None, &mut tip, sink, interrupt)?;
-    report.download.blocks += download.blocks;
-    report.download.bytes += download.bytes;
-    report.download.duplicate_bytes += download.duplicate_bytes;
+    // The time at the tip is not one of downloading.
+    report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
+    report.shortfall = shortfall;
     report.peers.extend(peers);
     (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());
     if let Some(plan) = &tip.plan {

@@ -27,7 +27,7 @@ pub use net::{
 };
 pub use options::{
     DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions,
-    PeerStatus, SyncOptions, SyncReport, SyncSink,
+    PeerStatus, Shortfall, SyncOptions, SyncReport, SyncSink,
 };
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use rounds::sync;

@@ -17,7 +17,7 @@ use net::{
     pool::Target,
     transport::TransportVersion,
 };
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, ops::AddAssign, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
 
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
@@ -63,6 +63,9 @@ pub struct PeerOptions {
     pub use_fixed_seeds: bool,
     /// Whether version 2 of the transport (BIP-0324) is tried first.
     pub use_v2: bool,
+    /// Whether the call waits for ever for peers that have what is missing. Otherwise it ends after a minute
+    /// without progress, or after five minutes if peers are looked for.
+    pub wait: bool,
 }
 
 impl Default for PeerOptions {
@@ -79,6 +82,7 @@ impl Default for PeerOptions {
             use_dns_seeds: true,
             use_fixed_seeds: true,
             use_v2: true,
+            wait: false,
         }
     }
 }
@@ -260,6 +264,19 @@ impl<S: SyncSink + ?Sized> SyncSink for Warnings<'_, S> {
     }
 }
 
+/// Blocks that peers claim to have, and that a download could not get.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct Shortfall {
+    /// Height of the last of them.
+    #[cfg_attr(feature = "serde", serde(rename = "claimed_height"))]
+    pub claimed: Height,
+    /// Whether some have times that are too far ahead of this machine's clock.
+    pub is_clock_behind: bool,
+    /// Why they are not there, for each peer that claims to have some.
+    pub reasons: Vec<String>,
+}
+
 /// How much was downloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
@@ -288,6 +305,22 @@ pub struct DownloadReport {
     /// Number of blocks that were deleted.
     #[cfg_attr(feature = "serde", serde(rename = "blocks_deleted"))]
     pub pruned: u32,
+}
+
+impl AddAssign for DownloadReport {
+    /// Adds what a later part of the same download has done.
+    fn add_assign(&mut self, later: Self) {
+        self.blocks += later.blocks;
+        self.bytes += later.bytes;
+        self.duplicate_bytes += later.duplicate_bytes;
+        self.found += later.found;
+        self.blocks_with_coins += later.blocks_with_coins;
+        self.coins_bytes += later.coins_bytes;
+        // Most are the same in each part.
+        self.peers = self.peers.max(later.peers);
+        self.elapsed += later.elapsed;
+        self.pruned += later.pruned;
+    }
 }
 
 /// Blocks that a download leaves out because the block index marks one as invalid.
@@ -340,6 +373,9 @@ pub struct SyncReport {
     /// The branch with which all peers go on above the last block, if the block index marks it as invalid:
     /// because of `invalidateblock`, or because this call or an earlier one has found that it is.
     pub left_out: Option<MarkedBranch>,
+    /// The blocks above the last one that peers claim to have; `None` if there are none.
+    #[cfg_attr(feature = "serde", serde(rename = "ends_below"))]
+    pub shortfall: Option<Shortfall>,
     /// Time until all of that was done.
     #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
     pub elapsed: Duration,

@@ -3,7 +3,7 @@
 use crate::{
     fetch::{Fetched, Follower, fetch, has_peers},
     new_datadir,
-    options::{DownloadReport, PeerOptions, PeerStatus, SyncOptions, SyncSink, SyncWarnings},
+    options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
 };
 #[cfg(feature = "serde")]
 use api::{
@@ -124,6 +124,9 @@ pub struct RepairReport {
     pub peers: Vec<PeerStatus>,
     /// Height of the last block that is stored.
     pub height: Height,
+    /// The blocks above it that peers claim to have, if those of the datadir were not known.
+    #[cfg_attr(feature = "serde", serde(rename = "ends_below"))]
+    pub shortfall: Option<Shortfall>,
     /// The rebuild of the chainstate; `None` if that was sound.
     pub rebuild: Option<ReindexReport>,
     /// The undo data that was made, if the chainstate was not rebuilt and some was missing.
@@ -173,13 +176,12 @@ fn repair_in_place(
     given_blocks::restore_genesis(files)?;
     let is_tip_lost = ensure_index(files, true, sink, interrupt)?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
-    let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     sink.event(Event::Note(Note::FoundDamage {
-        blocks: damaged,
+        blocks: found.blocks.len() as u32,
         lost: found.lost,
         lost_files: found.lost_files,
         missing: found.missing,
-        undo: damaged_undo,
+        undo: found.undo.len() as u32,
     }));
     check_second_chainstate(files, &found)?;
     let (taken, left) = take(files, options, (sources, is_tip_lost), &found, Watch { sink, interrupt })?;
@@ -204,22 +206,23 @@ fn repair_in_place(
         }
         Some(_) => {}
     }
-    let (download, peers) = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers));
+    let done = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers, it.shortfall));
     Ok(RepairReport {
         network: chain.params.network,
-        damaged,
+        damaged: found.blocks.len() as u32,
         lost: found.lost,
         lost_files: found.lost_files,
         missing: found.missing,
-        damaged_undo,
+        damaged_undo: found.undo.len() as u32,
         first: found.first,
         others: found.others,
         taken: taken.hashes.len() as u32,
         taken_bytes: taken.bytes,
         sources: taken.sources,
-        download,
-        peers,
         height,
+        download: done.0,
+        peers: done.1,
+        shortfall: done.2,
         rebuild: rebuilt,
         undo: made,
         notes: sink.take(),

@@ -143,7 +143,7 @@ fn sync_session<'d>(
         }
     };
     report.elapsed = started.elapsed();
-    if options.follow {
+    if options.follow && (report.shortfall.is_none() || options.peers.wait) {
         follow(disk, &options, known, invalid, &mut report, sink, interrupt)?;
     }
     report.notes = sink.take();
@@ -153,14 +153,7 @@ fn sync_session<'d>(
 /// Adds to the report of a round what the rounds before it have done.
 fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
     let Some(before) = before else { return report };
-    let (sum, first) = (&mut report.download, before.download);
-    sum.blocks += first.blocks;
-    sum.bytes += first.bytes;
-    sum.duplicate_bytes += first.duplicate_bytes;
-    sum.found += first.found;
-    sum.peers = sum.peers.max(first.peers);
-    sum.elapsed += first.elapsed;
-    sum.pruned += first.pruned;
+    report.download += before.download;
     for sender in before.peers {
         match report.peers.iter_mut().find(|peer| peer.peer == sender.peer) {
             Some(peer) => {
@@ -218,9 +211,9 @@ impl Round<'_> {
         let can_connect = !options.blocks_only;
         let must_rebuild = options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };
-        let FetchedAndRebuilt { fetched, rebuilt, mut suspect } =
+        let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
-        let Fetched { report: mut download, height, hash, peers, chain, known, left_out } = fetched;
+        let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall } = it;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
         let is_pruned_now = options.prune_bytes.is_some() && near.is_some() && rebuilt.is_none();
@@ -273,6 +266,7 @@ impl Round<'_> {
             rebuild,
             update,
             left_out,
+            shortfall,
             elapsed: Duration::ZERO,
             follow: None,
             notes: Vec::new(),

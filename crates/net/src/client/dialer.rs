@@ -25,18 +25,68 @@ const STEP_PEERS: usize = 8;
 const STEP_TIME: Duration = Duration::from_secs(5);
 /// Growth that counts as faster.
 const STEP_GROWTH: f64 = 1.05;
-/// Time after which a target of the user is dialled again.
-const USER_RETRY: Duration = Duration::from_secs(10);
-/// Time for which the target of a peer that broke the protocol is not dialled.
-const BAN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Targets of the user that are opened at the same time: there are few.
+const MAX_OPENING_USERS: usize = 32;
+/// Time after which a target of the user is dialled again, and the longest one: it doubles with each failure
+/// in a row.
+const USER_RETRY: Duration = Duration::from_secs(2);
+const USER_RETRY_MAX: Duration = Duration::from_secs(60);
+/// The same, if the peer broke the protocol.
+const MISBEHAVED_RETRY: Duration = Duration::from_secs(10);
+const MISBEHAVED_RETRY_MAX: Duration = Duration::from_secs(20 * 60);
 
 /// A target that the user gave.
 #[derive(Clone, Debug)]
 struct UserTarget {
     target: Target,
+    /// Where it leads: itself, or the addresses of a name; none if the name is to be resolved.
+    routes: Vec<Target>,
+    /// The next of them.
+    next: usize,
+    /// The one that was dialled last.
+    dialled: Option<Target>,
     connected_as: Option<PeerId>,
     not_before: Option<Instant>,
+    failures: u32,
     needs_v1: bool,
+}
+
+impl UserTarget {
+    fn is_due(&self, now: Instant) -> bool {
+        self.connected_as.is_none() && self.not_before.is_none_or(|at| now >= at)
+    }
+
+    /// Notes that a connection ended or could not be tried, and when the target is dialled again. All routes
+    /// have their turn first.
+    fn closed(&mut self, reason: &CloseReason, has_delivered: bool, now: Instant) {
+        self.connected_as = None;
+        // It will not be asked for coins again, and its blocks are good.
+        if matches!(reason, CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_)) {
+            self.not_before = Some(now);
+            return;
+        }
+        self.next += 1;
+        if has_delivered && !reason.is_misbehaviour() {
+            self.failures = 0;
+        } else if self.next < self.routes.len() {
+            self.not_before = Some(now);
+            return;
+        }
+        self.pause(reason.is_misbehaviour(), now);
+    }
+
+    /// Is not dialled for a while, and then resolved again.
+    fn pause(&mut self, has_misbehaved: bool, now: Instant) {
+        let (first, longest) = match has_misbehaved {
+            true => (MISBEHAVED_RETRY, MISBEHAVED_RETRY_MAX),
+            false => (USER_RETRY, USER_RETRY_MAX),
+        };
+        self.not_before = Some(now + (first * (1 << self.failures.min(10))).min(longest));
+        (self.next, self.failures) = (0, self.failures + 1);
+        if self.routes.first().is_some_and(|route| *route != self.target) {
+            self.routes.clear();
+        }
+    }
 }
 
 /// A connection as the dialer sees it.
@@ -61,6 +111,8 @@ pub(super) struct Dialer {
     /// Whether only the user's targets are dialled.
     only_users: bool,
     use_v2: bool,
+    /// Whether the user's names are resolved here, and not by a proxy.
+    resolves: bool,
     peers_max: usize,
     /// Number of connections that are wanted now.
     wanted: usize,
@@ -69,13 +121,20 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(networks: Vec<NetworkKind>, only_users: bool, use_v2: bool, peers_max: usize) -> Self {
+    pub(super) fn new(
+        networks: Vec<NetworkKind>,
+        only_users: bool,
+        use_v2: bool,
+        resolves: bool,
+        peers_max: usize,
+    ) -> Self {
         Self {
             users: Vec::new(),
             table: AddressTable::new(),
             networks,
             only_users,
             use_v2,
+            resolves,
             peers_max,
             wanted: FIRST_PEERS.min(peers_max),
             last_step: None,
@@ -84,18 +143,45 @@ impl Dialer {
     }
 
     pub(super) fn add_user_target(&mut self, target: Target) {
-        self.users.push(UserTarget { target, connected_as: None, not_before: None, needs_v1: false });
+        let is_route = !(self.resolves && matches!(target, Target::Name(..)));
+        self.users.push(UserTarget {
+            routes: is_route.then(|| target.clone()).into_iter().collect(),
+            target,
+            next: 0,
+            dialled: None,
+            connected_as: None,
+            not_before: None,
+            failures: 0,
+            needs_v1: false,
+        });
+    }
+
+    /// Returns the names that are to be resolved before they can be dialled.
+    pub(super) fn unresolved(&self, now: Instant) -> Vec<Target> {
+        let due = self.users.iter().filter(|user| user.routes.is_empty() && user.is_due(now));
+        due.map(|user| user.target.clone()).collect()
+    }
+
+    /// Notes the addresses of a name; none if it has no usable ones.
+    pub(super) fn resolved(&mut self, name: &Target, addresses: &[Target], now: Instant) {
+        for user in self.users.iter_mut().filter(|user| user.target == *name && user.routes.is_empty()) {
+            if addresses.is_empty() {
+                user.pause(false, now);
+            }
+            addresses.clone_into(&mut user.routes);
+        }
+    }
+
+    /// Returns what the user gave that leads to a target.
+    pub(super) fn named(&self, target: &Target) -> Option<&Target> {
+        let leads = |user: &&UserTarget| user.target == *target || user.dialled.as_ref() == Some(target);
+        self.users.iter().find(leads).map(|user| &user.target)
     }
 
     /// Sets how many connections are wanted from now on.
     pub(super) fn limit(&mut self, peers: usize) {
         self.wanted = self.wanted.min(peers);
         self.peers_max = self.peers_max.min(peers);
-    }
-
-    /// Returns the number of connections that are wanted now.
-    pub(super) const fn wanted(&self) -> usize {
-        self.wanted
     }
 
     /// Returns whether addresses of other peers are of use.
@@ -125,19 +211,19 @@ impl Dialer {
     /// Returns the next target to dial, or `None` if there are enough connections or nothing to dial.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Target, TransportVersion)> {
         let opening = self.open.values().filter(|open| !open.is_ready).count();
-        if opening >= MAX_OPENING {
+        if opening >= MAX_OPENING_USERS {
             return None;
         }
-        let is_due = |user: &&mut UserTarget| {
-            user.connected_as.is_none() && user.not_before.is_none_or(|at| now >= at)
-        };
-        if let Some(user) = self.users.iter_mut().find(is_due) {
+        // Those that have never been tried come first.
+        let due = self.users.iter_mut().filter(|user| user.is_due(now) && !user.routes.is_empty());
+        if let Some(user) = due.min_by_key(|user| user.not_before) {
             user.not_before = Some(now + USER_RETRY);
+            user.dialled = user.routes.get(user.next).or(user.routes.first()).cloned();
             let is_v2 = self.use_v2 && !user.needs_v1;
             let version = if is_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
-            return Some((user.target.clone(), version));
+            return Some((user.dialled.clone()?, version));
         }
-        if self.only_users || self.open.len() >= self.wanted {
+        if opening >= MAX_OPENING || self.only_users || self.open.len() >= self.wanted {
             return None;
         }
         self.choose(now)
@@ -152,7 +238,9 @@ impl Dialer {
             }
             Target::Name(..) => None,
         };
-        if let Some(user) = self.users.iter_mut().find(|user| user.target == *target) {
+        let is_free =
+            |user: &&mut UserTarget| user.dialled.as_ref() == Some(target) && user.connected_as.is_none();
+        if let Some(user) = self.users.iter_mut().find(is_free) {
             user.connected_as = Some(id);
         }
         self.open.insert(id, Open { group, is_ready: false });
@@ -178,15 +266,10 @@ impl Dialer {
         now: Instant,
     ) {
         let was_ready = id.and_then(|id| self.open.remove(&id)).is_some_and(|open| open.is_ready);
-        if let Some(user) = self.users.iter_mut().find(|user| user.target == *target) {
-            user.connected_as = None;
-            let pause = match reason {
-                reason if reason.is_misbehaviour() => BAN,
-                // It will not be asked for coins again, and its blocks are good.
-                CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_) => Duration::ZERO,
-                _ => USER_RETRY,
-            };
-            user.not_before = Some(now + pause);
+        let was_this =
+            |user: &&mut UserTarget| user.dialled.as_ref() == Some(target) && user.connected_as == id;
+        if let Some(user) = self.users.iter_mut().find(was_this) {
+            user.closed(reason, speed.is_some(), now);
         }
         let Target::Address(address) = target else { return };
         if let Some(speed) = speed {
@@ -204,7 +287,8 @@ impl Dialer {
 
     /// Notes that version 2 of the transport failed with a target.
     pub(super) fn needs_v1(&mut self, target: &Target) {
-        self.users.iter_mut().filter(|user| user.target == *target).for_each(|user| user.needs_v1 = true);
+        let leads = |user: &&mut UserTarget| user.dialled.as_ref() == Some(target);
+        self.users.iter_mut().filter(leads).for_each(|user| user.needs_v1 = true);
         if let Target::Address(address) = target {
             self.table.needs_v1(address);
         }
@@ -232,7 +316,7 @@ mod tests {
     }
 
     fn dialer(count: u8, peers_max: usize) -> Dialer {
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, peers_max);
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, true, peers_max);
         for at in 0..count {
             let services = Services::FULL.with(Services::P2P_V2);
             let record = AddressRecord { time: 0, services, address: address(20 + at / 2, at % 2) };
@@ -268,7 +352,7 @@ mod tests {
     fn more_connections_are_wanted_only_while_the_download_gets_faster() {
         let now = Instant::now();
         let mut dialer = dialer(100, 26);
-        assert_eq!(dialer.wanted(), 16);
+        assert_eq!(dialer.wanted, 16);
         for id in 0..30 {
             dialer.open.insert(PeerId(id), Open { group: None, is_ready: true });
         }
@@ -276,28 +360,67 @@ mod tests {
         let speeds = [(1.0, 16), (2.0, 24), (2.05, 24), (3.0, 26), (9.0, 26)];
         for (step, (speed, wanted)) in speeds.into_iter().enumerate() {
             dialer.update(speed, at(step as u32));
-            assert_eq!(dialer.wanted(), wanted, "step {step}");
+            assert_eq!(dialer.wanted, wanted, "step {step}");
         }
         assert!(dialer.candidate_waits(at(9)));
         dialer.limit(8);
-        assert_eq!(dialer.wanted(), 8);
+        assert_eq!(dialer.wanted, 8);
+    }
+
+    /// A named peer that once broke a rule was not dialled for a day.
+    #[test]
+    fn targets_of_the_user_are_dialled_again_after_growing_pauses() {
+        let start = Instant::now();
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, false, 8);
+        let target = Target::Name("node.example".to_owned(), 8333);
+        dialer.add_user_target(target.clone());
+        let (mut now, mut version) = (start, TransportVersion::V2);
+        for (id, (reason, speed, pause)) in [
+            (CloseReason::ClosedByPeer, None, USER_RETRY),
+            (CloseReason::ClosedByPeer, None, USER_RETRY * 2),
+            (CloseReason::AskedForTooMuch, Some(1.0), Duration::ZERO),
+            (CloseReason::Stalled, Some(1.0), USER_RETRY),
+            (CloseReason::Mutated, Some(1.0), MISBEHAVED_RETRY * 2),
+            (CloseReason::Mutated, Some(1.0), MISBEHAVED_RETRY * 4),
+            (CloseReason::ConnectTimedOut, None, USER_RETRY * 8),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let id = PeerId(id as u64);
+            assert_eq!(dialer.next(now), Some((target.clone(), version)), "{reason}");
+            dialer.dialled(id, &target, now);
+            assert_eq!(dialer.next(now + USER_RETRY_MAX * 60), None, "it is connected");
+            dialer.needs_v1(&target);
+            version = TransportVersion::V1;
+            dialer.closed(Some(id), &target, &reason, speed, now);
+            let early = now + pause.saturating_sub(Duration::from_millis(1));
+            assert!(pause.is_zero() || dialer.next(early).is_none(), "{reason}");
+            now += pause;
+        }
     }
 
     #[test]
-    fn targets_of_the_user_are_dialled_again_but_not_after_misbehaviour() {
-        let now = Instant::now();
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, 8);
-        let target = Target::Name("node.example".to_owned(), 8333);
-        dialer.add_user_target(target.clone());
-        assert_eq!(dialer.next(now), Some((target.clone(), TransportVersion::V2)));
-        dialer.dialled(PeerId(0), &target, now);
-        assert_eq!(dialer.next(now + BAN), None, "it is connected");
-        dialer.needs_v1(&target);
-        dialer.closed(Some(PeerId(0)), &target, &CloseReason::ClosedByPeer, None, now);
-        assert_eq!(dialer.next(now), None);
-        assert_eq!(dialer.next(now + USER_RETRY), Some((target.clone(), TransportVersion::V1)));
-        dialer.dialled(PeerId(1), &target, now);
-        dialer.closed(Some(PeerId(1)), &target, &CloseReason::Mutated, None, now);
-        assert_eq!(dialer.next(now + BAN / 2), None);
+    fn all_addresses_of_a_name_are_tried_before_it_is_resolved_again() {
+        let mut now = Instant::now();
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, true, 8);
+        let name = Target::Name("node.example".to_owned(), 8333);
+        let addresses = [7, 8].map(|at| Target::Address(address(at, 0)));
+        dialer.add_user_target(name.clone());
+        for round in 0..3 {
+            assert_eq!((dialer.next(now), dialer.unresolved(now)), (None, vec![name.clone()]));
+            dialer.resolved(&name, &addresses, now);
+            for (id, address) in addresses.iter().enumerate() {
+                assert_eq!(dialer.next(now).map(|(target, _)| target).as_ref(), Some(address), "{round}");
+                assert_eq!(dialer.named(address), Some(&name));
+                let id = PeerId(id as u64);
+                dialer.dialled(id, address, now);
+                dialer.closed(Some(id), address, &CloseReason::ConnectTimedOut, None, now);
+            }
+            assert_eq!((dialer.next(now), dialer.unresolved(now)), (None, vec![]), "after a pause");
+            now += USER_RETRY_MAX;
+        }
+        dialer.resolved(&name, &[], now);
+        assert_eq!(dialer.unresolved(now), []);
     }
 }

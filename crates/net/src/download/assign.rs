@@ -22,6 +22,9 @@ const FIRST_IN_FLIGHT: u64 = 4;
 /// Later, all peers together may be asked for a fourth of the blocks that have come.
 const IN_FLIGHT_PART: u64 = 4;
 
+/// Bytes per second that each peer has at least of those that may be received.
+const SHARE: u64 = 64_000;
+
 pub(super) type Asked = BTreeMap<PeerId, Vec<BlockHash>>;
 
 /// When a peer would have one more block, after all that was asked of it.
@@ -141,7 +144,12 @@ impl Download {
     pub(super) fn may_add_active(&self) -> bool {
         let bytes = self.window.missing().next().map_or(0, |height| self.sizes.bytes(height));
         let limit = self.options.memory_bytes / 2 / bytes.max(LOT_BYTES);
-        let active = self.peers.values().filter(|peer| peer.requests().len() > 0).count();
-        (active as u64) < limit.max(1)
+        let most = self.options.bytes_per_second.map_or(u64::MAX, |rate| (rate / SHARE).max(2));
+        (self.active() as u64) < limit.max(1).min(most)
+    }
+
+    /// Returns the number of peers of which blocks are asked.
+    pub(super) fn active(&self) -> usize {
+        self.peers.values().filter(|peer| peer.requests().len() > 0).count()
     }
 }

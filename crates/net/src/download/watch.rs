@@ -16,6 +16,10 @@ const GRACE: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_secs(1);
 /// Bytes that may be asked for twice are one 64th of those received: 1.6 %.
 const HEDGED_PART: u64 = 64;
+/// Time that a block may need, for which all others wait, before it is asked for again beyond that.
+const HOPELESS: Duration = Duration::from_secs(3);
+/// Time of a block from which on a line is slow.
+const LONG: Duration = Duration::from_secs(10);
 /// Number of blocks that may be asked for twice, however short the download is.
 const MIN_HEDGED: u64 = 2;
 
@@ -23,6 +27,9 @@ const MIN_HEDGED: u64 = 2;
 const SPARE_TIME: Duration = Duration::from_secs(5);
 /// Time without a byte after which a peer is closed.
 const STALL: Duration = Duration::from_secs(10);
+/// Bytes that each of several peers that the user gave may send meanwhile, and the longest time.
+const STALL_BYTES: f64 = 256_000.0;
+const STALL_MAX: Duration = Duration::from_secs(40);
 /// Time without a block, beyond four times the forecast, after which a peer is closed.
 const BLOCKLESS: Duration = Duration::from_secs(60);
 /// Longest time without a block, however slow the peer is.
@@ -30,6 +37,8 @@ const BLOCKLESS_MAX: Duration = Duration::from_secs(600);
 /// Lowest speed of use, in bytes per second, and the time for which it is watched.
 const MIN_SPEED: f64 = 2_000.0;
 const MIN_SPEED_TIME: Duration = Duration::from_secs(20);
+/// The part of its share of the best speed so far that a peer must be below which the user gave.
+const SLOWEST_SHARE: f64 = 8.0;
 /// Number of peers from which on the slowest may be closed, the part of the median that it must be below, and
 /// the time for which it is watched, and between two of them.
 const SLOWEST_MIN_PEERS: usize = 4;
@@ -74,8 +83,12 @@ impl Download {
         let held_by: Vec<&Peer> = holders.iter().filter_map(|id| self.peers.get(id)).collect();
         let all_silent = held_by.iter().all(|peer| is_silent(peer, now));
         let left = held_by.iter().map(|peer| time_left(peer, height, now)).min()?;
-        let is_affordable = all_silent && is_lowest
-            || self.hedged_bytes + bytes <= (self.totals.bytes / HEDGED_PART).max(bytes * MIN_HEDGED);
+        let is_within =
+            self.hedged_bytes + bytes <= (self.totals.bytes / HEDGED_PART).max(bytes * MIN_HEDGED);
+        // If all share what may be received, another one is no faster.
+        let is_of_use = all_silent || self.options.bytes_per_second.is_none();
+        let is_hopeless = all_silent || left >= HOPELESS;
+        let is_affordable = is_of_use && (is_hopeless && is_lowest || is_within);
         if holders.len() >= MAX_HOLDERS || !is_affordable || !is_end && !self.is_late(&held_by, height, now) {
             return None;
         }
@@ -85,7 +98,9 @@ impl Download {
         });
         let others = candidates.filter(|(_, peer)| !is_silent(peer, now));
         let (finish, id) = others.map(|(id, peer)| (peer.forecast(bytes), *id)).min()?;
-        (left > finish * 2).then_some(id)
+        // All that a slow line carries is on its way.
+        let is_line_full = !all_silent && finish >= LONG && self.link.is_full();
+        (!is_line_full && left > if is_within { finish * 2 } else { finish * 8 }).then_some(id)
     }
 
     /// Returns whether a block is later than twice its forecast, or needed because the window is nearly full.
@@ -103,8 +118,11 @@ impl Download {
 
     /// Closes peers that send nothing, or so little that they are of no use.
     pub(super) fn close_useless_peers(&mut self, now: Instant, candidate_waits: bool) {
-        let useless: Vec<(PeerId, CloseReason)> =
-            self.peers.iter().filter_map(|(id, peer)| Some((*id, reason_to_close(peer, now)?))).collect();
+        let useless: Vec<(PeerId, CloseReason)> = self
+            .peers
+            .iter()
+            .filter_map(|(id, peer)| Some((*id, self.reason_to_close(peer, now)?)))
+            .collect();
         for (id, reason) in useless {
             self.close(id, reason);
         }
@@ -112,6 +130,7 @@ impl Download {
             self.close(id, CloseReason::AskedForTooMuch);
         }
         if candidate_waits
+            && self.options.bytes_per_second.is_none()
             && !self.link.is_full()
             && self.link.may_close_slowest(now)
             && let Some(id) = self.far_slowest(now)
@@ -126,10 +145,40 @@ impl Download {
     fn asked_for_too_much(&self) -> Option<PeerId> {
         let blocks = (self.window.missing_len() + self.window.requested_len()) as u64;
         let bytes = blocks.saturating_mul(self.sizes.bytes(self.window.start()));
-        let together = Duration::from_secs_f64(bytes as f64 / self.speed_total());
-        let underestimated = self.peers.iter().filter(|(_, peer)| peer.was_underestimated());
+        let is_throttled = self.options.bytes_per_second.is_some();
+        // The last block of a peer is better asked of a second one.
+        let underestimated =
+            self.peers.iter().filter(|(_, peer)| peer.was_underestimated() && peer.requests().len() > 1);
         let (needed, id) = underestimated.map(|(id, peer)| (peer.forecast(0), *id)).max()?;
-        (self.peers.len() > 1 && needed > together.mul_f64(1.25) + SPARE_TIME).then_some(id)
+        // What has come of a block would have to come again.
+        let lost = self.peers.get(&id).and_then(Peer::first_block).map_or(0, |(come, _)| come);
+        let together = Duration::from_secs_f64((bytes + lost) as f64 / self.speed_total());
+        let is_worth_it = needed > together.mul_f64(1.25) + SPARE_TIME;
+        (self.peers.len() > 1 && !is_throttled && is_worth_it).then_some(id)
+    }
+
+    fn reason_to_close(&self, peer: &Peer, now: Instant) -> Option<CloseReason> {
+        let (_, size) = peer.first_block()?;
+        let speed = peer.speed.bytes_per_second();
+        // A peer that the user gave, or that shares what may be received, is only slow if others are not.
+        let is_kept = peer.is_named || self.options.bytes_per_second.is_some();
+        let fair = self.link.best / (SLOWEST_SHARE * self.active().max(1) as f64);
+        let lowest = if is_kept { MIN_SPEED.min(fair) } else { MIN_SPEED };
+        let blockless_max = if is_kept { Duration::MAX } else { BLOCKLESS_MAX };
+        let patience = BLOCKLESS + peer.speed.time_for(size) * 4;
+        // Many connections through a slow line wait for each other.
+        let turns = STALL_BYTES * self.active() as f64 / self.link.best.max(1.0);
+        let stall_max = if peer.is_named { STALL_MAX } else { STALL };
+        let stall = Duration::from_secs_f64(turns).clamp(STALL, stall_max);
+        if peer.silent_for(now) >= stall {
+            Some(CloseReason::Stalled)
+        } else if peer.busy_for(now) >= MIN_SPEED_TIME && speed < lowest {
+            Some(CloseReason::TooSlow)
+        } else if peer.blockless_for(now) >= patience.min(blockless_max) {
+            Some(CloseReason::NoBlocks)
+        } else {
+            None
+        }
     }
 
     fn far_slowest(&self, now: Instant) -> Option<PeerId> {
@@ -157,21 +206,6 @@ fn is_silent(peer: &Peer, now: Instant) -> bool {
 
 fn time_left(peer: &Peer, height: u32, now: Instant) -> Duration {
     if is_silent(peer, now) { Duration::MAX } else { peer.forecast_of(height).unwrap_or(Duration::MAX) }
-}
-
-fn reason_to_close(peer: &Peer, now: Instant) -> Option<CloseReason> {
-    let oldest = peer.requests().next()?;
-    let forecast = peer.speed.time_for(oldest.bytes);
-    let speed = peer.speed.bytes_per_second();
-    if peer.silent_for(now) >= STALL {
-        Some(CloseReason::Stalled)
-    } else if peer.busy_for(now) >= MIN_SPEED_TIME && speed < MIN_SPEED {
-        Some(CloseReason::TooSlow)
-    } else if peer.blockless_for(now) >= (BLOCKLESS + forecast * 4).min(BLOCKLESS_MAX) {
-        Some(CloseReason::NoBlocks)
-    } else {
-        None
-    }
 }
 
 /// The speed of all connections together.

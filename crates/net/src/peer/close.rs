@@ -4,7 +4,7 @@ use crate::{
     handshake::HandshakeError, headers::HeaderFault, message::MessageError, sam::SamError, socks::SocksError,
     transport::TransportError,
 };
-use std::io;
+use std::{io, net::SocketAddr};
 use wire::SpentCoinsError;
 
 /// Why a connection was closed or could not be opened.
@@ -17,6 +17,16 @@ pub enum CloseReason {
     /// The connection was not open in time.
     #[error("could not connect in time")]
     ConnectTimedOut,
+    /// What is to connect us, at this address, cannot be reached.
+    #[error("{what} at {address} cannot be reached: {error}")]
+    NoProxy {
+        /// The proxy or the I2P router.
+        what: &'static str,
+        /// Its address.
+        address: SocketAddr,
+        /// Why.
+        error: io::ErrorKind,
+    },
     /// The proxy did not connect us.
     #[error("the proxy: {0}")]
     Proxy(SocksError),
@@ -110,8 +120,22 @@ impl SpentCoinsFault {
 }
 
 impl CloseReason {
+    /// Returns whether another attempt would end in the same way.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+                | Self::Handshake(
+                    HandshakeError::Ourselves
+                        | HandshakeError::OldVersion { .. }
+                        | HandshakeError::Services(_)
+                )
+        )
+    }
+
     /// Returns whether the peer broke the protocol, so that its address should not be dialled again for a
-    /// day.
+    /// day, unless the user gave it.
     #[must_use]
     pub const fn is_misbehaviour(&self) -> bool {
         matches!(

@@ -31,6 +31,8 @@ struct Marker {
     sent: Instant,
 }
 
+/// Bytes up to which a message that is coming is taken for another one than a block.
+const MAX_OTHER: u64 = 4_096;
 /// Pings that are remembered. A peer that answers none must not make them grow without end.
 const MAX_MARKERS: usize = 1_000;
 
@@ -45,6 +47,8 @@ pub(super) struct OpenRequests {
     /// Estimated bytes of all of them, now and when they were made.
     bytes: u64,
     bytes_when_asked: u64,
+    /// How many bytes of a message that is coming have come, and how many it has.
+    incoming: (u64, u64),
 }
 
 impl OpenRequests {
@@ -60,10 +64,33 @@ impl OpenRequests {
         self.bytes
     }
 
-    /// Returns the estimated bytes up to the end of the block at that height; `None` if it is not asked for.
+    /// Notes how many bytes of a message that is coming have come, and how many it has.
+    pub(super) const fn note_incoming(&mut self, incoming: (u64, u64)) {
+        self.incoming = incoming;
+    }
+
+    /// Returns how many bytes of the first block have come, and its size.
+    pub(super) fn first(&self) -> Option<(u64, u64)> {
+        let estimate = self.open.front()?.1.bytes;
+        // Other messages are short.
+        Some(if self.incoming.1 > MAX_OTHER { self.incoming } else { (0, estimate) })
+    }
+
+    /// Returns the estimated bytes that have not come.
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.left_of(self.bytes)
+    }
+
+    fn left_of(&self, bytes: u64) -> u64 {
+        let Some(((come, size), (_, first))) = self.first().zip(self.open.front()) else { return bytes };
+        bytes.saturating_sub(first.bytes) + size.saturating_sub(come)
+    }
+
+    /// Returns the estimated bytes that have not come up to the end of the block at that height; `None` if it
+    /// is not asked for.
     pub(super) fn bytes_up_to(&self, height: u32) -> Option<u64> {
         let at = self.iter().position(|request| request.height == height)?;
-        Some(self.iter().take(at + 1).map(|request| request.bytes).sum())
+        Some(self.left_of(self.iter().take(at + 1).map(|request| request.bytes).sum()))
     }
 
     /// Whether they were made when the blocks were expected to be much smaller.

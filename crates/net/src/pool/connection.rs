@@ -13,6 +13,7 @@ use crate::{
 use mio::net::TcpStream;
 use std::{
     io::{self, Read, Write},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -27,7 +28,7 @@ pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
 /// end.
 const MAX_OUTGOING: usize = 1 << 20;
 /// Bytes that are read from one socket before the others have their turn.
-const READ_QUOTA: usize = 256 << 10;
+pub(super) const READ_QUOTA: usize = 256 << 10;
 
 /// A session with a proxy that connects us to a peer.
 pub(super) enum Proxy {
@@ -40,6 +41,13 @@ impl Proxy {
         match self {
             Self::Socks(socks) => socks.receive(bytes).map_err(CloseReason::Proxy),
             Self::I2p(sam) => sam.receive(bytes).map_err(CloseReason::I2p),
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Socks(_) => "the proxy",
+            Self::I2p(_) => "the I2P router",
         }
     }
 
@@ -79,6 +87,8 @@ pub(super) struct Connection {
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
     deadline: Instant,
+    /// The address of the proxy or I2P router, if the socket leads there.
+    through: Option<SocketAddr>,
     keep_alive: KeepAlive,
     /// When the message began that is incomplete now.
     pub(super) incomplete_since: Option<Instant>,
@@ -89,7 +99,7 @@ impl Connection {
         id: PeerId,
         socket: TcpStream,
         target: Target,
-        proxy: Option<ProxyRequest>,
+        (through, proxy): (Option<SocketAddr>, Option<ProxyRequest>),
         transport: Transport,
         introduction: HandshakeOptions,
         now: Instant,
@@ -106,6 +116,7 @@ impl Connection {
             is_readable: false,
             is_writable: false,
             deadline: now + CONNECT_TIMEOUT,
+            through,
             keep_alive: KeepAlive::new(now),
             incomplete_since: None,
         }
@@ -114,6 +125,11 @@ impl Connection {
     /// Memory that the connection takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.transport.memory_bytes()
+    }
+
+    /// Returns whether the handshake is not done.
+    pub(super) const fn is_opening(&self) -> bool {
+        !matches!(self.stage, Stage::Ready)
     }
 
     /// Returns whether there is something that can be done at once.
@@ -129,26 +145,26 @@ impl Connection {
         }
     }
 
-    /// Writes and reads what is possible without waiting.
+    /// Writes what is possible without waiting, and reads at most `quota` bytes.
     pub(super) fn drive(
         &mut self,
         buffer: &mut [u8],
         found: &mut Vec<PoolEvent>,
-        may_read: bool,
+        quota: usize,
         now: Instant,
     ) -> Result<(), CloseReason> {
         if self.is_writable && matches!(self.stage, Stage::Connecting(_)) {
             self.finish_connecting(now)?;
         }
-        if self.is_readable && may_read && !matches!(self.stage, Stage::Connecting(_)) {
-            self.read(buffer, found, now)?;
+        if self.is_readable && quota > 0 && !matches!(self.stage, Stage::Connecting(_)) {
+            self.read(buffer, found, quota, now)?;
         }
         self.write()
     }
 
     fn finish_connecting(&mut self, now: Instant) -> Result<(), CloseReason> {
         if let Ok(Some(error)) | Err(error) = self.socket.take_error() {
-            return Err(CloseReason::Connect(error.kind()));
+            return Err(self.cannot_connect(error.kind()));
         }
         match self.socket.peer_addr() {
             Ok(_) => {}
@@ -156,7 +172,7 @@ impl Connection {
                 self.is_writable = false;
                 return Ok(());
             }
-            Err(error) => return Err(CloseReason::Connect(error.kind())),
+            Err(error) => return Err(self.cannot_connect(error.kind())),
         }
         // Requests are small and must not wait for each other.
         self.socket.set_nodelay(true).map_err(|error| CloseReason::Io(error.kind()))?;
@@ -169,6 +185,17 @@ impl Connection {
             self.start_handshake(now);
         }
         Ok(())
+    }
+
+    /// The reason if the socket does not connect to the peer, or to what is to connect us.
+    fn cannot_connect(&self, error: io::ErrorKind) -> CloseReason {
+        match (&self.stage, self.through) {
+            (Stage::Connecting(Some((proxy, _))), Some(address)) => {
+                CloseReason::NoProxy { what: proxy.name(), address, error }
+            }
+            (Stage::Connecting(_), _) if error == io::ErrorKind::TimedOut => CloseReason::ConnectTimedOut,
+            _ => CloseReason::Connect(error),
+        }
     }
 
     /// The stream that an I2P router opens for this connection, as long as it is not open.
@@ -199,11 +226,13 @@ impl Connection {
         &mut self,
         buffer: &mut [u8],
         found: &mut Vec<PoolEvent>,
+        quota: usize,
         now: Instant,
     ) -> Result<(), CloseReason> {
         let mut total = 0;
-        while total < READ_QUOTA {
-            let len = match self.socket.read(buffer) {
+        while total < quota {
+            let most = buffer.len().min(quota - total);
+            let len = match self.socket.read(buffer.get_mut(..most).unwrap_or_default()) {
                 Ok(0) => return Err(CloseReason::ClosedByPeer),
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -313,8 +342,13 @@ impl Connection {
     /// Closes the connection if it took too long, and sends a ping if nothing has come for a while.
     pub(super) fn check_time(&mut self, now: Instant) -> Result<(), CloseReason> {
         let is_late = now >= self.deadline;
+        if self.is_readable {
+            // What has come is only not read yet.
+            self.keep_alive.received(0, now);
+        }
         match &self.stage {
-            Stage::Connecting(_) | Stage::Proxy(_) if is_late => return Err(CloseReason::ConnectTimedOut),
+            Stage::Connecting(_) if is_late => return Err(self.cannot_connect(io::ErrorKind::TimedOut)),
+            Stage::Proxy(_) if is_late => return Err(CloseReason::ConnectTimedOut),
             Stage::Handshake(handshake) => handshake.check_time(now).map_err(CloseReason::Handshake)?,
             Stage::Ready => {
                 let ping = self.keep_alive.check_time(now)?;

@@ -5,6 +5,11 @@ use std::time::{Duration, Instant};
 /// Time for which bytes may be read at once that could not be read before.
 const BURST: Duration = Duration::from_millis(250);
 
+/// The least time for which bytes are read in one round, and the least bytes of a socket in it: shorter reads
+/// cost more time than they save.
+const MIN_TURN: Duration = Duration::from_millis(15);
+const MIN_TURN_BYTES: usize = 512;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Throttle {
@@ -28,6 +33,13 @@ impl Throttle {
         self.last = now;
         // A byte short is not worth a wait that the system rounds up.
         Duration::from_secs_f64(((1.0 - self.allowance) / self.bytes_per_second).clamp(0.0, 60.0))
+    }
+
+    /// Returns how many bytes may be read from one of so many sockets before the others have their turn:
+    /// few, so that no peer waits for long.
+    pub(super) fn turn(&self, sockets: usize) -> usize {
+        let bytes = self.allowance.max(self.bytes_per_second * MIN_TURN.as_secs_f64());
+        (bytes as usize / sockets.max(1)).max(MIN_TURN_BYTES)
     }
 
     /// Notes that bytes were read.
@@ -59,6 +71,7 @@ mod tests {
         let later = now + Duration::from_secs(1_000);
         assert_eq!(throttle.wait(later), Duration::ZERO);
         throttle.read(500);
+        assert_eq!(Throttle::new(1_000_000, start).turn(10), 1_500);
         assert!(throttle.wait(later) > Duration::from_millis(200));
     }
 }

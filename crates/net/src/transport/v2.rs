@@ -124,6 +124,10 @@ impl V2 {
         self.session.as_ref().map(|session| session.id)
     }
 
+    pub(super) fn incoming(&self) -> Option<(usize, usize)> {
+        self.contents_len.map(|len| (self.packet.len(), 1 + len + TAG_LEN))
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.packet.capacity() + self.associated.capacity()
     }

@@ -8,16 +8,16 @@ use common::{
     proxy,
 };
 use peregrine_net::{
+    address::PeerAddress,
     addresses::Source,
-    frame::FrameError,
     handshake::HandshakeError,
-    headers::HeaderFault,
-    message::{AddressRecord, MessageError, Services},
+    message::{AddressRecord, Services},
     peer::CloseReason,
     pool::Target,
-    transport::{TransportError, TransportVersion},
+    transport::TransportVersion,
 };
 use std::{
+    net::{SocketAddr, TcpListener},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -117,54 +117,14 @@ fn check_fault(fault: Fault, use_v2: bool, is_expected: impl Fn(&CloseReason) ->
 }
 
 #[test]
-fn stalling_peers_are_closed() {
-    check_fault(Fault::Stall(3), true, |reason| *reason == CloseReason::Stalled);
-}
-
-#[test]
-fn peers_that_send_a_byte_a_second_are_closed() {
-    check_fault(Fault::Drip, false, |reason| *reason == CloseReason::TooSlow);
-}
-
-#[test]
-fn mute_peers_are_closed() {
-    check_fault(Fault::Mute, false, |reason| *reason == CloseReason::Handshake(HandshakeError::TimedOut));
-}
-
-#[test]
-fn peers_without_blocks_are_closed() {
-    check_fault(Fault::NoBlocks, true, |reason| *reason == CloseReason::HasNoBlocks);
-    check_fault(Fault::NotFound, false, |reason| *reason == CloseReason::HasNoBlocks);
-}
-
-#[test]
-fn peers_that_break_the_protocol_are_closed() {
-    check_fault(Fault::Mutates, true, |reason| *reason == CloseReason::Mutated);
-    check_fault(Fault::ClosesInBlock, true, |reason| *reason == CloseReason::ClosedByPeer);
-    check_fault(Fault::Unrequested, false, |reason| *reason == CloseReason::Unrequested);
-    let oversized = TransportError::Frame(FrameError::TooLong { len: 4_000_001 });
-    check_fault(Fault::Oversized, false, |reason| *reason == CloseReason::Transport(oversized));
-    check_fault(Fault::HeaderGap, true, |reason| {
-        *reason == CloseReason::Headers(HeaderFault::NotContinuous { at: 3 })
-    });
-    let is_too_many =
-        |reason: &CloseReason| matches!(reason, CloseReason::Message(MessageError::TooMany { .. }));
-    check_fault(Fault::TooManyHeaders, true, is_too_many);
-    check_fault(Fault::TooMuchInventory, false, is_too_many);
-}
-
-#[test]
-fn unsuitable_peers_are_closed_in_the_handshake() {
-    let is =
-        |expected: HandshakeError| move |reason: &CloseReason| *reason == CloseReason::Handshake(expected);
-    check_fault(Fault::SecondVersion, false, is(HandshakeError::SecondVersion));
-    check_fault(Fault::ManyEarlyMessages, true, is(HandshakeError::EarlyMessages(33)));
-    check_fault(Fault::Limited, false, is(HandshakeError::Services { got: 0x408, needed: 9 }));
-}
-
-#[test]
-fn pings_that_are_never_read_do_not_fill_the_memory() {
-    check_fault(Fault::PingFlood, false, |reason| *reason == CloseReason::DoesNotRead);
+fn peers_that_send_too_little_are_closed() {
+    for (fault, use_v2, expected) in [
+        (Fault::Stall(3), true, CloseReason::Stalled),
+        (Fault::Drip, false, CloseReason::TooSlow),
+        (Fault::Mute, false, CloseReason::Handshake(HandshakeError::TimedOut)),
+    ] {
+        check_fault(fault, use_v2, |reason| *reason == expected);
+    }
 }
 
 #[test]
@@ -219,13 +179,39 @@ fn a_proxy_gets_names_and_other_credentials_each_time() {
     assert_ne!((&requests[0].0, &requests[0].1), (&requests[1].0, &requests[1].1));
 }
 
+mod long {
+    use super::*;
+
+    /// While others had their turn, a peer was not read, and closed for its silence.
+    #[test]
+    fn peers_are_not_closed_for_pauses_of_this_program() {
+        let chain = chain(10, 300_000);
+        let peers: Vec<ScriptedPeer> = (0..10).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
+        let mut options = options();
+        options.pool.bytes_per_second = Some(120_000);
+        options.download.bytes_per_second = Some(120_000);
+        let mut driver = Driver::new(&chain, options);
+        peers.iter().for_each(|peer| driver.add(peer));
+        driver.download_all(LIMIT);
+        let asked: usize = peers.iter().map(|peer| peer.asked().len()).sum();
+        assert_eq!((&*driver.closed, asked), (&[] as &[_], 9));
+    }
+}
+
 #[test]
-fn names_are_not_resolved_without_a_proxy() {
+fn the_caller_resolves_names_without_a_proxy() {
     let chain = chain(2, 500);
+    let peer = ScriptedPeer::start(&chain, Fault::None);
     let mut driver = Driver::new(&chain, options());
-    driver.client.add_target(Target::Name("seed.invalid".to_owned(), 8333));
-    driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
-    assert_eq!(driver.closed[0].1, CloseReason::Connect(std::io::ErrorKind::Unsupported));
+    let name = Target::Name("seed.invalid".to_owned(), 8333);
+    driver.client.add_target(name.clone());
+    driver.step();
+    assert_eq!(driver.client.names(), std::slice::from_ref(&name));
+    let dead = Target::Address(PeerAddress::from_socket(unused()));
+    driver.client.set_addresses(&name, &[dead.clone(), peer.target()]);
+    driver.download_all(LIMIT);
+    assert_eq!(driver.closed, [(dead, CloseReason::Connect(std::io::ErrorKind::ConnectionRefused))]);
+    assert_eq!(driver.client.named(&peer.target()), Some(&name));
 }
 
 #[test]
@@ -244,12 +230,24 @@ fn memory_stays_within_its_limit() {
     assert!(driver.closed.is_empty(), "{:?}", driver.closed);
 }
 
+/// An address on which nobody listens.
+fn unused() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A peer was blamed for its proxy.
 #[test]
-fn an_address_that_refuses_is_reported() {
-    let chain = chain(2, 500);
-    let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut driver = Driver::new(&chain, options());
-    driver.client.add_target(Target::Address(peregrine_net::address::PeerAddress::from_socket(refused)));
-    driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
-    assert_eq!(driver.closed[0].1, CloseReason::Connect(std::io::ErrorKind::ConnectionRefused));
+fn what_refuses_is_named() {
+    for is_proxy in [false, true] {
+        let (chain, address, mut options) = (chain(2, 500), unused(), options());
+        options.pool.proxy = is_proxy.then_some(address);
+        let mut driver = Driver::new(&chain, options);
+        driver.client.add_target(Target::Address(PeerAddress::from_socket(address)));
+        driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
+        let expected = match is_proxy {
+            true => format!("the proxy at {address} cannot be reached: connection refused"),
+            false => "could not connect: connection refused".to_owned(),
+        };
+        assert_eq!(driver.closed[0].1.to_string(), expected);
+    }
 }

@@ -27,6 +27,7 @@ impl Fetch<'_> {
                 let added = self.chain.add(batch.parent, headers, hashes, job::now());
                 added.and_then(|added| {
                     self.added(&added);
+                    self.seen.sources.note_headers(batch.peer, added.height, added.from_future);
                     let shares_to = (added.shared < added.height).then_some(added.shared.0);
                     self.client.set_shared(batch.peer, shares_to);
                     refused.map_or(Ok(added), Err)
@@ -34,14 +35,14 @@ impl Fetch<'_> {
             }
         };
         match added {
-            Ok(added) => {
-                self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
-            }
-            Err(RefusedHeaders::FromFuture) => {
+            Ok(AddedHeaders { height, from_future: Some(_), .. }) => {
                 if !std::mem::replace(&mut self.notices.has_noted_future, true) {
                     self.sink.event(Event::Note(Note::HeaderFromFuture));
                 }
-                self.client.accept_headers(batch, 0, 0, locator(&self.chain));
+                self.client.end_headers(batch, height.0, locator(&self.chain));
+            }
+            Ok(added) => {
+                self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
             // The peer answered to a locator of before the chain has changed.
             Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
@@ -52,6 +53,7 @@ impl Fetch<'_> {
                 let tip = Height(height.0.max(self.client.best_height(batch.peer)));
                 self.sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
                 self.seen.offer_marked.insert(batch.peer);
+                self.seen.sources.note_headers(batch.peer, tip, None);
                 if self.seen.marked.is_none_or(|marked| marked.tip < tip) {
                     self.seen.marked = Some(MarkedBranch { height, hash, tip });
                 }
@@ -59,7 +61,9 @@ impl Fetch<'_> {
                 self.client.end_headers(batch, below.0, locator(&self.chain));
             }
             Err(RefusedHeaders::KnownInvalid) => {
-                self.seen.offer_invalid.extend(self.client.target(batch.peer).cloned());
+                let target = self.client.target(batch.peer);
+                let named = target.and_then(|target| self.client.named(target)).or(target);
+                self.seen.offer_invalid.extend(named.cloned());
                 self.client.reject_headers(batch);
             }
             Err(RefusedHeaders::Invalid | RefusedHeaders::TooMany) => self.client.reject_headers(batch),
@@ -96,6 +100,7 @@ impl Fetch<'_> {
         self.index.is_behind |= added.new > 0;
         if added.new > 0 {
             self.index.announced_at.get_or_insert_with(Instant::now);
+            self.seen.sources.note_progress();
             let first = Height(added.height.0 - added.new as u32);
             self.index.true_to = self.index.true_to.map(|height| height.min(first));
         }

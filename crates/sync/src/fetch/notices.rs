@@ -63,7 +63,8 @@ impl Fetch<'_> {
         // Where the sizes of blocks are unknown, they are like those that have come.
         let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
         let is_known = self.options.chain.params.network == Network::Main;
-        let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean };
+        let asked = self.client.download().peers().map(|(_, peer)| peer.in_flight_bytes()).sum();
+        let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean.max(asked) };
         let bytes_total = bytes + to_come;
         let blocks_total = blocks_total.max(blocks);
         self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));

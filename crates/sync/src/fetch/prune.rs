@@ -1,10 +1,16 @@
-//! Deletes block files while a download runs.
+//! Deletes block files while a download runs, and looks for space.
 
 use super::Fetch;
 use crate::pruning::delete_files;
-use api::{error::Error, remedy::Remedy};
+use api::{
+    error::{Error, ErrorKind},
+    remedy::Remedy,
+    size::HumanSize,
+    subject::Subject,
+};
 use chain::stored_blocks::write_index;
-use wire::{FileNo, Height};
+use vfs::During as _;
+use wire::{FileNo, Height, Network};
 
 impl Fetch<'_> {
     /// With pruning, counts the blocks that were given out and have not come.
@@ -22,6 +28,23 @@ impl Fetch<'_> {
             Error::damaged("an interrupted run has checked this block, but the block files lack it now");
         let hash = self.chain.hash(lost).unwrap_or_default();
         Err(error.at_block(lost, hash).with_remedies([Remedy::StartOver]))
+    }
+
+    /// Checks that the blocks fit on the disk. Only mainnet's sizes are known before they come.
+    pub(super) fn check_space(&self) -> Result<(), Error> {
+        let (disk, dir, (_, missing)) =
+            (self.files.disk, self.files.datadir.blocks_dir(), self.given.missing);
+        let need = self.options.prune_bytes.map_or(missing, |bytes| bytes.min(missing));
+        let free = disk.free_space(&dir).during("measure the free space of", &dir)?;
+        if self.options.chain.params.network != Network::Main || need <= free {
+            return Ok(());
+        }
+        let detail = format!(
+            "the blocks that are missing take about {}, and {} are free here",
+            HumanSize(need),
+            HumanSize(free)
+        );
+        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
     }
 
     /// With pruning, deletes the files that are not needed any more.

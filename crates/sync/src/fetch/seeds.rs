@@ -52,6 +52,11 @@ impl Seeds {
         Self { found, fixed, start: Instant::now(), waits: asked.is_some() || !add.is_empty() }
     }
 
+    /// Whether other addresses may be found.
+    pub fn may_help(&self) -> bool {
+        self.fixed.is_some() || self.waits && self.start.elapsed() < SEED_PATIENCE
+    }
+
     /// Gives the client the addresses that have been found.
     pub fn add(&mut self, options: &SyncOptions, client: &mut Client, sink: &dyn EventSink) {
         loop {

@@ -25,6 +25,8 @@ impl Fetch<'_> {
             && let Some(hash) = self.chain.hash(height)
         {
             self.sink.event(Event::Note(Note::Withheld { hash, height }));
+            let branch = Some((self.chain.tip_height(), height));
+            self.seen.sources.withheld = self.seen.sources.withheld.max(branch);
             self.chain.set_aside(height);
             self.leave_branch(self.chain.tip_height());
             self.client.ask_headers(locator(&self.chain));
@@ -35,10 +37,11 @@ impl Fetch<'_> {
     /// The error if no peer has a block that is to be replaced.
     pub(super) fn nobody_has(&self, height: Height) -> Error {
         let shared = self.client.download().peers().filter_map(|(_, peer)| peer.shares_to).max();
-        let chains = shared.map_or(String::new(), |shared| {
-            format!(": their chains leave the one of this datadir above height {shared}")
-        });
-        let detail = format!("no peer that is connected has this block{chains}; name a peer that has it");
+        let chains = match shared {
+            Some(shared) => format!("their chains leave the one of this datadir above height {shared}"),
+            None => self.source_reasons(true),
+        };
+        let detail = format!("no peer that is connected has this block: {chains}; name a peer that has it");
         Error::new(ErrorKind::Environment, detail)
             .at_block(height, self.chain.hash(height).unwrap_or_default())
             .with_remedies([Remedy::GiveBlock, Remedy::EndBelowDamage])

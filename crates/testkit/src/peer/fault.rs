@@ -25,8 +25,12 @@ pub enum Fault {
     Mute,
     /// Sends two `version` messages.
     SecondVersion,
-    /// Offers only the last blocks.
+    /// Offers only the last blocks, and closes when it is asked for others.
     Limited,
+    /// Offers blocks without witnesses only.
+    NoWitnesses,
+    /// Answers `getheaders` with no headers, as a node that is itself syncing.
+    IsSyncing,
     /// Says that its best block is the genesis block.
     SaysHeightZero,
     /// Answers a ping but no `getdata`.

@@ -26,6 +26,9 @@ const DRIP: Duration = Duration::from_secs(1);
 /// Maximum number of headers in an announcement (Core `MAX_BLOCKS_TO_ANNOUNCE`).
 const MAX_ANNOUNCED: usize = 8;
 
+/// Depth of the deepest block of a peer that offers only the last ones (Core `ProcessGetBlockData`).
+const MAX_DEPTH: usize = 290;
+
 /// Size of the send buffer of a peer that waits when it is full, in bytes (Core `DEFAULT_MAXSENDBUFFER`).
 const FULL: usize = 1_000_000;
 
@@ -157,6 +160,7 @@ impl Session {
         let chain = self.shared.chain();
         let services = match self.fault {
             Fault::Limited => Services::NETWORK_LIMITED.with(Services::WITNESS),
+            Fault::NoWitnesses => Services::NETWORK,
             Fault::ReferenceCoins => Services::FULL.with(Services::BLOCK_UNDO),
             _ => Services::FULL.with(Services::P2P_V2),
         };
@@ -250,6 +254,7 @@ impl Session {
         let mut headers: Vec<_> = chain.headers.iter().skip(start).take(MAX_HEADERS).copied().collect();
         match self.fault {
             Fault::NoHeaders => return Ok(()),
+            Fault::IsSyncing => headers.clear(),
             Fault::HeaderGap if headers.len() > 5 => drop(headers.remove(3)),
             Fault::TooManyHeaders => headers.resize(MAX_HEADERS + 1, chain.headers[1]),
             Fault::HeaderWithoutWork => {
@@ -297,6 +302,9 @@ impl Session {
         }
         match self.fault {
             Fault::NoBlocks => return Ok(()),
+            Fault::Limited if height + MAX_DEPTH < chain.height() => {
+                return Err(io::Error::other("the block is deleted"));
+            }
             Fault::NotFound => return self.send(&Message::NotFound(vec![Inventory::witness_block(hash)])),
             Fault::Mutates => block.iter_mut().last().into_iter().for_each(|byte| *byte ^= 1),
             Fault::Strips => block = without_witnesses(&block),

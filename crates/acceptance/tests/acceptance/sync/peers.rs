@@ -3,15 +3,22 @@
 
 use acceptance::{
     chain, scratch,
-    sync::{assert_synced, assert_synced_to, from, run, run_while, served, serving, wait_until},
+    sync::{assert_synced, assert_synced_to, from, run, run_on, run_while, served, serving, wait_until},
 };
+use engine::{ErrorKind, Remedy};
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 use testkit::{
-    peer::{Fault, ScriptedPeer},
+    Chain, ChainSpec,
+    block::{has_work, header_of, mine},
+    fault::FaultDisk,
+    peer::{Fault, ScriptedPeer, ServedChain},
     sibling::{greedy_sibling, rebase},
 };
 
@@ -22,7 +29,7 @@ const CLOSED: [(Fault, bool, &str); 18] = [
     (Fault::Oversized, false, "4000001"),
     (Fault::ManyEarlyMessages, true, "handshake: 33 other messages"),
     (Fault::SecondVersion, false, "handshake: a second version message"),
-    (Fault::Limited, true, "handshake: the peer offers services 0x408"),
+    (Fault::NoWitnesses, true, "handshake: the peer offers blocks without witnesses only"),
     (Fault::NoBlocks, true, "has none of the blocks"),
     (Fault::NotFound, false, "has none of the blocks"),
     (Fault::Mutates, true, "changed contents"),
@@ -38,7 +45,9 @@ const CLOSED: [(Fault, bool, &str); 18] = [
 ];
 
 /// Faults of peers that are of use all the same, or that cost only time.
-const KEPT: [(Fault, bool); 10] = [
+const KEPT: [(Fault, bool); 12] = [
+    (Fault::Limited, true),
+    (Fault::IsSyncing, false),
     (Fault::Stall(3), true),
     (Fault::Drip, false),
     (Fault::Mute, true),
@@ -103,6 +112,52 @@ fn peers_that_break_the_protocol_are_closed_for_it() {
 #[test]
 fn odd_and_slow_peers_do_no_harm() {
     check_all(&KEPT, |(fault, use_v2)| check(fault, use_v2, None));
+}
+
+/// No report.
+const NONE: (u32, u32) = (u32::MAX, 0);
+
+/// Such runs ended with success at what there was, or never.
+#[test]
+fn runs_end_below_what_peers_offer_with_the_reason() {
+    let spec = ChainSpec { blocks: Some(420), stale: false, ..ChainSpec::new(22, 40_000) };
+    let blocks: Vec<_> = Chain::generate(&spec).main().cloned().collect();
+    let to = |height: usize| serving(&blocks[..=height]);
+    let (all, half) = (to(420), to(200));
+    let mut early = to(300).blocks.clone();
+    let mut header = header_of(&blocks[301].bytes);
+    header.time.0 = u32::MAX;
+    mine(&mut header, has_work);
+    early.push([&header.to_bytes()[..], &blocks[301].bytes[80..]].concat());
+    let early = Arc::new(ServedChain::new(early));
+    let closed = Fault::NoWitnesses;
+    // The last height, the one that is claimed, and why it is not there, or why the run ends so.
+    for (what, peers, expected, why) in [
+        ("syncing", vec![(&all, Fault::IsSyncing)], (0, 420), "it is probably syncing itself"),
+        ("two", vec![(&all, Fault::IsSyncing), (&half, Fault::None)], (200, 420), "syncing itself"),
+        ("clock", vec![(&early, Fault::None)], (300, 301), "ahead of this machine's clock"),
+        ("pruned", vec![(&all, Fault::Limited)], NONE, "is pruned, and has blocks 135 to 420 only"),
+        ("services", vec![(&all, closed), (&half, closed)], NONE, "blocks without witnesses only"),
+        ("nobody", vec![], NONE, "no address of a peer is known"),
+        ("pruned, and one behind", vec![(&all, Fault::Limited), (&half, Fault::None)], (420, 0), ""),
+    ] {
+        let (dir, disk) = (scratch(), FaultDisk::healthy());
+        let peers: Vec<_> = peers.iter().map(|(chain, fault)| ScriptedPeer::start(chain, *fault)).collect();
+        let options = from(dir.path(), &peers.iter().collect::<Vec<_>>());
+        let (found, reasons) = match run_on(&disk, &options, &AtomicBool::new(false)).0 {
+            Ok(report) => {
+                let shortfall = report.shortfall.unwrap_or_default();
+                assert_eq!(report.chainstate_height, Some(report.height), "{what}");
+                assert_eq!(shortfall.is_clock_behind, what == "clock");
+                ((report.height.0, shortfall.claimed.0), shortfall.reasons.concat())
+            }
+            Err(error) => {
+                assert_eq!((error.kind, error.remedies[0]), (ErrorKind::Environment, Remedy::NamePeer));
+                (NONE, error.detail.clone())
+            }
+        };
+        assert!(found == expected && reasons.contains(why), "{what}: {found:?}, {reasons}");
+    }
 }
 
 /// All of them at once, with one whose longer chain has an invalid block, beside an honest one.
