@@ -55,7 +55,7 @@ pub enum LowerPart {
     Chainstate,
     /// The block index.
     BlockIndex,
-    /// The stored blocks without undo data, where there is neither.
+    /// The stored blocks without undo data, where there is neither; or those above one that is in no file.
     Blocks,
 }
 
@@ -75,6 +75,7 @@ impl LowerTip {
 impl fmt::Display for LowerTip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tip, what, .. } = self;
+        let are_orphans = *what == LowerPart::Blocks && self.gap == Some(Gap::Lost);
         let what = match what {
             LowerPart::Chainstate => "chainstate",
             LowerPart::BlockIndex => "block index",
@@ -83,6 +84,9 @@ impl fmt::Display for LowerTip {
         match (self.height, self.hash) {
             (Some(height), Some(hash)) => write!(f, "the {what} reaches height {height} (block {hash})")?,
             (None, Some(hash)) => write!(f, "the {what}'s best block is {hash}")?,
+            _ if are_orphans => {
+                write!(f, "{} blocks above height {tip} are in the block files", self.blocks)?
+            }
             _ => write!(f, "{} blocks above height {tip} are stored without undo data", self.blocks)?,
         }
         write!(f, ", but the new one would end at height {tip}, because ")?;
@@ -98,6 +102,7 @@ impl fmt::Display for LowerTip {
                 write!(f, "the undo data of the block at height {height} is not in the undo files")
             }
             Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
+            Some(Gap::Lost) if are_orphans => f.write_str("a block below them is not in any block file"),
             Some(Gap::Lost) => f.write_str("that block is not in any block file"),
             None => f.write_str("it was asked to stop there"),
         }

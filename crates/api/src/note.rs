@@ -166,7 +166,8 @@ pub enum Note {
         /// Height of the block.
         height: Height,
     },
-    /// Blocks were found that an interrupted download had stored.
+    /// Blocks were found in the block files that the block index did not place there: an interrupted download
+    /// had stored them, or the files were copied back.
     FoundBlocks {
         /// Their number.
         blocks: u32,
@@ -509,7 +510,7 @@ impl fmt::Display for Note {
                 write!(f, "the {blocks} blocks that were passed are stored")
             }
             Self::FoundBlocks { blocks } => {
-                write!(f, "an interrupted download has stored {blocks} blocks that are not downloaded again")
+                write!(f, "{blocks} blocks were found in the block files, and are not downloaded again")
             }
         }
     }

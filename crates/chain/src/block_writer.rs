@@ -202,6 +202,18 @@ impl<'a> BlockWriter<'a> {
         lock(&self.appending).appender.infos().to_vec()
     }
 
+    /// Changes what the block index must record about each pair of files, when blocks were found in them, and
+    /// before any was appended.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change_infos<T>(
+        &self,
+        change: impl FnOnce(&mut Vec<FileInfo>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        change(lock(&self.appending).appender.infos_mut())
+    }
+
     /// Calls `take_handled` when all that was appended is on the medium, and the results of all these blocks
     /// were sent. Returns what the block index must record about each pair of files if it has them.
     ///

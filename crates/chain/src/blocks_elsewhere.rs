@@ -11,7 +11,7 @@ use crate::{
     blocks::{block_hashes::BlockHashes, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
     plan::indexes::{self, SetAside},
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, all_files, write_index},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -122,6 +122,7 @@ pub fn take(
 }
 
 /// Block files, or what may be some.
+#[derive(Clone)]
 pub struct Source {
     /// The file or folder that was named.
     path: PathBuf,
@@ -214,7 +215,7 @@ impl Taking<'_> {
             self.store(Height(0), self.files.params.genesis.time, &genesis, 1)?;
         }
         self.read_all(sources, false)?;
-        if self.extend_chain(how.now) {
+        if self.extend_chain(how.now)? {
             self.read_all(sources, false)?;
         }
         let is_missing = self.stored.missing().next().is_some();
@@ -292,27 +293,24 @@ impl Taking<'_> {
         self.by_hash.get(at).copied()
     }
 
-    /// Adds the headers of the longest chain of blocks that were found above the chain. Returns whether there
-    /// are any.
-    fn extend_chain(&mut self, now: BlockTime) -> bool {
+    /// Adds the headers of blocks that were found above the chain. Blocks of the datadir that they reach stay
+    /// where they are. Returns whether there are any.
+    fn extend_chain(&mut self, now: BlockTime) -> Result<bool, Error> {
         let unknown = self.unknown.take().unwrap_or_default();
-        let Some(tip) = self.chain.hash(self.chain.tip_height()) else { return false };
-        let mut children: BTreeMap<BlockHash, Vec<BlockHash>> = BTreeMap::new();
-        unknown.iter().for_each(|(hash, header)| children.entry(header.prev).or_default().push(*hash));
-        let (mut level, mut last) = (vec![tip], tip);
-        while let Some(&first) = level.first() {
-            last = first;
-            level = level.iter().filter_map(|hash| children.get(hash)).flatten().copied().collect();
+        let (before, found) = (self.chain.work(), unknown.into_iter().map(|(hash, header)| (header, hash)));
+        self.stored.truncate(self.chain.add_found(found.collect(), now));
+        if self.chain.work() == before {
+            return Ok(false);
         }
-        let below = |hash: &BlockHash| unknown.get(hash).map(|header| header.prev);
-        let mut hashes: Vec<BlockHash> =
-            std::iter::successors(Some(last), below).take_while(|hash| *hash != tip).collect();
-        hashes.reverse();
-        let headers: Vec<Header> = hashes.iter().filter_map(|hash| unknown.get(hash)).copied().collect();
-        let Ok(added) = self.chain.add(tip, &headers, &hashes, now) else { return false };
         self.by_hash = self.chain.heights_by_hash();
-        self.wanted += added.new as u32;
-        added.new > 0
+        let (infos, own) = (self.appender.infos_mut(), all_files(self.files)?);
+        let (in_place, _) = self.stored.find_beyond(self.files, &self.chain, infos, &own)?;
+        // They need no space, but the block index does not have them.
+        self.unsaved += u64::from(in_place);
+        let lacks =
+            (0..=self.chain.tip_height().0).filter(|height| !self.stored.has(Height(*height))).count();
+        self.wanted = (self.taken.hashes.len() + lacks) as u32;
+        Ok(true)
     }
 
     /// Appends a block of the chain.

@@ -7,7 +7,7 @@
 use rules::{
     Ancestors, ChainParams, HeaderContext, U256, Violation, ViolationClass, check_header, median_time_past,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use wire::{BlockHash, BlockTime, Header, Height};
 
 /// Number of headers above that which the time since the genesis block suggests, in percent.
@@ -93,6 +93,9 @@ impl Ancestors for Below<'_> {
         self.at(height).bits
     }
 }
+
+/// Number of last blocks on which [`HeaderChain::add_found`] builds: the last ones may be stale.
+const LAST_PARENTS: u32 = 288;
 
 /// What [`HeaderChain::add`] has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,6 +267,28 @@ impl HeaderChain {
         let added = AddedHeaders { new, height, shared: branch.fork, fork: None, from_future };
         self.branch = Some(branch);
         Ok(added)
+    }
+
+    /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last
+    /// blocks. Returns the last block that the chain shares with what it was before.
+    pub fn add_found(&mut self, mut found: Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
+        let mut shared = self.tip_height();
+        found.sort_unstable_by_key(|(header, hash)| (header.prev, *hash));
+        found.dedup();
+        let last = self.tip_height().0.saturating_sub(LAST_PARENTS)..=self.tip_height().0;
+        let mut parents: VecDeque<BlockHash> = last.filter_map(|height| self.hash(Height(height))).collect();
+        while let Some(parent) = parents.pop_front() {
+            let first = found.partition_point(|(header, _)| header.prev < parent);
+            let children = found.iter().skip(first).take_while(|(header, _)| header.prev == parent);
+            for (header, hash) in children {
+                // What breaks a rule is no block of a chain.
+                if let Ok(added) = self.add(parent, &[*header], &[*hash], now) {
+                    shared = shared.min(added.fork.unwrap_or(shared));
+                    parents.push_back(*hash);
+                }
+            }
+        }
+        shared
     }
 
     /// Returns why headers with these hashes above `parent` are not added, whatever they are, and the number

@@ -3,7 +3,9 @@
 //!
 //! The index is true whenever it is written: bitcoind starts on it and continues. Blocks that were appended
 //! after that are found again at the end of the files, since they are beyond the bytes that the index records
-//! as used. If a bitcoind has run in between, it has overwritten some; the others are still found.
+//! as used. If a bitcoind has run in between, it has overwritten some; the others are still found. So are
+//! those of files that were copied back, which the index counts as deleted, and those of an index that is
+//! older than the files: their headers come from peers, and then they are looked for once more.
 
 use crate::{
     block_writer::{ArrivedBlock, check_arrived},
@@ -20,7 +22,7 @@ use api::{
     remedy::Remedy,
 };
 use disk::{
-    blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN},
+    blk::{BlockRecord, BlockScanner},
     datadir::FileKind,
     index::{
         BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index,
@@ -80,6 +82,19 @@ pub struct DatadirContents {
     pub found: u32,
     /// Whether the block index places blocks that are not in their files.
     pub has_lost: bool,
+    /// Where blocks lie whose headers were not known yet.
+    pub unknown: UnknownBlocks,
+}
+
+/// Blocks in the block files whose headers are not known: from which byte on they lie in which files.
+pub type UnknownBlocks = BTreeMap<FileNo, u64>;
+
+/// All block files of a datadir, whatever the block index places in them.
+///
+/// # Errors
+/// Any I/O error.
+pub fn all_files(files: &Files<'_>) -> Result<UnknownBlocks, Error> {
+    Ok(files.datadir.blk_files(files.disk)?.into_iter().map(|number| (number, 0)).collect())
 }
 
 impl StoredBlocks {
@@ -259,8 +274,22 @@ impl DatadirContents {
             // What remains of it stays as it is.
             contents.infos.push(FileInfo::default());
         }
-        contents.find_appended(files)?;
+        let beyond = contents.beyond_use(files)?;
+        let DatadirContents { chain, stored, infos, .. } = &mut contents;
+        (contents.found, contents.unknown) = stored.find_beyond(files, chain, infos, &beyond)?;
         Ok(contents)
+    }
+
+    /// Where the block files have bytes beyond those in use.
+    fn beyond_use(&self, files: &Files<'_>) -> Result<UnknownBlocks, Error> {
+        let mut beyond = UnknownBlocks::default();
+        for number in files.datadir.blk_files(files.disk)? {
+            let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
+            if files.len(FileKind::Blk, number)? > used {
+                beyond.insert(number, used);
+            }
+        }
+        Ok(beyond)
     }
 
     fn of_index(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
@@ -306,77 +335,73 @@ impl DatadirContents {
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
-        Ok(Self { chain, stored, infos, found: 0, has_lost: false })
+        let (found, has_lost, unknown) = (0, false, UnknownBlocks::default());
+        Ok(Self { chain, stored, infos, found, has_lost, unknown })
     }
+}
 
-    /// Finds blocks beyond the bytes in use.
-    fn find_appended(&mut self, files: &Files<'_>) -> Result<(), Error> {
-        let mut by_hash = Vec::new();
-        for number in (self.infos.len().saturating_sub(1) as u32..).map(FileNo) {
-            let len = files.len(FileKind::Blk, number)?;
-            let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
-            if len == 0 {
-                return Ok(());
-            }
-            if len <= used {
-                continue;
-            }
-            if by_hash.is_empty() {
-                by_hash = self.chain.heights_by_hash();
-            }
-            self.find_in_file(files, number, used, &by_hash)?;
-        }
-        Ok(())
-    }
-
-    /// Finds blocks in one file from byte `used` on, up to the first that is damaged.
-    fn find_in_file(
+impl StoredBlocks {
+    /// Finds blocks of the chain in these parts of the block files, and records them and what the block index
+    /// must record about their files. Returns their number, and the parts with blocks of other chains.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn find_beyond(
         &mut self,
         files: &Files<'_>,
-        number: FileNo,
-        used: u64,
-        by_hash: &[Height],
-    ) -> Result<(), Error> {
-        let params = files.params;
-        let path = files.path(FileKind::Blk, number);
-        let (open, _) = files.open(FileKind::Blk, number)?;
-        let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
-        scanner.skip_to(ByteOffset(used));
-        let (mut arena, mut hashes, mut end) = (BlockArena::default(), BlockHashes::default(), used);
-        let found = self.found;
-        while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
-            if data_pos.0 != end + RECORD_HEADER_LEN as u64 {
-                break;
+        chain: &HeaderChain,
+        infos: &mut Vec<FileInfo>,
+        parts: &UnknownBlocks,
+    ) -> Result<(u32, UnknownBlocks), Error> {
+        let (mut found, mut unknown) = (0, UnknownBlocks::default());
+        let by_hash = if parts.is_empty() { Vec::new() } else { chain.heights_by_hash() };
+        for (&number, &from) in parts {
+            let before = found;
+            let path = files.path(FileKind::Blk, number);
+            let (open, _) = files.open(FileKind::Blk, number)?;
+            let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
+            scanner.skip_to(ByteOffset(from));
+            let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+            while let Some(record) = scanner.next_record()? {
+                let BlockRecord { data_pos, size, header, hash, tx_count, .. } = record;
+                let at = by_hash.binary_search_by_key(&Some(hash), |&height| chain.hash(height));
+                let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else {
+                    unknown.insert(number, from);
+                    continue;
+                };
+                // Neither this program nor bitcoind could read it there.
+                if self.has(height) || !record.is_readable {
+                    continue;
+                }
+                let mut bytes = vec![0; size as usize];
+                open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
+                files.obfuscation.apply(&mut bytes, data_pos.0);
+                let median_time_past_prev = chain.median_time_before(height);
+                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
+                if check_arrived(files.params, &block, &mut arena, &mut hashes).is_err() {
+                    continue;
+                }
+                if infos.len() <= number.0 as usize {
+                    infos.resize(number.0 as usize + 1, FileInfo::default());
+                }
+                if let Some(info) = infos.get_mut(number.0 as usize) {
+                    if info.size == 0 {
+                        // What a copied `rev` file has stays.
+                        let len = files.len(FileKind::Rev, number)?;
+                        info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
+                    }
+                    info.size = info.size.max((data_pos.0 + u64::from(size)) as u32);
+                    info.add_block(height, header.time.0.into());
+                }
+                self.set(height, number, data_pos, tx_count);
+                found += 1;
             }
-            let hash = header.hash();
-            let mut bytes = vec![0; size as usize];
-            open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
-            files.obfuscation.apply(&mut bytes, data_pos.0);
-            end = data_pos.0 + u64::from(size);
-            let at = by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
-            let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else { continue };
-            let median_time_past_prev = self.chain.median_time_before(height);
-            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
-            if check_arrived(params, &block, &mut arena, &mut hashes).is_err() {
-                break;
-            }
-            if self.infos.len() <= number.0 as usize {
-                self.infos.resize(number.0 as usize + 1, FileInfo::default());
-            }
-            if let Some(info) = self.infos.get_mut(number.0 as usize) {
-                info.size = end as u32;
-                info.add_block(height, header.time.0.into());
-            }
-            if !self.stored.has(height) {
-                self.stored.set(height, number, data_pos, tx_count);
-                self.found += 1;
+            if found > before {
+                // Before the block index places them.
+                files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
             }
         }
-        if self.found > found {
-            // Before the block index places them.
-            files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
-        }
-        Ok(())
+        Ok((found, unknown))
     }
 }
 

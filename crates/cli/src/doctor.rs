@@ -250,10 +250,15 @@ fn duration_text(state: &DatadirState) -> String {
 }
 
 fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {
+    let mut read = format!("{} read, {} damaged", deep.blocks, deep.damaged);
+    if deep.elsewhere > 0 {
+        read += &format!(", {} of which lie sound at other places in the block files", deep.elsewhere);
+    }
     let blocks = match &deep.refusal {
-        Some(error) => format!("cannot be read: {}", error.fact_text()),
+        Some(error) if deep.blocks == 0 => format!("cannot be read: {}", error.fact_text()),
+        Some(error) => format!("{read}; {}", error.fact_text()),
         None if deep.blocks == 0 => "not read: the first ones were pruned".to_owned(),
-        None => format!("{} read, {} damaged", deep.blocks, deep.damaged),
+        None => read,
     };
     lines.push(("all blocks", blocks));
     lines.extend(deep.first.iter().map(|error| ("", error.fact_text())));

@@ -89,6 +89,7 @@ const fn with_command(remedy: &Remedy) -> Option<&'static str> {
         Remedy::SetIndexesAside => "set them aside and rebuild with: peregrine reindex --set-aside-indexes",
         Remedy::Recover => "finish or undo that with: peregrine recover",
         Remedy::NameHintFormat => "name the format with: peregrine hints convert --from",
+        Remedy::Unprune => "download the deleted blocks again with: peregrine sync --unprune",
         Remedy::Repair => "download what is damaged with: peregrine repair",
         Remedy::GiveBlock => "pass the block with: peregrine reindex --block FILE",
         Remedy::EndBelowDamage => "rebuild up to the damage with: peregrine reindex --until-damage",

@@ -244,8 +244,7 @@ fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
         text += &format!("\n                   {} came twice", HumanSize(duplicate_bytes));
     }
     if found > 0 {
-        text +=
-            &format!("\n                   {found} blocks were stored already by an interrupted download");
+        text += &format!("\n                   {found} blocks were in the block files already");
     }
     text += &format!("\nblocks             up to {} ({})", report.hash, report.height);
     if report.header_height > report.height {

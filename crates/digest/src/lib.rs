@@ -1,5 +1,6 @@
 //! Bitcoin's hash functions, as fast as the machine allows: SHA-256 and SHA-256d in batches (re-exported from
-//! crate `sha256d`), SipHash, MuHash3072, the XOR that obfuscates block files, and cache prefetching.
+//! crate `sha256d`), merkle roots, SipHash, MuHash3072, the XOR that obfuscates block files, and cache
+//! prefetching.
 //!
 //! The crate handles bytes, not blocks.
 //!
@@ -19,6 +20,7 @@
 //! SipHash kernel, and for prefetching.
 
 pub mod cache;
+pub mod merkle;
 pub mod muhash;
 pub mod obfuscation;
 pub mod siphash;

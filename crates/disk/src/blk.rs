@@ -13,17 +13,22 @@
 //! twice.
 //!
 //! [`BlockScanner`] finds records without an index, as Core's `LoadExternalBlockFile` does with -reindex: a
-//! record starts with the magic and a possible size, has a header and a transaction count, and ends within
-//! the file. After a record the search continues at its end, otherwise at the next byte. There is one
-//! difference: if a record is longer than its block, and the parent of the block is known already, Core also
-//! searches the rest of the record. Finding the end of a block requires reading all of it, and a scan only
-//! reads headers, a fiftieth of mainnet's bytes.
+//! record starts with the magic and a possible size, and has a header and a transaction count. But frames
+//! lie: a length may be damaged, and a frame without its block, or with the beginning of one, may stand
+//! before the true record. So a frame is believed if its header has proof of work and another record begins
+//! where it ends, which costs nothing. Otherwise the block is read: if the header commits to it, it ends
+//! where it ends, whatever its frame says, and if not, the search goes on at the next byte. Core goes on
+//! after the frame, and gives up a file at a frame that ends beyond it.
 
 use crate::error::DiskError;
-use digest::obfuscation::Obfuscation;
+use digest::{
+    merkle::{MerkleRoot, merkle_root},
+    obfuscation::Obfuscation,
+    sha256::sha256d_many,
+};
 use std::path::{Path, PathBuf};
 use vfs::{During as _, ReadAt};
-use wire::{ByteOffset, Header, MAX_BLOCK_LEN, Reader, WireError, read::MAX_SIZE};
+use wire::{BlockArena, BlockHash, ByteOffset, Header, MAX_BLOCK_LEN, Reader, WireError, read::MAX_SIZE};
 
 /// Length of the magic and the size before a record's data, in `rev` files too, in bytes.
 pub const RECORD_HEADER_LEN: usize = 8;
@@ -34,8 +39,15 @@ pub const MAX_RECORD_LEN: usize = MAX_SIZE as usize;
 /// Bytes that a search reads at once: few, because the blocks between two headers are skipped.
 const WINDOW_LEN: usize = 16 << 10;
 
+/// Bytes that a scan may always read in vain.
+const MIN_BUDGET: u64 = 16 * MAX_BLOCK_LEN as u64;
+
 /// Maximum length of header and transaction count, in bytes.
 const HEAD_LEN: usize = Header::LEN + 9;
+
+/// Bytes that a scan may read in vain, per byte of a file, to find out where blocks end: crafted files must
+/// not waste time. After that, frames are believed.
+pub(crate) const MAX_WASTED_READS_PER_BYTE: u64 = 32;
 
 const _: () = assert!(WINDOW_LEN >= RECORD_HEADER_LEN + HEAD_LEN, "a window contains the head of a record");
 
@@ -119,6 +131,12 @@ impl<'a> RecordSearch<'a> {
         Ok(self.window.get((start - self.window_start) as usize..).unwrap_or_default())
     }
 
+    /// Whether the magic is at `start`.
+    fn has_magic(&mut self, start: u64) -> Result<bool, DiskError> {
+        let magic = self.magic;
+        Ok(self.bytes(start, magic.len())?.starts_with(&magic))
+    }
+
     /// Finds the next magic, and continues the next search after its first byte, unless the caller accepts
     /// the record and sets `at`.
     pub(crate) fn next(&mut self) -> Result<Option<Candidate>, DiskError> {
@@ -140,21 +158,33 @@ impl<'a> RecordSearch<'a> {
     }
 }
 
-/// A record of a block file. Of the block, only header and transaction count have been read.
+/// A record of a block file. Of the block, only header and transaction count must have been read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRecord {
     /// Offset of the block in the file.
     pub data_pos: ByteOffset,
-    /// Length of the block in bytes, at most [`MAX_BLOCK_LEN`].
+    /// Length of the block in bytes, at most [`MAX_BLOCK_LEN`]. The length in its frame differs if that was
+    /// found to be wrong.
     pub size: u32,
     /// Its header.
     pub header: Header,
+    /// Hash of the header.
+    pub hash: BlockHash,
     /// Number of transactions that the block states.
     pub tx_count: u32,
+    /// Whether the frame leads a reader to all these bytes.
+    pub is_readable: bool,
 }
 
-/// Iterates over the records of one block file, in file order, in 16 KiB of memory.
-pub struct BlockScanner<'a>(RecordSearch<'a>);
+/// Iterates over the records of one block file, in file order, in 16 KiB of memory and that of the blocks
+/// whose ends are looked for.
+pub struct BlockScanner<'a> {
+    search: RecordSearch<'a>,
+    /// Whether all blocks are read, since a frame may end at a later record.
+    reads_all: bool,
+    /// Bytes that may still be read in vain.
+    budget: u64,
+}
 
 impl<'a> BlockScanner<'a> {
     /// Starts at the first byte of `file`; `path` is used in error messages.
@@ -167,39 +197,121 @@ impl<'a> BlockScanner<'a> {
         magic: [u8; 4],
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
-        RecordSearch::new(file, path, magic, obfuscation).map(Self)
+        let search = RecordSearch::new(file, path, magic, obfuscation)?;
+        let budget = search.file_len().saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET);
+        Ok(Self { search, reads_all: false, budget })
+    }
+
+    /// Reads all blocks, and believes no frame.
+    #[must_use]
+    pub fn reading_all(self) -> Self {
+        Self { reads_all: true, ..self }
     }
 
     /// Continues at byte `at` of the file.
     pub const fn skip_to(&mut self, at: ByteOffset) {
-        self.0.at = at.0;
+        self.search.at = at.0;
     }
 
-    /// Returns the next record; `None` at the end of the file. Bytes outside records are skipped.
+    /// Returns the next record; `None` at the end of the file. Bytes outside records are skipped. Of a block
+    /// to which its header does not commit, the search continues inside the record.
     ///
     /// # Errors
     /// [`DiskError::File`] for I/O errors.
     pub fn next_record(&mut self) -> Result<Option<BlockRecord>, DiskError> {
-        let search = &mut self.0;
-        while let Some(Candidate { data_pos, size }) = search.next()? {
-            if !(Header::LEN..=MAX_BLOCK_LEN).contains(&(size as usize)) {
-                continue;
-            }
+        while let Some(Candidate { data_pos, size }) = self.search.next()? {
             let end = data_pos + u64::from(size);
-            if end > search.file_len() {
-                // Core skips to the stated end, which is after the end of the file, and stops searching.
-                search.at = search.file_len();
+            let is_possible = (Header::LEN + 1..=MAX_BLOCK_LEN).contains(&(size as usize));
+            let fits = is_possible && end <= self.search.file_len();
+            let Ok((header, tx_count)) = read_head(self.search.bytes(data_pos, HEAD_LEN)?) else { continue };
+            let hash = header.hash();
+            let has_work = header.meets_own_target(&hash);
+            if !has_work && !fits {
                 continue;
             }
-            search.at = end;
-            let bytes = search.bytes(data_pos, HEAD_LEN.min(size as usize))?;
-            let block = bytes.get(..size as usize).unwrap_or(bytes);
-            if let Ok((header, tx_count)) = read_head(block) {
-                return Ok(Some(BlockRecord { data_pos: ByteOffset(data_pos), size, header, tx_count }));
+            let is_within = size as usize <= MAX_RECORD_LEN && end <= self.search.file_len();
+            let record = |len| BlockRecord {
+                data_pos: ByteOffset(data_pos),
+                size: len,
+                header,
+                hash,
+                tx_count,
+                is_readable: is_within && len <= size,
+            };
+            let is_followed = fits && self.search.has_magic(end)?;
+            if has_work && is_followed && !self.reads_all {
+                self.search.at = end;
+                return Ok(Some(record(size)));
+            }
+            match self.block_end(data_pos, &header, (fits.then_some(size), has_work))? {
+                BlockEnd::At(len) => {
+                    self.search.at = data_pos + u64::from(len);
+                    return Ok(Some(record(len)));
+                }
+                // The block is damaged, or the bytes are another's.
+                BlockEnd::None { parses } if fits && (has_work || is_followed || parses) => {
+                    return Ok(Some(record(size)));
+                }
+                BlockEnd::None { .. } => {}
             }
         }
         Ok(None)
     }
+
+    /// Finds the end of the block at `data_pos`, which claims to have so many bytes, if that is possible;
+    /// if its header has proof of work, it may have more. When the budget is used up, the claim is
+    /// believed.
+    fn block_end(
+        &mut self,
+        data_pos: u64,
+        header: &Header,
+        (claimed, has_work): (Option<u32>, bool),
+    ) -> Result<BlockEnd, DiskError> {
+        let mut parses = false;
+        for len in claimed.into_iter().chain(has_work.then_some(MAX_BLOCK_LEN as u32)) {
+            if self.budget == 0 {
+                return Ok(claimed.map_or(BlockEnd::None { parses }, BlockEnd::At));
+            }
+            let rest = self.search.file_len().saturating_sub(data_pos);
+            let mut bytes = vec![0; rest.min(len.into()) as usize];
+            if self.search.read(&mut bytes, data_pos).is_err() {
+                // Whoever needs the block reports that it cannot be read.
+                break;
+            }
+            let found = block_len(&bytes, header);
+            let used = found.filter(|(_, is_sound)| *is_sound).map_or(0, |(len, _)| u64::from(len));
+            self.budget = self.budget.saturating_sub(bytes.len() as u64 - used);
+            match found {
+                Some((len, true)) => return Ok(BlockEnd::At(len)),
+                found => parses |= found.is_some_and(|(len, _)| Some(len) == claimed),
+            }
+        }
+        Ok(BlockEnd::None { parses })
+    }
+}
+
+/// Where a block ends.
+enum BlockEnd {
+    /// After so many bytes.
+    At(u32),
+    /// The header commits to no block here.
+    None {
+        /// Whether there is one nevertheless, of the length that it claims to have.
+        parses: bool,
+    },
+}
+
+/// Parses the block at the start of `bytes`. Returns its length, and whether `header`, which is that of the
+/// block, commits to its transactions.
+#[must_use]
+pub fn block_len(bytes: &[u8], header: &Header) -> Option<(u32, bool)> {
+    let mut arena = BlockArena::default();
+    let block = arena.parse_first(bytes).ok()?;
+    let messages: Vec<_> = block.txs().map(|tx| tx.txid_message()).collect();
+    let mut txids = Vec::new();
+    sha256d_many(&messages, &mut txids);
+    let expected = MerkleRoot { root: header.merkle_root, mutated: false };
+    Some((block.bytes().len() as u32, merkle_root(txids) == expected))
 }
 
 fn read_head(block: &[u8]) -> Result<(Header, u32), WireError> {
@@ -228,22 +340,41 @@ mod tests {
 
     const MAGIC: [u8; 4] = [0xf9, 0xbe, 0xb4, 0xd9];
 
-    fn block(nonce: u32, len: usize) -> Vec<u8> {
-        let mut block = Header { nonce, ..Header::default() }.to_bytes().to_vec();
+    /// A header with proof of work.
+    fn header(version: i32, merkle_root: [u8; 32]) -> Header {
+        let headers =
+            (0..).map(|nonce| Header { version, merkle_root, bits: 0x207f_ffff, nonce, ..Header::default() });
+        headers.into_iter().find(|header| header.meets_own_target(&header.hash())).unwrap()
+    }
+
+    /// A header with bytes that are no transactions.
+    fn block(version: i32, len: usize) -> Vec<u8> {
+        let mut block = header(version, [0; 32]).to_bytes().to_vec();
         block.push(1);
         block.resize(len.max(block.len()), 0xf9);
         block
     }
 
-    fn scan(plain: &[u8], key: [u8; 8]) -> Vec<(u64, u32, u32)> {
+    /// A block to whose one transaction its header commits.
+    fn sound_block(version: i32, script_len: u8) -> Vec<u8> {
+        let script = vec![version as u8; script_len.into()];
+        let input = [&[1, 0, 0, 0, 1][..], &[9; 36], &[script_len], &script, &[0xff; 4]].concat();
+        let tx = [&input[..], &[1], &[0; 8], &[0], &[0; 4]].concat();
+        let header = header(version, digest::sha256::sha256d(&tx));
+        [&header.to_bytes()[..], &[1], &tx].concat()
+    }
+
+    fn scan(plain: &[u8], key: [u8; 8]) -> Vec<(u64, u32, i32)> {
         let obfuscation = Obfuscation::from_key(key);
         let mut bytes = plain.to_vec();
         obfuscation.apply(&mut bytes, 0);
-        let file = Bytes(bytes);
-        let mut scanner = BlockScanner::new(&file, Path::new("blk00000.dat"), MAGIC, obfuscation).unwrap();
+        found(BlockScanner::new(&Bytes(bytes), Path::new("blk00000.dat"), MAGIC, obfuscation).unwrap())
+    }
+
+    fn found(mut scanner: BlockScanner<'_>) -> Vec<(u64, u32, i32)> {
         let mut found = Vec::new();
         while let Some(record) = scanner.next_record().unwrap() {
-            found.push((record.data_pos.0, record.size, record.header.nonce));
+            found.push((record.data_pos.0, record.size, record.header.version));
         }
         found
     }
@@ -252,11 +383,12 @@ mod tests {
     fn finds_records_between_zeros_garbage_and_a_torn_tail() {
         let mut file = vec![0; 5];
         let mut want = Vec::new();
-        for (nonce, len, gap) in [(1, 300, 0), (2, 81, 3), (3, 100_000, 40_000), (3, 100_000, 0), (4, 200, 2)]
+        for (version, len, gap) in
+            [(1, 300, 0), (2, 81, 3), (3, 100_000, 40_000), (3, 100_000, 0), (4, 200, 2)]
         {
-            want.push((file.len() as u64 + 8, len as u32, nonce));
-            write_record(&mut file, MAGIC, &block(nonce, len));
-            file.extend(std::iter::repeat_n(if nonce == 2 { MAGIC[0] } else { 0 }, gap));
+            want.push((file.len() as u64 + 8, len as u32, version));
+            write_record(&mut file, MAGIC, &block(version, len));
+            file.extend(std::iter::repeat_n(if version == 2 { MAGIC[0] } else { 0 }, gap));
         }
         let good = file.len();
         write_record(&mut file, MAGIC, &block(5, 50_000));
@@ -269,16 +401,65 @@ mod tests {
     }
 
     #[test]
-    fn the_search_continues_at_the_next_byte_after_an_impossible_size() {
-        for size in [79u32, 4_000_001, u32::MAX] {
-            let mut file = [&MAGIC[..], &size.to_le_bytes()].concat();
-            write_record(&mut file, MAGIC, &block(7, 90));
-            assert_eq!(scan(&file, [0; 8]), [(16, 90, 7)]);
+    fn a_false_frame_hides_no_record() {
+        let blocks: Vec<Vec<u8>> = (0..6).map(|version| sound_block(version, 20 * version as u8)).collect();
+        let frame = |len: u32| [&MAGIC[..], &len.to_le_bytes()].concat();
+        let whole = blocks[2].len() as u32;
+        let next_two = (blocks[3].len() + blocks[4].len() + 2 * RECORD_HEADER_LEN) as u32;
+        // What is inserted before the record of block 2, and the length in its own frame.
+        for (inserted, len) in [
+            (frame(5_000), whole),
+            (frame(100), whole),
+            (frame(79), whole),
+            (frame(4_000_001), whole),
+            (frame(u32::MAX), whole),
+            // They are a header, but not a block.
+            ([&frame(80)[..], &[0; 80]].concat(), whole),
+            (MAGIC.to_vec(), whole),
+            (vec![MAGIC[0]; 8], whole),
+            ([&frame(whole)[..], &vec![0; whole as usize]].concat(), whole),
+            ([&frame(whole)[..], &blocks[2][..100]].concat(), whole),
+            (vec![], whole + 300),
+            (vec![], whole + 9),
+            (vec![], 90),
+            (vec![], u32::MAX),
+            (vec![], whole + next_two),
+        ] {
+            let mut file = Vec::new();
+            for (at, block) in blocks.iter().enumerate() {
+                let (before, len) =
+                    if at == 2 { (&inserted[..], len) } else { (&[][..], block.len() as u32) };
+                file.extend([before, &frame(len), block].concat());
+            }
+            file.extend([0; 99]);
+            let is_whole = |&(pos, size, version): &(u64, u32, i32)| {
+                let block = blocks.get(version as usize);
+                block.is_some_and(|block| {
+                    file[pos as usize..].starts_with(block) && block.len() == size as usize
+                })
+            };
+            let bytes = Bytes(file.clone());
+            let scanner =
+                || BlockScanner::new(&bytes, Path::new("blk"), MAGIC, Obfuscation::default()).unwrap();
+            let versions = |scanner| found(scanner).into_iter().filter(is_whole).map(|it| it.2).collect();
+            let [quick, all]: [Vec<i32>; 2] = [scanner(), scanner().reading_all()].map(versions);
+            let label = format!("{:02x?} {len}", &inserted[..inserted.len().min(20)]);
+            assert_eq!(all, [0, 1, 2, 3, 4, 5], "{label}");
+            // A frame that ends at a record is believed.
+            assert_eq!(quick, if len == whole + next_two { vec![0, 1, 5] } else { all }, "{label}");
         }
-        // 80 bytes are a header, but not a block.
+    }
+
+    #[test]
+    fn a_crafted_file_is_not_read_again_and_again() {
+        // Each frame claims the rest of the file.
+        let (header, len) = (header(1, [1; 32]).to_bytes(), 1 << 20);
         let mut file = Vec::new();
-        write_record(&mut file, MAGIC, &[0; 80]);
-        write_record(&mut file, MAGIC, &block(7, 90));
-        assert_eq!(scan(&file, [0; 8]), [(96, 90, 7)]);
+        while file.len() < len {
+            let rest = (len + 100 - file.len() - RECORD_HEADER_LEN) as u32;
+            file.extend([&MAGIC[..], &rest.to_le_bytes(), &header, &[0xfd, 0xff, 0xff]].concat());
+        }
+        file.resize(len + 100, 0);
+        assert!((10..100).contains(&scan(&file, [0; 8]).len()));
     }
 }

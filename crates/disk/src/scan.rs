@@ -14,7 +14,7 @@
 //!
 //! Nothing is validated here: headers may be unconnected, blocks invalid, and a block may occur repeatedly.
 
-use crate::blk::{BlockRecord, BlockScanner, Candidate, RecordSearch};
+use crate::blk::{BlockRecord, BlockScanner, Candidate, MAX_WASTED_READS_PER_BYTE, RecordSearch};
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
@@ -78,7 +78,7 @@ pub struct Scan {
 /// Scans one pair of files after the other; reads headers and undo data, and skips over blocks.
 ///
 /// `progress` is called with each file before it is scanned. If it returns false, the scan stops and returns
-/// what was found so far.
+/// what was found so far. Of the files `read`, all blocks are read, and no frame is believed.
 ///
 /// # Errors
 /// [`DiskError::File`] if the directory or a file cannot be read. A missing `rev` file is not an error: its
@@ -88,13 +88,14 @@ pub fn scan_files(
     datadir: &Datadir,
     obfuscation: Obfuscation,
     mut progress: impl FnMut(FileNo) -> bool,
+    read: &[FileNo],
 ) -> Result<Scan, DiskError> {
     let mut scan = Scan::default();
     for file in datadir.blk_files(disk)? {
         if !progress(file) {
             break;
         }
-        let mut blocks = scan_blocks(disk, datadir, obfuscation, file)?;
+        let mut blocks = scan_blocks(disk, datadir, obfuscation, file, read.contains(&file))?;
         let size = blocks.last().map_or(0, |block| block.data_pos.0 + u64::from(block.size));
         let first = scan.blocks.len();
         let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
@@ -105,26 +106,25 @@ pub fn scan_files(
     Ok(scan)
 }
 
-/// Counts the blocks of one file from byte `from`; 0 if the file ends before.
+/// Calls `each` for the blocks of a file from a byte on.
 ///
 /// # Errors
 /// [`DiskError::File`] if the file cannot be read.
-pub fn count_blocks(
+pub fn for_each_block(
     disk: &dyn Disk,
     datadir: &Datadir,
     obfuscation: Obfuscation,
-    file: FileNo,
-    from: ByteOffset,
-) -> Result<u32, DiskError> {
+    (file, from): (FileNo, ByteOffset),
+    mut each: impl FnMut(&BlockRecord),
+) -> Result<(), DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
     scanner.skip_to(from);
-    let mut count = 0;
-    while scanner.next_record()?.is_some() {
-        count += 1;
+    while let Some(record) = scanner.next_record()? {
+        each(&record);
     }
-    Ok(count)
+    Ok(())
 }
 
 fn scan_blocks(
@@ -132,13 +132,17 @@ fn scan_blocks(
     datadir: &Datadir,
     obfuscation: Obfuscation,
     file: FileNo,
+    reads_all: bool,
 ) -> Result<Vec<ScannedBlock>, DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
+    if reads_all {
+        scanner = scanner.reading_all();
+    }
     let mut blocks = Vec::new();
-    while let Some(BlockRecord { data_pos, size, header, tx_count }) = scanner.next_record()? {
-        let (hash, undo_pos, shared) = (header.hash(), None, false);
+    while let Some(BlockRecord { data_pos, size, header, hash, tx_count, .. }) = scanner.next_record()? {
+        let (undo_pos, shared) = (None, false);
         blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos, shared });
     }
     Ok(blocks)
@@ -173,16 +177,21 @@ fn match_undo(
     };
     let mut matcher = Matcher::new(blocks, search.file_len().saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
     let mut record = Vec::new();
+    // Covers the first hash of each record too.
+    let mut reads = search.file_len().saturating_mul(MAX_WASTED_READS_PER_BYTE);
     while let Some(Candidate { data_pos, size }) = search.next()? {
         let end = data_pos + u64::from(size) + CHECKSUM_LEN as u64;
         if size == 0 || size as usize > MAX_UNDO_LEN || end > search.file_len() {
             continue;
         }
+        let Some(left) = reads.checked_sub(size.into()) else { break };
         record.resize(size as usize + CHECKSUM_LEN, 0);
         search.read(&mut record, data_pos)?;
         let Some((undo, &sum)) = record.split_last_chunk::<CHECKSUM_LEN>() else { continue };
         let found = matcher.find(undo, &sum, &read_block)?;
-        if !found.is_empty() {
+        if found.is_empty() {
+            reads = left;
+        } else {
             (used, search.at) = (end, end);
             matcher.assign(&found, &sum, ByteOffset(data_pos));
         }
@@ -363,7 +372,9 @@ mod tests {
     /// Returns the header, the bytes and the undo data of a block whose transactions after the coinbase have
     /// `inputs[i]` inputs.
     fn block(prev: BlockHash, nonce: u32, inputs: &[u8]) -> (Header, Vec<u8>, Vec<u8>) {
-        let header = Header { prev, nonce, ..Header::default() };
+        let headers =
+            (0..).map(|version| Header { version, prev, nonce, bits: 0x207f_ffff, ..Header::default() });
+        let header = headers.into_iter().find(|header| header.meets_own_target(&header.hash())).unwrap();
         let mut bytes = header.to_bytes().to_vec();
         bytes.push(inputs.len() as u8 + 1);
         for &count in [1].iter().chain(inputs) {
@@ -418,7 +429,7 @@ mod tests {
                     RealDisk.create(&path).unwrap().write_all(&bytes).unwrap();
                 }
             }
-            scan_files(&RealDisk, &self.datadir, obfuscation, |_| true).unwrap()
+            scan_files(&RealDisk, &self.datadir, obfuscation, |_| true, &[]).unwrap()
         }
     }
 
@@ -541,11 +552,27 @@ mod tests {
     }
 
     #[test]
+    fn a_crafted_undo_file_is_not_read_again_and_again() {
+        let mut files = Files::new();
+        let a = block(BlockHash([0xee; 32]), 0, &[1]);
+        files.add_block(&a.1);
+        let at = files.add_undo(&a.0.prev, &a.2);
+        let len = 1 << 20;
+        while files.rev.len() < len {
+            let rest = (len - files.rev.len()) as u32;
+            files.rev.extend([&Network::Regtest.magic()[..], &rest.to_le_bytes(), &[0]].concat());
+        }
+        files.rev.resize(len + 99, 0);
+        // A second read of each byte per frame would take hours.
+        assert_eq!(positions(&files.scan()), [Some(at)]);
+    }
+
+    #[test]
     fn a_scan_stops_when_progress_returns_false() {
         let mut files = Files::new();
         files.add_block(&block(BlockHash([0; 32]), 0, &[]).1);
         assert_eq!(files.scan().blocks.len(), 1);
-        let scan = scan_files(&RealDisk, &files.datadir, Obfuscation::from_key(KEY), |_| false).unwrap();
+        let scan = scan_files(&RealDisk, &files.datadir, Obfuscation::from_key(KEY), |_| false, &[]).unwrap();
         assert_eq!(scan, Scan::default());
     }
 

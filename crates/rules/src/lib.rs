@@ -24,7 +24,6 @@ pub mod assume;
 pub mod block;
 mod genesis;
 pub mod header;
-pub mod merkle;
 pub mod params;
 pub mod pow;
 pub mod script_flags;
@@ -37,6 +36,7 @@ pub mod u256;
 pub mod violation;
 
 pub use block::{BlockContext, BlockSums, check_block};
+pub use digest::merkle;
 pub use header::{Ancestors, HeaderContext, check_header, median_time_past, median_times};
 pub use params::{
     BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,

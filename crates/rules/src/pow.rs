@@ -175,6 +175,20 @@ mod tests {
         assert_eq!(target(main, 0), None);
     }
 
+    #[test]
+    fn a_header_meets_its_own_target_if_it_has_proof_of_work() {
+        let params = &ChainParams { pow_limit: !U256::ZERO, ..*ChainParams::of(Network::Main) };
+        let all = [0x1d00_ffff, 0x207f_ffff, 0x1900_8000, 0x0312_3456, 0x2100_ffff, 0x2200_00ff, 0x1b80_0001];
+        for bits in all.into_iter().chain([0, 0x2112_3456, 0x2201_0000, 0xff12_3456]) {
+            let (target, header) = (decode_compact(bits).0, Header { bits, ..Header::default() });
+            for hash in [target, target.wrapping_add(U256::from_u64(1)), U256::from_u64(1), !U256::ZERO] {
+                let hash = &BlockHash(hash.to_le_bytes());
+                let expected = has_proof_of_work(params, hash, bits);
+                assert_eq!(header.meets_own_target(hash), expected, "{bits:08x} {hash}");
+            }
+        }
+    }
+
     fn chain(len: u32, bits: u32, spacing: u32) -> Vec<Header> {
         (0..len)
             .map(|i| Header { time: BlockTime(1_000_000_000 + i * spacing), bits, ..Header::default() })

@@ -18,7 +18,7 @@ use chain::{
     commit::Destination,
     header_chain::HeaderChain,
     plan::indexes::{self, SetAside},
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, UnknownBlocks, all_files, write_index},
 };
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::{
@@ -186,11 +186,15 @@ fn read_contents(
         _ => PrunedBlocks::Refuse,
     };
     let mut contents = DatadirContents::read(files, pruned)?;
-    let DatadirContents { chain, stored, infos, found, has_lost } = &mut contents;
+    let DatadirContents { chain, stored, infos, found, has_lost, unknown } = &mut contents;
     follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
     if let Some(damage) = damage {
         stored.forget_damaged(chain, &damage.blocks);
         *has_lost = false;
+        if options.stop_at_height.is_none() {
+            // The block index was made by a scan, which found blocks that it could not place.
+            *unknown = all_files(files)?;
+        }
     }
     // Blocks above the known headers will be stored too.
     let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
@@ -318,6 +322,8 @@ struct Given {
     pruning: Option<Pruning>,
     /// The last arguments of [`Follower::given`].
     announced: Option<(Height, bool)>,
+    /// Where blocks lie in the block files that need no download once their headers have come.
+    unknown: UnknownBlocks,
 }
 
 /// What the block index and the chainstate lack.
@@ -368,7 +374,7 @@ impl<'a> Fetch<'a> {
         sink: &'a dyn SyncSink,
         writing: Writing<'a>,
     ) -> Result<Self, Error> {
-        let DatadirContents { chain, stored, found, has_lost, .. } = contents;
+        let DatadirContents { chain, stored, found, has_lost, unknown, .. } = contents;
         let client = client(options, &chain, aim.stays)?;
         let true_to = (!has_lost).then_some(chain.tip_height());
         Ok(Self {
@@ -383,7 +389,7 @@ impl<'a> Fetch<'a> {
             stored,
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
-            given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None },
+            given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None, unknown },
             index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
             seen: SeenPeers::default(),
             notices: Notices::new(Instant::now()),
@@ -575,6 +581,7 @@ impl Fetch<'_> {
             }
             self.phase = Phase::Blocks;
             self.find_reorganised()?;
+            self.find_unknown()?;
             self.save()?;
             self.given.missing = self.missing_blocks();
             match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {

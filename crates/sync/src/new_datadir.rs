@@ -8,7 +8,7 @@ use disk::{
     datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, find_entry, read_block_index, write_block_index},
     lock::{DatadirLock, LockMode},
-    scan::count_blocks,
+    scan::for_each_block,
     xor::read_or_create_block_obfuscation,
 };
 use rules::ChainParams;
@@ -94,7 +94,9 @@ pub fn complete(
     key.apply(&mut first, 0);
     let mut record = Vec::new();
     write_record(&mut record, params.magic, &params.genesis_block());
-    if first != record || count_blocks(disk, datadir, key, FileNo(0), ByteOffset(0))? != 1 {
+    let mut blocks = 0;
+    for_each_block(disk, datadir, key, (FileNo(0), ByteOffset(0)), |_| blocks += 1)?;
+    if first != record || blocks != 1 {
         return Ok(());
     }
     commit_index(disk, datadir, &genesis_index(params), sink)

@@ -174,17 +174,27 @@ fn repair_in_place(
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
-    let is_tip_lost = ensure_index(files, true, sink, interrupt)?;
+    let lost_tips = ensure_index(files, true, sink, interrupt)?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
-    sink.event(Event::Note(Note::FoundDamage {
-        blocks: found.blocks.len() as u32,
-        lost: found.lost,
-        lost_files: found.lost_files,
-        missing: found.missing,
-        undo: found.undo.len() as u32,
-    }));
+    let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
+    let missing = found.missing;
+    // How many are missing above the index is not known yet.
+    if lost_tips.is_empty() || damaged + damaged_undo + missing > 0 {
+        sink.event(Event::Note(Note::FoundDamage {
+            blocks: damaged,
+            lost: found.lost,
+            lost_files: found.lost_files,
+            missing,
+            undo: damaged_undo,
+        }));
+    }
     check_second_chainstate(files, &found)?;
-    let (taken, left) = take(files, options, (sources, is_tip_lost), &found, Watch { sink, interrupt })?;
+    let watch = Watch { sink, interrupt };
+    let (taken, left) = take(files, options, (sources, !lost_tips.is_empty()), &found, watch)?;
+    let mut is_tip_lost = false;
+    for tip in &lost_tips {
+        is_tip_lost |= find_height(files.disk, &files.datadir.index_dir(), tip)?.is_none();
+    }
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
     let height = fetched.as_ref().map_or(taken.height, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
@@ -206,14 +216,16 @@ fn repair_in_place(
         }
         Some(_) => {}
     }
+    let stored = taken.hashes.len() as u32 + fetched.as_ref().map_or(0, |fetched| fetched.report.blocks);
+    let missing = if lost_tips.is_empty() { missing } else { missing.max(stored.saturating_sub(damaged)) };
     let done = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers, it.shortfall));
     Ok(RepairReport {
         network: chain.params.network,
         damaged: found.blocks.len() as u32,
         lost: found.lost,
         lost_files: found.lost_files,
-        missing: found.missing,
-        damaged_undo: found.undo.len() as u32,
+        missing,
+        damaged_undo,
         first: found.first,
         others: found.others,
         taken: taken.hashes.len() as u32,
@@ -254,21 +266,42 @@ fn take(
     found: &KnownDamage,
     watch: Watch<'_>,
 ) -> Result<(TakenBlocks, KnownDamage), Error> {
-    if sources.is_empty() {
-        return Ok((TakenBlocks { height: found.last_stored, ..TakenBlocks::default() }, found.clone()));
-    }
-    watch.sink.event(Event::Started(Stage::Read));
+    let has_files = !files.datadir.blk_files(files.disk)?.is_empty();
+    let own = || Source::find(files.disk, files.params, &files.datadir.blocks_dir());
     let RepairOptions { chain, peers, set_aside_indexes, .. } = options;
-    let how = &TakeOptions {
-        sources,
-        // How high the lost blocks reach is known to the sources, or nothing is known yet.
-        extends: is_tip_lost || found.last_stored == Height(0),
-        is_thorough: !has_peers(chain, peers),
-        now: now(),
+    let mut taken = TakenBlocks {
+        height: found.last_stored,
+        last_stored: found.last_stored,
+        still_missing: found.missing,
+        ..TakenBlocks::default()
     };
-    let taken = blocks_elsewhere::take(files, chain, how, found, set_aside_indexes, watch)?;
-    let left = found.after(&taken.hashes, taken.still_missing);
-    Ok((taken.clone(), KnownDamage { last_stored: taken.last_stored, ..left }))
+    let mut left = found.clone();
+    let mut take_from = |sources: &[Source], extends, is_thorough| -> Result<(), Error> {
+        watch.sink.event(Event::Started(Stage::Read));
+        let how = &TakeOptions { sources, extends, is_thorough, now: now() };
+        let mut more = blocks_elsewhere::take(files, chain, how, &left, set_aside_indexes, watch)?;
+        left = found.after(&more.hashes, more.still_missing);
+        left.blocks.retain(|hash| taken.hashes.binary_search(hash).is_err());
+        more.hashes.append(&mut taken.hashes);
+        more.hashes.sort_unstable();
+        more.bytes += taken.bytes;
+        taken = more;
+        Ok(())
+    };
+    if has_files && !found.blocks.is_empty() {
+        // A false frame, or bytes that were inserted, may be all that is wrong.
+        take_from(&[own()?], false, false)?;
+    }
+    if !sources.is_empty() {
+        // How high the lost blocks reach is known to the sources and the own files, or nothing is known yet.
+        let extends = is_tip_lost || found.last_stored == Height(0);
+        let own = (has_files && is_tip_lost).then(own).transpose()?;
+        let sources: Vec<Source> = sources.iter().cloned().chain(own).collect();
+        take_from(&sources, extends, !has_peers(chain, peers))?;
+    }
+    // A damaged block is the last one, too.
+    left.last_stored = found.last_stored.max(taken.last_stored);
+    Ok((taken, left))
 }
 
 /// Refuses a repair that a second chainstate forbids.

@@ -67,4 +67,20 @@ impl Header {
     pub fn hash(&self) -> BlockHash {
         BlockHash(digest::sha256::sha256d(&self.to_bytes()))
     }
+
+    /// Whether `hash`, which is that of this header, is within the target that the header states. What target
+    /// the network requires is not known here; a target below 2^16, which no hash meets, counts as none.
+    #[must_use]
+    pub fn meets_own_target(&self, hash: &BlockHash) -> bool {
+        let [low, middle, high, exponent] = self.bits.to_le_bytes();
+        let mut target = [0; 32];
+        for (byte, place) in [low, middle, high].into_iter().zip(usize::from(exponent)..) {
+            match place.checked_sub(3).map(|place| target.get_mut(place)) {
+                Some(Some(digit)) => *digit = byte,
+                _ if byte > 0 => return false,
+                _ => {}
+            }
+        }
+        high & 0x80 == 0 && hash.0.iter().rev().le(target.iter().rev())
+    }
 }

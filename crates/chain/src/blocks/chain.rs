@@ -212,6 +212,13 @@ impl Chain {
         let files = self.by_file.chunk_by(move |&a, &b| file(a) == file(b));
         files.filter_map(move |heights| Some((file(*heights.first()?), heights)))
     }
+
+    /// Approximate bytes of the block files that have these blocks.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        let pos = |height: Option<&Height>| height.map_or(0, |&height| self.block(height).data_pos.0);
+        self.by_file().map(|(_, heights)| pos(heights.last()) - pos(heights.first())).sum()
+    }
 }
 
 #[cfg(test)]

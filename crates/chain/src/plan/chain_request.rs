@@ -38,6 +38,8 @@ pub struct ChainRequest<'a> {
     pub makes_undo: bool,
     /// Whether blocks that are not stored come while the job runs.
     pub awaits_blocks: bool,
+    /// Whether files may be missing or truncated: blocks are only looked at.
+    pub may_lack_files: bool,
     /// The last block, whichever branch it is on.
     pub end: Option<BlockHash>,
 }

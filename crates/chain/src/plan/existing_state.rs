@@ -22,8 +22,8 @@ use api::{
     subject::Subject,
 };
 use disk::datadir::FileKind;
-use disk::{chainstate::read_best_block, index::FileInfo, scan::count_blocks};
-use std::{error::Error as _, io};
+use disk::{blk::BlockRecord, chainstate::read_best_block, scan::for_each_block};
+use std::{collections::BTreeMap, error::Error as _, io};
 use vfs::{Disk, FileError};
 use wire::{BlockHash, ByteOffset, Height};
 
@@ -189,7 +189,17 @@ impl ExistingState {
             gap: plan.choice.gap,
             is_by_damage: false,
         });
-        chainstate.or(index).or(undo)
+        let orphans = plan.choice.orphans.filter(|orphans| orphans.were_connected && !plan.stops_as_asked);
+        let orphans = orphans.map(|orphans| LowerTip {
+            tip,
+            what: LowerPart::Blocks,
+            height: None,
+            hash: None,
+            blocks: orphans.blocks,
+            gap: Some(Gap::Lost),
+            is_by_damage: false,
+        });
+        chainstate.or(index).or(undo).or(orphans)
     }
 
     /// What a plan by a scan would lose of the blocks that the old index had connected.
@@ -223,7 +233,7 @@ impl ExistingState {
             sink.event(Event::Warning(Warning::MarkDropped { height, hash }));
         }
         if plan.new_index.is_none() {
-            warn_of_records_beyond_index(files, &plan.index_files, sink)?;
+            warn_of_records_beyond_index(files, plan, sink)?;
         }
         Ok(())
     }
@@ -244,21 +254,26 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
 }
 
 /// Warns of blocks beyond the sizes in the index, which a bitcoind that crashed leaves and later overwrites.
-fn warn_of_records_beyond_index(
-    files: &Files<'_>,
-    infos: &[FileInfo],
-    sink: &dyn EventSink,
-) -> Result<(), Error> {
-    let (mut count, mut first) = (0, None);
+/// Nobody needs copies of the chain's blocks.
+fn warn_of_records_beyond_index(files: &Files<'_>, plan: &Plan, sink: &dyn EventSink) -> Result<(), Error> {
+    let mut beyond = BTreeMap::new();
     for file in files.datadir.blk_files(files.disk)? {
-        let size = infos.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
-        let beyond_size = count_blocks(files.disk, files.datadir, files.obfuscation, file, ByteOffset(size))?;
-        count += beyond_size;
-        first = first.or((beyond_size > 0).then_some((file, size)));
+        let used = plan.index_files.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
+        if files.len(FileKind::Blk, file)? > used {
+            let note = |record: &BlockRecord| {
+                beyond.entry(record.hash).or_insert((file, used));
+            };
+            for_each_block(files.disk, files.datadir, files.obfuscation, (file, ByteOffset(used)), note)?;
+        }
     }
-    if let Some((file, used)) = first {
-        let file = files.path(FileKind::Blk, file);
-        sink.event(Event::Warning(Warning::BlocksBeyondIndex { blocks: count, file, used }));
+    if !beyond.is_empty() {
+        for height in (0..=plan.chain.tip_height().0).map(Height) {
+            beyond.remove(&plan.chain.block(height).hash);
+        }
+    }
+    if let Some(&(file, used)) = beyond.values().min() {
+        let (blocks, file) = (beyond.len() as u32, files.path(FileKind::Blk, file));
+        sink.event(Event::Warning(Warning::BlocksBeyondIndex { blocks, file, used }));
     }
     Ok(())
 }

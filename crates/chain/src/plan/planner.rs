@@ -25,16 +25,19 @@ use disk::datadir::FileKind;
 use disk::{
     blk::RECORD_HEADER_LEN,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
-    scan::{Scan, scan_files},
+    scan::{Scan, ScannedBlock, scan_files},
     undo::CHECKSUM_LEN,
 };
-use rules::ChainParams;
+use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::During as _;
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
+
+/// Number of blocks whose parents are looked for in all blocks of their files.
+const MAX_ORPHANS: usize = 8;
 
 /// The chosen chain, and what was found about its blocks.
 pub struct Plan {
@@ -173,8 +176,9 @@ pub fn plan(
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
     let Found { mut tree, scanned, contested, index_files, is_pruned } =
-        find(files, request.scan, now, interrupt)?;
-    let ChosenChain { branch, choice, last_connected } = tree.choose(request)?;
+        find(files, request.scan, now, interrupt).map_err(|error| unless_pruned(files, error))?;
+    let chosen = tree.choose(request).map_err(|error| unless_pruned(files, error));
+    let ChosenChain { branch, choice, last_connected } = chosen?;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
     let best_block = request.preferred.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
@@ -200,7 +204,10 @@ pub fn plan(
     if request.makes_undo {
         drop_unusable_undo(files, &mut chain, (!request.scan).then_some(index_files.as_slice()))?;
     }
-    let block_bytes = check_files(files, &chain, "the block index")?;
+    let block_bytes = match request.may_lack_files {
+        true => chain.file_bytes(),
+        false => check_files(files, &chain, "the block index")?,
+    };
     Ok(Plan {
         stops_as_asked: request.stop_at_height.is_some(),
         chain,
@@ -218,6 +225,15 @@ pub fn plan(
         is_pruned,
         shared: None,
     })
+}
+
+/// Of a pruned node, blocks are missing that nothing but a download brings back.
+fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
+    let is_pruned = || links_of_index(files, files.params).is_ok_and(|(_, index, _)| index.pruned);
+    match error.kind {
+        ErrorKind::Damaged if is_pruned() => error.without_remedies().with_remedies([Remedy::Unprune]),
+        _ => error,
+    }
 }
 
 /// The blocks of a datadir, before a chain is chosen.
@@ -276,7 +292,7 @@ pub fn all_stored(
         let detail = "this node was pruned: blocks are missing that are not damaged";
         return Err(Error::new(ErrorKind::Usage, detail)
             .in_file(files.datadir.index_dir(), None)
-            .with_remedies([Remedy::BitcoindDownload]));
+            .with_remedies([Remedy::Unprune]));
     }
     let branch = tree.best_headers();
     let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
@@ -303,13 +319,41 @@ fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result
     Ok(false)
 }
 
+/// Scans the block files. If a block is found whose parent is not, the files in which that may be hidden,
+/// by a false frame that ends at a record, are scanned again, and all their blocks are read.
 fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
-    let scan =
-        scan_files(files.disk, files.datadir, files.obfuscation, |_| !interrupt.load(Ordering::Relaxed))?;
-    if interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
+    let mut read = Vec::new();
+    loop {
+        let goes_on = |_| !interrupt.load(Ordering::Relaxed);
+        let scan = scan_files(files.disk, files.datadir, files.obfuscation, goes_on, &read)?;
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        if !read.is_empty() {
+            return Ok(scan);
+        }
+        read = files_with_hidden_blocks(files.params, &scan);
+        if read.is_empty() {
+            return Ok(scan);
+        }
     }
-    Ok(scan)
+}
+
+/// The files with the first blocks whose parents were not found, and each file before: the parents come
+/// shortly before their children.
+fn files_with_hidden_blocks(params: &ChainParams, scan: &Scan) -> Vec<FileNo> {
+    let order = by_hash(scan);
+    let is_missing = |hash: &BlockHash| {
+        order.binary_search_by_key(hash, |&number| scan.blocks[number as usize].hash).is_err()
+    };
+    let is_orphan = |block: &&ScannedBlock| {
+        block.hash != params.genesis_hash
+            && is_missing(&block.header.prev)
+            && has_proof_of_work(params, &block.hash, block.header.bits)
+    };
+    let orphans = scan.blocks.iter().filter(is_orphan).take(MAX_ORPHANS);
+    let with_hidden = orphans.flat_map(|block| [block.file, FileNo(block.file.0.saturating_sub(1))]);
+    with_hidden.collect()
 }
 
 /// Returns the numbers of the scanned blocks, ordered by hash; copies of a block in file order, but copies
@@ -491,10 +535,9 @@ fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, 
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
 /// number of bytes to read. `source` says where the positions of blocks are from.
 fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Error> {
-    let mut block_bytes = 0;
     for (file, heights) in chain.by_file() {
         let (_, blk_len) = files.open(FileKind::Blk, file)?;
-        let (Some(&first), Some(&last)) = (heights.first(), heights.last()) else { continue };
+        let Some(&last) = heights.last() else { continue };
         let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
             Error::damaged(format!(
                 "{source} places {what} at byte {pos}, but the file has {len} bytes; the file is truncated, \
@@ -513,7 +556,6 @@ fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Er
         {
             return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
         }
-        block_bytes += last_pos - chain.block(first).data_pos.0;
         let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
         if let Some((undo_pos, height)) = undo.clone().max() {
             let (_, rev_len) = files.open(FileKind::Rev, file)?;
@@ -525,7 +567,7 @@ fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Er
             return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
         }
     }
-    Ok(block_bytes)
+    Ok(chain.file_bytes())
 }
 
 /// The error for a position that is smaller than a record header.

@@ -31,7 +31,7 @@ use api::{
     remedy::Remedy,
     subject::Subject,
 };
-use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header};
+use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, pow::has_proof_of_work};
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
 
@@ -124,8 +124,8 @@ pub struct Tree<'a> {
     /// Nodes, in the order of the hashes.
     nodes: Vec<Node>,
     genesis: u32,
-    /// Among the blocks without a parent, the latest one that was once connected.
-    latest_root: Option<Orphan>,
+    /// The stored blocks whose parents are not in the tree.
+    roots: Vec<Orphan>,
 }
 
 /// The most-work block of several kinds.
@@ -150,11 +150,25 @@ struct BestTip {
     work: U256,
 }
 
-/// A block whose ancestors are missing.
-#[derive(Clone, Copy)]
+/// A block whose parent is missing.
+#[derive(Clone, Copy, Debug)]
 struct Orphan {
     node: u32,
     prev: BlockHash,
+}
+
+/// The stored blocks that seem to be above the last connected one, but a block below them is in no file, so
+/// that their heights are not known.
+#[derive(Clone, Copy, Debug)]
+pub struct Orphans {
+    /// Their number.
+    pub blocks: u32,
+    /// Whether one of them was once connected.
+    pub were_connected: bool,
+    /// The latest of them.
+    pub last: BlockHash,
+    /// The lowest whose parent is in no file, and that parent.
+    lowest: Option<Orphan>,
 }
 
 /// The chosen branch.
@@ -176,6 +190,8 @@ pub struct Choice {
     pub unconnected: u32,
     /// Why they are not connected, and cannot be rebuilt.
     pub gap: Option<Gap>,
+    /// Stored blocks above the last connected one that do not descend from it.
+    pub orphans: Option<Orphans>,
     /// Height up to which scripts need not be run.
     pub assumed_valid_to: Option<Height>,
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
@@ -208,29 +224,25 @@ impl<'a> Tree<'a> {
                 params.genesis_hash
             ))
         })?;
-        let mut tree = Self { params, now, hashes, nodes, genesis, latest_root: None };
-        tree.latest_root = tree.find_parents(links)?;
+        let mut tree = Self { params, now, hashes, nodes, genesis, roots: Vec::new() };
+        tree.find_parents(links)?;
         Ok(tree)
     }
 
-    /// Sets the parent of each node. Returns, among the blocks without a parent, the latest one that was once
-    /// connected.
+    /// Sets the parent of each node.
     fn find_parents(
         &mut self,
         links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
-    ) -> Result<Option<Orphan>, Error> {
-        let (hashes, nodes) = (&self.hashes, &mut self.nodes);
-        let (mut number, mut others, mut latest_root) = (0, false, None);
-        let mut latest = None;
+    ) -> Result<(), Error> {
+        let (hashes, nodes, roots) = (&self.hashes, &mut self.nodes, &mut self.roots);
+        let (mut number, mut others) = (0, false);
         links(&mut |hash, prev| {
             match nodes.get_mut(number as usize) {
                 Some(node) if hash == *hashes.get(number) => {
                     if hash != self.params.genesis_hash {
                         node.parent = hashes.find(&prev).unwrap_or(NONE);
-                        let time_if_connected = node.time_if_connected().filter(|_| node.parent == NONE);
-                        if time_if_connected.is_some() && time_if_connected >= latest {
-                            (latest, latest_root) = (time_if_connected, Some(Orphan { node: number, prev }));
-                        }
+                        let is_root = node.parent == NONE && node.data_pos.is_some();
+                        roots.extend(is_root.then_some(Orphan { node: number, prev }));
                     }
                 }
                 _ => others = true,
@@ -243,7 +255,7 @@ impl<'a> Tree<'a> {
                 "the block index has changed while it was read; run again when no other process writes to it",
             ));
         }
-        Ok(latest_root)
+        Ok(())
     }
 
     /// Returns number and height of each block that descends from genesis and is the first with its hash.
@@ -323,13 +335,36 @@ impl<'a> Tree<'a> {
         heights
     }
 
-    /// Returns the latest block that was once connected and does not descend from genesis now.
-    fn find_orphan(&self, heights: &[u32]) -> Option<Orphan> {
-        let unlinked = (0..).zip(heights).zip(&self.nodes).filter(|((_, height), _)| **height == NONE);
-        let candidates =
-            unlinked.filter_map(|((number, _), node)| Some((node.time_if_connected()?, number, node.parent)));
-        let (_, node, parent) = candidates.max()?;
-        if parent == NONE { self.latest_root } else { Some(Orphan { node, prev: *self.hashes.get(parent) }) }
+    /// Returns the numbers of the stored blocks that do not descend from genesis. One without proof of work
+    /// is no block, but damage.
+    fn find_orphans(&self, heights: &[u32]) -> Vec<u32> {
+        let is_orphan = |&number: &u32| {
+            let (node, hash) = (&self.nodes[number as usize], self.hashes.get(number));
+            heights[number as usize] == NONE
+                && node.data_pos.is_some()
+                && !node.has(FAILED)
+                && has_proof_of_work(self.params, hash, node.bits)
+        };
+        (0..self.nodes.len() as u32).filter(is_orphan).collect()
+    }
+
+    /// Looks at the `orphans` above the block `tip`: their heights are unknown, but their times show that
+    /// they were above it. A node that downloads has blocks whose parents have not come yet. Those have no
+    /// undo data, so they are no loss, unless undo data is lost too.
+    fn orphans_above(&self, tip: &BestTip, orphans: &[u32]) -> Option<Orphans> {
+        let time = |number: u32| self.nodes[number as usize].time;
+        let above = || orphans.iter().copied().filter(|number| time(*number) >= time(tip.node));
+        let last = above().max_by_key(|number| time(*number))?;
+        let lacks_undo = tip.height > Height(0) && self.nodes[tip.node as usize].undo_pos.is_none();
+        let was_connected = |number: u32| lacks_undo || self.nodes[number as usize].undo_pos.is_some();
+        let roots = self.roots.iter().filter(|root| orphans.binary_search(&root.node).is_ok());
+        let lowest = roots.min_by_key(|root| (time(root.node) < time(tip.node), time(root.node)));
+        Some(Orphans {
+            blocks: above().count() as u32,
+            were_connected: above().any(was_connected),
+            last: *self.hashes.get(last),
+            lowest: lowest.copied(),
+        })
     }
 
     /// Returns the numbers of the linked blocks ordered by height and then by number, and the end of each
@@ -479,17 +514,17 @@ impl<'a> Tree<'a> {
         self.mark_known(request.connected);
         request.damage.into_iter().for_each(|damage| self.mark_damaged(damage));
         let heights = self.heights();
-        let orphan = self.find_orphan(&heights);
+        let orphans = self.find_orphans(&heights);
         let (order, ends) = self.by_height(heights);
         let best_tips = self.evaluate_all(&order, &ends, request);
         drop((order, ends));
-        self.pick(&best_tips, orphan, request)
+        self.pick(&best_tips, &orphans, request)
     }
 
     fn pick(
         &self,
         best_tips: &BestTips,
-        orphan: Option<Orphan>,
+        orphans: &[u32],
         request: &ChainRequest<'_>,
     ) -> Result<ChosenChain, Error> {
         let tip = best_tips.connected.ok_or_else(|| {
@@ -499,11 +534,12 @@ impl<'a> Tree<'a> {
             )
             .about(Subject::BlockIndex)
         })?;
+        let orphans = self.orphans_above(&tip, orphans);
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {
             let is_altered = self.nodes[block.node as usize].has(BREAKS_RULE);
             // If blocks above it are without their parent, that is what it was before.
-            block.work > tip.work || is_altered && orphan.is_some()
+            block.work > tip.work || is_altered && orphans.is_some_and(|orphans| orphans.were_connected)
         };
         let must_have_all = request.damage.is_none() && request.end.is_none();
         if let Some(block) = best_tips.with_undo.filter(is_missed).filter(|_| must_have_all) {
@@ -512,18 +548,8 @@ impl<'a> Tree<'a> {
         if let Some(end) = self.hints_end_above_gap(request) {
             return Err(self.gap_error(end, undo_from));
         }
-        // The height of such a block is unknown, but its time shows that it was above the tip.
-        let time_of = |number: u32| self.nodes[number as usize].time;
-        let is_above_tip = |orphan: &Orphan| must_have_all && time_of(orphan.node) > time_of(tip.node);
-        if let Some(orphan) = orphan.filter(is_above_tip) {
-            return Err(Error::damaged(format!(
-                "the chain on disk ends at height {}, but block {} above it was once connected, and the \
-                 block before that, {}, is not on disk: files are missing or damaged",
-                tip.height,
-                self.hashes.get(orphan.node),
-                orphan.prev
-            ))
-            .about(Subject::MissingBlocks));
+        if let Some(orphans) = orphans.filter(|orphans| must_have_all && orphans.were_connected) {
+            return Err(self.orphans_error(tip.height, &orphans));
         }
         let tip = match request.end {
             Some(end) => self.end_of_branch(&end, undo_from)?,
@@ -553,7 +579,7 @@ impl<'a> Tree<'a> {
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
-        let choice = Choice { work, unconnected, gap, assumed_valid_to, marked_invalid };
+        let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, marked_invalid };
         Ok(ChosenChain { branch, choice, last_connected })
     }
 
@@ -609,14 +635,6 @@ impl<'a> Tree<'a> {
     fn has_undo(&self, number: u32) -> bool {
         let node = &self.nodes[number as usize];
         node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
-    }
-}
-
-impl Node {
-    /// Returns the time of the block if it was once connected.
-    fn time_if_connected(&self) -> Option<BlockTime> {
-        let connected = self.data_pos.is_some() && self.undo_pos.is_some() && !self.has(FAILED);
-        connected.then_some(self.time)
     }
 }
 

@@ -97,6 +97,11 @@ impl<'a> BlockAppender<'a> {
         &self.infos
     }
 
+    /// What the block index must record about each pair of files, for blocks that were found in them.
+    pub const fn infos_mut(&mut self) -> &mut Vec<FileInfo> {
+        &mut self.infos
+    }
+
     /// Appends a block, and returns its file and its position there.
     ///
     /// # Errors

@@ -145,11 +145,11 @@ fn check_scan(sample: &CoreDatadir) {
     let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let mut seen = Vec::new();
-    let scan = scan_files(&RealDisk, datadir, obfuscation, |file| {
+    let all = |file| {
         seen.push(file);
         true
-    })
-    .unwrap();
+    };
+    let scan = scan_files(&RealDisk, datadir, obfuscation, all, &[]).unwrap();
     assert_eq!(seen, datadir.blk_files(&RealDisk).unwrap());
 
     let found: HashMap<_, _> = scan.blocks.iter().map(|block| (block.hash, block)).collect();

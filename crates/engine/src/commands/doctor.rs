@@ -378,6 +378,9 @@ impl Examination<'_> {
         let may_lack_blocks = index.pruned || has_snapshot;
         let best = chainstate.best_block;
         let mut found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
+        if !is_held {
+            survey::count_unknown(files, &index.files, index.pruned, &mut found.block_files);
+        }
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
         chainstate.time = branch.last().map(|&number| tree.time(number));

@@ -299,6 +299,15 @@ impl Rebuild<'_> {
                 let (blocks, undo) = (blocks.len() as u32, undo.len() as u32);
                 sink.event(Event::Warning(Warning::Damage { blocks, undo, first: first.clone() }));
             }
+            if found.elsewhere > 0 && !options.accept_lower_tip {
+                let (elsewhere, blocks) = (found.elsewhere, found.blocks.len());
+                let detail = format!(
+                    "{elsewhere} of the {blocks} damaged blocks lie sound at other places in the block files"
+                );
+                return Err(Error::damaged(detail)
+                    .in_file(files.datadir.blocks_dir(), None)
+                    .with_remedies([Remedy::RebuildIndex]));
+            }
             // It was empty.
             let _ = damage.set(found);
             sink.event(Event::Started(Stage::Plan));

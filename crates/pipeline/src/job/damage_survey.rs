@@ -19,7 +19,7 @@ use chain::{
     blocks::{
         block_hashes::BlockHashes,
         chain::Chain,
-        damage::KnownDamage,
+        damage::{KnownDamage, count_elsewhere},
         files::{Files, LocatedBlock},
     },
     plan::planner::{StaleBlock, all_stored},
@@ -28,7 +28,7 @@ use std::{
     collections::BTreeSet,
     sync::{Mutex, PoisonError, atomic::Ordering},
 };
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use wire::{BlockHash, ByteOffset, Height};
 
 /// Maximum number of damaged blocks that are described; all are counted.
 pub const MAX_NAMED_BLOCKS: usize = 5;
@@ -97,11 +97,7 @@ pub fn find_damage(
     sink.event(Event::Started(Stage::Plan));
     let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
     let threads = MemoryBudget::after_plan(options, chain.block_count()).threads;
-    let span = |(_, heights): (FileNo, &[Height])| {
-        let pos = |height: Option<&Height>| height.map_or(0, |&height| chain.block(height).data_pos.0);
-        pos(heights.last()) - pos(heights.first())
-    };
-    let bytes_total: u64 = chain.by_file().map(span).sum();
+    let bytes_total = chain.file_bytes();
     let blocks_total = chain.block_count() as u32;
     let progress = |blocks: u32| {
         let blocks = blocks.min(blocks_total);
@@ -126,7 +122,23 @@ pub fn find_damage(
             checked => checked?,
         }
     }
-    Ok(summary(chain, &undo, damaged, stale_damaged))
+    let mut hashes: Vec<_> = damaged.iter().map(|(height, hash, _)| (*hash, *height)).collect();
+    hashes.sort_unstable();
+    // A scan takes sound copies.
+    let elsewhere = if scan { 0 } else { count_elsewhere(files, &hashes, interrupt)? };
+    Ok(KnownDamage { elsewhere, ..summary(chain, &undo, damaged, stale_damaged) })
+}
+
+/// Returns the first errors about damaged blocks, in which a file that does not exist is named once, the
+/// number of the others, and that of such files.
+pub fn first_damaged(errors: impl Iterator<Item = Error>) -> (Vec<Error>, u32, u32) {
+    let mut lost_files = BTreeSet::new();
+    let mut first: Vec<Error> = errors
+        .filter(|error| !error.is_about(Subject::MissingFile) || lost_files.insert(error.file.clone()))
+        .collect();
+    let others = first.len().saturating_sub(MAX_NAMED_BLOCKS) as u32;
+    first.truncate(MAX_NAMED_BLOCKS);
+    (first, others, lost_files.len() as u32)
 }
 
 /// What is damaged or missing, all in all.
@@ -144,20 +156,13 @@ fn summary(
     let is_stored = |height: &Height| chain.block(*height).data_pos > ByteOffset(0);
     let last_stored = all().rfind(is_stored).unwrap_or_default();
     let lacks_undo = |height: &Height| is_stored(height) && chain.block(*height).undo_pos.is_none();
-    let mut lost_files = BTreeSet::new();
     let lost = damaged.iter().filter(|(.., error)| error.is_about(Subject::MissingFile)).count() as u32;
     let blocks = damaged.iter().map(|(_, hash, _)| *hash).collect();
     let lowest = damaged.first().map(|(height, ..)| *height);
-    let mut first: Vec<Error> = damaged
-        .into_iter()
-        .map(|(.., error)| error)
-        .filter(|error| !error.is_about(Subject::MissingFile) || lost_files.insert(error.file.clone()))
-        .collect();
-    let others = first.len().saturating_sub(MAX_NAMED_BLOCKS) as u32;
-    first.truncate(MAX_NAMED_BLOCKS);
+    let (first, others, lost_files) = first_damaged(damaged.into_iter().map(|(.., error)| error));
     let mut damage = KnownDamage {
         lost,
-        lost_files: lost_files.len() as u32,
+        lost_files,
         missing: (0..last_stored.0).map(Height).filter(|height| !is_stored(height)).count() as u32,
         last_stored,
         without_undo: all().skip(1).find(lacks_undo),
@@ -167,6 +172,7 @@ fn summary(
         undo: all().filter(has_damaged_undo).map(hash).collect(),
         first,
         others,
+        elsewhere: 0,
     };
     damage.blocks.sort_unstable();
     damage.undo.sort_unstable();

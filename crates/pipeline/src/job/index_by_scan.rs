@@ -29,9 +29,9 @@ use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, FileNo, Height};
 
 /// Replaces a block index that cannot be read. With `must_have_best`, also one that lacks the chainstate's
-/// best block, if the files have more blocks than it places. Returns whether a block that was connected is
-/// not in the block index then: the chainstate's best block, or the last one that the old index had
-/// connected.
+/// best block, if the files have more blocks than it places. Returns the blocks that are lost then:
+/// the chainstate's best block, the last one that the old index had connected, or the last of the blocks that
+/// are in the files, but a block below them is not, so that the new index knows nothing of them.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates; [`ErrorKind::Damaged`] if the first block is missing;
@@ -41,7 +41,7 @@ pub fn ensure_index(
     must_have_best: bool,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
-) -> Result<bool, Error> {
+) -> Result<Vec<BlockHash>, Error> {
     let best = ExistingState::read(files, false)?.best_block;
     let (flaw, placed) = match tree_of_index(files, files.params) {
         Ok((tree, index)) => match best.filter(|best| !tree.has(best)) {
@@ -49,7 +49,7 @@ pub fn ensure_index(
                 let placed = tree.linked().filter(|(number, _)| tree.data_pos(*number).is_some()).count();
                 (lacks(files, &best), placed)
             }
-            _ => return Ok(false),
+            _ => return Ok(Vec::new()),
         },
         Err(error) if error.is_about(Subject::BlockIndex) => (error, 0),
         Err(error) => return Err(error),
@@ -66,8 +66,10 @@ pub fn ensure_index(
         error.with_remedies(is_damage.then_some(Remedy::BitcoindDownload))
     })?;
     let existing = ExistingState::read(files, true)?;
-    let is_lower = existing.index_loss(&planned).is_some();
-    let is_lost = best.is_some() && planned.best_block.is_none() || is_lower;
+    let lost_best = best.filter(|_| planned.best_block.is_none());
+    let lower = existing.index_loss(&planned).and_then(|lower| lower.hash);
+    let orphans = planned.choice.orphans.map(|orphans| orphans.last);
+    let lost = lost_best.into_iter().chain(lower).chain(orphans).collect();
     let mut index = index_of(planned);
     // What a `rev` file has that the scan does not recognize stays: the old index may refer to it.
     for (number, info) in (0..).map(FileNo).zip(&mut index.files) {
@@ -78,7 +80,7 @@ pub fn ensure_index(
         put_in_place(files, &index, sink)?;
         sink.event(unusable);
     }
-    Ok(is_lost)
+    Ok(lost)
 }
 
 fn lacks(files: &Files<'_>, best: &BlockHash) -> Error {

@@ -35,7 +35,7 @@ fn signet_blocks() -> Option<Vec<Vec<u8>>> {
     let root = unpack_core_datadir("signet")?;
     let datadir = Datadir::open(&RealDisk, &Location::new(root.path(), Network::Signet)).unwrap();
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true).unwrap();
+    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true, &[]).unwrap();
     let genesis = ChainParams::of(Network::Signet).genesis_hash;
     let found = scan.blocks.iter().filter(|block| block.hash != genesis);
     let read = found.map(|block| {

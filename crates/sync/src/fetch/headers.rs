@@ -3,6 +3,7 @@
 use super::{END_PATIENCE, Fetch, HEADER_PATIENCE, Phase, locator};
 use crate::options::MarkedBranch;
 use api::{
+    error::Error,
     event::Event,
     note::{Note, Warning},
 };
@@ -129,5 +130,19 @@ impl Fetch<'_> {
         let is_settled = self.client.opening() == 0 || matches!(self.phase, Phase::Ending(_));
         headers.is_complete_after(HEADER_PATIENCE, Instant::now()) && is_settled
             || since.elapsed() >= patience
+    }
+
+    /// Finds blocks in the block files whose headers have come, before any other is appended.
+    pub(super) fn find_unknown(&mut self) -> Result<(), Error> {
+        let unknown = std::mem::take(&mut self.given.unknown);
+        let Self { stored, chain, files, .. } = self;
+        let find = |infos: &mut _| stored.find_beyond(files, chain, infos, &unknown);
+        let (found, _) = self.writing.writer.change_infos(find)?;
+        if found > 0 {
+            self.report.found += found;
+            (self.index.is_behind, self.index.true_to) = (true, None);
+            self.sink.event(Event::Note(Note::FoundBlocks { blocks: found }));
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::{
 use ::wire::{ByteOffset, FileNo, Header, Network, Reader};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    blk::{BlockScanner, RECORD_HEADER_LEN, parse_record_header},
+    blk::{BlockScanner, RECORD_HEADER_LEN, block_len, parse_record_header},
     datadir::Datadir,
     index::{FileInfo, IndexEntry},
     scan::scan_files,
@@ -153,7 +153,7 @@ pub fn scan(bytes: &[u8]) -> bool {
     }
     assert_eq!(found, naive_scan(&blk));
 
-    let scan = scan_files(&disk, &datadir, obfuscation, |_| true).expect("memory can be read");
+    let scan = scan_files(&disk, &datadir, obfuscation, |_| true, &[]).expect("memory can be read");
     assert_eq!(scan.blocks.iter().map(|block| (block.data_pos, block.size)).collect::<Vec<_>>(), found);
     for block in &scan.blocks {
         let Some(ByteOffset(at)) = block.undo_pos else { continue };
@@ -165,20 +165,33 @@ pub fn scan(bytes: &[u8]) -> bool {
     !found.is_empty()
 }
 
-/// Scans as Core's `LoadExternalBlockFile` does; see [`disk::blk`].
+/// Scans as [`disk::blk`] describes it, with all bytes at hand and no limit of time.
 fn naive_scan(file: &[u8]) -> Vec<(ByteOffset, u32)> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(&header) = file.get(at..).and_then(<[u8]>::first_chunk) {
+    while let Some(&frame) = file.get(at..).and_then(<[u8]>::first_chunk) {
         let start = at + RECORD_HEADER_LEN;
         at += 1;
-        let Some(size) = parse_record_header(header, Network::Regtest.magic()) else { continue };
-        if !(Header::LEN..=wire::MAX_BLOCK_LEN).contains(&(size as usize)) {
+        let Some(size) = parse_record_header(frame, Network::Regtest.magic()) else { continue };
+        let mut reader = Reader::new(&file[start..]);
+        let (Ok(header), Ok(_)) = (Header::read(&mut reader), reader.compact_size()) else { continue };
+        let fits = (Header::LEN + 1..=wire::MAX_BLOCK_LEN).contains(&(size as usize));
+        let block = file.get(start..start + size as usize).filter(|_| fits);
+        let is_followed = block.is_some_and(|block| file[start + block.len()..].starts_with(&frame[..4]));
+        let has_work = header.meets_own_target(&header.hash());
+        if has_work && is_followed {
+            at = start + size as usize;
+            found.push((ByteOffset(start as u64), size));
             continue;
         }
-        let Some(block) = file.get(start..start + size as usize) else { break };
-        at = start + block.len();
-        if Reader::new(&block[Header::LEN..]).compact_size().is_ok() {
+        let parsed = block.and_then(|block| block_len(block, &header));
+        let longest = &file[start..file.len().min(start + wire::MAX_BLOCK_LEN)];
+        let parsed_beyond = if has_work { block_len(longest, &header) } else { None };
+        let sound = [parsed, parsed_beyond].into_iter().flatten().find(|(_, is_sound)| *is_sound);
+        if let Some((len, _)) = sound {
+            at = start + len as usize;
+            found.push((ByteOffset(start as u64), len));
+        } else if block.is_some() && (has_work || is_followed || parsed.is_some_and(|(len, _)| len == size)) {
             found.push((ByteOffset(start as u64), size));
         }
     }

@@ -101,7 +101,7 @@ impl Case {
     }
 
     fn scan(&self) -> Scan {
-        scan_files(&RealDisk, &self.datadir, self.obfuscation, |_| true).unwrap()
+        scan_files(&RealDisk, &self.datadir, self.obfuscation, |_| true, &[]).unwrap()
     }
 
     /// Asserts that the reader and a scan find each record at its place.

@@ -7,7 +7,8 @@ use acceptance::{
 };
 use disk::index::{BlockStatus, IndexEntry};
 use engine::{
-    ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy, Warning, reindex,
+    Advice, DoctorOptions, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy,
+    Warning, diagnose, reindex,
 };
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::atomic::AtomicBool};
 use testkit::{
@@ -192,6 +193,30 @@ fn blocks_in_a_file_that_is_missing_or_cut_are_damaged() {
         assert_lacks(&case, &damaged, lowest - 1, what);
         assert_completed(&case, &damaged, what);
     }
+}
+
+#[test]
+fn all_damage_is_listed_also_beside_a_missing_file_and_what_lies_elsewhere_is_not_downloaded() {
+    let deep = |case: &Case, advice: Advice| {
+        let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+        let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        assert_eq!(found.advice, advice);
+        found.found.unwrap().deep.unwrap()
+    };
+    let case = Case::new();
+    let (lost, hit) = (entry(&case, 30), entry(&case, 139));
+    assert_ne!(lost.file, hit.file);
+    flip_bit(&blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+    fs::remove_file(blk(&case, &lost)).unwrap();
+    let found = deep(&case, Advice::Repair);
+    assert_eq!((found.blocks, found.first.len(), found.elsewhere), (141, 2, 0), "{:?}", found.first);
+    let case = Case::new();
+    let path = blk(&case, &hit);
+    // As many bytes as the key has.
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, [&bytes[..8], &bytes].concat()).unwrap();
+    let found = deep(&case, Advice::ReindexByScan);
+    assert!(found.damaged > 0 && found.elsewhere == found.damaged);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn each(count: u64, trial: impl Fn(u64) + Sync) {
 fn in_files(root: &Path) -> BTreeSet<BlockHash> {
     let datadir = Datadir::at(root, Network::Regtest);
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true).unwrap();
+    let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true, &[]).unwrap();
     let is_whole = |found: &ScannedBlock| {
         let mut bytes = vec![0; found.size as usize];
         let file = RealDisk.open(&datadir.blk_path(found.file)).unwrap();

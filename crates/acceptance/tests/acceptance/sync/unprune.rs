@@ -12,8 +12,8 @@ use acceptance::{
     tree,
     update::behind,
 };
-use disk::index::BlockStatus;
-use engine::{Error, ErrorKind, Height, Network, Remedy, SetAsideIndexes};
+use disk::index::{BlockStatus, IndexEntry};
+use engine::{DoctorOptions, Error, ErrorKind, Height, Network, Remedy, SetAsideIndexes, diagnose};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
 use std::{
     fs, io,
@@ -31,6 +31,7 @@ use testkit::{
     peer::{Fault, ScriptedPeer},
     rng::Rng,
 };
+use wire::FileNo;
 
 /// Number of last blocks that are kept.
 const KEPT: u32 = 10;
@@ -135,6 +136,40 @@ fn a_pruned_datadir_becomes_a_full_one() {
 }
 
 /// One whose blocks a rebuild deleted while they were downloaded, and whose chainstate is gone.
+#[test]
+fn files_that_were_copied_back_need_no_download() {
+    let (full, case, peer) = (full(), pruned(), honest());
+    let copied: Vec<_> =
+        (0..2).flat_map(|number| ["blk", "rev"].map(|kind| format!("{kind}{number:05}.dat"))).collect();
+    for name in &copied {
+        assert!(!case.blocks(name).exists());
+        fs::copy(full.blocks(name), case.blocks(name)).unwrap();
+    }
+    // Its blocks lie beyond the last file, too.
+    fs::copy(full.blocks("blk00000.dat"), case.blocks("blk00050.dat")).unwrap();
+    let before = full.index();
+    let is_in =
+        |number: u32| before.entries.iter().filter(|entry| entry.file == Some(FileNo(number))).count();
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let state = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let blocks = state.found.unwrap().blocks;
+    assert_eq!(blocks.unknown_blocks as usize, 2 * is_in(0) + is_in(1));
+    assert_eq!((blocks.unknown_files, blocks.deleted_files), (3, 2), "bitcoind deletes what it has pruned");
+    let is_deleted = |entry: &IndexEntry| !entry.status.has_data() && entry.tx_count > 0;
+    let deleted: Vec<_> =
+        case.index().entries.into_iter().filter(is_deleted).map(|entry| entry.hash).collect();
+    let is_main = |entry: &&IndexEntry| chain().main().any(|block| block.hash == entry.hash);
+    let wanted = before.entries.iter().filter(is_main).filter(|entry| deleted.contains(&entry.hash));
+    let (here, missing): (Vec<&IndexEntry>, Vec<&IndexEntry>) =
+        wanted.partition(|entry| entry.file < Some(FileNo(2)));
+    let undo = fs::read(case.blocks("rev00000.dat")).unwrap();
+    let report = run(&unpruning(case.root(), &peer)).unwrap();
+    assert!(!here.is_empty() && !missing.is_empty());
+    assert_eq!((report.download.found, report.download.blocks), (here.len() as u32, missing.len() as u32));
+    assert_full(case.root(), "copied");
+    assert!(fs::read(case.blocks("rev00000.dat")).unwrap().starts_with(&undo), "what was there stays");
+}
+
 #[test]
 fn without_a_chainstate_too() {
     let (dir, peer) = (scratch(), prune::peer());

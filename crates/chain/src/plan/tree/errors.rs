@@ -1,6 +1,6 @@
 //! Errors about blocks that no chain can be rebuilt from.
 
-use super::{BREAKS_RULE, BestTip, CONNECTED, FAILED, Node, Tree};
+use super::{BREAKS_RULE, BestTip, CONNECTED, FAILED, Node, Orphan, Orphans, Tree};
 use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
@@ -40,6 +40,26 @@ impl Tree<'_> {
             }
         };
         error.at_block(height, *self.hashes.get(number))
+    }
+
+    /// Returns the error for blocks that were connected to a block that is in no file, above a height.
+    pub(super) fn orphans_error(&self, tip: Height, orphans: &Orphans) -> Error {
+        let Orphans { blocks, lowest, .. } = *orphans;
+        let mut detail = format!(
+            "the chain on disk ends at height {tip}, but {blocks} blocks above it are on disk, and were once \
+             connected"
+        );
+        if let Some((Orphan { node, prev }, (file, pos))) =
+            lowest.zip(lowest.and_then(|it| self.data_pos(it.node)))
+        {
+            detail += &format!(
+                ": the lowest of them is {} in {} at byte {pos}, and the block before it, {prev}, is not on \
+                 disk",
+                self.hashes.get(node),
+                FileKind::Blk.file_name(file)
+            );
+        }
+        Error::damaged(detail + "; files are missing or damaged").about(Subject::MissingBlocks)
     }
 
     /// Returns the block at which a caller wants the chain to end.

@@ -187,3 +187,27 @@ fn among_stored_branches_the_one_of_the_hints_is_preferred() {
     let request = ChainRequest { preferred: Some(stored.hash(second)), ..without_undo(5, None) };
     assert_eq!(stored.tip(&request), second);
 }
+
+#[test]
+fn of_blocks_whose_ancestors_are_missing_the_lowest_is_named() {
+    let mut stored = Stored::chain(10);
+    let [missing, lowest, other] = [4, 5, 9].map(|at| stored.hash(at));
+    stored.0.remove(8);
+    stored.0.remove(4);
+    let error = stored.choose(&ChainRequest::default()).map(|(branch, _)| branch).unwrap_err();
+    assert!(error.detail.starts_with("the chain on disk ends at height 3, but 5 blocks above it"), "{error}");
+    assert!(
+        error.detail.contains(&format!("the lowest of them is {lowest} in blk00000.dat at byte 4008")),
+        "{error}"
+    );
+    assert!(error.detail.contains(&format!("{missing}, is not on disk")), "{error}");
+    assert!(!error.detail.contains(&other.to_string()), "{error}");
+    // A node that downloads has blocks whose parents have not come yet.
+    stored.0.iter_mut().skip(4).for_each(|(_, undo, _)| *undo = false);
+    let (branch, chosen) = stored.choose(&ChainRequest::default()).unwrap();
+    assert_eq!((branch.len(), chosen.choice.orphans.map(|orphans| orphans.blocks)), (4, Some(5)));
+    // Without undo data of the tip, nobody knows.
+    stored.0.iter_mut().for_each(|(_, undo, _)| *undo = false);
+    let scan = ChainRequest { makes_undo: true, ..ChainRequest::default() };
+    assert!(stored.choose(&scan).is_err());
+}

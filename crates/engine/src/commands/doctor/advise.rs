@@ -150,7 +150,9 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         return Advice::NameBlocksdir { directory: dir.clone() };
     }
     match files {
-        ScanPrecondition::Complete if lacks_blocks => return Advice::Repair,
+        ScanPrecondition::Complete | ScanPrecondition::HasGaps if lacks_blocks && !index.is_pruned => {
+            return Advice::Repair;
+        }
         // A repair would begin with a scan, too.
         ScanPrecondition::LacksGenesis if lacks_blocks || chainstate.is_unknown() && blocks.lacking() > 0 => {
             return Advice::BitcoindReindex;
@@ -160,23 +162,27 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     if !index.state.is_sound() {
         return match (files, &index.state, &chainstate.state) {
             (ScanPrecondition::Complete, ..) => Advice::ReindexByScan,
+            // It begins with a scan, and keeps the chainstate.
+            (ScanPrecondition::HasGaps, ..) => Advice::Repair,
             (ScanPrecondition::NoFiles, DatabaseState::Absent, DatabaseState::Absent) => Advice::Sync,
             _ => Advice::BitcoindReindex,
         };
     }
     let is_usable = chainstate.state.is_sound() && has_sound_coins(found.deep.as_ref());
     if index.is_pruned {
-        return match is_usable && !has_damaged && blocks.lacking() == 0 && !chainstate.is_unknown() {
+        return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if undo.lacking() > 0 => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
-            false if has_damaged => Advice::BitcoindReindex,
             false => Advice::SyncPruned,
         };
     }
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
         return Advice::BitcoindReindex;
     }
-    if circumstances.has_lost_genesis && files == ScanPrecondition::Complete {
+    // A scan finds them all.
+    let are_elsewhere = found.deep.as_ref().is_some_and(|deep| deep.elsewhere == deep.damaged);
+    let are_found = has_damaged && are_elsewhere && blocks.lacking() == 0;
+    if (circumstances.has_lost_genesis || are_found) && files == ScanPrecondition::Complete {
         return Advice::ReindexByScan;
     }
     // Stale blocks need no download: an index without them is sufficient.

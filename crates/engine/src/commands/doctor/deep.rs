@@ -10,12 +10,15 @@ use api::{
     options::{ChainOptions, ScriptChecks},
     stage::Stage,
 };
-use chain::blocks::files::Files;
+use chain::blocks::{
+    damage::{KnownDamage, count_elsewhere},
+    files::Files,
+};
 use disk::chainstate::ChainstateReader;
 use pipeline::{
     job::{
         self, ChainRequest,
-        damage_survey::{BlockSurvey, MAX_NAMED_BLOCKS},
+        damage_survey::{BlockSurvey, first_damaged},
         memory::MemoryBudget,
     },
     stages::{
@@ -96,24 +99,39 @@ fn read_blocks(
     let (best, best_height) = (chainstate.best_block, chainstate.height);
     let read = |end| {
         sink.event(Event::Started(Stage::Plan));
-        let request =
-            ChainRequest { scan, preferred: best, end, makes_undo: true, ..ChainRequest::default() };
-        let plan = job::plan(files, &options.chain, &request, sink, interrupt)?;
+        let request = ChainRequest {
+            scan,
+            preferred: best,
+            end,
+            makes_undo: true,
+            may_lack_files: true,
+            ..ChainRequest::default()
+        };
+        let plan = |request| job::plan(files, &options.chain, request, sink, interrupt);
+        let (plan, refusal) = match plan(&request) {
+            // What is there is read nevertheless.
+            Err(error) if error.kind == ErrorKind::Damaged && end.is_none() => {
+                let damage = Some(&KnownDamage::default());
+                (plan(&ChainRequest { damage, ..request }).map_err(|_| error.clone())?, Some(error))
+            }
+            planned => (planned?, None),
+        };
         let threads = MemoryBudget::after_plan(&options.chain, plan.chain.block_count()).threads;
         let progress = |blocks: u32| job::progress(sink, &plan, blocks);
         let walk = &BlockWalk { chain: &plan.chain, files, threads, progress: &progress, interrupt };
         sink.event(Event::Started(Stage::Check));
         let survey = BlockSurvey::read(walk)?;
-        Ok::<_, Error>((plan.chain, survey))
+        Ok::<_, Error>((plan.chain, survey, refusal))
     };
-    let (mut chain, BlockSurvey { mut flawed, mut undo }) = read(None)?;
+    let (mut chain, BlockSurvey { mut flawed, mut undo }, refusal) = read(None)?;
+    let mut hashes: Vec<_> = flawed.iter().map(|(height, _)| (chain.block(*height).hash, *height)).collect();
     let mut blocks = chain.block_count() as u32;
     if let Some((best, height)) = best.zip(best_height)
         && !scan
         && !chain.has(height, &best)
     {
         // bitcoind starts there.
-        let (own, survey) = read(Some(best))?;
+        let (own, survey, _) = read(Some(best))?;
         let is_other = |height: &Height| !chain.has(*height, &own.block(*height).hash);
         blocks += (0..=height.0).map(Height).filter(is_other).count() as u32;
         flawed.extend(survey.flawed.into_iter().filter(|(height, _)| is_other(height)));
@@ -122,10 +140,13 @@ fn read_blocks(
     let last = best_height.unwrap_or(chain.tip_height());
     // A file in which nothing is missing needs no line.
     let has_flaw = |file: &UndoFileCheck| file.missing + file.damaged > 0;
+    hashes.sort_unstable();
     Ok(DeepState {
         blocks,
         damaged: flawed.len() as u32,
-        first: flawed.into_iter().take(MAX_NAMED_BLOCKS).map(|(_, error)| error).collect(),
+        elsewhere: if scan { 0 } else { count_elsewhere(files, &hashes, interrupt)? },
+        first: first_damaged(flawed.into_iter().map(|(_, error)| error)).0,
+        refusal,
         undo: by_file(&chain, &undo, last).into_iter().filter(has_flaw).collect(),
         ..DeepState::empty()
     })

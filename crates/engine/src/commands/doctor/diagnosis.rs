@@ -262,6 +262,17 @@ pub struct FilesState {
     pub beyond_use: u32,
     /// Names of files with blocks beside the block files that bitcoind does not read.
     pub other_names: Vec<String>,
+    /// Number of blocks in these files that the block index does not place there: a crashed bitcoind has left
+    /// them, or the files were copied back. Not counted while another process uses the datadir.
+    pub unknown_blocks: u32,
+    /// Their bytes.
+    pub unknown_bytes: u64,
+    /// Number of files with such blocks.
+    #[cfg_attr(feature = "serde", serde(rename = "files_with_unknown_blocks"))]
+    pub unknown_files: u32,
+    /// Number of these files that bitcoind deletes when it starts, as a pruned node does.
+    #[cfg_attr(feature = "serde", serde(rename = "unknown_files_deleted_at_start"))]
+    pub deleted_files: u32,
     /// The lowest of the blocks in `lost` and `unrecorded`.
     #[cfg_attr(feature = "serde", serde(flatten, with = "FirstLost"))]
     pub first: Option<(Height, BlockHash)>,
@@ -413,6 +424,9 @@ pub struct DeepState {
     /// Number of these that are damaged.
     #[cfg_attr(feature = "serde", serde(rename = "blocks_damaged"))]
     pub damaged: u32,
+    /// Number of these that lie sound at other places in the block files.
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_damaged_but_elsewhere"))]
+    pub elsewhere: u32,
     /// What is wrong with the lowest ones.
     #[cfg_attr(feature = "serde", serde(rename = "first_damaged"))]
     pub first: Vec<Error>,
@@ -600,9 +614,10 @@ impl DatadirState {
 
 impl DeepState {
     /// The result before anything is read.
-    pub(super) const fn empty() -> Self {
+    pub(super) fn empty() -> Self {
         let coins = Ok((0, [0; 32]));
-        Self { blocks: 0, damaged: 0, first: Vec::new(), undo: Vec::new(), refusal: None, coins }
+        let (first, undo) = (Vec::new(), Vec::new());
+        Self { blocks: 0, damaged: 0, elsewhere: 0, first, undo, refusal: None, coins }
     }
 
     /// The result if nothing can be read.

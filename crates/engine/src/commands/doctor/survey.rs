@@ -10,10 +10,11 @@ use chain::{
     plan::{best_block::BestBlock, tree::Tree},
 };
 use disk::{
-    blk::BlockScanner,
+    blk::BlockRecord,
     block_files::RecordBuffer,
     datadir::{Datadir, FileKind},
     index::FileInfo,
+    scan::for_each_block,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::{Disk, During as _};
@@ -83,15 +84,33 @@ pub fn has_genesis(files: &Files<'_>) -> bool {
 }
 
 fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<bool, Error> {
-    let path = files.path(FileKind::Blk, number);
-    let (open, _) = files.open(FileKind::Blk, number)?;
-    let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
-    while let Some(record) = scanner.next_record()? {
-        if record.header.hash() == *hash {
-            return Ok(true);
+    let mut is_found = false;
+    let look = |record: &BlockRecord| is_found |= record.hash == *hash;
+    for_each_block(files.disk, files.datadir, files.obfuscation, (number, ByteOffset(0)), look)?;
+    Ok(is_found)
+}
+
+/// Counts the blocks beyond the bytes that the block index records as used, as far as the files can be read.
+/// When it starts, a pruned node deletes the files below the last one of which nothing is in use (Core
+/// `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node overwrites one day.
+pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, state: &mut FilesState) {
+    for number in files.datadir.blk_files(files.disk).unwrap_or_default() {
+        let used = used_bytes(infos, FileKind::Blk, number);
+        if files.len(FileKind::Blk, number).is_ok_and(|len| len <= used) {
+            continue;
         }
+        let before = state.unknown_blocks;
+        let count = |record: &BlockRecord| {
+            state.unknown_blocks += 1;
+            state.unknown_bytes += u64::from(record.size);
+        };
+        let from = (number, ByteOffset(used));
+        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, from, count);
+        let has_some = state.unknown_blocks > before;
+        let is_deleted = is_pruned && used == 0 && (number.0 as usize) < infos.len().saturating_sub(1);
+        state.unknown_files += u32::from(has_some);
+        state.deleted_files += u32::from(has_some && is_deleted);
     }
-    Ok(false)
 }
 
 /// What the block index amounts to, compared with files and chainstate.

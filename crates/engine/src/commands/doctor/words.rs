@@ -76,6 +76,17 @@ impl fmt::Display for FilesState {
         if self.beyond_use > 0 {
             write!(f, "; the block index places {} blocks beyond the bytes in use", self.beyond_use)?;
         }
+        if self.unknown_blocks > 0 {
+            let (blocks, bytes, files) =
+                (self.unknown_blocks, HumanSize(self.unknown_bytes), self.unknown_files);
+            write!(f, "; {blocks} more blocks with {bytes} in {files} files are not in the block index: ")?;
+            f.write_str(&match self.deleted_files {
+                0 => "bitcoind overwrites them one day, sync takes what the chain needs".to_owned(),
+                deleted => format!(
+                    "bitcoind deletes {deleted} of these files when it starts, sync --unprune takes them"
+                ),
+            })?;
+        }
         self.first.map_or(Ok(()), |(height, hash)| write!(f, "; the first is {hash} ({height})"))
     }
 }

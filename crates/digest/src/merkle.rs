@@ -4,7 +4,7 @@
 //! lists are detected as in Core: two nodes of a pair are equal, at any level, before a last node is
 //! repeated.
 
-use digest::sha256::sha256d_pairs;
+use crate::sha256::sha256d_pairs;
 
 /// A root, and whether another list of leaves has the same root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub fn merkle_root(mut level: Vec<[u8; 32]>) -> MerkleRoot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use digest::sha256::sha256d;
+    use crate::sha256::sha256d;
 
     fn leaf(number: u8) -> [u8; 32] {
         [number; 32]
