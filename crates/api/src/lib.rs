@@ -23,6 +23,7 @@ pub mod spend_ages;
 pub mod stage;
 pub mod subject;
 pub mod utxo_stats;
+pub mod wrong_hint;
 
 use wire::BlockHash;
 

@@ -11,6 +11,7 @@ use crate::{
     remedy::Remedy,
     size::{HumanMemory, HumanSize},
     source_report::SourceReport,
+    wrong_hint::WrongHint,
 };
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
@@ -662,10 +663,9 @@ impl fmt::Display for Warning {
 
 /// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
 fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
-    let files = if lost_files == 1 { "file" } else { "files" };
     let parts = [
         (damaged - lost, "damaged".to_owned()),
-        (lost, format!("in {lost_files} missing {files}")),
+        (lost, format!("in {lost_files} missing file{}", if lost_files == 1 { "" } else { "s" })),
         (missing, "in no file".to_owned()),
     ];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -697,27 +697,4 @@ written! {
     Notes: Vec<Warning> => Vec<WithText<Warning>>, |notes| notes.iter().cloned().map(WithText::new).collect();
     /// Only their texts.
     NoteTexts: Vec<Warning> => Vec<String>, |notes| texts(notes.iter());
-}
-
-/// A hint that contradicts the chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-pub struct WrongHint {
-    /// Height of the block.
-    pub height: Height,
-    /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
-    /// The output's index within its block, in the file's numbering.
-    pub index: u32,
-    /// Whether the output is hinted unspent and is spent; otherwise the reverse.
-    pub hinted_unspent: bool,
-}
-
-impl std::fmt::Display for WrongHint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { height, hash, index, .. } = self;
-        let (hinted, is) = if self.hinted_unspent { ("unspent", "spent") } else { ("spent", "unspent") };
-        write!(f, "output {index} of the block at height {height} ({hash}) is hinted {hinted}, but is {is}")
-    }
 }

@@ -2,13 +2,14 @@
 //! line, then from `bitcoin.conf`, then from Core's defaults.
 
 use crate::{
-    bitcoin_conf::{BitcoinConf, Setting, unexpanded},
+    bitcoin_conf::BitcoinConf,
+    named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
     node_settings::{self, MIN_PRUNE_TARGET},
 };
 use clap::Args as ClapArgs;
 use engine::{
     Advice, AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _,
-    Error, ErrorKind, FileKind, Height, Location, Network, NodeSettings, RealDisk, ScriptChecks, StartFault,
+    Error, FileKind, Height, Location, Network, NodeSettings, RealDisk, ScriptChecks, StartFault,
 };
 use hex_conservative::decode_to_vec;
 use peregrine::{
@@ -151,10 +152,6 @@ fn default_datadir() -> PathBuf {
     let home = env::var_os("HOME").filter(|home| !home.is_empty()).map_or("/".into(), PathBuf::from);
     let is_mac = cfg!(target_os = "macos");
     home.join(if is_mac { "Library/Application Support/Bitcoin" } else { ".bitcoin" })
-}
-
-fn usage(detail: String) -> Error {
-    Error::new(ErrorKind::Usage, detail)
 }
 
 impl CoreArgs {
@@ -481,46 +478,6 @@ impl Located {
     }
 }
 
-/// Refuses a path that a shell would have changed, had it not been quoted or behind `=`.
-pub fn refuse_unexpanded(what: &str, path: Option<&Path>) -> Result<(), Error> {
-    let text = path.and_then(Path::to_str).unwrap_or_default();
-    match unexpanded(text) {
-        Some(why) => {
-            Err(usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Refuses a word of the command line with a path that a shell expands only at the beginning of a word.
-pub fn refuse_tildes(words: &[OsString]) -> Result<(), Error> {
-    words.iter().filter_map(|word| word.to_str()).try_for_each(|word| {
-        let (what, value) =
-            word.split_once('=').filter(|(what, _)| what.starts_with('-')).unwrap_or(("", word));
-        match value == "~" || value.starts_with("~/") {
-            true => refuse_unexpanded(what, Some(Path::new(value))),
-            false => Ok(()),
-        }
-    })
-}
-
-/// Returns the directory that a setting names, which bitcoind does not create.
-fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
-    let (name, value, place) = (&setting.name, setting.value(), &setting.place);
-    if Path::new(value).is_dir() {
-        return Ok(value.into());
-    }
-    let is_relative = Path::new(value).is_relative();
-    let hint = if is_relative {
-        "; a relative path starts at the current directory"
-    } else {
-        "; is its disk mounted?"
-    };
-    let why = unexpanded(value).unwrap_or(hint.to_owned());
-    let line = place.line.map_or(String::new(), |line| format!("line {line}, "));
-    Err(usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&place.file, None))
-}
-
 /// Returns what is wrong if the datadir has a configuration file other than the `used` one, which bitcoind
 /// would ignore.
 fn ignored_conf(used: &Path, root: &Path, conf: &BitcoinConf, network: Network) -> Option<StartFault> {
@@ -538,34 +495,6 @@ fn ignored_conf(used: &Path, root: &Path, conf: &BitcoinConf, network: Network) 
     );
     let error = usage(detail).in_file(&path, None);
     Some(StartFault { error, advice: Advice::MoveAway { path } })
-}
-
-/// Returns the directory to name with `--blocksdir`, if `dir` is not that but one of those below it that have
-/// the block files.
-fn right_blocksdir(dir: &Path, chain: Option<Network>) -> Option<PathBuf> {
-    let has_files = |dir: &Path| {
-        let is_block_file = |name: &OsString| {
-            name.to_str().is_some_and(|name| name.starts_with("blk") && name.ends_with(".dat"))
-        };
-        RealDisk.list(dir).is_ok_and(|names| names.iter().any(is_block_file))
-    };
-    let of_network =
-        |dir: &Path| Location::network_of_name(dir).filter(|own| chain.is_none_or(|chain| chain == *own));
-    if has_files(dir) && dir.file_name()? == "blocks" && !has_files(&dir.join("blocks")) {
-        let above = dir.parent()?;
-        let right = if of_network(above).is_some() { above.parent()? } else { above };
-        return Some(right.to_owned());
-    }
-    let right = of_network(dir).filter(|_| has_files(&dir.join("blocks"))).and(dir.parent());
-    right.map(Path::to_owned)
-}
-
-/// Returns the network whose own folder in a datadir `dir` is, by its name and because it has block files.
-fn own_network(dir: &Path) -> Option<Network> {
-    let network = Location::network_of_name(dir)?;
-    let has_blocks = |dir: &Path| dir.join("blocks").is_dir() || dir.join("chainstate").is_dir();
-    let below = dir.join(network.subdirectory()?);
-    (has_blocks(dir) && !has_blocks(&below) && !dir.join("bitcoin.conf").exists()).then_some(network)
 }
 
 /// Parses `NAME@HEIGHT`.

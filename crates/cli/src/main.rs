@@ -17,6 +17,7 @@ mod hint_location;
 mod hints;
 mod index;
 mod limits;
+mod named_dirs;
 mod node_settings;
 mod packaging;
 mod paths;
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     let (name, json) = chosen(&matches);
     let options = options_of(&root, &name).unwrap_or_default();
     running::begin(name, options, json);
-    let done = core_args::refuse_tildes(&words).and_then(|()| run_command(args.command, root));
+    let done = named_dirs::refuse_tildes(&words).and_then(|()| run_command(args.command, root));
     output::finish(json, done)
 }
 

@@ -49,7 +49,7 @@ pub use api::{
     hex, hex_reversed,
     lower_tip::{Gap, LowerPart, LowerTip},
     machine::{MIN_MEMORY, Sha256Limit, memory_limit, peak_memory_bytes, resident_bytes, total_memory_bytes},
-    note::{Note, Warning, WrongHint},
+    note::{Note, Warning},
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
         HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, RemoteFolder,
@@ -65,6 +65,7 @@ pub use api::{
     stage::Stage,
     subject::Subject,
     utxo_stats::UtxoStatsReport,
+    wrong_hint::WrongHint,
 };
 pub use coins::aggregate::AggregateKind;
 pub use commands::{

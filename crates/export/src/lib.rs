@@ -157,7 +157,7 @@ impl<'d> Writer<'d> {
         format: Format,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        let path = &target(disk, path);
+        let path = &target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
             let source = io::ErrorKind::AlreadyExists.into();
             return Err(
@@ -202,9 +202,13 @@ impl<'d> Writer<'d> {
 }
 
 /// The path to which the links at a path lead, also if nothing is there yet.
-fn target(disk: &dyn Disk, path: &Path) -> PathBuf {
+fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
     let path = path.components().as_path();
-    disk.resolve(path).unwrap_or_else(|_| path.to_owned())
+    match disk.resolve(path) {
+        // The directory may be created later.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        found => found.during("follow the links in", path),
+    }
 }
 
 const DIRECTORY_IN_USE: &str = "another peregrine writes this directory; let it end, or write another one";

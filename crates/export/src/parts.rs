@@ -96,7 +96,7 @@ impl<'d> Parts<'d> {
     /// # Errors
     /// [`PartsError`]
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
-        let path = &target(disk, path);
+        let path = &target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
             return Err(PartsError::Exists(path.clone()));
         }
@@ -135,7 +135,7 @@ impl<'d> Parts<'d> {
         request: &str,
         continued: impl FnOnce(&[u8]) -> Result<Option<Continued>, String>,
     ) -> Result<Self, PartsError> {
-        let path = &target(disk, path);
+        let path = &target(disk, path)?;
         let is_complete = disk.exists(path).during("look for", path)?;
         let temporary = unfinished::temporary(path, unfinished::SUFFIX);
         let dir = if is_complete { path } else { &temporary };

@@ -15,11 +15,11 @@ use api::{
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     blocks::{damage::KnownDamage, files::Files},
-    commit::Destination,
     header_chain::HeaderChain,
-    plan::indexes::{self, SetAside},
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, UnknownBlocks, all_files, write_index},
+    plan::indexes::SetAside,
+    stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
 };
+use contents::read_contents;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::{
     block_files::{AppendOptions, BlockFiles},
@@ -49,6 +49,7 @@ use wire::{BlockHash, FileNo, Height};
 
 mod at_tip;
 mod coins;
+mod contents;
 mod follower;
 mod headers;
 mod names;
@@ -165,50 +166,6 @@ pub fn fetch(
         done.and(fetch.save())?;
         Ok(fetch.finish(start, known))
     })
-}
-
-/// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored. Returns
-/// also the indexes that are to be set aside before the first block is stored.
-fn read_contents(
-    files: &Files<'_>,
-    options: &SyncOptions,
-    damage: Option<&KnownDamage>,
-    follower: &dyn Follower,
-    sink: &dyn SyncSink,
-) -> Result<(DatadirContents, SetAside), Error> {
-    if damage.is_some() {
-        // The block index is written at the end. What is in its way then is found now.
-        Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
-    }
-    let pruned = match options {
-        SyncOptions { unprune: true, .. } => PrunedBlocks::Fetch,
-        SyncOptions { prune_bytes: Some(_), .. } => PrunedBlocks::Leave,
-        _ => PrunedBlocks::Refuse,
-    };
-    let mut contents = DatadirContents::read(files, pruned)?;
-    let DatadirContents { chain, stored, infos, found, has_lost, unknown } = &mut contents;
-    follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
-    if let Some(damage) = damage {
-        stored.forget_damaged(chain, &damage.blocks);
-        *has_lost = false;
-        if options.stop_at_height.is_none() {
-            // The block index was made by a scan, which found blocks that it could not place.
-            *unknown = all_files(files)?;
-        }
-    }
-    // Blocks above the known headers will be stored too.
-    let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
-    let may = &options.set_aside_indexes;
-    let mut aside = match options.prune_bytes {
-        Some(_) => indexes::before_pruning(files, None, may)?.0,
-        None => indexes::before_moves(files, |height| chain.hash(height), &moved, may)?,
-    };
-    if *found > 0 {
-        sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
-        mem::take(&mut aside).apply(files, sink)?;
-        write_index(files, chain, stored, infos, &[], sink)?;
-    }
-    Ok((contents, aside))
 }
 
 /// Memory budget, in bytes, for blocks in hand.

@@ -4,6 +4,7 @@
 //! Nothing is written and no lock is taken, so a bitcoind that uses the datadir is not hindered. If one does,
 //! a database may change while it is read, so that what fails then is not called damaged.
 
+mod advice;
 mod advise;
 mod deep;
 mod diagnosis;
@@ -17,10 +18,11 @@ mod start;
 mod survey;
 mod words;
 
+pub use advice::Advice;
 pub use diagnosis::{
-    Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis,
-    FilesState, IndexSetting, IndexState, Leftovers, LockState, NodeSettings, Owner, RebuildNeed,
-    RebuildTime, ScriptWork, SnapshotState, StartFault,
+    ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis, FilesState,
+    IndexSetting, IndexState, Leftovers, LockState, NodeSettings, Owner, RebuildNeed, RebuildTime,
+    ScriptWork, SnapshotState, StartFault,
 };
 pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};

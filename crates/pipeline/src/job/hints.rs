@@ -17,11 +17,11 @@ use api::{
     error::{Error, ErrorKind},
     event::Event,
     machine,
-    note::WrongHint,
     options::{ChainOptions, HintOptions},
     remedy::Remedy,
     report::{HintsReport, Trusted},
     stage::Stage,
+    wrong_hint::WrongHint,
 };
 use chain::{
     blocks::{chain::Chain, files::Files},

@@ -1,6 +1,7 @@
 //! Chooses the one thing to do next.
 
-use super::diagnosis::{Advice, ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
+use super::advice::Advice;
+use super::diagnosis::{ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
 use super::indexes::IndexStanding;
 use api::{
     error::{Error, ErrorKind},

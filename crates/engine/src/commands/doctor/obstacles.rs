@@ -1,7 +1,7 @@
 //! What keeps bitcoind and every command from reading a datadir, and has another cause than damage: a file
 //! where a directory must be, a directory where a file must be, a link to what does not exist.
 
-use super::diagnosis::Advice;
+use super::advice::Advice;
 use api::error::Error;
 use chain::commit::WORK_DIR;
 use chain::session::foreign_building;

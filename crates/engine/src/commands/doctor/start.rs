@@ -1,9 +1,8 @@
 //! What keeps bitcoind from starting as it should, though nothing in the datadir is damaged; and what its log
 //! reports of a database.
 
-use super::diagnosis::{
-    Advice, DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault,
-};
+use super::advice::Advice;
+use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
 use api::error::{Error, ErrorKind};
 use disk::{

@@ -1,7 +1,8 @@
 //! What an examination shows, in words.
 
+use super::advice::Advice;
 use super::diagnosis::{
-    Advice, ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
+    ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
 };
 use super::indexes::{FoundIndex, IndexStanding};
 use api::size::HumanSize;
