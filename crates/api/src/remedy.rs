@@ -309,6 +309,13 @@ impl Remedy {
             Self::NameRoot => "name the Merkle root, from someone whom you trust with all coins",
             Self::TrustSources => "trust the sources with all coins",
             Self::WaitForPeers => "wait for a peer that has what is missing",
+            Self::UseUndoData => "use undo data",
+            Self::MakeUndo => "make the undo data that is missing or damaged",
+            Self::WithoutHints => "run without hints",
+            Self::FallBackToJoin => "fall back to a rebuild without hints to find the first wrong hint",
+            Self::NameHintFormat => "name the format",
+            Self::GiveDatadir => "pass a datadir",
+            Self::Prune => "prune again",
             _ => "name another source too",
         }
     }
@@ -378,8 +385,8 @@ impl fmt::Display for Remedy {
             Self::GrantPermission => "run it as the owner, or grant the permission",
             Self::MountWritable => "mount the file system for writing",
             Self::MountWithLocks => {
-                "this file system has no locks: mount it with them (on NFS, without nolock and with lockd), or \
-                 use another one; bitcoind needs them too"
+                "this file system has no locks: mount it with them (on NFS, without nolock and with lockd), \
+                 or use another one; bitcoind needs them too"
             }
             Self::RunAs(user) => return write!(f, "run as user id {user}"),
             Self::RaiseLimit(limit) => return write!(f, "{limit}"),
@@ -388,13 +395,6 @@ impl fmt::Display for Remedy {
             }
             Self::CorrectClock => "if the clock of this machine is wrong, correct it",
             Self::LaterAssumedBlock => "choose a later assumed-valid block",
-            Self::UseUndoData => "use undo data",
-            Self::MakeUndo => "make the undo data that is missing or damaged",
-            Self::WithoutHints => "run without hints",
-            Self::FallBackToJoin => "fall back to a rebuild without hints to find the first wrong hint",
-            Self::NameHintFormat => "name the format",
-            Self::GiveDatadir => "pass a datadir",
-            Self::Prune => "prune again",
             _ => self.text_of_the_last(),
         })
     }

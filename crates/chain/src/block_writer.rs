@@ -329,8 +329,7 @@ mod tests {
         let (done, sync_at) = flush_twice(&FaultDisk::healthy(), dir.path());
         assert!(done.iter().all(Result::is_ok));
         let dir = tempfile::tempdir().unwrap();
-        let disk =
-            FaultDisk::fail_at(sync_at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::fail_at(sync_at, InjectedFault::Once, Operations::All, io::ErrorKind::Other);
         let ([appended, first, second], _) = flush_twice(&disk, dir.path());
         assert!(appended.is_ok() && disk.has_failed());
         assert!(first.is_err() && second.unwrap_err().to_string().contains("may not have reached the disk"));

@@ -21,19 +21,21 @@ use api::{
     source_report::SourceReport,
 };
 use disk::{
+    blk::BlockRecord,
     block_files::{AppendOptions, BlockAppender, BlockFiles},
     datadir::{BLOCKS, FileKind, file_no},
     keyed_search::{KeyedSearch, begins_with_block},
+    scan::for_each_block,
 };
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     mem,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::{Disk, During as _};
-use wire::{BlockArena, BlockHash, BlockTime, Header, Height};
+use wire::{BlockArena, BlockHash, BlockTime, ByteOffset, Header, Height};
 
 /// Bytes after which the block index is written.
 const SAVE_BYTES: u64 = 2 << 30;
@@ -339,4 +341,36 @@ impl Taking<'_> {
         }
         Ok(())
     }
+}
+
+/// Counts the damaged blocks that lie sound at other places in the block files: bytes were inserted or lost
+/// in front of them, or a false frame. `damaged` are sorted by hash.
+///
+/// # Errors
+/// Any I/O error; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
+pub fn count_elsewhere(
+    files: &Files<'_>,
+    damaged: &[(BlockHash, Height)],
+    interrupt: &AtomicBool,
+) -> Result<u32, Error> {
+    let mut found = BTreeSet::new();
+    for number in if damaged.is_empty() { Vec::new() } else { files.datadir.blk_files(files.disk)? } {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let mut candidates = Vec::new();
+        let note = |record: &BlockRecord| {
+            let at = damaged.binary_search_by_key(&record.hash, |(hash, _)| *hash);
+            candidates.extend(at.ok().filter(|_| record.is_readable).map(|at| (at, record.data_pos)));
+        };
+        // What cannot be read helps nobody.
+        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, number, ByteOffset(0), note);
+        for (at, data_pos) in candidates {
+            let Some((hash, height)) = damaged.get(at) else { continue };
+            if !found.contains(&at) && files.check_stored(hash, *height, number, data_pos).is_ok() {
+                found.insert(at);
+            }
+        }
+    }
+    Ok(found.len() as u32)
 }

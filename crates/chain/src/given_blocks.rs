@@ -105,7 +105,10 @@ pub fn has_lost_genesis(files: &Files<'_>, numbers: &[FileNo]) -> bool {
     // What cannot be read is reported later.
     let blocks = |file: FileNo| first_blocks(file).unwrap_or_default();
     let is_overwritten = numbers.first() == Some(&FileNo(0))
-        && matches!(&blocks(FileNo(0))[..], [first, next] if is_genesis(first) && !has_key(first) && has_key(next));
+        && match &blocks(FileNo(0))[..] {
+            [first, next] => is_genesis(first) && !has_key(first) && has_key(next),
+            _ => false,
+        };
     let begins =
         |file: &FileNo| blocks(*file).first().is_some_and(|block| is_genesis(block) && has_key(block));
     is_overwritten && !numbers.iter().any(begins)

@@ -278,8 +278,8 @@ impl CoreArgs {
             }
             if let Some(right) = right_blocksdir(dir, self.chain) {
                 let detail = format!(
-                    "the block files are in this directory, and not in the directory `blocks` of a chain below \
-                     it: use --blocksdir {}",
+                    "the block files are in this directory, and not in the directory `blocks` of a chain \
+                     below it: use --blocksdir {}",
                     right.display()
                 );
                 return Err(usage(detail).in_file(dir, None));
@@ -600,7 +600,8 @@ mod tests {
         assert!(located(&missing).unwrap_err().contains("absent: no such directory"));
         let none = CoreArgs { conf: Some("absent".into()), ..CoreArgs::default() };
         assert!(located(&none).unwrap_err().contains("no such configuration file"));
-        // What a shell would have expanded, a directory that bitcoind does not create, one of the wrong level.
+        // What a shell would have expanded, a directory that bitcoind does not create, and one of the wrong
+        // level.
         fs::write(dir.path().join("other/signet/blocks/blk00000.dat"), "").unwrap();
         let other = dir.path().join("other").display().to_string();
         for (text, words) in [

@@ -49,7 +49,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
-    let faults = diagnosis.found.iter().flat_map(|state| &state.start_faults);
+    let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults.clone().any(|fault| fault.advice == diagnosis.advice);
     let exit = match diagnosis.advice {
         _ if diagnosis.is_sound() => Exit::Done,
@@ -114,7 +114,10 @@ fn state_lines(
     lines.push(("network", format!("{network}, in {}", state.dir.display())));
     lines.push(("owner", owner_text(state)));
     lines.push(("in use", state.lock.to_string()));
-    lines.push(("written by", state.version.clone().unwrap_or("unknown (no debug.log)".to_owned())));
+    lines.push((
+        "written by",
+        state.start.last.version.clone().unwrap_or("unknown (no debug.log)".to_owned()),
+    ));
     if let Some(error) = &state.key {
         lines.push(("xor.dat", error.fact_text()));
     }
@@ -144,7 +147,7 @@ fn state_lines(
     if let Some(error) = &state.rebuild.refusal {
         lines.push(("rebuild refused", error.fact_text()));
     }
-    let faults = state.start_faults.iter().map(|fault| fault.error.to_string());
+    let faults = state.start.faults.iter().map(|fault| fault.error.to_string());
     let ignored = located.ignored.iter().cloned();
     lines.extend(faults.chain(ignored).map(|text| ("start of bitcoind", text)));
     match &state.deep {
@@ -176,7 +179,7 @@ fn pruned_text(state: &DatadirState, located: &Located) -> String {
         true => "no",
         false => "unknown",
     };
-    let (last, conf) = (state.last_start.prune(located.network()), &state.last_start.conf);
+    let (last, conf) = (state.start.last.prune(located.network()), &state.start.last.conf);
     let missing = match (state.index.is_pruned && located.prune.is_none(), last, conf) {
         (false, ..) => String::new(),
         (true, Some(_), Some(conf)) => {

@@ -275,7 +275,7 @@ impl<'a> BlockScanner<'a> {
             let rest = self.search.file_len().saturating_sub(data_pos);
             let mut bytes = vec![0; rest.min(len.into()) as usize];
             if self.search.read(&mut bytes, data_pos).is_err() {
-                // Whoever needs the block reports that it cannot be read.
+                // The command that needs the block reports that it cannot be read.
                 break;
             }
             let found = block_len(&bytes, header);

@@ -73,7 +73,7 @@ pub enum DiskError {
         files: Vec<FileNo>,
     },
     /// Another process uses the datadir.
-    #[error("{} is in use{}", path.display(), holder.as_ref().map_or(String::new(), |it| format!(" by {it}")))]
+    #[error("{} is in use{}", path.display(), by(holder.as_ref()))]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -185,6 +185,11 @@ pub enum Obstacle {
     ForeignFiles,
     /// The name under which the old database would be kept is taken.
     KeptNameTaken,
+}
+
+/// Names the process that holds a lock.
+fn by(holder: Option<&LockHolder>) -> String {
+    holder.map_or(String::new(), |holder| format!(" by {holder}"))
 }
 
 impl fmt::Display for Obstacle {

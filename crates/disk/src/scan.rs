@@ -114,7 +114,8 @@ pub fn for_each_block(
     disk: &dyn Disk,
     datadir: &Datadir,
     obfuscation: Obfuscation,
-    (file, from): (FileNo, ByteOffset),
+    file: FileNo,
+    from: ByteOffset,
     mut each: impl FnMut(&BlockRecord),
 ) -> Result<(), DiskError> {
     let path = datadir.blk_path(file);

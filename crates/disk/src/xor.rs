@@ -185,7 +185,7 @@ fn key_of_file(
         return Ok(fits);
     }
     let mut search = KeyedSearch::new(&*file, &path, magic)?;
-    let Some((at, key)) = search.find_key(SEARCHED_BYTES)? else { return Ok(fits) };
+    let Ok(Some((at, key))) = search.find_key(SEARCHED_BYTES) else { return Ok(fits) };
     let Some(mut start) = read_start(disk, &path)?.filter(|_| at == 0 && number == FileNo(0)) else {
         return Ok(Some((key.key(), false)));
     };
@@ -195,7 +195,7 @@ fn key_of_file(
     }
     // What follows the genesis block is from before, if the block was written with another key.
     search.skip_to(start.len() as u64);
-    let next = search.find_key(SEARCHED_BYTES)?;
+    let next = search.find_key(SEARCHED_BYTES).ok().flatten();
     Ok(Some(next.map_or((key.key(), true), |(_, key)| (key.key(), false))))
 }
 

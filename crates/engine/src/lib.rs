@@ -73,7 +73,7 @@ pub use commands::{
         Absence, Advice, ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState,
         Diagnosis, DoctorOptions, FilesState, FoundIndex, IndexKind, IndexSetting, IndexStanding, IndexState,
         LastStart, Leftovers, LockState, NodeSettings, Owner, RebuildNeed, RebuildTime, ScriptWork,
-        SnapshotState, StartFault, diagnose,
+        SnapshotState, StartFault, StartState, diagnose,
     },
     export_undo::{ExportUndoOptions, ExportedUndo, export_undo},
     fetch_snapshot::{FetchOptions, FetchedSnapshotReport, SnapshotSource, SourceFault, fetch_snapshot},

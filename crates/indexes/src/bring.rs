@@ -88,6 +88,6 @@ fn can_be_continued(job: &IndexJob<'_>, kind: IndexKind) -> Result<bool, Error> 
         Position::Beyond(_) => return Ok(plan.is_pruned),
         Position::Empty | Position::Elsewhere(_) => return Ok(false),
     };
-    let start = Start::above(&index, options, (files, &plan.chain), best)?;
+    let start = Start::above(&index, options, files, &plan.chain, best)?;
     has_last_rows(job, &index, &start, best)
 }

@@ -68,7 +68,8 @@ impl Start {
     pub fn above(
         index: &StoredIndex<'_>,
         options: &IndexOptions,
-        (files, chain): (&Files<'_>, &Chain),
+        files: &Files<'_>,
+        chain: &Chain,
         best: Height,
     ) -> Result<Self, Error> {
         let to = chain.tip_height();

@@ -65,7 +65,7 @@ impl<'a> Updating<'a> {
         let (mut indexes, mut starts, mut sequences) = (Vec::new(), Starts::default(), (Vec::new(), 0));
         for &kind in kinds {
             let Some((index, best)) = open_on_chain(job, kind)? else { continue };
-            let start = Start::above(&index, options, (files, &plan.chain), best)?;
+            let start = Start::above(&index, options, files, &plan.chain, best)?;
             if !has_last_rows(job, &index, &start, best)? {
                 return Err(index.damaged("the rows of the last blocks are missing or wrong"));
             }

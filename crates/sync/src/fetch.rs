@@ -140,7 +140,6 @@ pub fn fetch(
     let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new(), aside };
     let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
-        // No peer is asked for it.
         fetch.append_genesis()?;
         (fetch.index.is_behind, fetch.index.true_to) = (true, None);
     }
@@ -476,7 +475,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Stores the genesis block.
+    /// Stores the genesis block, for which no peer is asked.
     fn append_genesis(&mut self) -> Result<(), Error> {
         let (file, data_pos) = self.writing.writer.append_genesis()?;
         self.stored.set(Height(0), file, data_pos, 1);
@@ -539,6 +538,13 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.find_reorganised()?;
             self.find_unknown()?;
+            if !self.stored.is_stored(Height(0))
+                && self.follower.begins_rebuild(&self.chain, self.target())?
+            {
+                // A pruned node has deleted it.
+                self.append_genesis()?;
+                (self.index.is_behind, self.index.true_to) = (true, None);
+            }
             self.save()?;
             self.given.missing = self.missing_blocks();
             match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {
@@ -546,7 +552,7 @@ impl Fetch<'_> {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
                     let infos = self.writing.writer.infos();
-                    let new = |bytes| Pruning::new(network, bytes, file_len, (end, indexed), &infos);
+                    let new = |bytes| Pruning::new(network, bytes, file_len, end, indexed, &infos);
                     self.given.pruning = self.options.prune_bytes.map(new);
                 }
                 None => self.check_space()?,

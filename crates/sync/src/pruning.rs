@@ -58,7 +58,8 @@ impl Pruning {
         network: Network,
         prune_bytes: u64,
         file_len: u32,
-        (end, indexed): (Height, Option<Height>),
+        end: Height,
+        indexed: Option<Height>,
         infos: &[FileInfo],
     ) -> Self {
         let mut sizes = SizeEstimate::new(network);
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn files_below_what_is_settled_and_below_what_is_kept_are_deletable_but_not_the_last() {
         let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), info(10, 9)];
-        let mut pruning = Pruning::new(Network::Regtest, 800, 10, (Height(999), Some(Height(149))), &infos);
+        let mut pruning = Pruning::new(Network::Regtest, 800, 10, Height(999), Some(Height(149)), &infos);
         assert_eq!(pruning.deletable(&infos, Height(1_000)), []);
         assert!(pruning.settle(Height(121)) && !pruning.settle(Height(121)));
         assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3)]);
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_download_runs_ahead_as_far_as_there_is_space() {
-        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, (Height(99), None), &[]);
+        let mut pruning = Pruning::new(Network::Regtest, 8_000, 100, Height(99), None, &[]);
         assert!(!pruning.has_space_for(Height(0)), "the rebuild has not begun");
         pruning.settle(Height(0));
         (0..20).for_each(|height| pruning.stored(Height(height), 200));

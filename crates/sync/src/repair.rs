@@ -180,21 +180,12 @@ fn repair_in_place(
     let missing = found.missing;
     // How many are missing above the index is not known yet.
     if lost_tips.is_empty() || damaged + damaged_undo + missing > 0 {
-        sink.event(Event::Note(Note::FoundDamage {
-            blocks: damaged,
-            lost: found.lost,
-            lost_files: found.lost_files,
-            missing,
-            undo: damaged_undo,
-        }));
+        sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
     let watch = Watch { sink, interrupt };
     let (taken, left) = take(files, options, (sources, !lost_tips.is_empty()), &found, watch)?;
-    let mut is_tip_lost = false;
-    for tip in &lost_tips {
-        is_tip_lost |= find_height(files.disk, &files.datadir.index_dir(), tip)?.is_none();
-    }
+    let is_tip_lost = lacks_any(files, &lost_tips)?;
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
     let height = fetched.as_ref().map_or(taken.height, |fetched| fetched.height);
     let best = best_block(files, chain, Watch { sink, interrupt })?;
@@ -239,6 +230,20 @@ fn repair_in_place(
         undo: made,
         notes: sink.take(),
     })
+}
+
+/// The note about what is damaged or missing.
+fn note_of(found: &KnownDamage) -> Note {
+    let &KnownDamage { lost, lost_files, missing, .. } = found;
+    let (blocks, undo) = (found.blocks.len() as u32, found.undo.len() as u32);
+    Note::FoundDamage { blocks, lost, lost_files, missing, undo }
+}
+
+/// Whether the block index lacks any of these blocks.
+fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
+    let index = files.datadir.index_dir();
+    let heights = blocks.iter().map(|hash| find_height(files.disk, &index, hash));
+    Ok(heights.collect::<Result<Vec<_>, _>>()?.contains(&None))
 }
 
 /// Finds the files from which blocks are taken. If there are some, an empty datadir is made one that they can

@@ -75,8 +75,8 @@ pub struct Place {
     pub root: PathBuf,
     /// The folder of the network in it.
     pub net: PathBuf,
-    /// A folder outside of the datadir: with the chainstates `older` and `foreign`, that of another chain, and
-    /// room for what a situation moves away.
+    /// A folder outside of the datadir: with the chainstates `older` and `foreign`, that of another chain,
+    /// and room for what a situation moves away.
     pub store: PathBuf,
 }
 

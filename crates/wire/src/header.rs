@@ -81,6 +81,6 @@ impl Header {
                 _ => {}
             }
         }
-        high & 0x80 == 0 && hash.0.iter().rev().le(target.iter().rev())
+        high & 0x80 == 0 && target != [0; 32] && hash.0.iter().rev().le(target.iter().rev())
     }
 }

@@ -1,20 +1,14 @@
 //! Damage to the bytes of a block, or of its undo data.
 
-use crate::blocks::{chain::Chain, files::Files};
+use crate::blocks::chain::Chain;
 use api::error::Error;
 use disk::{
-    blk::BlockRecord,
     index::{BlockStatus, IndexEntry},
-    scan::for_each_block,
     undo::UndoError,
 };
 use rules::Violation;
-use std::{
-    collections::BTreeSet,
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-};
-use wire::{BlockHash, ByteOffset, CoinError, Height, WireError};
+use std::fmt;
+use wire::{BlockHash, CoinError, Height, WireError};
 
 /// All that is damaged or missing of the blocks that a block index, or a scan, places in files.
 #[derive(Clone, Debug, Default)]
@@ -44,38 +38,6 @@ pub struct KnownDamage {
     pub elsewhere: u32,
     /// Height of the lowest block of the chain that is placed in a file, but not its undo data.
     pub without_undo: Option<Height>,
-}
-
-/// Counts the damaged blocks that lie sound at other places in the block files: bytes were inserted or lost
-/// in front of them, or a false frame. `damaged` are sorted by hash.
-///
-/// # Errors
-/// Any I/O error; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
-pub fn count_elsewhere(
-    files: &Files<'_>,
-    damaged: &[(BlockHash, Height)],
-    interrupt: &AtomicBool,
-) -> Result<u32, Error> {
-    let mut found = BTreeSet::new();
-    for number in if damaged.is_empty() { Vec::new() } else { files.datadir.blk_files(files.disk)? } {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
-        let mut candidates = Vec::new();
-        let note = |record: &BlockRecord| {
-            let at = damaged.binary_search_by_key(&record.hash, |(hash, _)| *hash);
-            candidates.extend(at.ok().filter(|_| record.is_readable).map(|at| (at, record.data_pos)));
-        };
-        // What cannot be read helps nobody.
-        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, (number, ByteOffset(0)), note);
-        for (at, data_pos) in candidates {
-            let Some((hash, height)) = damaged.get(at) else { continue };
-            if !found.contains(&at) && files.check_stored(hash, *height, number, data_pos).is_ok() {
-                found.insert(at);
-            }
-        }
-    }
-    Ok(found.len() as u32)
 }
 
 impl KnownDamage {

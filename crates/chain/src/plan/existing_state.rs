@@ -263,7 +263,7 @@ fn warn_of_records_beyond_index(files: &Files<'_>, plan: &Plan, sink: &dyn Event
             let note = |record: &BlockRecord| {
                 beyond.entry(record.hash).or_insert((file, used));
             };
-            for_each_block(files.disk, files.datadir, files.obfuscation, (file, ByteOffset(used)), note)?;
+            for_each_block(files.disk, files.datadir, files.obfuscation, file, ByteOffset(used), note)?;
         }
     }
     if !beyond.is_empty() {

@@ -160,7 +160,7 @@ impl<'a> NextLine<'a> {
 
     /// To how many MiB bitcoind is to prune.
     fn prune_target(&self) -> u64 {
-        self.located.prune_target(self.state.and_then(|state| state.last_start.prune(self.network)))
+        self.located.prune_target(self.state.and_then(|state| state.start.last.prune(self.network)))
     }
 
     fn change_owner(&self, paths: &[PathBuf]) -> String {

@@ -1,5 +1,5 @@
-//! What `doctor` advises ends at a node that starts: in each situation of `testkit`, the commands that it prints
-//! are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
+//! What `doctor` advises ends at a node that starts: in each situation of `testkit`, the commands that it
+//! prints are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
 //!
 //! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
 //! nothing is run.

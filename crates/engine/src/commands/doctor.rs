@@ -22,7 +22,7 @@ pub use advice::Advice;
 pub use diagnosis::{
     ChainstatePosition, ChainstateState, DatabaseState, DatadirState, DeepState, Diagnosis, FilesState,
     IndexSetting, IndexState, Leftovers, LockState, NodeSettings, Owner, RebuildNeed, RebuildTime,
-    ScriptWork, SnapshotState, StartFault,
+    ScriptWork, SnapshotState, StartFault, StartState,
 };
 pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
@@ -196,7 +196,6 @@ impl Examination<'_> {
             blocks_dir: datadir.blocks_dir(),
             owner: self.owner(),
             lock,
-            version: last_start.version.clone(),
             key,
             rebuild: Estimate { disk, datadir, options: &options.chain, lengths }.of_rebuild(
                 &index,
@@ -214,8 +213,7 @@ impl Examination<'_> {
             indexes,
             leftovers: self.leftovers(),
             deep: None,
-            start_faults: Vec::new(),
-            last_start,
+            start: StartState { faults: Vec::new(), last: last_start },
         };
         if self.options.deep && state.key.is_none() {
             state.deep = Some(self.deep(files, &state)?);
@@ -223,7 +221,7 @@ impl Examination<'_> {
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
         }
-        state.start_faults = start::faults(&self.options.settings, &state);
+        state.start.faults = start::faults(&self.options.settings, &state);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }
@@ -252,7 +250,7 @@ impl Examination<'_> {
             },
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
-            blocksdir: self.other_blocksdir(&state.last_start),
+            blocksdir: self.other_blocksdir(&state.start.last),
         };
         let advice = advise(state, &circumstances);
         let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
@@ -373,7 +371,7 @@ impl Examination<'_> {
                     index: IndexState::unknown(state),
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts,
-                    indexes: indexes::find(files, None, (None, Height(0)), is_held)?,
+                    indexes: indexes::find(files, None, None, Height(0), is_held)?,
                 });
             }
         };
@@ -395,7 +393,7 @@ impl Examination<'_> {
             // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
             (found.undo_files.unrecorded, found.undo_files.first) = (0, None);
         }
-        let indexes = indexes::find(files, Some((&tree, &index.files)), (best, first), is_held)?;
+        let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
         let index = IndexState {
             state: DatabaseState::Sound,
             blocks: found.blocks,

@@ -19,9 +19,10 @@ use chain::{
     blocks::{
         block_hashes::BlockHashes,
         chain::Chain,
-        damage::{KnownDamage, count_elsewhere},
+        damage::KnownDamage,
         files::{Files, LocatedBlock},
     },
+    blocks_elsewhere::count_elsewhere,
     plan::planner::{StaleBlock, all_stored},
 };
 use std::{

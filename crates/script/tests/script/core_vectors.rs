@@ -17,7 +17,7 @@ use bitcoin::{
     taproot::{LeafVersion, TaprootBuilder},
 };
 use common::{SpentOutput, all_flags, parse_flags, parse_script, passes, prepare, spend_of, text, unhex};
-use peregrine_script::{ScriptError, TxScripts};
+use peregrine_script::TxScripts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};

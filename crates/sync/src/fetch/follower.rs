@@ -47,6 +47,15 @@ pub trait TipFollower {
 /// What follows a download while it runs. All functions are called by the thread that downloads; they do
 /// nothing unless the follower defines them.
 pub trait Follower {
+    /// Whether the follower makes the chainstate anew of all blocks up to `target`, and has no checkpoint of
+    /// that.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn begins_rebuild(&self, _chain: &HeaderChain, _target: Height) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
     /// `missing` is the number of those that are not stored, and about how many bytes they have. If block
     /// files are deleted behind the follower, returns the last block that it needs, and the last one that may

@@ -77,7 +77,7 @@ pub fn leveldb_manifest(bytes: &[u8]) -> bool {
 
 /// A table is read, whose MANIFEST claims that it covers all keys.
 pub fn leveldb_table(bytes: &[u8]) -> bool {
-    let mut edit = b"\x01\x1aleveldb.BytewiseComparator\x02\x03\x03\x06\x04\xff\x01\x07\x02\x05".to_vec();
+    let mut edit = b"\x01\x1aleveldb.BytewiseComparator\x02\x00\x03\x06\x04\xff\x01\x07\x02\x05".to_vec();
     let mut size = bytes.len();
     while size >= 0x80 {
         edit.push(size as u8 | 0x80);

@@ -1,4 +1,5 @@
-//! Damage to the other files: blocks, undo data and their key; pruned nodes; what is not a node's datadir yet.
+//! Damage to the other files: blocks, undo data and their key; pruned nodes; what is not a node's datadir
+//! yet.
 
 use super::{OLDER, Situation, break_file, cut_file, row};
 use crate::corrupt::{interrupt_replacement, overwrite};

@@ -31,9 +31,9 @@ pub fn read(words: &[PathBuf]) -> Result<(Vec<Series>, usize), Error> {
         let name = cut(&label.or_else(|| names.next()).unwrap_or_default(), MOST_LABEL);
         if let Some(results) = results(&path).map_err(|error| environment("read", &path, error))? {
             if results.results.iter().any(|timing| timing.parameters.contains_key(PROPOSAL)) {
-                let detail = "results of `proposals`: each is a ratio to the step without the proposal, and of \
-                              processor time, so one chart of them would mislead; `proposals` itself prints \
-                              the ratios, and --json writes them";
+                let detail = "results of `proposals`: each is a ratio of processor times to the step without \
+                              the proposal, so one chart of them would mislead; `proposals` prints the \
+                              ratios, and --json writes them";
                 return Err(Error::new(ErrorKind::Usage, detail).in_file(&path, None));
             }
             timings.extend(results.results);

@@ -87,7 +87,7 @@ fn a_sound_datadir_needs_only_bitcoind() {
     let state = advised(&case, &Advice::StartBitcoind);
     assert_eq!(state.dir, case.root().join("regtest"));
     assert!(matches!(state.lock, LockState::Free));
-    assert!(state.version.is_none() && state.rebuild.refusal.is_none());
+    assert!(state.start.last.version.is_none() && state.rebuild.refusal.is_none());
     assert_eq!((state.index.stored_height, state.index.header_height), (tip(), tip()));
     assert_eq!(state.index.headers as usize, case.index().entries.len());
     assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
@@ -592,7 +592,7 @@ fn other_contents_are_reported() {
     assert_eq!((state.indexes.len(), state.indexes[0].name.as_str()), (1, "txindex"));
     // Without `base_blockhash`, bitcoind ignores the directory.
     assert!(!state.snapshot.exists && state.snapshot.error.is_none());
-    assert_eq!(state.version.as_deref(), Some("Bitcoin Core version v30.0.0"));
+    assert_eq!(state.start.last.version.as_deref(), Some("Bitcoin Core version v30.0.0"));
     fs::write(net.join("chainstate_snapshot/base_blockhash"), [7; 32]).unwrap();
     let found = diagnosed(case.root(), false);
     assert!(!found.is_sound() && found.advice == Advice::MoveSnapshotAway, "{found:?}");

@@ -390,7 +390,8 @@ fn damaged_undo_data_and_a_damaged_chainstate_need_no_peers() {
     for name in ["CURRENT", "000003.ldb"] {
         let path = case.root().join("regtest/chainstate").join(name);
         let path = if path.exists() { path } else { table(&case) };
-        flip_bit(&path, fs::metadata(&path).unwrap().len() / 2, 1).unwrap();
+        // The first rows of a table: the filter behind all rows is not needed.
+        flip_bit(&path, 10, 1).unwrap();
         let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
         assert_eq!(report.rebuild.unwrap().height, Height(140), "{name}");
         assert_sound(case.root(), chain(), name);

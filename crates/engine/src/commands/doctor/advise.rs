@@ -70,7 +70,7 @@ fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
 
 /// What keeps bitcoind from starting that is no damage.
 fn of_start(found: &DatadirState) -> Option<Advice> {
-    found.start_faults.first().map(|fault| fault.advice.clone())
+    found.start.faults.first().map(|fault| fault.advice.clone())
 }
 
 /// What keeps this process, or bitcoind, from reading files.

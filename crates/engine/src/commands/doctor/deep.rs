@@ -10,9 +10,9 @@ use api::{
     options::{ChainOptions, ScriptChecks},
     stage::Stage,
 };
-use chain::blocks::{
-    damage::{KnownDamage, count_elsewhere},
-    files::Files,
+use chain::{
+    blocks::{damage::KnownDamage, files::Files},
+    blocks_elsewhere::count_elsewhere,
 };
 use disk::chainstate::ChainstateReader;
 use pipeline::{

@@ -50,8 +50,6 @@ pub struct DatadirState {
     /// Which other process uses it.
     #[cfg_attr(feature = "serde", serde(with = "LockText"))]
     pub lock: LockState,
-    /// The program that has written it: the last version line of `debug.log`.
-    pub version: Option<String>,
     /// Why block and undo files cannot be read: their key is missing or wrong.
     #[cfg_attr(feature = "serde", serde(rename = "xor_error"))]
     pub key: Option<Error>,
@@ -80,13 +78,22 @@ pub struct DatadirState {
     pub rebuild: RebuildNeed,
     /// What reading everything has shown, if it was asked for.
     pub deep: Option<DeepState>,
+    /// The last start of bitcoind, and what keeps it from starting again.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub start: StartState,
+}
+
+/// What is known of the last start of bitcoind on a datadir, and of the next.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct StartState {
     /// What keeps bitcoind from starting, or lets it discard databases, though they are sound: the clock, the
     /// file system, settings. The first one counts.
     #[cfg_attr(feature = "serde", serde(rename = "start_errors", with = "StartErrors"))]
-    pub start_faults: Vec<StartFault>,
-    /// What `debug.log` tells of the last start of bitcoind.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub last_start: LastStart,
+    pub faults: Vec<StartFault>,
+    /// What `debug.log` has of the last start: among others, the program that has written the datadir.
+    #[cfg_attr(feature = "serde", serde(rename = "version", with = "VersionText"))]
+    pub last: LastStart,
 }
 
 /// Something that keeps bitcoind from starting as it should, and is no damage to the datadir.
@@ -474,7 +481,7 @@ impl DatadirState {
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
             && !self.indexes.iter().any(FoundIndex::is_broken)
-            && self.start_faults.is_empty()
+            && self.start.faults.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
     }
 }
@@ -566,6 +573,7 @@ written! {
         };
         fields::Database { state, error: error.cloned() }
     };
+    VersionText: LastStart => Option<String>, |start| start.version.clone();
     StartErrors: Vec<StartFault> => Vec<Error>, |faults| {
         faults.iter().map(|fault| fault.error.clone()).collect()
     };

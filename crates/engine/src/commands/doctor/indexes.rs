@@ -115,7 +115,8 @@ written! {
 pub fn find(
     files: &Files<'_>,
     tree: Option<(&Tree<'_>, &[FileInfo])>,
-    (best, first): (Option<BlockHash>, Height),
+    best: Option<BlockHash>,
+    first: Height,
     is_held: bool,
 ) -> Result<Vec<FoundIndex>, Error> {
     let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();

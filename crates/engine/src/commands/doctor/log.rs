@@ -205,10 +205,10 @@ mod tests {
                 assert_eq!(last(&format!("{with}{filler}{start}{filler}")), None);
             }
         }
-        let more = "2026 Config file: /b/bitcoin.conf\n2026 Config file arg: [main] prune=\"600\"\n";
+        let more = "2026 Config file: /proc/b/bitcoin.conf\n2026 Config file arg: [main] prune=\"600\"\n";
         let found = read(&format!("{start}{more}2026 Config file arg: prune=\"1000\"\n"));
-        assert_eq!((found.conf, found.settings.len()), (Some("/b/bitcoin.conf".into()), 3));
-        let other = read(&format!("{start}2026 Config file: /b/bitcoin.conf (not found, skipping)\n"));
+        assert_eq!((found.conf, found.settings.len()), (Some("/proc/b/bitcoin.conf".into()), 3));
+        let other = read(&format!("{start}2026 Config file: /proc/b/bitcoin.conf (not found, skipping)\n"));
         assert!(other.conf.is_none() && other.prune(Network::Regtest).is_none());
     }
 
@@ -221,9 +221,11 @@ mod tests {
             LastStart::read(&RealDisk, &path).database_error
         };
         let start = "2026 Bitcoin Core version v30.0.0\n";
-        let fatal = "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /n/chainstate/000002.ldb";
+        let fatal =
+            "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /proc/chainstate/000002.ldb";
         let (text, table) = error(&format!("{start}{fatal}\n")).unwrap();
-        assert!(text.starts_with("Fatal LevelDB error") && table == Some("/n/chainstate/000002.ldb".into()));
+        assert!(text.starts_with("Fatal LevelDB error"), "{text}");
+        assert_eq!(table, Some("/proc/chainstate/000002.ldb".into()));
         let (_, table) =
             error(&format!("{start}2026 Error reading from database: Corruption: bad\n")).unwrap();
         assert_eq!((table, error(&format!("{start}{fatal}\n{start}"))), (None, None));

@@ -57,7 +57,8 @@ pub fn in_place_of_new_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Optio
     Ok(found.is_some_and(|found| !found.is_dir).then_some(work))
 }
 
-/// Finds a link to nothing, or a file, in the place of the datadir, of its network's directory or of `blocks`.
+/// Finds a link to nothing, or a file, in the place of the datadir, of its network's directory or of
+/// `blocks`.
 pub fn obstacle_above(disk: &dyn Disk, root: &Path, datadir: &Datadir) -> Option<Advice> {
     let dirs = [root.to_owned(), datadir.net_dir().to_owned(), datadir.blocks_dir()];
     let found = dirs.iter().find_map(|dir| obstacle_at(disk, dir, true).ok().flatten());

@@ -61,8 +61,8 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
     let (name, first) = (kind.option(), state.index.first_stored);
     let place = line.map_or(String::new(), |line| format!("line {line}, "));
     let detail = format!(
-        "{place}`{name}`: the index {end}, and the blocks below height {first} were deleted, so bitcoind does \
-         not start; to have the index, download the deleted blocks again"
+        "{place}`{name}`: the index {end}, and the blocks below height {first} were deleted, so bitcoind \
+         does not start; to have the index, download the deleted blocks again"
     );
     let advice = Advice::CorrectSetting { file: file.clone(), line: *line, is_removable: line.is_some() };
     Some(StartFault { error: Error::new(ErrorKind::Usage, detail).in_file(file, None), advice })
@@ -71,7 +71,7 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
 /// Reads the table that the log's last error names, if it is one of a database here, and notes whether it is
 /// damaged. An error that names none counts if the chainstate was not written since.
 pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut DatadirState) {
-    let Some((_, table)) = &state.last_start.database_error else { return };
+    let Some((_, table)) = &state.start.last.database_error else { return };
     let path = match table {
         Some(named) => find_table(disk, datadir.net_dir(), named),
         None => {
@@ -79,14 +79,14 @@ pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut Data
             let [log, database] =
                 [datadir.net_dir().join("debug.log"), datadir.chainstate_dir().join("CURRENT")].map(modified);
             if database > log {
-                state.last_start.database_error = None;
+                state.start.last.database_error = None;
             }
             return;
         }
     };
     // It is sound, or was replaced since.
     let Some((path, Err(error))) = path.map(|path| (path.clone(), check_table(disk, &path))) else {
-        state.last_start.database_error = None;
+        state.start.last.database_error = None;
         return;
     };
     let error = Error::from(error);
@@ -115,7 +115,7 @@ fn find_table(disk: &dyn Disk, net_dir: &Path, named: &Path) -> Option<PathBuf> 
 
 /// The log's last error of a database, if neither what was read nor what was written since explains it.
 fn unexplained_error(state: &DatadirState) -> Option<&str> {
-    let (text, table) = state.last_start.database_error.as_ref()?;
+    let (text, table) = state.start.last.database_error.as_ref()?;
     let is_explained = table.is_some()
         || state.deep.is_some()
         || ![&state.index.state, &state.chainstate.state].iter().all(|state| state.is_sound())

@@ -86,7 +86,7 @@ pub fn has_genesis(files: &Files<'_>) -> bool {
 fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<bool, Error> {
     let mut is_found = false;
     let look = |record: &BlockRecord| is_found |= record.hash == *hash;
-    for_each_block(files.disk, files.datadir, files.obfuscation, (number, ByteOffset(0)), look)?;
+    for_each_block(files.disk, files.datadir, files.obfuscation, number, ByteOffset(0), look)?;
     Ok(is_found)
 }
 
@@ -105,7 +105,7 @@ pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, sta
             state.unknown_bytes += u64::from(record.size);
         };
         let from = (number, ByteOffset(used));
-        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, from, count);
+        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, from.0, from.1, count);
         let has_some = state.unknown_blocks > before;
         let is_deleted = is_pruned && used == 0 && (number.0 as usize) < infos.len().saturating_sub(1);
         state.unknown_files += u32::from(has_some);

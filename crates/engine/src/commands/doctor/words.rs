@@ -48,8 +48,8 @@ impl fmt::Display for IndexState {
         self.marked_invalid.map_or(Ok(()), |(height, hash, tip)| {
             write!(
                 f,
-                "; block {hash} ({height}) is marked as invalid, so the blocks up to height {tip} are left out; \
-                 if it is valid, run bitcoin-cli reconsiderblock {hash} when bitcoind runs"
+                "; block {hash} ({height}) is marked as invalid, so the blocks up to height {tip} are left \
+                 out; if it is valid, run bitcoin-cli reconsiderblock {hash} when bitcoind runs"
             )
         })
     }
@@ -84,7 +84,7 @@ impl fmt::Display for FilesState {
             f.write_str(&match self.deleted_files {
                 0 => "bitcoind overwrites them one day, sync takes what the chain needs".to_owned(),
                 deleted => format!(
-                    "bitcoind deletes {deleted} of these files when it starts, sync --unprune takes them"
+                    "bitcoind deletes {deleted} of these files when it starts; making a full node of it takes them"
                 ),
             })?;
         }
@@ -183,9 +183,12 @@ impl fmt::Display for Advice {
             Self::LookDeeper => "read everything: debug.log reports an error of a database",
             Self::CorrectClock => "correct the clock: bitcoind does not start with a block from the future",
             Self::ProvideLocks { .. } => {
-            "mount the file system with locks (NFS: without nolock), or move the datadir: bitcoind does not start"
-        }
-            Self::CorrectSetting { is_removable: true, .. } => "remove a setting of bitcoind, and examine again",
+                "mount the file system with locks (NFS: without nolock), or move the datadir: bitcoind does \
+                 not start"
+            }
+            Self::CorrectSetting { is_removable: true, .. } => {
+                "remove a setting of bitcoind, and examine again"
+            }
             Self::CorrectSetting { .. } => "change a setting of bitcoind, and examine again",
             Self::MoveAway { .. } => {
             "move away what is not as bitcoind needs it there, and examine again"
