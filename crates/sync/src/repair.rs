@@ -177,9 +177,8 @@ fn repair_in_place(
     let lost_tips = ensure_index(files, true, sink, interrupt)?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
-    let missing = found.missing;
     // How many are missing above the index is not known yet.
-    if lost_tips.is_empty() || damaged + damaged_undo + missing > 0 {
+    if lost_tips.is_empty() || damaged + damaged_undo + found.missing > 0 {
         sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
@@ -198,24 +197,22 @@ fn repair_in_place(
     let best = best.filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
     // What follows locks the datadir itself.
     drop(session);
-    let (mut rebuilt, mut made) = (None, None);
-    match best {
-        None => rebuilt = Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?),
+    let (rebuilt, made) = match best {
+        None => (Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
-            let options = MakeUndoOptions { chain: chain.clone(), keep_old: false };
-            made = Some(make_undo(disk, &options, sink, interrupt).map_err(explain_interrupt)?);
+            (None, Some(remake_undo(disk, chain, sink, interrupt)?))
         }
-        Some(_) => {}
-    }
+        Some(_) => (None, None),
+    };
     let stored = taken.hashes.len() as u32 + fetched.as_ref().map_or(0, |fetched| fetched.report.blocks);
-    let missing = if lost_tips.is_empty() { missing } else { missing.max(stored.saturating_sub(damaged)) };
+    let missing_above = if lost_tips.is_empty() { 0 } else { stored.saturating_sub(damaged) };
     let done = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers, it.shortfall));
     Ok(RepairReport {
         network: chain.params.network,
         damaged: found.blocks.len() as u32,
         lost: found.lost,
         lost_files: found.lost_files,
-        missing,
+        missing: found.missing.max(missing_above),
         damaged_undo,
         first: found.first,
         others: found.others,
@@ -230,6 +227,17 @@ fn repair_in_place(
         undo: made,
         notes: sink.take(),
     })
+}
+
+/// Makes undo data that is missing or damaged.
+fn remake_undo(
+    disk: &dyn Disk,
+    chain: &ChainOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<MadeUndoReport, Error> {
+    let options = MakeUndoOptions { chain: chain.clone(), keep_old: false };
+    make_undo(disk, &options, sink, interrupt).map_err(explain_interrupt)
 }
 
 /// The note about what is damaged or missing.
