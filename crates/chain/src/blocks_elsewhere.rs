@@ -347,7 +347,7 @@ impl Taking<'_> {
 /// in front of them, or a false frame. `damaged` are sorted by hash.
 ///
 /// # Errors
-/// Any I/O error; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
+/// Any I/O error; [`ErrorKind::Interrupted`].
 pub fn count_elsewhere(
     files: &Files<'_>,
     damaged: &[(BlockHash, Height)],

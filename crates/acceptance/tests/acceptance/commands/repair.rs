@@ -88,8 +88,11 @@ fn set_len(record: &mut [u8], len: u32) {
     record[4..RECORD_HEADER_LEN].copy_from_slice(&len.to_le_bytes());
 }
 
-/// What happens to a record, and whether a scan finds the block nevertheless.
-const RECORD_DAMAGE: [(&str, fn(&mut Vec<u8>), bool); 5] = [
+/// A name, the damage to a record, and whether a scan finds the block nevertheless.
+type RecordDamage = (&'static str, fn(&mut Vec<u8>), bool);
+
+/// What happens to a record.
+const RECORD_DAMAGE: [RecordDamage; 5] = [
     ("a bit of the magic", |record| record[0] ^= 1, false),
     ("a header without proof of work", |record| record[RECORD_HEADER_LEN + 75] = 0, false),
     ("a length beyond the end", |record| set_len(record, 3_000_000), false),
