@@ -8,7 +8,8 @@ import argparse, functools, json, os, pathlib, shutil, socket, subprocess, sys, 
 import fsspec
 from dask.distributed import Client, as_completed, get_worker
 
-LISTS = ["delta", "dataset.json"]
+# The list of a delta directory, and what states beside an export what it has.
+LIST, STATEMENT = "delta", ".dataset.json"
 PREFIXES = [f"{digit:x}0-{digit:x}f" for digit in range(16)]
 
 
@@ -25,11 +26,13 @@ def store_of(args):
 
 
 def put(args, local, name):
-    """Stores a directory. Its list comes last: without it, the directory is not stored."""
+    """Stores a directory. Its list, or what is beside it, comes last: without that, the directory is not stored."""
     fs, root = store_of(args)
     fs.makedirs(f"{root}/{name}", exist_ok=True)
-    for path in sorted(pathlib.Path(local).iterdir(), key=lambda path: path.name in LISTS):
+    for path in sorted(pathlib.Path(local).iterdir(), key=lambda path: path.name == LIST):
         fs.put_file(str(path), f"{root}/{name}/{path.name}")
+    if os.path.exists(local + STATEMENT):
+        fs.put_file(local + STATEMENT, f"{root}/{name}{STATEMENT}")
 
 
 def fetch(args, name, local, files):
@@ -42,7 +45,7 @@ def fetch(args, name, local, files):
 
 def is_stored(args, name):
     fs, root = store_of(args)
-    return any(fs.exists(f"{root}/{name}/{file}") for file in LISTS)
+    return fs.exists(f"{root}/{name}/{LIST}") or fs.exists(f"{root}/{name}{STATEMENT}")
 
 
 def fetch_plan(args, home):
@@ -131,7 +134,7 @@ def export_history(prefixes, args):
                 name = f"{root}/history/{path.relative_to(out)}"
                 fs.makedirs(os.path.dirname(name), exist_ok=True)
                 fs.put_file(str(path), name)
-            fs.put_file(f"{out}.dataset.json", f"{root}/history/dataset-{prefixes}.json")
+            fs.put_file(f"{out}{STATEMENT}", f"{root}/history/dataset-{prefixes}.json")
             fs.pipe_file(report_file, json.dumps(report).encode())
     return f"history/{prefixes}"
 
