@@ -84,8 +84,8 @@ impl fmt::Display for FilesState {
             f.write_str(&match self.deleted_files {
                 0 => "bitcoind overwrites them one day, sync takes what the chain needs".to_owned(),
                 deleted => format!(
-                    "bitcoind deletes {deleted} of these files when it starts; a download of all blocks takes \
-                     them"
+                    "bitcoind deletes {deleted} of these files when it starts; a download of all blocks \
+                     takes them"
                 ),
             })?;
         }
