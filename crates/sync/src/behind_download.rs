@@ -16,7 +16,6 @@ use api::{
 };
 use chain::{
     blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, claims::PeerClaims, files::Files},
-    commit::WORK_DIR,
     header_chain::HeaderChain,
     plan::{
         existing_state::ExistingState,
@@ -37,7 +36,6 @@ use std::{
     thread,
     time::Duration,
 };
-use vfs::During as _;
 use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
 /// Interval at which an interrupt is looked for.
@@ -312,14 +310,9 @@ impl Rebuilder<'_> {
 }
 
 impl Follower for Rebuilder<'_> {
-    fn begins_rebuild(&self, chain: &HeaderChain, target: Height) -> Result<bool, Error> {
-        let Self { files, options, .. } = *self;
-        let chainstate = files.datadir.chainstate_dir();
-        let beside = files.disk.resolve(&chainstate).unwrap_or(chainstate).with_file_name(WORK_DIR);
-        let work = options.chain.work_dir.as_ref().map_or(beside, |dir| dir.join(WORK_DIR));
-        let is_connected = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
-        let is_there = files.disk.exists(&work).during("look for", &work)?;
-        Ok(!options.blocks_only && !is_connected && !is_there)
+    fn rebuilds(&self, chain: &HeaderChain, target: Height) -> Result<bool, Error> {
+        let is_connected = self.chainstate.is_sooner_connected(self.files, chain, target)?.is_some();
+        Ok(!self.options.blocks_only && !is_connected)
     }
 
     fn headers_known(

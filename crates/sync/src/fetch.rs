@@ -538,9 +538,7 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.find_reorganised()?;
             self.find_unknown()?;
-            if !self.stored.is_stored(Height(0))
-                && self.follower.begins_rebuild(&self.chain, self.target())?
-            {
+            if !self.stored.is_stored(Height(0)) && self.follower.rebuilds(&self.chain, self.target())? {
                 // A pruned node has deleted it.
                 self.append_genesis()?;
                 (self.index.is_behind, self.index.true_to) = (true, None);

@@ -47,12 +47,11 @@ pub trait TipFollower {
 /// What follows a download while it runs. All functions are called by the thread that downloads; they do
 /// nothing unless the follower defines them.
 pub trait Follower {
-    /// Whether the follower makes the chainstate anew of all blocks up to `target`, and has no checkpoint of
-    /// that.
+    /// Whether the follower makes the chainstate anew of all blocks up to `target`.
     ///
     /// # Errors
     /// Any I/O error.
-    fn begins_rebuild(&self, _chain: &HeaderChain, _target: Height) -> Result<bool, Error> {
+    fn rebuilds(&self, _chain: &HeaderChain, _target: Height) -> Result<bool, Error> {
         Ok(false)
     }
 
