@@ -20,10 +20,11 @@ const MIN_TO_COME: u64 = 16;
 /// Maximum number of heights of a file whose sizes are estimated by those in the file.
 const MAX_HEIGHTS: usize = 10_000;
 
-/// Bytes of blocks after which a rebuild settles that is pruned to `prune_bytes`.
+/// Bytes of blocks after which a rebuild settles that is pruned to `prune_bytes`; never 0, with which it
+/// would settle before each block, for ever.
 #[must_use]
-pub const fn settle_bytes(prune_bytes: u64) -> u64 {
-    space_for_blocks(prune_bytes) / SETTLE_SHARE
+pub fn settle_bytes(prune_bytes: u64) -> u64 {
+    (space_for_blocks(prune_bytes) / SETTLE_SHARE).max(1)
 }
 
 const fn space_for_blocks(prune_bytes: u64) -> u64 {

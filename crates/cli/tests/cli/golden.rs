@@ -47,9 +47,9 @@ fn messages_are_those_that_were_agreed_on() {
         "reindex --progress none --chain regtest --datadir good --threads 0",
         "reindex --progress none --chain regtest --datadir damaged",
         "reindex --progress none --chain regtest --datadir invalid",
-        "utxo stats --chain regtest --datadir empty",
-        "utxo stats --chain regtest --datadir no-current",
-        "utxo stats --chain regtest --datadir interrupted",
+        "utxo stats --progress none --chain regtest --datadir empty",
+        "utxo stats --progress none --chain regtest --datadir no-current",
+        "utxo stats --progress none --chain regtest --datadir interrupted",
         "hints info words",
         "snapshot info words",
     ];

@@ -116,6 +116,17 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
     assert_same_tree(&pruned, case.root(), "a second run");
 }
 
+/// Regression: the rebuild waited for ever for the genesis block, for which no peer is asked.
+#[test]
+fn a_pruned_node_without_a_chainstate_gets_one_and_stays_pruned() {
+    let (case, peer) = (pruned(), honest());
+    assert!(!index(case.root()).entries.iter().find(|entry| entry.height.0 == 0).unwrap().status.has_data());
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    let report = run(&pruning(case.root(), &peer)).unwrap();
+    assert!(report.rebuild.is_some());
+    assert_pruned(case.root(), "rebuilt");
+}
+
 #[test]
 fn a_pruned_datadir_becomes_a_full_one() {
     for (threads, join_bytes) in THREADS.into_iter().flat_map(|threads| [(threads, None), (threads, Some(1))])
