@@ -20,6 +20,7 @@ use hex_conservative::DisplayHex as _;
 use leveldb::Database;
 use std::{
     collections::BTreeMap,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 use vfs::{AtomicFile, Disk, During as _};
@@ -173,9 +174,13 @@ fn key_of_file(
     genesis: &BlockHash,
 ) -> Result<Option<([u8; 8], bool)>, DiskError> {
     let path = datadir.blk_path(number);
-    // What cannot be read, the command that reads it reports.
-    let Ok(file) = disk.open(&path) else { return Ok(None) };
+    let file = match disk.open(&path) {
+        // A link to nothing, or a running bitcoind has deleted it.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.during("open for reading", &path)?,
+    };
     let (mut found, magic) = ([0; 4], datadir.magic());
+    // What cannot be read, the command that reads it reports.
     if file.read_exact_at(&mut found, 0).is_err() {
         return Ok(None);
     }

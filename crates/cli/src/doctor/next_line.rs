@@ -165,8 +165,11 @@ impl<'a> NextLine<'a> {
 
     fn change_owner(&self, paths: &[PathBuf]) -> String {
         let name = user_name(self.state.map_or(0, |state| state.owner.uid));
-        let words = owned(["sudo", "chown", "-R", name.trim_start_matches('#')]);
-        command_line(words.chain(paths.iter().map(|path| path.display().to_string())))
+        let line = |words: [&str; 4]| {
+            command_line(owned(words).chain(paths.iter().map(|path| path.display().to_string())))
+        };
+        let owner = line(["sudo", "chown", "-R", name.trim_start_matches('#')]);
+        format!("{owner} && {}", line(["sudo", "chmod", "-R", "u+rwX"]))
     }
 
     /// A line that writes the key of the block files.

@@ -570,15 +570,32 @@ fn what_belongs_to_other_users_is_named() {
 #[test]
 fn what_may_not_be_read_is_not_called_damaged() {
     let case = sound();
-    let path = case.root().join("regtest/chainstate/CURRENT");
     let uid = fs::metadata(case.root()).unwrap().uid();
-    let disk = FaultDisk::healthy().with_user(uid + 4711).with_denied(&path);
     let options = DoctorOptions::new(case.root(), Network::Regtest);
-    let found = diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    assert_eq!(found.advice, Advice::RunAs { user: uid });
-    let state = found.found.unwrap();
-    assert!(matches!(&state.chainstate.state, DatabaseState::Unreadable(error)
-        if error.remedies.contains(&Remedy::GrantPermission)));
+    fs::write(case.blocks("xor.dat"), [0; 8]).unwrap();
+    for (name, directory) in [
+        ("blocks/xor.dat", "blocks"),
+        ("blocks/blk00001.dat", "blocks"),
+        ("blocks/index/CURRENT", "blocks/index"),
+        ("chainstate/CURRENT", "chainstate"),
+    ] {
+        let [path, directory] = [name, directory].map(|name| case.root().join("regtest").join(name));
+        let as_user = |user| {
+            let disk = FaultDisk::healthy().with_user(user).with_denied(&path);
+            diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+        };
+        assert_eq!(as_user(uid + 4711).advice, Advice::RunAs { user: uid }, "{name}");
+        let found = as_user(uid);
+        assert_eq!(found.advice, Advice::ChangeOwner { directories: vec![directory] }, "{name}");
+        let state = found.found.unwrap();
+        let errors =
+            [&state.chainstate.state, &state.index.state].into_iter().filter_map(|state| match state {
+                DatabaseState::Unreadable(error) => Some(error),
+                _ => None,
+            });
+        let error = errors.chain(&state.key).next().unwrap();
+        assert!(error.remedies.contains(&Remedy::GrantPermission), "{name}: {error}");
+    }
 }
 
 #[test]

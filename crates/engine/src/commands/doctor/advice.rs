@@ -49,9 +49,10 @@ pub enum Advice {
         /// The user id.
         user: u32,
     },
-    /// Give these databases to the owner of the datadir.
+    /// Give these directories, and all in them, to the owner of the datadir, and allow that user to read and
+    /// write them.
     ChangeOwner {
-        /// The databases.
+        /// The directories.
         #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
         directories: Vec<PathBuf>,
     },

@@ -9,7 +9,10 @@ use api::{
 };
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use disk::DiskError;
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 use vfs::FileError;
 use wire::Height;
 
@@ -88,15 +91,17 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
         _ => None,
     });
     let deep = found.deep.iter().flat_map(|deep| deep.refusal.iter().chain(deep.coins.as_ref().err()));
-    let deep = deep.filter(|error| error.kind == ErrorKind::Environment);
-    if let Some(error) = databases.chain(indexes).chain(deep).next() {
+    let others = found.key.iter().chain(deep).filter(|error| error.kind == ErrorKind::Environment);
+    let foreign = &found.owner.foreign;
+    if let Some(error) = databases.chain(indexes).chain(others).next() {
         let is_other = ![0, found.owner.uid].contains(&found.owner.user);
-        return Some(match is_denied(error) && is_other {
-            true => Advice::RunAs { user: found.owner.uid },
-            false => Advice::CheckDisk,
+        return Some(match error.file.as_deref().and_then(Path::parent).filter(|_| is_denied(error)) {
+            Some(_) if is_other => Advice::RunAs { user: found.owner.uid },
+            Some(dir) if foreign.is_empty() => Advice::ChangeOwner { directories: vec![dir.to_owned()] },
+            Some(_) => Advice::ChangeOwner { directories: foreign.clone() },
+            None => Advice::CheckDisk,
         });
     }
-    let foreign = &found.owner.foreign;
     (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
 }
 
@@ -122,7 +127,7 @@ fn of_key(found: &DatadirState) -> Option<Advice> {
 fn of_other_files(found: &DatadirState, advice: Advice) -> Advice {
     let is_usable = found.index.state.is_sound() || matches!(found.index.state, DatabaseState::Absent);
     match advice {
-        Advice::Sync | Advice::Repair | Advice::BitcoindReindex
+        Advice::Sync | Advice::Repair | Advice::BitcoindReindex | Advice::NameBlocksdir { .. }
             if is_usable && !found.index.is_pruned && !found.blocks.other_names.is_empty() =>
         {
             Advice::TakeFromFiles { directory: found.blocks_dir.clone() }
