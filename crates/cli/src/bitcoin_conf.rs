@@ -190,20 +190,38 @@ impl BitcoinConf {
         (settings.into_iter().filter_map(|setting| setting.value.clone()).collect(), is_negated)
     }
 
+    /// Returns the settings that choose a network, and the network that each chooses, if Core knows it. With
+    /// more than one, bitcoind does not start.
+    pub fn chain_choices(&self) -> Vec<(&Setting, Option<Network>)> {
+        let choices = CHAIN_NAMES.into_iter().filter_map(|name| {
+            let settings = self.named(Some(""), name).0;
+            match name {
+                "chain" => settings.first().map(|setting| (*setting, setting.value().parse().ok())),
+                _ => {
+                    let last = settings.last().filter(|setting| is_true(setting.value()))?;
+                    Some((*last, if name == "testnet" { "test" } else { name }.parse().ok()))
+                }
+            }
+        });
+        choices.collect()
+    }
+
     /// Returns the network that the file chooses.
     ///
     /// # Errors
     /// If the file chooses several networks, or one that Core does not know.
     pub fn chain(&self) -> Result<Option<Network>, String> {
-        let named = |name: &str| self.values(Some(""), name).0;
-        let is_on = |name: &&str| named(name).last().is_some_and(|value| is_true(value));
-        let mut chosen: Vec<String> = named("chain").into_iter().take(1).collect();
-        let switches = CHAIN_NAMES.into_iter().filter(|name| *name != "chain").filter(is_on);
-        chosen.extend(switches.map(|name| if name == "testnet" { "test" } else { name }.to_owned()));
-        match chosen.as_slice() {
+        match self.chain_choices().as_slice() {
             [] => Ok(None),
-            [name] => name.parse().map(Some).map_err(|error| format!("{error}")),
-            several => Err(format!("it chooses several chains: {}; keep one of them", several.join(", "))),
+            [(_, Some(network))] => Ok(Some(*network)),
+            [(setting, None)] => setting.value().parse().map(Some).map_err(|error| format!("{error}")),
+            several => {
+                let names: Vec<_> = several
+                    .iter()
+                    .map(|(setting, _)| format!("{}={}", setting.name, setting.value()))
+                    .collect();
+                Err(format!("it chooses several chains: {}; keep one of them", names.join(", ")))
+            }
         }
     }
 
@@ -346,7 +364,7 @@ mod tests {
         assert_eq!(chain("[test]\nregtest=1"), Ok(None));
         // Here, the last value counts.
         assert_eq!(chain("signet=0\nsignet=1"), Ok(Some(Network::Signet)));
-        assert!(chain("signet=1\nchain=main").unwrap_err().contains("several chains: main, signet"));
+        assert!(chain("signet=1\nchain=main").unwrap_err().contains("several chains: chain=main, signet=1"));
         assert!(chain("chain=mainnet").unwrap_err().contains("unknown chain `mainnet`"));
     }
 

@@ -218,9 +218,7 @@ impl CoreArgs {
         let is_named = read.chosen != Some(network) && (network != Network::Main || read.chosen.is_some());
         set_chain(network.name());
         let conf = &read.conf;
-        let mut settings = node_settings::of(conf, network);
-        settings.faults.splice(0..0, read.faults);
-        let located = Located {
+        let mut located = Located {
             params: self.params(network, conf)?,
             assume_valid: conf
                 .get(network, "assumevalid")
@@ -230,7 +228,7 @@ impl CoreArgs {
                 .get(network, "prune")
                 .and_then(|text| text.parse().ok())
                 .filter(|&mebibytes| mebibytes > 0),
-            settings,
+            settings: NodeSettings::default(),
             ignored: conf.ignored.clone(),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
@@ -238,6 +236,8 @@ impl CoreArgs {
             root: read.root,
             blocksdir: read.blocksdir,
         };
+        located.settings = node_settings::of(conf, network, &located.datadir().blocks_dir());
+        located.settings.faults.splice(0..0, read.faults);
         let is_unsaid = network != Network::Main && self.chain.is_none();
         if self.datadir.is_none() || located.conf.is_some() || is_unsaid {
             located.announce(if is_unsaid { Some(why) } else { None });

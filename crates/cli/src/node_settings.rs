@@ -3,7 +3,10 @@
 //! `node/blockmanager_args.cpp`.
 
 use crate::bitcoin_conf::{BitcoinConf, Place, Setting, is_true};
-use engine::{Advice, Error, ErrorKind, IndexKind, IndexSetting, Network, NodeSettings, StartFault};
+use engine::{
+    Advice, Disk as _, Error, ErrorKind, IndexKind, IndexSetting, Network, NodeSettings, RealDisk, StartFault,
+};
+use std::path::Path;
 
 /// The least number of MiB to which bitcoind prunes (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
 pub const MIN_PRUNE_TARGET: u64 = 550;
@@ -13,14 +16,43 @@ const EXCLUSIVE: [(&str, &str); 3] =
     [("prune", "txindex"), ("prune", "txospenderindex"), ("prune", "reindex-chainstate")];
 
 /// Options that are of no use, and not allowed, if another one is off.
-const NEED_ANOTHER: [(&str, &str, bool); 3] = [
+const NEED_ANOTHER: [(&str, &str, bool); 5] = [
     ("peerblockfilters", "blockfilterindex", false),
     ("forcednsseed", "dnsseed", true),
     ("listenonion", "listen", true),
+    ("bind", "listen", true),
+    ("whitebind", "listen", true),
 ];
 
-/// Returns what the settings mean for the start of a node on this network.
-pub fn of(conf: &BitcoinConf, network: Network) -> NodeSettings {
+/// An option, the values with which bitcoind starts, and what is wrong with others.
+type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
+
+const VALUES: [ValueRule; 8] = [
+    ("prune", is_prune_target, "the least is 550, or 1"),
+    ("blockfilterindex", |value| ["", "0", "1", "basic"].contains(&value), "there is no such filter"),
+    ("maxmempool", |value| leading_number(value) >= 5, "the least is 5"),
+    ("minimumchainwork", is_hash, "it is not a number of at most 64 hexadecimal digits"),
+    (
+        "onlynet",
+        |value| ["ipv4", "ipv6", "onion", "i2p", "cjdns"].contains(&value),
+        "there is no such network",
+    ),
+    ("peertimeout", |value| leading_number(value) > 0, "it must be more than 0"),
+    ("port", is_port, "there is no such port"),
+    ("rpcport", is_port, "there is no such port"),
+];
+
+/// Options that are meant for one start, and what they do at each.
+const FOR_ONE_START: [(&str, &str); 4] = [
+    ("reindex", "at each start, bitcoind discards databases and builds them anew"),
+    ("reindex-chainstate", "at each start, bitcoind discards databases and builds them anew"),
+    ("stopafterblockimport", "bitcoind stops again after each start"),
+    ("stopatheight", "bitcoind stops at this height, and after each start from there on"),
+];
+
+/// Returns what the settings mean for the start of a node on this network, which has its block files in
+/// `blocks_dir`.
+pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettings {
     let mut faults = Vec::new();
     let refused = "bitcoind does not start with it";
     let is_on = |name: &str| conf.turns_on(network, name, &["basic"]);
@@ -37,26 +69,36 @@ pub fn of(conf: &BitcoinConf, network: Network) -> NodeSettings {
             faults.push(fault(setting, what, false));
         }
     }
-    let prune = conf.setting(network, "prune");
-    let target = prune.map_or(0, |setting| setting.value().parse::<i64>().unwrap_or(0));
-    if let Some(setting) = prune.filter(|_| target < 0 || (2..MIN_PRUNE_TARGET as i64).contains(&target)) {
-        faults.push(fault(setting, &format!("the least is {MIN_PRUNE_TARGET}, or 1; {refused}"), true));
+    let (own, others): (Vec<_>, Vec<_>) =
+        conf.chain_choices().into_iter().partition(|(_, chosen)| *chosen == Some(network));
+    // An option of the command line replaces only a `chain=` that Core knows.
+    let is_replaced =
+        |name: &str, chosen: Option<Network>| own.is_empty() && name == "chain" && chosen.is_some();
+    let others = others.into_iter().filter(|(setting, chosen)| !is_replaced(&setting.name, *chosen));
+    for (setting, _) in others.chain(own.iter().copied().skip(1)) {
+        faults.push(fault(setting, &format!("it is not the only one that chooses a chain; {refused}"), true));
     }
-    for (first, second) in EXCLUSIVE.iter().filter(|_| target != 0) {
+    for (name, is_valid, what) in VALUES {
+        let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));
+        faults.extend(setting.map(|it| fault(it, &format!("{what}; {refused}"), true)));
+    }
+    let prunes = conf.setting(network, "prune").is_some_and(|setting| leading_number(setting.value()) != 0);
+    for (first, second) in EXCLUSIVE.iter().filter(|_| prunes) {
         let setting = is_on(second);
         faults.extend(setting.map(|it| fault(it, &format!("it excludes {first}; {refused}"), true)));
     }
     for (name, other, default) in NEED_ANOTHER {
         let has_other = conf.get(network, other).map_or(default, |value| value == "basic" || is_true(&value));
-        let setting = is_on(name).filter(|_| !has_other);
+        let setting = if name.ends_with("bind") { conf.setting(network, name) } else { is_on(name) };
+        let setting = setting.filter(|_| !has_other);
         faults.extend(setting.map(|it| fault(it, &format!("it needs {other}; {refused}"), true)));
     }
-    let is_known = |setting: &&Setting| !["", "0", "1", "basic"].contains(&setting.value());
-    if let Some(setting) = conf.setting(network, "blockfilterindex").filter(is_known) {
-        faults.push(fault(setting, &format!("there is no such filter; {refused}"), true));
+    let has_key =
+        || RealDisk.read(&blocks_dir.join("xor.dat"), 8).is_ok_and(|key| key.iter().any(|byte| *byte != 0));
+    if let Some(setting) = conf.setting(network, "blocksxor").filter(|it| !is_true(it.value()) && has_key()) {
+        faults.push(fault(setting, &format!("the block files have a key; {refused}"), true));
     }
-    for name in ["reindex", "reindex-chainstate"] {
-        let what = "at each start, bitcoind discards databases and builds them anew";
+    for (name, what) in FOR_ONE_START {
         faults.extend(is_on(name).map(|setting| fault(setting, what, true)));
     }
     let indexes = IndexKind::ALL.into_iter().filter_map(|kind| {
@@ -64,6 +106,27 @@ pub fn of(conf: &BitcoinConf, network: Network) -> NodeSettings {
         Some(IndexSetting { kind, file, line })
     });
     NodeSettings { indexes: indexes.collect(), faults }
+}
+
+/// The number with which a value begins, as Core reads numbers; 0 if there is none.
+fn leading_number(value: &str) -> i64 {
+    let is_of_number = |(at, c): &(usize, char)| c.is_ascii_digit() || *at == 0 && "+-".contains(*c);
+    let number: String = value.char_indices().take_while(is_of_number).map(|(_, c)| c).collect();
+    number.parse().unwrap_or(0)
+}
+
+fn is_prune_target(value: &str) -> bool {
+    let target = leading_number(value);
+    target == 0 || target == 1 || target >= MIN_PRUNE_TARGET as i64
+}
+
+fn is_hash(value: &str) -> bool {
+    let digits = value.strip_prefix("0x").unwrap_or(value);
+    digits.len() <= 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_port(value: &str) -> bool {
+    value.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {

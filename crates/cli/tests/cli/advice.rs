@@ -179,7 +179,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 41] = [
+const STARTS: [Start; 49] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -190,6 +190,18 @@ const STARTS: [Start; 41] = [
     ("peerblockfilters=1 alone", "correct-setting", "Cannot set -peerblockfilters without -blockfilterindex"),
     ("forcednsseed=1 and dnsseed=0", "correct-setting", "Cannot set -forcednsseed to true"),
     ("listenonion=1 and listen=0", "correct-setting", "Cannot set -listen=0 together with -listenonion=1"),
+    (
+        "listen: bind= and listen=0",
+        "correct-setting",
+        "Cannot set -bind or -whitebind together with -listen=0",
+    ),
+    ("maxmempool=1", "correct-setting", "-maxmempool must be at least 5 MB"),
+    ("minimumchainwork=zz", "correct-setting", "Invalid minimum work specified"),
+    ("onlynet=tor", "correct-setting", "Unknown network specified in -onlynet"),
+    ("peertimeout=0", "correct-setting", "peertimeout must be a positive integer"),
+    ("port=99999", "correct-setting", "Invalid port specified in -port"),
+    ("blocksxor=0 though the block files have a key", "correct-setting", "XOR-key can not be disabled"),
+    ("testnet=1 beside regtest=1", "correct-setting", "Invalid combination of -regtest"),
     ("a # behind rpcpassword", "correct-setting", "using # in rpcpassword can be ambiguous"),
     ("conf= in bitcoin.conf", "correct-setting", "conf cannot be set in the configuration file"),
     ("reindex=1 left in bitcoin.conf", "correct-setting", ""),
