@@ -513,6 +513,8 @@ impl Case<'_> {
                     self.find("lower-loaded", format!("bitcoind loaded {loaded}, now {loaded_now}"));
                 }
             }
+            // The program has named the setting of which this error is.
+            (Started::No(was), Started::No(error)) if was == *error && self.log.contains(NAMED_SETTING) => {}
             (Started::No(was), Started::No(error))
                 if self.runs.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
             {
@@ -667,6 +669,9 @@ impl Case<'_> {
         Ok(())
     }
 }
+
+/// What a report says of a setting that keeps the node from starting.
+const NAMED_SETTING: &str = "bitcoind does not start with it";
 
 /// What a node says that cannot go on because of a damaged index.
 const INDEX_ERRORS: [&str; 4] = ["index", "LevelDB", "filter", "leveldb"];

@@ -11,8 +11,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, FileKind, Height, HumanSize, Network,
-    RealDisk, ScriptWork,
+    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, ErrorKind, FileKind, Height, HumanSize,
+    Network, RealDisk, ScriptWork,
 };
 use next_line::NextLine;
 use peregrine::{
@@ -50,10 +50,11 @@ pub fn run(args: &DoctorArgs) -> Done {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
-    let is_of_node = faults.clone().any(|fault| fault.advice == diagnosis.advice);
+    let is_of_node = faults
+        .filter(|fault| fault.error.kind != ErrorKind::Damaged)
+        .any(|fault| fault.advice == diagnosis.advice);
     let exit = match diagnosis.advice {
         _ if diagnosis.is_sound() => Exit::Done,
-        Advice::LookDeeper => Exit::Damaged,
         _ if is_of_node => Exit::Environment,
         Advice::StopBitcoind | Advice::Wait | Advice::RunAs { .. } | Advice::ChangeOwner { .. } => {
             Exit::Environment

@@ -179,7 +179,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 49] = [
+const STARTS: [Start; 53] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -225,6 +225,10 @@ const STARTS: [Start; 49] = [
     ("index: a file", "move-away", "cannot create directories"),
     ("blk: one is a folder", "move-away", ""),
     ("blk: one is a link to nothing", "restore-link", "Error loading block database"),
+    ("blk: the last is zeros", "repair", "Corrupted block database detected"),
+    ("rev: the last is zeros", "make-undo", "Corrupted block database detected"),
+    ("pruned, and the last block file is zeros", "sync-pruned", "Corrupted block database detected"),
+    ("pruned, and the last undo file is zeros", "start-without-undo", "Corrupted block database detected"),
     ("rev: one is a folder", "move-away", ""),
     ("xor.dat: a folder", "move-away", "Failed to initialize ChainstateManager"),
     ("network: a link to nothing", "restore-link", "cannot create directories"),

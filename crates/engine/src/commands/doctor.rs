@@ -155,6 +155,8 @@ struct Compared {
     /// The scripts that a rebuild runs.
     scripts: Option<ScriptWork>,
     indexes: Vec<FoundIndex>,
+    /// What is wrong with the blocks that bitcoind reads when it starts.
+    last_blocks: Option<StartFault>,
 }
 
 impl Examination<'_> {
@@ -182,8 +184,10 @@ impl Examination<'_> {
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(disk, datadir, params)?;
         let has_snapshot = second.is_some();
-        let Compared { index, files: [blocks, undo], scripts, indexes } =
+        let Compared { index, files: [blocks, undo], scripts, indexes, last_blocks } =
             self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
+        // With a wrong key, nothing can be read.
+        let last_blocks = last_blocks.filter(|_| key.is_none());
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         if let Some(best) = chainstate.best_block.filter(|_| is_unknown && key.is_none())
@@ -221,7 +225,7 @@ impl Examination<'_> {
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
         }
-        state.start.faults = start::faults(&self.options.settings, &state);
+        state.start.faults = start::faults(&self.options.settings, &state, last_blocks);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }
@@ -372,6 +376,7 @@ impl Examination<'_> {
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts,
                     indexes: indexes::find(files, None, None, Height(0), is_held)?,
+                    last_blocks: None,
                 });
             }
         };
@@ -394,6 +399,12 @@ impl Examination<'_> {
             (found.undo_files.unrecorded, found.undo_files.first) = (0, None);
         }
         let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
+        let is_known = found.block_files.lacking() + found.undo_files.lacking() > 0;
+        // `deep` reads them all, and finds out too which lie elsewhere.
+        let last_blocks = match is_held || is_known || self.options.deep {
+            true => None,
+            false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.interrupt)?,
+        };
         let index = IndexState {
             state: DatabaseState::Sound,
             blocks: found.blocks,
@@ -409,6 +420,7 @@ impl Examination<'_> {
             files: [found.block_files, found.undo_files],
             scripts: Some(found.scripts),
             indexes,
+            last_blocks,
         })
     }
 

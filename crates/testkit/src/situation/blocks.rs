@@ -1,10 +1,18 @@
 //! Damage to the other files: blocks, undo data and their key; pruned nodes; what is not a node's datadir
 //! yet.
 
-use super::{OLDER, Situation, break_file, cut_file, row};
+use super::{OLDER, Place, Situation, break_file, cut_file, row};
 use crate::corrupt::{interrupt_replacement, overwrite};
 use disk::index::BlockStatus;
 use std::fs;
+
+impl Place {
+    /// Overwrites the last file of a kind with zeros, as after a power cut on a disk that loses writes.
+    fn fill_last(&self, kind: &str) -> std::io::Result<()> {
+        let path = self.path(&format!("blocks/{kind}{:05}.dat", self.last()?));
+        fs::write(&path, vec![0; fs::metadata(&path)?.len() as usize])
+    }
+}
 
 pub(super) const BLOCKS: &[Situation] = &[
     row("blk: one missing", |at| at.remove("blocks/blk00001.dat")),
@@ -14,6 +22,7 @@ pub(super) const BLOCKS: &[Situation] = &[
     row("blk: one is a link to nothing", |at| at.unmount("blocks/blk00001.dat")),
     row("blk: the first missing", |at| at.remove("blocks/blk00000.dat")),
     row("blk: the last missing", |at| at.remove(&format!("blocks/blk{:05}.dat", at.last()?))),
+    row("blk: the last is zeros", |at| at.fill_last("blk")),
     row("blk: one missing, with its undo data", |at| {
         at.remove("blocks/blk00001.dat")?;
         at.remove("blocks/rev00001.dat")
@@ -47,6 +56,7 @@ pub(super) const OTHERS: &[Situation] = &[
     row("rev: one flipped", |at| break_file(&at.path("blocks/rev00001.dat"))),
     row("rev: one is a folder", |at| at.exchange_kind("blocks/rev00001.dat")),
     row("rev: the last missing", |at| at.remove(&format!("blocks/rev{:05}.dat", at.last()?))),
+    row("rev: the last is zeros", |at| at.fill_last("rev")),
     row("xor.dat: missing", |at| at.remove("blocks/xor.dat")),
     row("xor.dat: wrong", |at| fs::write(at.path("blocks/xor.dat"), [7; 8])),
     row("xor.dat: a folder", |at| at.exchange_kind("blocks/xor.dat")),
@@ -66,6 +76,16 @@ pub(super) const OTHERS: &[Situation] = &[
     row("pruned, and the last block file is missing", |at| {
         at.prune()?;
         at.remove(&format!("blocks/blk{:05}.dat", at.last()?))
+    }),
+    row("pruned, and the last block file is zeros", |at| {
+        at.prune()?;
+        at.conf("prune=600\n")?;
+        at.fill_last("blk")
+    }),
+    row("pruned, and the last undo file is zeros", |at| {
+        at.prune()?;
+        at.conf("prune=600\n")?;
+        at.fill_last("rev")
     }),
     row("pruned, and the index is older", |at| {
         at.prune()?;

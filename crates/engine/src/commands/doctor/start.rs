@@ -1,17 +1,35 @@
-//! What keeps bitcoind from starting as it should, though nothing in the datadir is damaged; and what its log
-//! reports of a database.
+//! What keeps bitcoind from starting as it should: what is no damage to the datadir, what its log reports of
+//! a database, and the blocks that it reads when it starts.
 
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
 use api::error::{Error, ErrorKind};
+use chain::{
+    blocks::{
+        chain::{BlockPosition, Chain},
+        files::Files,
+    },
+    plan::tree::Tree,
+};
 use disk::{
-    datadir::Datadir,
+    datadir::{Datadir, FileKind},
     node_indexes::{IndexKind, check_table},
 };
-use pipeline::job::now;
-use std::path::{Path, PathBuf};
+use pipeline::{
+    job::{damage_survey::BlockSurvey, now},
+    stages::undo_survey::{BlockWalk, UndoState},
+};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
 use vfs::Disk;
+use wire::{BlockTime, Height};
+
+/// Number of last blocks that bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
+const CHECKED_BLOCKS: usize = 6;
 
 /// How far a block may be ahead of the clock when bitcoind starts, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
 const MAX_AHEAD: u32 = 2 * 60 * 60;
@@ -20,7 +38,11 @@ const MAX_AHEAD: u32 = 2 * 60 * 60;
 const TABLE_DEPTH: usize = 5;
 
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
-pub fn faults(settings: &NodeSettings, state: &DatadirState) -> Vec<StartFault> {
+pub fn faults(
+    settings: &NodeSettings,
+    state: &DatadirState,
+    last_blocks: Option<StartFault>,
+) -> Vec<StartFault> {
     let locks = match &state.lock {
         LockState::Unsupported(error) => {
             let directory = state.dir.clone();
@@ -41,7 +63,58 @@ pub fn faults(settings: &NodeSettings, state: &DatadirState) -> Vec<StartFault> 
         error: Error::new(ErrorKind::Damaged, format!("debug.log: {text}")),
         advice: Advice::LookDeeper,
     });
-    locks.into_iter().chain(clock).chain(settings.faults.iter().cloned()).chain(indexes).chain(log).collect()
+    let of_settings = settings.faults.iter().cloned().chain(indexes);
+    locks.into_iter().chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
+}
+
+/// Reads the blocks and the undo data that bitcoind reads when it starts (Core `CVerifyDB::VerifyDB`): the
+/// last ones of `branch`, which leads to the chainstate's best block. Returns what is wrong with the lowest.
+///
+/// # Errors
+/// Any I/O error that is not about one block; an interrupt.
+pub fn check_last_blocks(
+    files: &Files<'_>,
+    tree: &Tree<'_>,
+    branch: &[u32],
+    is_pruned: bool,
+    interrupt: &AtomicBool,
+) -> Result<Option<StartFault>, Error> {
+    if branch.is_empty() {
+        return Ok(None);
+    }
+    let first = branch.len().saturating_sub(CHECKED_BLOCKS);
+    let position = |(height, &number): (usize, &u32)| {
+        let (file, data_pos) = tree.data_pos(number).filter(|_| height >= first).unwrap_or_default();
+        let undo_pos = tree.undo_pos(number).filter(|_| data_pos.0 > 0);
+        let undo_pos = undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32));
+        BlockPosition { file, data_pos: data_pos.0 as u32, undo_pos }
+    };
+    let positions = branch.iter().enumerate().map(position).collect();
+    let hashes = branch.iter().map(|&number| tree.hash(number)).collect();
+    let chain = &Chain::from_parts(hashes, positions, vec![BlockTime(0); branch.len()]);
+    let walk = BlockWalk { chain, files, threads: 1, progress: &|_| {}, interrupt };
+    let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
+    // Of a block that breaks a rule, a rebuild reports; median times are not known here.
+    let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);
+    let of_block = damaged.map(|(_, error)| {
+        let advice = match error.kind {
+            ErrorKind::Environment => Advice::CheckDisk,
+            _ if is_pruned => Advice::SyncPruned,
+            _ => Advice::Repair,
+        };
+        StartFault { error, advice }
+    });
+    let of_undo = || {
+        let is_damaged = |&height: &Height| undo.state(height) == UndoState::Damaged;
+        let height = (first as u32..branch.len() as u32).map(Height).find(is_damaged)?;
+        let block = chain.block(height);
+        let error = Error::damaged("the undo data is not that of this block, or cannot be read")
+            .at_block(height, block.hash)
+            .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
+        let advice = if is_pruned { Advice::StartWithoutUndo } else { Advice::MakeUndo };
+        Some(StartFault { error, advice })
+    };
+    Ok(of_block.or_else(of_undo))
 }
 
 /// What keeps bitcoind from making or continuing an index, as a setting wants, in a pruned datadir.
