@@ -164,7 +164,10 @@ fn owner_text(state: &DatadirState) -> String {
         text += &format!("; this is {}, so use sudo -u {text}", user_name(owner.user));
     }
     for path in &owner.foreign {
-        text += &format!("; {} belongs to another user, so bitcoind cannot open it", path.display());
+        text += &format!(
+            "; {} belongs to another user or may not be written, so bitcoind cannot open it",
+            path.display()
+        );
     }
     text
 }

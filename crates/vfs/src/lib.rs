@@ -384,6 +384,14 @@ pub trait Disk: Send + Sync {
     /// Any I/O error.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
+    /// Whether the file system of `path` is mounted read-only.
+    ///
+    /// # Errors
+    /// Any error of the file system.
+    fn is_read_only(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Returns how many bytes this user can still write to the file system of `path`.
     ///
     /// # Errors

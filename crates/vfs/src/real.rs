@@ -237,6 +237,10 @@ impl Disk for RealDisk {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
+    fn is_read_only(&self, path: &Path) -> io::Result<bool> {
+        Ok(rustix::fs::statvfs(path)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    }
+
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
         Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev())
     }

@@ -65,7 +65,7 @@ use std::{
     time::Instant,
 };
 use survey::{FileLengths, survey};
-use vfs::{Disk, dir_of};
+use vfs::{Disk, Ownership, dir_of};
 use wire::{Height, Network};
 
 /// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
@@ -225,7 +225,7 @@ impl Examination<'_> {
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
         }
-        state.start.faults = start::faults(&self.options.settings, &state, last_blocks);
+        state.start.faults = start::faults(disk, &self.options.settings, &state, last_blocks);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }
@@ -308,12 +308,24 @@ impl Examination<'_> {
 
     fn owner(&self) -> Owner {
         let Self { disk, datadir, .. } = *self;
-        let owner_of = |path: &Path| disk.ownership(path).ok().map(|ownership| ownership.uid);
-        let uid = owner_of(&datadir.blocks_dir()).unwrap_or(disk.user());
+        let owner_of = |path: &Path| disk.ownership(path).ok();
+        let uid = owner_of(&datadir.blocks_dir()).map_or(disk.user(), |blocks| blocks.uid);
+        let is_own = |found: &Ownership| found.uid == uid;
+        // Nothing is closed to root.
+        let is_closed = |found: &Ownership| is_own(found) && uid != 0 && found.mode & 0o600 != 0o600;
         let is_foreign = |dir: &PathBuf| {
-            [dir.clone(), dir.join("CURRENT")].iter().any(|path| owner_of(path).is_some_and(|is| is != uid))
+            let paths = [dir.clone(), dir.join("CURRENT")];
+            let is_database = owner_of(&paths[1]).is_some();
+            let mut found = paths.iter().filter_map(|path| owner_of(path));
+            found.any(|found| is_closed(&found) || is_database && !is_own(&found))
         };
-        let foreign = [datadir.index_dir(), datadir.chainstate_dir()].into_iter().filter(is_foreign);
+        let dirs = [
+            datadir.net_dir().to_owned(),
+            datadir.blocks_dir(),
+            datadir.index_dir(),
+            datadir.chainstate_dir(),
+        ];
+        let foreign = dirs.into_iter().filter(is_foreign);
         Owner { uid, user: disk.user(), foreign: foreign.collect() }
     }
 
@@ -400,8 +412,8 @@ impl Examination<'_> {
         }
         let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
         let is_known = found.block_files.lacking() + found.undo_files.lacking() > 0;
-        // `deep` reads them all, and finds out too which lie elsewhere.
-        let last_blocks = match is_held || is_known || self.options.deep {
+        // `deep` reads them all, and finds out too which lie elsewhere, unless the node is pruned.
+        let last_blocks = match is_held || is_known || self.options.deep && !index.pruned {
             true => None,
             false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.interrupt)?,
         };

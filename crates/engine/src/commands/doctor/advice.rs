@@ -56,7 +56,7 @@ pub enum Advice {
         #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
         directories: Vec<PathBuf>,
     },
-    /// Look for errors of the disk: a file cannot be read.
+    /// Look for errors of the disk: a file cannot be read, or none can be written.
     CheckDisk,
     /// Read everything: the log reports an error of a database that a short examination does not find.
     LookDeeper,

@@ -146,7 +146,8 @@ pub struct Owner {
     pub uid: u32,
     /// Effective user id of this process.
     pub user: u32,
-    /// Databases that belong to other users, so that bitcoind cannot open them.
+    /// Databases that belong to other users, and directories that their owner may not write: bitcoind cannot
+    /// open them.
     #[cfg_attr(feature = "serde", serde(rename = "foreign_databases", with = "PathTexts"))]
     pub foreign: Vec<PathBuf>,
 }

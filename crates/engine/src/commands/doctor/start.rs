@@ -39,6 +39,7 @@ const TABLE_DEPTH: usize = 5;
 
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
 pub fn faults(
+    disk: &dyn Disk,
     settings: &NodeSettings,
     state: &DatadirState,
     last_blocks: Option<StartFault>,
@@ -50,6 +51,11 @@ pub fn faults(
         }
         _ => None,
     };
+    let read_only = disk.is_read_only(&state.dir).unwrap_or_default().then(|| {
+        let detail = "the file system is mounted read-only, as after an error of the disk";
+        let error = Error::new(ErrorKind::Environment, detail).in_file(&state.dir, None);
+        StartFault { error, advice: Advice::CheckDisk }
+    });
     let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
     let is_ahead = time > clock.saturating_add(MAX_AHEAD);
     let clock = is_ahead.then(|| {
@@ -64,7 +70,7 @@ pub fn faults(
         advice: Advice::LookDeeper,
     });
     let of_settings = settings.faults.iter().cloned().chain(indexes);
-    locks.into_iter().chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
+    locks.into_iter().chain(read_only).chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
 }
 
 /// Reads the blocks and the undo data that bitcoind reads when it starts (Core `CVerifyDB::VerifyDB`): the
@@ -99,7 +105,8 @@ pub fn check_last_blocks(
     let of_block = damaged.map(|(_, error)| {
         let advice = match error.kind {
             ErrorKind::Environment => Advice::CheckDisk,
-            _ if is_pruned => Advice::SyncPruned,
+            // `sync` relies on what the block index says of a sound chainstate's blocks.
+            _ if is_pruned => Advice::BitcoindReindex,
             _ => Advice::Repair,
         };
         StartFault { error, advice }

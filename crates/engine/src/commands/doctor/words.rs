@@ -180,7 +180,7 @@ impl fmt::Display for Advice {
             Self::NameChallenge => "pass the challenge of this signet",
             Self::RunAs { user } => return write!(f, "examine it as user {user}"),
             Self::ChangeOwner { .. } => "give these directories to the owner of the datadir",
-            Self::CheckDisk => "look for errors of the disk: a file cannot be read",
+            Self::CheckDisk => "look for errors of the disk: a file cannot be read, or none can be written",
             Self::LookDeeper => "read everything: debug.log reports an error of a database",
             Self::CorrectClock => "correct the clock: bitcoind does not start with a block from the future",
             Self::ProvideLocks { .. } => {
