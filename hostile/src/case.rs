@@ -373,8 +373,10 @@ impl Case<'_> {
             (Some(0 | 2..=6), _) => {}
             (Some(code), _) => self.find("exit-unknown", format!("exit {code}")),
         }
-        // A download that leaves out what the datadir marks as invalid says so in its report.
+        // A download that leaves out what the datadir marks as invalid, or ends below what peers claim, says so
+        // in its report.
         let is_report = ran.code == Some(3) && ran.stdout.contains("left out ")
+            || ran.code == Some(5) && ran.stdout.contains("\nincomplete ")
             || ran.code == Some(4) && ran.stdout.contains("`index make` makes them anew");
         let is_silent = is_loading || is_report || disturbance.may_silence();
         if !is_silent && ran.code.is_some_and(|code| code != 0 && code != 137) {

@@ -28,7 +28,7 @@ pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
             std::fs::copy(entry.path(), target)?;
         }
     }
-    Ok(())
+    std::fs::set_permissions(to, std::fs::metadata(from)?.permissions())
 }
 
 /// Replaces the block index and the chainstate in the directory of a network by copies of themselves, and is
