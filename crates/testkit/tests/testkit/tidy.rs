@@ -51,6 +51,20 @@ fn no_leftovers() {
     assert_no_line("leftovers", |line| words.iter().any(|word| line.contains(word)));
 }
 
+/// A thread that the system refuses is an error of `chain::threads::spawn`, and a panic of the standard
+/// library's short form.
+#[test]
+fn threads_that_cannot_start_are_errors() {
+    let short = ["scope", ".spawn("].concat();
+    for (path, text) in
+        sources().into_iter().filter(|(path, _)| path.iter().nth(2).is_some_and(|it| it == "src"))
+    {
+        let is_product = !path.starts_with("crates/testkit") && !path.starts_with("crates/acceptance");
+        let product = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        assert!(!is_product || path.ends_with("tests.rs") || !product.contains(&short), "{}", path.display());
+    }
+}
+
 #[test]
 fn no_absolute_paths() {
     assert_no_line("absolute paths", |line| {

@@ -2,11 +2,16 @@
 //! differs.
 
 use acceptance::{
-    Case, assert_same_tree, chain, for_verifying, rewrite_chainstate, stats_by_height, stored_coins, tree,
+    Case, assert_same_tree, bounded, chain, for_verifying, layout, options, rewrite_chainstate, scratch,
+    stats_by_height, stored_coins, tree,
 };
 use engine::{Difference, Error, ErrorKind, Height, Remedy, VerifyOptions, VerifyReport};
-use std::sync::atomic::AtomicBool;
-use testkit::{corrupt::flip_bit, fault::FaultDisk};
+use std::{io, sync::atomic::AtomicBool};
+use testkit::{
+    corrupt::flip_bit,
+    fault::{FaultDisk, InjectedFault, Operations},
+    mutation::{base_chain, mutations},
+};
 use vfs::RealDisk;
 use wire::{Coin, OutPoint, Sats, Txid};
 
@@ -89,6 +94,23 @@ fn reports_a_damaged_block_as_a_rebuild_does() {
     let error = verify(&case, false).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.file.is_some() && error.offset.is_some() && error.height.is_some(), "{error}");
+}
+
+/// Temporary files that cannot be removed say less than an invalid block.
+#[test]
+fn a_failed_clean_up_does_not_hide_the_verdict() {
+    let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
+    let dir = scratch();
+    mutation.apply(&base_chain(9)).chain.write_datadir(dir.path(), &layout()).unwrap();
+    let options = for_verifying(&bounded(&options(dir.path())), false);
+    let verify = |at: u64| {
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+        let done = engine::verify(&disk, &options, &|_| {}, &AtomicBool::new(false));
+        (done.map(|report| report.height).unwrap_err().kind, disk.count())
+    };
+    let (kind, count) = verify(u64::MAX);
+    assert!(kind == ErrorKind::Consensus && count > 3, "{kind:?}, {count}");
+    assert_eq!(verify(count - 1).0, ErrorKind::Consensus);
 }
 
 #[test]
