@@ -70,11 +70,14 @@ fn the_command_that_is_printed_repairs() {
         assert_eq!(deep.status.code(), Some(0), "{what}: {deep:?}");
         assert_eq!(json(&deep)["datadir"]["deep"]["blocks_damaged"], 0);
     }
-    fs::create_dir(dir.path().join("regtest/peregrine-work-1-0")).unwrap();
-    fs::write(dir.path().join("regtest/peregrine-work-1-0/peregrine.lock"), "").unwrap();
-    assert_eq!(diagnosed(dir.path()).2["datadir"]["leftovers"]["work_directories"], true);
-    assert!(run_on_regtest(dir.path(), &["recover"]).status.success());
-    assert_eq!(diagnosed(dir.path()).2["datadir"]["leftovers"]["work_directories"], false);
+    // What a killed `index make` leaves.
+    let work = dir.path().join("regtest/peregrine-work-1-0");
+    for command in ["recover", "reindex"] {
+        fs::create_dir(&work).unwrap();
+        fs::write(work.join("peregrine.lock"), "").unwrap();
+        assert_eq!(diagnosed(dir.path()).2["datadir"]["leftovers"]["work_directories"], true);
+        assert!(run_on_regtest(dir.path(), &[command]).status.success() && !work.exists(), "{command}");
+    }
 }
 
 /// Once, the line had another path, and did not run.
