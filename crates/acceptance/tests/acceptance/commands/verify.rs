@@ -2,16 +2,15 @@
 //! differs.
 
 use acceptance::{
-    Case, assert_same_tree, bounded, chain, for_verifying, layout, options, rewrite_chainstate, scratch,
-    stats_by_height, stored_coins, tree,
+    Case, assert_same_tree, bounded, chain, for_verifying, rewrite_chainstate, scratch, stats_by_height,
+    stored_coins, tree,
 };
-use engine::{Difference, Error, ErrorKind, Height, Remedy, VerifyOptions, VerifyReport};
-use std::{io, sync::atomic::AtomicBool};
-use testkit::{
-    corrupt::flip_bit,
-    fault::{FaultDisk, InjectedFault, Operations},
-    mutation::{base_chain, mutations},
+use engine::{Difference, Error, ErrorKind, Event, Height, Remedy, VerifyOptions, VerifyReport};
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
 };
+use testkit::{corrupt::flip_bit, fault::FaultDisk};
 use vfs::RealDisk;
 use wire::{Coin, OutPoint, Sats, Txid};
 
@@ -96,21 +95,20 @@ fn reports_a_damaged_block_as_a_rebuild_does() {
     assert!(error.file.is_some() && error.offset.is_some() && error.height.is_some(), "{error}");
 }
 
-/// Temporary files that cannot be removed say less than an invalid block.
+/// Temporary files that cannot be removed say less than what has ended the run.
 #[test]
-fn a_failed_clean_up_does_not_hide_the_verdict() {
-    let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
-    let dir = scratch();
-    mutation.apply(&base_chain(9)).chain.write_datadir(dir.path(), &layout()).unwrap();
-    let options = for_verifying(&bounded(&options(dir.path())), false);
-    let verify = |at: u64| {
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-        let done = engine::verify(&disk, &options, &|_| {}, &AtomicBool::new(false));
-        (done.map(|report| report.height).unwrap_err().kind, disk.count())
+fn a_failed_clean_up_hides_no_other_error() {
+    let (case, work, interrupt) = (Case::new(), scratch(), AtomicBool::new(false));
+    let mut options = for_verifying(&bounded(&case.options()), false);
+    options.chain.work_dir = Some(work.path().to_owned());
+    // The last thing that is to be removed is not there then.
+    let disturb = |_: Event| {
+        let mut found = fs::read_dir(work.path()).unwrap().flatten();
+        let is_removed = found.any(|found| fs::remove_file(found.path().join("peregrine.lock")).is_ok());
+        interrupt.fetch_or(is_removed, Ordering::Relaxed);
     };
-    let (kind, count) = verify(u64::MAX);
-    assert!(kind == ErrorKind::Consensus && count > 3, "{kind:?}, {count}");
-    assert_eq!(verify(count - 1).0, ErrorKind::Consensus);
+    let done = engine::verify(&FaultDisk::healthy(), &options, &disturb, &interrupt);
+    assert_eq!(done.map(|report| report.height).unwrap_err().kind, ErrorKind::Interrupted);
 }
 
 #[test]
