@@ -234,9 +234,8 @@ fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
         ErrorKind::Damaged if is_pruned() => {
             let mut error = error.without_remedies().with_remedies([Remedy::Unprune]);
             if error.file.is_none() && error.height.is_none() {
-                let detail = "this node was pruned, and this needs all blocks from the genesis block on, also \
-                              for results of higher blocks only";
-                error.detail = detail.to_owned();
+                let detail = "this node was pruned, and this needs all blocks from the genesis block on";
+                error.detail = format!("{detail}, also for results of higher blocks only");
             }
             error
         }

@@ -88,6 +88,14 @@ impl<'a> WorkDir<'a> {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
+    /// The directory at `path`, in which a later job can resume. Removes what killed processes have left
+    /// beside it.
+    #[must_use]
+    pub fn shared(disk: &'a dyn Disk, path: PathBuf) -> Self {
+        Self::remove_left(disk, dir_of(&path));
+        Self::new(disk, path)
+    }
+
     /// A directory for this job alone, below `home`. Removes those there that killed processes have left
     /// behind.
     #[must_use]
@@ -125,15 +133,12 @@ impl<'a> WorkDir<'a> {
     pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
         let path = match (&options.work_dir, beside) {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
-            (None, Some(beside)) => {
-                Self::remove_left(disk, dir_of(beside));
-                beside.with_file_name(WORK_DIR)
-            }
+            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
             (dir, None) => {
                 return Self::exclusive(disk, &dir.clone().unwrap_or_else(|| temp_dir(disk)));
             }
         };
-        Self::new(disk, path)
+        Self::shared(disk, path)
     }
 
     /// The file system.
