@@ -1,5 +1,7 @@
 //! What the engine reports besides progress and errors: notes and warnings.
 
+mod words;
+
 #[cfg(feature = "serde")]
 use crate::json::{BlkNames, DigestText, JsonSchema, Outcome, PathText, Serialize, WithText, texts, written};
 use crate::{
@@ -16,6 +18,7 @@ use crate::{
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
 use wire::{BlockHash, FileNo, Height, Network};
+use words::{damage_text, outcome, why_unconnected};
 
 /// Something that the user should know that is not an error.
 #[derive(Clone, Debug)]
@@ -201,7 +204,7 @@ pub enum Note {
     },
     /// A file or folder was read from which blocks were to be taken.
     ReadSource(SourceReport),
-    /// Blocks that the caller passed are stored.
+    /// The blocks that the caller passed are stored.
     StoredGivenBlocks {
         /// Their number.
         blocks: u32,
@@ -309,6 +312,11 @@ pub enum Warning {
         /// Numbers of the files.
         #[cfg_attr(feature = "serde", serde(with = "BlkNames"))]
         files: Vec<FileNo>,
+    },
+    /// Blocks of another chain are left out ([`disk::departed`]).
+    LeftOutDeparted {
+        /// Their number.
+        blocks: u32,
     },
     /// The old block index marks a block as invalid that was found valid.
     MarkDropped {
@@ -601,11 +609,16 @@ impl fmt::Display for Warning {
                      not exist, so that bitcoind does not start; the new block index has only their headers"
                 )
             }
+            Self::LeftOutDeparted { blocks } => write!(
+                f,
+                "{blocks} blocks are left out, which were {}: they are no blocks of Bitcoin's chain",
+                disk::departed::WRITTEN_BY
+            ),
             Self::MarkDropped { height, hash } => write!(
                 f,
                 "the old block index marks block {hash} (height {height}) as invalid, because of \
-                 invalidateblock or an earlier failure; this rebuild has found it valid and, like bitcoind \
-                 -reindex, drops the mark; repeat invalidateblock if it was intended"
+                 invalidateblock or an earlier failure; it was found valid, and the mark is dropped; repeat \
+                 invalidateblock if it was intended"
             ),
             Self::MarkedInvalid { height, hash, tip } => write!(
                 f,
@@ -657,36 +670,6 @@ impl fmt::Display for Warning {
                  only the snapshot's",
                 dir.display()
             ),
-        }
-    }
-}
-
-/// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
-fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
-    let parts = [
-        (damaged - lost, "damaged".to_owned()),
-        (lost, format!("in {lost_files} missing file{}", if lost_files == 1 { "" } else { "s" })),
-        (missing, "in no file".to_owned()),
-    ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    let parts: Vec<String> = parts.collect();
-    if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
-}
-
-const fn why_unconnected(may_be_lost: bool) -> &'static str {
-    match may_be_lost {
-        false => "were never connected",
-        true => "have no undo data: they were never connected, or their undo data is lost",
-    }
-}
-
-fn outcome(recovery: Recovery) -> &'static str {
-    match recovery {
-        Recovery::Finished => "; the replacement is finished now",
-        Recovery::Undone => ", and the datadir was used after that; the old databases were put back in place",
-        Recovery::Abandoned => {
-            ", and the datadir was used after that; the databases in use were kept, and the others of that \
-             run were removed"
         }
     }
 }
