@@ -143,6 +143,9 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     if scene.rng.chance(1, 2) {
         add(&["--set-aside-indexes"]);
     }
+    if scene.rng.chance(1, 4) {
+        add(&["--reconsider"]);
+    }
     let threads = (1 + scene.rng.below(3)).to_string();
     add(&["--threads", &threads]);
     if scene.base.flags.iter().any(|flag| flag.contains("index")) && scene.rng.chance(1, 4) {
@@ -259,6 +262,9 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
             }
             _ => {}
         }
+    }
+    if (command == Command::Download || verb == ["update"]) && scene.rng.chance(1, 3) {
+        args.push("--reconsider".to_owned());
     }
     if matches!(command, Command::Download | Command::GivenBlocks) && scene.rng.chance(1, 2) {
         args.push("--set-aside-indexes".to_owned());

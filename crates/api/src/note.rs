@@ -204,7 +204,7 @@ pub enum Note {
     },
     /// A file or folder was read from which blocks were to be taken.
     ReadSource(SourceReport),
-    /// Blocks that the caller passed are stored.
+    /// The blocks that the caller passed are stored.
     StoredGivenBlocks {
         /// Their number.
         blocks: u32,
@@ -312,6 +312,11 @@ pub enum Warning {
         /// Numbers of the files.
         #[cfg_attr(feature = "serde", serde(with = "BlkNames"))]
         files: Vec<FileNo>,
+    },
+    /// Blocks of another chain are left out ([`disk::departed`]).
+    LeftOutDeparted {
+        /// Their number.
+        blocks: u32,
     },
     /// The old block index marks a block as invalid that was found valid.
     MarkDropped {
@@ -609,11 +614,16 @@ impl fmt::Display for Warning {
                      not exist, so that bitcoind does not start; the new block index has only their headers"
                 )
             }
+            Self::LeftOutDeparted { blocks } => write!(
+                f,
+                "{blocks} blocks are left out, which were {}: they are no blocks of Bitcoin's chain",
+                disk::departed::WRITTEN_BY
+            ),
             Self::MarkDropped { height, hash } => write!(
                 f,
                 "the old block index marks block {hash} (height {height}) as invalid, because of \
-                 invalidateblock or an earlier failure; this rebuild has found it valid and, like bitcoind \
-                 -reindex, drops the mark; repeat invalidateblock if it was intended"
+                 invalidateblock or an earlier failure; it was found valid, and the mark is dropped; repeat \
+                 invalidateblock if it was intended"
             ),
             Self::MarkedInvalid { height, hash, tip } => write!(
                 f,

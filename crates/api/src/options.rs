@@ -103,6 +103,16 @@ impl AssumeValid {
     }
 }
 
+/// Which marks of invalid blocks in the block index are not believed: such blocks are checked like all
+/// others, and lose the mark if they are valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reconsider {
+    /// All marks.
+    All,
+    /// Those of this block, its ancestors and its descendants (Core `reconsiderblock`).
+    Block(BlockHash),
+}
+
 /// Whether scripts are checked, and by what. There is no default: a caller who leaves them out says so.
 #[derive(Clone, Debug)]
 pub enum ScriptChecks {
@@ -241,6 +251,8 @@ pub struct ChainOptions {
     pub scripts: ScriptChecks,
     /// Which of them need not be run.
     pub assume_valid: AssumeValid,
+    /// Which marks of invalid blocks are not believed. For commands that change the datadir.
+    pub reconsider: Option<Reconsider>,
     /// Which undo data is used. With hints, undo data is not made.
     pub undo: UndoPolicy,
     /// Read the datadir although a bitcoind uses it, which meanwhile appends to block files and changes the
@@ -276,6 +288,7 @@ impl ChainOptions {
             threads: NonZeroUsize::MIN,
             scripts,
             assume_valid: AssumeValid::Default,
+            reconsider: None,
             undo: UndoPolicy::default(),
             live: false,
             memory_bytes: machine::default_memory(),

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, PathText, Serialize};
+use disk::departed::WRITTEN_BY;
 use std::{fmt, path::PathBuf};
 
 /// What a file or folder has given from which blocks were to be taken.
@@ -22,11 +23,14 @@ pub struct SourceReport {
     /// Number of these that were missing or damaged, and were taken.
     #[cfg_attr(feature = "serde", serde(rename = "blocks_used"))]
     pub used: u32,
+    /// Number of blocks of another chain, which are passed over ([`disk::departed`]).
+    #[cfg_attr(feature = "serde", serde(rename = "blocks_departed"))]
+    pub departed: u32,
 }
 
 impl fmt::Display for SourceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, files, files_read, files_without_blocks, blocks, used } = self;
+        let Self { path, files, files_read, files_without_blocks, blocks, used, departed } = self;
         let plural = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{}: {}", path.display(), plural(*files, "file"))?;
         if *files_read == 0 {
@@ -39,6 +43,9 @@ impl fmt::Display for SourceReport {
                 "; {files_without_blocks} without a block of this chain (another chain, an unknown key, or \
                  no block file)"
             )?;
+        }
+        if *departed > 0 {
+            write!(f, "; {} more were {WRITTEN_BY}", plural(*departed, "block"))?;
         }
         let is_useless = *blocks > 0 && *used == 0;
         f.write_str(if is_useless { "; none of these blocks is missing here" } else { "" })

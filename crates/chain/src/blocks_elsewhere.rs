@@ -266,6 +266,10 @@ impl Taking<'_> {
                 let detail = "interrupted; the blocks that were stored are kept";
                 return Err(Error::new(ErrorKind::Interrupted, detail));
             }
+            if search.is_departed(&record)? {
+                report.departed += 1;
+                continue;
+            }
             report.blocks += 1;
             let hash = record.header.hash();
             let Some(height) = self.height_of(hash) else {

@@ -1,8 +1,9 @@
-//! Marks blocks in the block index that were found invalid, as bitcoind does.
+//! Marks of invalid blocks in the block index: set for what was found invalid, as bitcoind does, and taken
+//! away from what is to be checked again.
 
-use crate::blocks::files::Files;
-use api::error::Error;
-use disk::index::{BlockStatus, IndexRows, stream_block_index};
+use crate::{blocks::files::Files, plan::planner::tree_of_index};
+use api::{error::Error, options::Reconsider};
+use disk::index::{BlockStatus, IndexEntry, IndexRows, stream_block_index};
 use std::collections::HashSet;
 use wire::{BlockHash, Height};
 
@@ -35,14 +36,42 @@ pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockH
             hashes.push(hash);
         }
     }
-    let mut rows = IndexRows::open(files.disk, &dir)?;
-    let mut entries = Vec::new();
-    for hash in &hashes {
-        if let Some(mut entry) = rows.entry(hash)?.filter(|entry| !entry.status.is_failed()) {
-            entry.status.0 |= BlockStatus::FAILED_VALID;
-            entries.push(entry);
-        }
-    }
-    rows.update(&entries, &[])?;
+    change_marks(files, &hashes, |status| match status.is_failed() {
+        true => status,
+        false => BlockStatus(status.0 | BlockStatus::FAILED_VALID),
+    })?;
     Ok(hashes)
+}
+
+/// Takes marks away, as `bitcoin-cli reconsiderblock` does: bitcoind, or the caller, checks these blocks when
+/// their turn comes.
+///
+/// # Errors
+/// [`ErrorKind::Usage`](api::error::ErrorKind::Usage) for a block that is not in the block index; any I/O
+/// error; a damaged block index.
+pub fn reconsider(files: &Files<'_>, which: Reconsider) -> Result<(), Error> {
+    let marked = tree_of_index(files, files.params)?.0.reconsider(which)?;
+    unmark(files, &marked)
+}
+
+/// Takes the marks of these blocks away.
+///
+/// # Errors
+/// Any I/O error; a damaged block index.
+pub fn unmark(files: &Files<'_>, hashes: &[BlockHash]) -> Result<(), Error> {
+    change_marks(files, hashes, BlockStatus::unmarked)
+}
+
+fn change_marks(
+    files: &Files<'_>,
+    hashes: &[BlockHash],
+    change: impl Fn(BlockStatus) -> BlockStatus,
+) -> Result<(), Error> {
+    let mut rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let mut entries = Vec::new();
+    for hash in hashes {
+        let entry = rows.entry(hash)?;
+        entries.extend(entry.map(|entry| IndexEntry { status: change(entry.status), ..entry }));
+    }
+    Ok(rows.update(&entries, &[])?)
 }

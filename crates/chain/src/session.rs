@@ -35,6 +35,7 @@ use api::{
 };
 use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX, Location},
+    index::refuse_flat,
     lock::{DatadirLock, LockMode},
     made_undo::clear_made_undo,
     replace::{self, Recovery},
@@ -234,7 +235,8 @@ pub fn prepare_output(
 /// What is wrong with the directory. If it belongs to another user and is not accessible, the error names
 /// that user.
 pub fn open_datadir(disk: &dyn Disk, options: &ChainOptions) -> Result<Datadir, Error> {
-    let opened = Datadir::open(disk, &options.location());
+    let opened = Datadir::open(disk, &options.location())
+        .and_then(|datadir| refuse_flat(disk, &datadir.index_dir()).map(|()| datadir));
     opened.map_err(|error| with_owner(disk, &options.datadir, error.into()))
 }
 

@@ -1,7 +1,7 @@
 //! The command `peregrine reindex`.
 
 use crate::{
-    args::common::{CheckArgs, IndexArgs, OnHintFailure, ResumeArgs},
+    args::common::{CheckArgs, IndexArgs, MarkArgs, OnHintFailure, ResumeArgs},
     core_args::Located,
     hint_location::HintLocation,
     index::IndexesAfter,
@@ -63,6 +63,9 @@ pub struct ReindexArgs {
     #[command(flatten)]
     pub indexes: IndexArgs,
 
+    #[command(flatten)]
+    pub marks: MarkArgs,
+
     /// Use SwiftSync hints: less memory, and less work with --without-undo. A file may be packed with xz or
     /// gzip; a URL is downloaded by https
     #[arg(long, value_name = "FILE|URL")]
@@ -111,7 +114,7 @@ impl ReindexArgs {
     /// Returns the engine's options for a rebuild.
     pub fn options(&self, located: &Located) -> ReindexOptions {
         ReindexOptions {
-            chain: self.check.options(located),
+            chain: self.marks.of(self.check.options(located)),
             resume: self.resume.options(),
             scan: self.check.scan,
             stop_at_height: self.stop_at_height.map(Height),

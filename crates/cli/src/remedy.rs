@@ -148,6 +148,10 @@ pub fn warning_text(warning: &Warning) -> String {
         ),
         Warning::LowerTip(lower) if lower.is_by_damage => format!("{warning}; accepted by --until-damage"),
         Warning::LowerTip(_) => format!("{warning}; accepted by --accept-lower-tip"),
+        Warning::MarkedInvalid { hash, .. } => match has_option("reconsider") {
+            true => format!("{warning}, or pass --reconsider {hash} to have it checked"),
+            false => format!("{warning}, or peregrine reindex --reconsider {hash}"),
+        },
         Warning::BlocksBeyondIndex { .. } => match has_option("scan") {
             true => format!("{warning} (--scan includes them)"),
             false => format!("{warning} (peregrine reindex --scan includes them)"),

@@ -1,7 +1,7 @@
 //! The command `peregrine repair`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, IndexArgs, ResumeArgs, RunArgs},
+    args::common::{DatadirArgs, IndexArgs, MarkArgs, ResumeArgs, RunArgs},
     core_args::Located,
     index::IndexesAfter,
     paths,
@@ -36,6 +36,9 @@ pub struct RepairArgs {
     pub indexes: IndexArgs,
 
     #[command(flatten)]
+    pub marks: MarkArgs,
+
+    #[command(flatten)]
     pub resume: ResumeArgs,
 
     #[command(flatten)]
@@ -46,7 +49,7 @@ impl RepairArgs {
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<RepairOptions, Error> {
         Ok(RepairOptions {
-            chain: self.datadir.chain_options(located, &self.run),
+            chain: self.marks.of(self.datadir.chain_options(located, &self.run)),
             resume: self.resume.options(),
             set_aside_indexes: self.indexes.set_aside(),
             sources: self.from.clone(),

@@ -1,7 +1,7 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
+    args::common::{DatadirArgs, IndexArgs, MarkArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
     hint_location::HintLocation,
     index::IndexesAfter,
@@ -69,6 +69,9 @@ pub struct SyncArgs {
 
     #[command(flatten)]
     pub indexes: IndexArgs,
+
+    #[command(flatten)]
+    pub marks: MarkArgs,
 
     #[command(flatten)]
     pub resume: ResumeArgs,
@@ -142,7 +145,7 @@ impl SyncArgs {
             return Err(Error::new(ErrorKind::Usage, format!("{detail}; {remedy}")));
         }
         Ok(SyncOptions {
-            chain: self.datadir.chain_options(located, &self.run),
+            chain: self.marks.of(self.datadir.chain_options(located, &self.run)),
             resume: self.resume.options(),
             set_aside_indexes: self.indexes.set_aside(),
             stop_at_height: self.stop_at_height.map(Height),
@@ -254,7 +257,7 @@ fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
     if let Some(MarkedBranch { height, hash, tip }) = report.left_out {
         text += &format!(
             "\nleft out           the peers' blocks from {height} to {tip}: this datadir marks block {hash}\
-             \n                   as invalid; if it is valid, run bitcoin-cli reconsiderblock {hash}"
+             \n                   as invalid; --reconsider {hash} has it checked"
         );
     }
     if let Some(shortfall) = &report.shortfall {

@@ -1,7 +1,7 @@
 //! The command `peregrine update`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, NamedIndexes, size},
+    args::common::{DatadirArgs, MarkArgs, NamedIndexes, size},
     core_args::{Located, assume_valid},
     index::IndexesAfter,
     progress::{Style, stages},
@@ -35,6 +35,9 @@ pub struct UpdateArgs {
     #[command(flatten)]
     pub indexes: NamedIndexes,
 
+    #[command(flatten)]
+    pub marks: MarkArgs,
+
     /// How to show progress
     #[arg(long, value_enum, default_value_t = Style::Auto)]
     pub progress: Style,
@@ -44,7 +47,7 @@ impl UpdateArgs {
     /// Returns the engine's options for an update.
     fn options(&self, located: &Located) -> UpdateOptions {
         let chain = self.datadir.checking_options(located, self.memory, self.assumevalid);
-        UpdateOptions { chain, stop_at_height: self.stop_at_height.map(Height) }
+        UpdateOptions { chain: self.marks.of(chain), stop_at_height: self.stop_at_height.map(Height) }
     }
 }
 

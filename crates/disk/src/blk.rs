@@ -20,7 +20,7 @@
 //! where it ends, whatever its frame says, and if not, the search goes on at the next byte. Core goes on
 //! after the frame, and gives up a file at a frame that ends beyond it.
 
-use crate::error::DiskError;
+use crate::{departed, error::DiskError};
 use digest::{
     merkle::{MerkleRoot, merkle_root},
     obfuscation::Obfuscation,
@@ -184,6 +184,8 @@ pub struct BlockScanner<'a> {
     reads_all: bool,
     /// Bytes that may still be read in vain.
     budget: u64,
+    /// Number of records so far that are blocks of another chain ([`departed`]), which are skipped.
+    pub departed: u32,
 }
 
 impl<'a> BlockScanner<'a> {
@@ -199,7 +201,7 @@ impl<'a> BlockScanner<'a> {
     ) -> Result<Self, DiskError> {
         let search = RecordSearch::new(file, path, magic, obfuscation)?;
         let budget = search.file_len().saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET);
-        Ok(Self { search, reads_all: false, budget })
+        Ok(Self { search, reads_all: false, budget, departed: 0 })
     }
 
     /// Reads all blocks, and believes no frame.
@@ -223,6 +225,11 @@ impl<'a> BlockScanner<'a> {
             let end = data_pos + u64::from(size);
             let is_possible = (Header::LEN + 1..=MAX_BLOCK_LEN).contains(&(size as usize));
             let fits = is_possible && end <= self.search.file_len();
+            if fits && self.is_departed(data_pos, size)? {
+                self.departed += 1;
+                self.search.at = end;
+                continue;
+            }
             let Ok((header, tx_count)) = read_head(self.search.bytes(data_pos, HEAD_LEN)?) else { continue };
             let hash = header.hash();
             let has_work = header.meets_own_target(&hash);
@@ -256,6 +263,17 @@ impl<'a> BlockScanner<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the record of this size at `data_pos` is a block of another chain.
+    fn is_departed(&mut self, data_pos: u64, size: u32) -> Result<bool, DiskError> {
+        if self.budget == 0 || !departed::has_mark(self.search.bytes(data_pos, Header::LEN)?) {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; size as usize];
+        let is_departed = self.search.read(&mut bytes, data_pos).is_ok() && departed::is_block(&bytes);
+        self.budget = self.budget.saturating_sub(if is_departed { 0 } else { size.into() });
+        Ok(is_departed)
     }
 
     /// Finds the end of the block at `data_pos`, which claims to have so many bytes, if that is possible;

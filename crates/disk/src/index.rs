@@ -18,17 +18,20 @@
 //! batch together with 'f' and 'l', after syncing the block files: after a crash the index is intact, but may
 //! lack the newest blocks.
 
+mod flat;
 mod rewrite;
 mod rows;
 mod times;
 
+pub use flat::refuse_flat;
 pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index};
-pub use rows::IndexRows;
+pub use rows::{IndexRows, find_entry, find_height};
 pub use times::chain_times;
 
 use crate::error::DiskError;
 use crate::{
     blk::RECORD_HEADER_LEN,
+    departed,
     row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
     table_run::TableRun,
     xor::read_database_obfuscation,
@@ -125,7 +128,7 @@ impl BlockStatus {
     /// Returns the status of the same block after it was found valid.
     #[must_use]
     pub const fn validated(self) -> Self {
-        Self(self.0 & !Self::VALID_MASK | Self::VALID_SCRIPTS)
+        Self(self.unmarked().0 & !Self::VALID_MASK | Self::VALID_SCRIPTS)
     }
 
     /// Returns the status of the same block if its spends have to be checked again.
@@ -153,6 +156,12 @@ impl BlockStatus {
     #[must_use]
     pub const fn has_undo(self) -> bool {
         self.0 & Self::HAVE_UNDO != 0
+    }
+
+    /// Returns the status of the same block without the mark that it or an ancestor was found invalid.
+    #[must_use]
+    pub const fn unmarked(self) -> Self {
+        Self(self.0 & !(Self::FAILED_VALID | Self::FAILED_CHILD))
     }
 
     /// Whether it or an ancestor was found invalid.
@@ -225,6 +234,11 @@ impl IndexEntry {
             return Err(damaged(format!("the header hashes to {}, not to the key", found.hash)));
         }
         Ok(found)
+    }
+
+    /// The same; `None` for a block of another chain.
+    fn of_known_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<Self>, DiskError> {
+        (!departed::is_row(value)).then(|| Self::of_row(dir, key, value)).transpose()
     }
 
     /// Appends the row's value.
@@ -354,6 +368,8 @@ pub struct BlockIndex {
     pub pruned: bool,
     /// Whether a -reindex was in progress: entries are missing.
     pub reindexing: bool,
+    /// Number of blocks of another chain ([`departed`]), which are left out.
+    pub departed: u32,
 }
 
 /// Reads the block index in `dir`. The database is not changed.
@@ -389,6 +405,7 @@ pub fn stream_block_index(
         plain.extend_from_slice(cursor.value());
         obfuscation.apply(&mut plain, 0);
         match key {
+            [BLOCK, ..] if departed::is_row(&plain) => index.departed += 1,
             // Core stops loading at a row that it cannot read.
             [BLOCK, ..] => {
                 is_empty = false;
@@ -430,29 +447,6 @@ fn files_by_number(
     Ok((0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect())
 }
 
-/// Returns the height of a block; `None` if the index does not contain it.
-///
-/// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if the row is not what Core
-/// writes.
-pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<Height>, DiskError> {
-    Ok(find_entry(disk, dir, hash)?.map(|entry| entry.height))
-}
-
-/// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the database
-/// are read.
-///
-/// # Errors
-/// The same errors as [`find_height`].
-pub fn find_entry(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
-    let database = Database::open(disk, dir)?;
-    let obfuscation = read_database_obfuscation(&database, dir)?;
-    let key = [&[BLOCK][..], &hash.0].concat();
-    let Some(mut value) = database.get(&key)? else { return Ok(None) };
-    obfuscation.apply(&mut value, 0);
-    IndexEntry::of_row(dir, &key, &value).map(Some)
-}
-
 /// Calls `link` with each block's hash and its parent's, in the order of [`stream_block_index`]: a caller
 /// that has all hashes from there can store parents by index. Hashes are taken from the keys, not checked.
 ///
@@ -474,6 +468,9 @@ pub fn stream_links(
         plain.clear();
         plain.extend_from_slice(cursor.value());
         obfuscation.apply(&mut plain, 0);
+        if departed::is_row(&plain) {
+            continue;
+        }
         let header =
             plain.last_chunk::<{ Header::LEN }>().map(|header| Header::read(&mut Reader::new(header)));
         match header {
@@ -639,7 +636,8 @@ mod tests {
         }
         assert_eq!((files[256].height_first, files[256].height_last, files[256].time_last), (256, 258, 7));
         let entries = vec![genesis()];
-        let index = BlockIndex { entries, files, last_file: FileNo(299), pruned: true, reindexing: true };
+        let (last_file, pruned, reindexing) = (FileNo(299), true, true);
+        let index = BlockIndex { entries, files, last_file, pruned, reindexing, departed: 0 };
         write_block_index(&RealDisk, &path, &index).unwrap();
         assert_eq!(read_block_index(&RealDisk, &path).unwrap(), index);
     }

@@ -8,6 +8,7 @@
 use crate::{
     blk::{RECORD_HEADER_LEN, parse_record_header},
     datadir::{Datadir, FileKind, file_no},
+    departed,
     error::DiskError,
 };
 use digest::obfuscation::Obfuscation;
@@ -20,8 +21,8 @@ const OUTPOINT_LEN: usize = 36;
 
 /// Distances in bytes from the frame of a block's record to the outpoint of its first input: frame, header, a
 /// number of transactions of 1, 3 or 5 bytes, version, marker and flag if there are witnesses, number of
-/// inputs.
-const OUTPOINT_AT: [u64; 4] = [94, 96, 98, 100];
+/// inputs. The longer ones are those of [`departed`] blocks.
+const OUTPOINT_AT: [u64; 8] = [94, 96, 98, 100, 178, 180, 182, 184];
 
 /// Bytes that are searched at once.
 const WINDOW_LEN: u64 = 256 << 10;
@@ -131,6 +132,19 @@ impl<'a> KeyedSearch<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a record is a block of another chain ([`departed`]).
+    ///
+    /// # Errors
+    /// [`DiskError::File`] for I/O errors.
+    pub fn is_departed(&self, record: &KeyedRecord) -> Result<bool, DiskError> {
+        if record.header.version >= 0 || !record.is_framed {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; record.size as usize];
+        self.read(&mut bytes, record.data_pos, record.obfuscation)?;
+        Ok(departed::is_block(&bytes))
     }
 
     /// Returns where the first block from here on has its frame, and its key. The frame is not searched for

@@ -30,6 +30,7 @@ pub mod chainstate;
 pub mod checkpoint;
 pub mod datadir;
 pub mod delta;
+pub mod departed;
 mod error;
 pub mod index;
 pub mod keyed_search;

@@ -73,6 +73,8 @@ pub struct Scan {
     /// Further records that match a block, with other undo data than the one at its `undo_pos`: the block's
     /// index in `blocks`, ascending, and the offset of the record's data in the `rev` file of the block.
     pub other_undo: Vec<(u32, ByteOffset)>,
+    /// Number of records that are blocks of another chain ([`crate::departed`]).
+    pub departed: u32,
 }
 
 /// Scans one pair of files after the other; reads headers and undo data, and skips over blocks.
@@ -95,7 +97,8 @@ pub fn scan_files(
         if !progress(file) {
             break;
         }
-        let mut blocks = scan_blocks(disk, datadir, obfuscation, file, read.contains(&file))?;
+        let (mut blocks, departed) = scan_blocks(disk, datadir, obfuscation, file, read.contains(&file))?;
+        scan.departed += departed;
         let size = blocks.last().map_or(0, |block| block.data_pos.0 + u64::from(block.size));
         let first = scan.blocks.len();
         let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
@@ -106,7 +109,8 @@ pub fn scan_files(
     Ok(scan)
 }
 
-/// Calls `each` for the blocks of a file from a byte on.
+/// Calls `each` for the blocks of a file from a byte on. Returns the number of those of another chain
+/// ([`crate::departed`]), which are left out.
 ///
 /// # Errors
 /// [`DiskError::File`] if the file cannot be read.
@@ -117,7 +121,7 @@ pub fn for_each_block(
     file: FileNo,
     from: ByteOffset,
     mut each: impl FnMut(&BlockRecord),
-) -> Result<(), DiskError> {
+) -> Result<u32, DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
@@ -125,7 +129,7 @@ pub fn for_each_block(
     while let Some(record) = scanner.next_record()? {
         each(&record);
     }
-    Ok(())
+    Ok(scanner.departed)
 }
 
 fn scan_blocks(
@@ -134,7 +138,7 @@ fn scan_blocks(
     obfuscation: Obfuscation,
     file: FileNo,
     reads_all: bool,
-) -> Result<Vec<ScannedBlock>, DiskError> {
+) -> Result<(Vec<ScannedBlock>, u32), DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
@@ -146,7 +150,7 @@ fn scan_blocks(
         let (undo_pos, shared) = (None, false);
         blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos, shared });
     }
-    Ok(blocks)
+    Ok((blocks, scanner.departed))
 }
 
 /// A further record of a block: the block's index in its file, and the record's offset in the `rev` file.

@@ -52,7 +52,7 @@ pub use api::{
     note::{Note, Warning},
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
-        HintOptions, MakeOptions, Matching, ReindexOptions, RemoteBody, RemoteFile, RemoteFolder,
+        HintOptions, MakeOptions, Matching, Reconsider, ReindexOptions, RemoteBody, RemoteFile, RemoteFolder,
         ResumeOptions, ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,

@@ -66,6 +66,8 @@ pub struct ChainParams {
     pub minimum_chain_work: U256,
     /// UTXO sets whose hash Core's source pins (Core `m_assumeutxo_data`).
     pub assume_utxo: &'static [PinnedUtxoSet],
+    /// The first block of a branch that nodes with other rules than Core's have taken for the best one.
+    pub dead_branch: Option<(Height, BlockHash)>,
 }
 
 /// A UTXO set that Bitcoin Core loads from a snapshot.
@@ -209,6 +211,12 @@ static MAIN: ChainParams = ChainParams {
             "e4b90ef9eae834f56c4b64d2d50143cee10ad87994c614d7d04125e2a6025050",
         ),
     ],
+    // The branch of nodes that enforced BIP-0110 from 8 August 2026 on; its headers are in the data of
+    // https://github.com/bitcoin-data/stale-blocks.
+    dead_branch: Some((
+        Height(961_632),
+        block_hash("0000000000000000000169eb6f811ddbd0daf343af7b62180cdb13e7c78dbc16"),
+    )),
 };
 
 static TEST: ChainParams = ChainParams {
@@ -248,6 +256,7 @@ static TEST: ChainParams = ChainParams {
             "ce6bb677bb2ee9789c4a1c9d73e6683c53fc20e8fdbedbdaaf468982a0c8db2a",
         ),
     ],
+    dead_branch: None,
     ..MAIN
 };
 

@@ -25,6 +25,7 @@ use chain::{
     blocks::{damage::KnownDamage, files::Files},
     blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
     given_blocks,
+    invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
     plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
     session::Session,
     stored_blocks::forget_stale,
@@ -74,6 +75,15 @@ impl RepairOptions {
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
         Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }
+    }
+
+    /// The options of the rebuild of a chainstate that is damaged.
+    fn rebuild(&self) -> ReindexOptions {
+        ReindexOptions {
+            resume: ResumeOptions { discard_other: true, ..self.resume },
+            set_aside_indexes: self.set_aside_indexes.clone(),
+            ..ReindexOptions::of(self.chain.clone())
+        }
     }
 }
 
@@ -165,16 +175,13 @@ fn repair_in_place(
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
     let chain = &options.chain;
-    let rebuild = ReindexOptions {
-        resume: ResumeOptions { discard_other: true, ..options.resume },
-        set_aside_indexes: options.set_aside_indexes.clone(),
-        ..ReindexOptions::of(chain.clone())
-    };
+    let rebuild = options.rebuild();
     let sources = &find_sources(disk, options, sink)?;
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
     let lost_tips = ensure_index(files, true, sink, interrupt)?;
+    chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     // How many are missing above the index is not known yet.
@@ -192,13 +199,14 @@ fn repair_in_place(
         set_chainstate_aside(files, sink)?;
     }
     let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash, sink)).transpose()?.unwrap_or(true);
-    // Without its stale blocks, a chainstate on a stale branch is of no use.
-    let best = best.map(|(_, best)| best).filter(|_| on_chain || found.stale == 0);
+    // Without its stale blocks, a chainstate on a stale branch is of no use; nor if the marks may be wrong.
+    let best =
+        best.map(|(_, best)| best).filter(|_| on_chain || found.stale == 0 && chain.reconsider.is_none());
     let best = best.filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
     // What follows locks the datadir itself.
     drop(session);
     let (rebuilt, made) = match best {
-        None => (Some(reindex(disk, &rebuild, sink, interrupt).map_err(explain_interrupt)?), None),
+        None => (Some(rebuild_chainstate(disk, &rebuild, sink, interrupt)?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
             (None, Some(remake_undo(disk, chain, sink, interrupt)?))
         }
@@ -227,6 +235,25 @@ fn repair_in_place(
         undo: made,
         notes: sink.take(),
     })
+}
+
+/// Rebuilds the chainstate. What is invalid gets the mark back that was taken away.
+fn rebuild_chainstate(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    sink: &dyn EventSink,
+    interrupt: &AtomicBool,
+) -> Result<ReindexReport, Error> {
+    let report = reindex(disk, options, sink, interrupt).map_err(explain_interrupt)?;
+    for note in report.notes.iter().filter(|_| options.chain.reconsider.is_some()) {
+        if let Warning::InvalidBlock { hash, error } = note
+            && let Some(height) = error.height
+        {
+            let (session, _) = Session::open_for_change(disk, options, sink)?;
+            mark_invalid(&session.files()?, InvalidBlock { height, hash: *hash })?;
+        }
+    }
+    Ok(report)
 }
 
 /// Makes undo data that is missing or damaged.

@@ -20,7 +20,7 @@ use api::{
 use chain::{
     blocks::files::Files,
     header_chain::HeaderChain,
-    invalid_blocks::{InvalidBlock, mark_invalid},
+    invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
     plan::{
         indexes::{DeletedBlocks, before_pruning},
         planner::AfterSuspect,
@@ -122,6 +122,13 @@ fn sync_session<'d>(
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
+    if let Some(which) = options.chain.reconsider.take() {
+        let files = &session.files()?;
+        check_one_chainstate(files)?;
+        ensure_index(files, false, sink, interrupt)?;
+        // What is invalid is marked again.
+        reconsider(files, which)?;
+    }
     let (stop_at_height, mut suspect) = (options.stop_at_height, None);
     let (mut report, known) = loop {
         let round = Round { disk, options: &options, rebuild, invalid: &invalid, suspect, sink, interrupt };

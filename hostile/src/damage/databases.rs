@@ -7,6 +7,7 @@ use crate::{
 };
 use disk::index::{BlockStatus, read_block_index, write_block_index};
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -144,6 +145,24 @@ pub fn index_rows(scene: &mut Scene<'_>) -> Description {
             }
         };
         Some(format!("block {} ({}) is {description}", entry.hash, entry.height.0))
+    })
+}
+
+/// Marks blocks as invalid, of the chain or stale, with all that descends from them, as a node does.
+pub fn index_marks(scene: &mut Scene<'_>) -> Description {
+    change_index(scene, |scene, index| {
+        index.entries.sort_by_key(|entry| entry.height);
+        let count = 1 + scene.below(3);
+        let mut marked: HashSet<_> = (0..count)
+            .filter_map(|_| Some(index.entries.get(scene.below(index.entries.len()))?.hash))
+            .collect();
+        for entry in &mut index.entries {
+            if marked.contains(&entry.hash) || marked.contains(&entry.header.prev) {
+                entry.status.0 |= BlockStatus::FAILED_VALID;
+                marked.insert(entry.hash);
+            }
+        }
+        Some(format!("{count} blocks, with {} in all, are marked as invalid", marked.len()))
     })
 }
 

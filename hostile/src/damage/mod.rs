@@ -84,6 +84,7 @@ pub const KINDS: &[Kind] = &[
     kind("index-older", databases::index_older),
     kind("index-reindexing", databases::index_reindexing),
     kind("index-rows", databases::index_rows),
+    kind("index-marks", databases::index_marks),
     kind("chainstate-delete", databases::chainstate_delete),
     kind("chainstate-empty", databases::chainstate_empty),
     kind("chainstate-older", databases::chainstate_older),

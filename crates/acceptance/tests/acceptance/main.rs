@@ -95,6 +95,7 @@ mod commands {
     mod fetched_snapshots;
     mod fill;
     mod load_snapshot;
+    mod marks;
     mod no_datadir;
     mod node_indexes;
     mod repair;

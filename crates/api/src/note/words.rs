@@ -1,4 +1,4 @@
-//! Parts of the texts of notes.
+//! Parts of the texts of notes and warnings.
 
 use disk::replace::Recovery;
 

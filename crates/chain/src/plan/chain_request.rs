@@ -1,6 +1,7 @@
 //! What the choice of the chain depends on.
 
 use crate::blocks::damage::KnownDamage;
+use api::options::Reconsider;
 use wire::{BlockHash, Height};
 
 /// The last block that hints cover.
@@ -28,6 +29,8 @@ pub struct ChainRequest<'a> {
     /// The best block of the chainstate that exists. It decides between branches of equal work, if no hints
     /// do.
     pub preferred: Option<BlockHash>,
+    /// Which marks of invalid blocks are not believed.
+    pub reconsider: Option<Reconsider>,
     /// Blocks that earlier attempts found invalid.
     pub invalid: &'a [BlockHash],
     /// A block that was connected, with its ancestors: they need not be stored.

@@ -17,6 +17,8 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
+    event::{Event, EventSink},
+    note::Warning,
     remedy::Remedy,
     subject::Subject,
 };
@@ -61,8 +63,8 @@ pub struct Plan {
     /// matches a sibling, so it may never have been connected.
     pub tip_is_contested: bool,
     /// If undo data is made: the lowest block from which on nothing shows that the blocks of the chain were
-    /// ever connected. None of them is below the best block of the old chainstate, or has undo data of its
-    /// own.
+    /// ever connected, or they are marked as invalid. None of them is below the best block of the old
+    /// chainstate, or, without a mark, has undo data of its own.
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
@@ -102,6 +104,7 @@ impl Plan {
     pub fn up_to(&self, height: Height) -> Self {
         Self {
             chain: self.chain.up_to(height),
+            choice: self.choice.clone(),
             new_index: None,
             index_files: Vec::new(),
             missing_files: Vec::new(),
@@ -154,6 +157,14 @@ impl Plan {
         }
     }
 
+    /// Says that marks are gone, if there were some that were not believed.
+    pub fn note_unmarked(&self, sink: &dyn EventSink) {
+        if let Some(height) = self.choice.reconsidered {
+            let hash = self.chain.block(height).hash;
+            sink.event(Event::Warning(Warning::MarkDropped { height, hash }));
+        }
+    }
+
     /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
     #[must_use]
     pub fn blocks_without_undo(&self, from: Height) -> u64 {
@@ -175,10 +186,11 @@ pub fn plan(
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let Found { mut tree, scanned, contested, index_files, is_pruned } =
+    let Found { mut tree, scanned, contested, index_files, is_pruned, departed } =
         find(files, request.scan, now, interrupt).map_err(|error| unless_pruned(files, error))?;
     let chosen = tree.choose(request).map_err(|error| unless_pruned(files, error));
-    let ChosenChain { branch, choice, last_connected } = chosen?;
+    let ChosenChain { branch, mut choice, last_connected } = chosen?;
+    choice.departed = departed;
     let unknown_assumed = request.assume_valid.filter(|hash| !tree.has(hash));
     let best_block = request.preferred.and_then(|best| tree.locate(&best, &branch, request.undo_from()));
     let is_contested = |number: &u32| contested.binary_search(number).is_ok();
@@ -187,7 +199,9 @@ pub fn plan(
         let with_undo =
             branch.iter().rposition(|number| tree.undo_pos(*number).is_some() && !is_contested(number));
         let fork = best_block.map_or(0, |best| best.fork.0);
-        Height(fork.max(with_undo.unwrap_or(0) as u32) + 1)
+        let with_undo = with_undo.unwrap_or(0) as u32;
+        let below_marked = choice.reconsidered.map_or(u32::MAX, |Height(height)| height.saturating_sub(1));
+        Height(fork.max(with_undo.min(below_marked)) + 1)
     });
     let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
@@ -254,21 +268,26 @@ struct Found {
     index_files: Vec<FileInfo>,
     /// Without a scan: whether the block index says that block files have been deleted.
     is_pruned: bool,
+    /// Number of blocks of another chain ([`disk::departed`]), which are left out.
+    departed: u32,
 }
 
 /// Finds all blocks.
 fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -> Result<Found, Error> {
     let params = files.params;
     if !scan {
-        let (tree, BlockIndex { files: index_files, pruned: is_pruned, .. }) = tree_of_index(files, params)?;
-        return Ok(Found { tree, scanned: None, contested: Vec::new(), index_files, is_pruned });
+        let (tree, index) = tree_of_index(files, params)?;
+        let BlockIndex { files: index_files, pruned: is_pruned, departed, .. } = index;
+        return Ok(Found { tree, scanned: None, contested: Vec::new(), index_files, is_pruned, departed });
     }
     let scan = scan_all(files, interrupt)?;
+    let departed = scan.departed;
     let mut order = by_hash(&scan);
     let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
     tree.prefer_sound_copies(files, &scan, &mut order)?;
     let contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
-    Ok(Found { tree, scanned: Some((scan, order)), contested, index_files: Vec::new(), is_pruned: false })
+    let (scanned, index_files, is_pruned) = (Some((scan, order)), Vec::new(), false);
+    Ok(Found { tree, scanned, contested, index_files, is_pruned, departed })
 }
 
 /// A stored block outside the chain with the most work.

@@ -16,6 +16,7 @@
 mod best_block;
 mod copies;
 mod errors;
+mod reconsider;
 
 use crate::{
     blocks::{
@@ -49,27 +50,29 @@ pub struct Node {
     /// Number of the previous block; `NONE` for the genesis block, and if that block is missing.
     parent: u32,
     /// Bits; see the constants below.
-    state: u8,
+    state: u16,
 }
 
 const NONE: u32 = u32::MAX;
 
 /// Core marked the block or an ancestor as invalid.
-const FAILED: u8 = 1;
+const FAILED: u16 = 1;
 /// The block descends from genesis, and is the first with its hash.
-const LINKED: u8 = 2;
+const LINKED: u16 = 2;
 /// All blocks and undo data up to this block are on disk, and none has failed.
-const CONNECTED: u8 = 4;
+const CONNECTED: u16 = 4;
 /// All blocks up to this block are on disk, or awaited, and none has failed.
-const STORED: u8 = 8;
+const STORED: u16 = 8;
 /// The header, or that of an ancestor, breaks a rule.
-const INVALID: u8 = 16;
+const INVALID: u16 = 16;
 /// The header itself breaks a rule.
-const BREAKS_RULE: u8 = 32;
+const BREAKS_RULE: u16 = 32;
 /// The block is the preferred one or descends from it.
-const PREFERRED: u8 = 64;
+const PREFERRED: u16 = 64;
 /// The caller knows that the block was connected ([`ChainRequest::connected`]).
-const KNOWN: u8 = 128;
+const KNOWN: u16 = 128;
+/// The block index marks the block or an ancestor as invalid, which is not believed.
+const RECONSIDERED: u16 = 256;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -107,7 +110,7 @@ impl Node {
         Some(node)
     }
 
-    fn has(&self, bits: u8) -> bool {
+    fn has(&self, bits: u16) -> bool {
         self.state & bits == bits
     }
 
@@ -182,7 +185,7 @@ pub struct ChosenChain {
 }
 
 /// What the choice of a chain has shown.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Choice {
     /// Sum of work of the chain.
     pub work: U256,
@@ -199,6 +202,13 @@ pub struct Choice {
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
     /// Time of the last block.
     pub tip_time: BlockTime,
+    /// The lowest block of the chain that the block index marks as invalid, which is not believed.
+    pub reconsidered: Option<Height>,
+    /// The blocks that lose such a mark if the chain is valid, sorted by hash: those of the chain, and what
+    /// descends from them.
+    pub unmarked: Vec<BlockHash>,
+    /// Number of blocks of another chain ([`disk::departed`]), which are left out.
+    pub departed: u32,
 }
 
 impl<'a> Tree<'a> {
@@ -447,7 +457,8 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN) | LINKED | parent & (FAILED | INVALID | PREFERRED);
+        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED) | LINKED;
+        state |= parent & (FAILED | INVALID | PREFERRED | RECONSIDERED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
@@ -510,8 +521,10 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data below it are not
-    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the requested last block is above the tip.
+    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the requested last block is above the tip, or the
+    /// tree lacks the block to be reconsidered.
     pub fn choose(&mut self, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
+        request.reconsider.map(|which| self.reconsider(which)).transpose()?;
         self.mark_invalid(request.invalid);
         self.mark_known(request.connected);
         request.damage.into_iter().for_each(|damage| self.mark_damaged(damage));
@@ -520,7 +533,9 @@ impl<'a> Tree<'a> {
         let (order, ends) = self.by_height(heights);
         let best_tips = self.evaluate_all(&order, &ends, request);
         drop((order, ends));
-        self.pick(&best_tips, &orphans, request)
+        let mut chosen = self.pick(&best_tips, &orphans, request)?;
+        (chosen.choice.reconsidered, chosen.choice.unmarked) = self.passing(&chosen.branch);
+        Ok(chosen)
     }
 
     fn pick(
@@ -582,7 +597,16 @@ impl<'a> Tree<'a> {
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
         let tip_time = branch.last().map(|&tip| self.nodes[tip as usize].time).unwrap_or_default();
-        let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, marked_invalid, tip_time };
+        let choice = Choice {
+            work,
+            unconnected,
+            gap,
+            orphans,
+            assumed_valid_to,
+            marked_invalid,
+            tip_time,
+            ..Choice::default()
+        };
         Ok(ChosenChain { branch, choice, last_connected })
     }
 

@@ -7,10 +7,27 @@ use crate::{
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AssumeValid, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind, MakeOptions,
-    ResumeOptions, ScriptChecks, SetAsideIndexes, UndoPolicy,
+    AssumeValid, BlockHash, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind,
+    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, UndoPolicy,
 };
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+
+/// What commands that change the chainstate make of marks of invalid blocks.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub struct MarkArgs {
+    /// Check blocks that the block index marks as invalid like all others: this one with its ancestors and
+    /// descendants, or all. Those that are valid lose the mark, as with bitcoin-cli reconsiderblock
+    #[arg(long, value_name = "HASH")]
+    reconsider: Option<Option<BlockHash>>,
+}
+
+impl MarkArgs {
+    /// Returns the engine's options with this choice.
+    pub fn of(self, chain: ChainOptions) -> ChainOptions {
+        let reconsider = self.reconsider.map(|block| block.map_or(Reconsider::All, Reconsider::Block));
+        ChainOptions { reconsider, ..chain }
+    }
+}
 
 /// What commands that store blocks may do to indexes.
 #[derive(ClapArgs, Clone, Debug)]

@@ -128,6 +128,14 @@ impl<'a> NextLine<'a> {
             Advice::Repair => self.peregrine(&["repair"]),
             Advice::Reindex => self.peregrine(&["reindex"]),
             Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),
+            Advice::Reconsider { block: Some(block), rebuilds } => {
+                let command = if *rebuilds { "reindex" } else { "update" };
+                self.peregrine(&[command, "--reconsider", &block.to_string()])
+            }
+            Advice::Reconsider { block: None, rebuilds: true } => {
+                self.peregrine(&["reindex", "--scan", "--accept-lower-tip"])
+            }
+            Advice::Reconsider { block: None, rebuilds: false } => self.peregrine(&["sync", "--reconsider"]),
             Advice::MakeUndo => self.peregrine(&["undo", "make"]),
             _ => self.peregrine(&["doctor"]),
         }

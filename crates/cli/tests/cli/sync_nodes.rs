@@ -11,6 +11,7 @@ use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
+    corrupt::copy_dir,
     datadir::Layout,
     peer::{Fault, ScriptedPeer, ServedChain},
     sibling::{greedy_sibling, rebase, sibling},
@@ -66,6 +67,36 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         assert_eq!(node.call(&["getblockcount"]), Some((tip - 1).into()));
         node.call(&["reconsiderblock", &best]);
         assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
+        node.stop();
+    }
+}
+
+/// What a node does that refuses a block of the best chain: it goes on with a branch of its own.
+#[test]
+fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
+    let (original, chain) = rebuilt();
+    let (tip, back) =
+        (chain.tip(), chain.main().nth(chain.tip().height as usize - 9).unwrap().hash.to_string());
+    let best = tip.hash.to_string();
+    let Some(node) = Node::start(original.path(), &[], "what reconsidering leaves") else { return };
+    node.call(&["invalidateblock", &back]);
+    node.call(&["generatetodescriptor", "3", "raw(51)"]).unwrap();
+    node.stop();
+    let next = |dir: &Path| json(&run(dir, &["doctor", "--json"]))["next"].as_str().unwrap().to_owned();
+    assert!(next(original.path()).starts_with("bitcoind "), "the mark may be meant");
+    for (command, which) in [("update", &*back), ("reindex", &best), ("repair", ""), ("reindex", "")] {
+        let dir = TempDir::new().unwrap();
+        copy_dir(original.path(), dir.path()).unwrap();
+        let report = json(&run(dir.path(), &[command, "--json"]));
+        assert!(!report.to_string().contains(&best), "{report}");
+        let words = [command, "--json", "--reconsider", which];
+        let output = run(dir.path(), words.strip_suffix(&[""]).unwrap_or(&words));
+        assert!(output.status.success(), "{output:?}");
+        let node = Node::start(dir.path(), &[], command).unwrap();
+        let tips = node.call(&["getchaintips"]).unwrap();
+        let of = |status: &str| tips.as_array().unwrap().iter().filter(|tip| tip["status"] == status).count();
+        assert_eq!((&tips[0]["hash"], of("active"), of("invalid")), (&best.as_str().into(), 1, 0), "{tips}");
+        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
         node.stop();
     }
 }

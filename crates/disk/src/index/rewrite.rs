@@ -31,10 +31,11 @@ const AFTER_FILES: &[u8] = &[FILE + 1];
 /// not contain a database. The database in `from` is not changed.
 ///
 /// `change` gets each entry, in the byte order of their hashes, and may change all of it but the header and
-/// its hash. After that, `files` gets what [`super::BlockIndex::files`] contains, and may change it and
-/// append to it. All other rows are copied as they are, also those that Peregrine does not know, and so are
-/// entries and files that stay the same: older versions of Core wrote some bytes differently. The copy is
-/// not obfuscated, even if the database in `from` is.
+/// its hash. Blocks of another chain ([`crate::departed`]) are left out. After that, `files` gets what
+/// [`super::BlockIndex::files`] contains, and may change it and append to it. All other rows are copied as
+/// they are, also those that Peregrine does not know, and so are entries and files that stay the same: older
+/// versions of Core wrote some bytes differently. The copy is not obfuscated, even if the database in `from`
+/// is.
 ///
 /// Entries are read, changed and written one by one. When the function returns, everything but the name of
 /// `to` itself is on the medium; a crash before that leaves no database there.
@@ -95,7 +96,7 @@ pub fn extend_block_index(
             return Ok(rows.add(key, value)?);
         }
         has_entries = true;
-        let before = IndexEntry::of_row(from, key, value)?;
+        let Some(before) = IndexEntry::of_known_row(from, key, value)? else { return Ok(()) };
         while let Some(entry) = added.next_if(|entry| entry.hash <= before.hash) {
             if entry.hash != before.hash {
                 add_entry(&mut rows, &entry, &mut encoded)?;

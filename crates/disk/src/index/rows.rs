@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use vfs::Disk;
-use wire::{BlockHash, FileNo};
+use wire::{BlockHash, FileNo, Height};
 
 /// A block index whose rows are looked up and changed.
 pub struct IndexRows<'d> {
@@ -42,7 +42,7 @@ impl<'d> IndexRows<'d> {
     pub fn entry(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
         let key = [&[BLOCK][..], &hash.0].concat();
         let row = self.row(&key)?;
-        row.map(|value| IndexEntry::of_row(&self.dir, &key, &value)).transpose()
+        row.map_or(Ok(None), |value| IndexEntry::of_known_row(&self.dir, &key, &value))
     }
 
     /// Returns what the index records about a pair of files; `None` if it does not contain it.
@@ -128,6 +128,24 @@ impl<'d> IndexRows<'d> {
         let tables = rows.finish()?;
         Ok(update.commit([tables])?)
     }
+}
+
+/// Returns the height of a block; `None` if the index does not contain it.
+///
+/// # Errors
+/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if the row is not what Core
+/// writes.
+pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<Height>, DiskError> {
+    Ok(find_entry(disk, dir, hash)?.map(|entry| entry.height))
+}
+
+/// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the database
+/// are read.
+///
+/// # Errors
+/// The same errors as [`find_height`].
+pub fn find_entry(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
+    IndexRows::open(disk, dir)?.entry(hash)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
 pub use log::LastStart;
 
-use advise::{Circumstances, ScanPrecondition, advise};
+use advise::{Circumstances, ScanPrecondition, advise, is_refused};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -51,6 +51,7 @@ use disk::{
     chainstate::{ChainstateReader, read_best_block},
     checkpoint::Checkpoint,
     datadir::{Datadir, Location},
+    index::refuse_flat,
     keyed_search::other_block_files,
     lock::DatadirLock,
     made_undo::has_made_undo,
@@ -193,7 +194,8 @@ impl Examination<'_> {
         let last_blocks = last_blocks.filter(|_| key.is_none());
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
-        if let Some(best) = chainstate.best_block.filter(|_| is_unknown && key.is_none())
+        let may_be_lost = is_unknown && key.is_none() && index.departed == 0;
+        if let Some(best) = chainstate.best_block.filter(|_| may_be_lost)
             && !survey::is_in_last_files(files, &best)
         {
             chainstate.position = Some(ChainstatePosition::NotStored);
@@ -365,6 +367,7 @@ impl Examination<'_> {
             !names.iter().any(|name| name == "CURRENT" || name.to_str().is_some_and(is_table))
         });
         match error.kind {
+            _ if is_refused(&error) => DatabaseState::Unreadable(error),
             _ if is_empty => DatabaseState::Absent,
             ErrorKind::Environment => DatabaseState::Unreadable(error),
             _ if is_held => DatabaseState::Unreadable(error),
@@ -381,7 +384,8 @@ impl Examination<'_> {
         (has_snapshot, is_held): (bool, bool),
     ) -> Result<Compared, Error> {
         let assumed = self.options.chain.assume_valid.hash(files.params);
-        let (mut tree, index) = match tree_of_index(files, files.params) {
+        let readable = refuse_flat(self.disk, &self.datadir.index_dir()).map_err(Error::from);
+        let (mut tree, index) = match readable.and_then(|()| tree_of_index(files, files.params)) {
             Ok(read) => read,
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
@@ -403,6 +407,12 @@ impl Examination<'_> {
         }
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
+        let marked_invalid = best.and_then(|best| tree.marked_invalid(&best));
+        let dead_branch = files.params.dead_branch.filter(|(height, hash)| {
+            let is_marked = marked_invalid.is_some_and(|(marked, ..)| marked == *height);
+            let own = branch.get(height.0 as usize).map(|number| tree.hash(*number));
+            own == Some(*hash) || is_marked && tree.has(hash)
+        });
         chainstate.time = branch.last().map(|&number| tree.time(number));
         let absent = branch.iter().rposition(|&number| tree.data_pos(number).is_none());
         let first_stored = Height(absent.map_or(0, |height| height as u32 + 1));
@@ -428,7 +438,9 @@ impl Examination<'_> {
             stored_height: found.stored_height,
             is_pruned: index.pruned,
             first_stored,
-            marked_invalid: best.and_then(|best| tree.marked_invalid(&best)),
+            marked_invalid,
+            left_at: dead_branch.map(|(height, _)| height),
+            departed: index.departed,
         };
         Ok(Compared {
             index,

@@ -414,7 +414,8 @@ impl Rebuild<'_> {
             self.target.prepare_index()?;
             self.sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
         }
-        if self.damage.get().is_some_and(|damage| !damage.is_empty()) {
+        let is_damaged = self.damage.get().is_some_and(|damage| !damage.is_empty());
+        if is_damaged || !plan.choice.unmarked.is_empty() || plan.choice.departed > 0 {
             self.target.prepare_index()?;
         }
         if method.makes_undo() && lacking > 0 {
@@ -514,6 +515,7 @@ impl Rebuild<'_> {
         }
         planned.set_aside.apply(self.files, self.sink)?;
         let kept = self.target.commit(self.sink)?;
+        planned.plan.note_unmarked(self.sink);
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.
         let clear = || Ok(clear_made_undo(self.files.disk, self.target.datadir()).map(drop)?);
@@ -535,6 +537,9 @@ impl Rebuild<'_> {
             if entry.file.is_some_and(|file| plan.missing_files.contains(&file)) {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
                 return;
+            }
+            if plan.choice.unmarked.binary_search(&entry.hash).is_ok() {
+                entry.status = entry.status.unmarked();
             }
             if let Some(damage) = self.damage.get() {
                 damage.change_entry(&plan.chain, entry);

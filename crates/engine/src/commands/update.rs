@@ -14,6 +14,7 @@ use api::{
 };
 use chain::{
     blocks::files::Files,
+    invalid_blocks::unmark,
     plan::{best_block::BestBlock, existing_state::ExistingState, planner::Plan},
     session::Session,
 };
@@ -91,7 +92,11 @@ pub fn update_without(
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UpdateReport, Error> {
     let sink = &Warnings::new(sink);
-    update_in_place(disk, options, invalid, exactly, sink, interrupt).map_err(Error::in_place_only)
+    let done = job::retry_without_invalid(sink, |found| {
+        let invalid = [invalid, found].concat();
+        update_in_place(disk, options, &invalid, exactly.clone(), sink, interrupt)
+    });
+    done.map_err(Error::in_place_only)
 }
 
 fn update_in_place(
@@ -134,6 +139,8 @@ fn update_in_place(
         match done {
             Some(suspect) => exactly = suspect,
             None => {
+                unmark(files, &plan.choice.unmarked)?;
+                plan.note_unmarked(sink);
                 (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
                 report.scripts = job::scripts_report(chain_options, plan, &report.counts);
                 report.is_pruned = plan.is_pruned;
@@ -280,7 +287,7 @@ impl<'a> Update<'a> {
         let mut blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.sink);
         loop {
             self.check_interrupt(report)?;
-            match blocks.step(&mut tip.coins).map_err(|error| self.explain(error))? {
+            match blocks.step(&mut tip.coins).map_err(|error| self.explain(error, plan))? {
                 Step::Connected(connected, counts) => {
                     self.count(connected.len());
                     connected.iter().try_for_each(|block| tip.record(block))?;
@@ -316,13 +323,16 @@ impl<'a> Update<'a> {
         Err(Error::new(ErrorKind::Interrupted, detail))
     }
 
-    /// Adds to the error for an invalid block how to connect those below it.
-    fn explain(&self, error: Error) -> Error {
+    /// Adds to the error for an invalid block how to connect those below it. What is invalid as its mark says
+    /// is left out.
+    fn explain(&self, error: Error, plan: &Plan) -> Error {
         let below = error.height.and_then(|height| height.0.checked_sub(1)).map(Height);
         let is_above = |below: &Height| {
             *below > self.before.known.height && self.before.fork == self.before.known.height
         };
+        let is_reconsidered = plan.choice.reconsidered.is_some_and(|from| error.height >= Some(from));
         match error.kind {
+            ErrorKind::Consensus if is_reconsidered => error.about(Subject::ContestedBlock),
             ErrorKind::Consensus => error.with_remedies(below.filter(is_above).map(Remedy::StopAtHeight)),
             _ => error,
         }

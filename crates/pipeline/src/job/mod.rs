@@ -144,7 +144,10 @@ pub fn plan_beside(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
-    let request = ChainRequest { assume_valid: options.assume_valid.hash(options.params), ..*request };
+    let assume_valid = options.assume_valid.hash(options.params);
+    // A scan believes no mark.
+    let reconsider = options.reconsider.filter(|_| !request.scan);
+    let request = ChainRequest { assume_valid, reconsider, ..*request };
     let plan = planner::plan(files, &request, second, now(), interrupt)
         .map_err(|error| two_chainstates::explain(files, error))?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.are_run()) {
@@ -155,6 +158,9 @@ pub fn plan_beside(
     }
     if let Some((height, hash, tip)) = plan.choice.marked_invalid {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+    }
+    if plan.choice.departed > 0 {
+        sink.event(Event::Warning(Warning::LeftOutDeparted { blocks: plan.choice.departed }));
     }
     let ahead = u64::from(plan.choice.tip_time.0).saturating_sub(now().0.into());
     if ahead > MAX_FUTURE_BLOCK_TIME {

@@ -28,7 +28,7 @@ fn index(count: u32, files: u32) -> BlockIndex {
     let info = |number: u32| FileInfo { blocks: 1, size: 1_000 + number, ..FileInfo::default() };
     let files: Vec<_> = (0..files).map(info).collect();
     let last_file = FileNo(files.len() as u32 - 1);
-    BlockIndex { entries, files, last_file, pruned: true, reindexing: false }
+    BlockIndex { entries, files, last_file, pruned: true, reindexing: false, departed: 0 }
 }
 
 fn rows(dir: &Path) -> Rows {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::Serialize;
 use std::path::PathBuf;
-use wire::Network;
+use wire::{BlockHash, Network};
 
 /// The one thing to do next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,6 +116,15 @@ pub enum Advice {
     Reindex,
     /// Rebuild block index and chainstate by scanning the block files.
     ReindexByScan,
+    /// Return to the chain of Bitcoin Core.
+    Reconsider {
+        /// The block to check again that is marked as invalid; `None`: its chain is not stored.
+        #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+        block: Option<BlockHash>,
+        /// Whether the chainstate is rebuilt; otherwise, blocks are connected to it.
+        #[cfg_attr(feature = "serde", serde(rename = "rebuild"))]
+        rebuilds: bool,
+    },
     /// Make the undo data that is missing.
     MakeUndo,
     /// Make these indexes anew: bitcoind does not start with them, or does not find transactions.

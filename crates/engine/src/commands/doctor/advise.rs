@@ -99,10 +99,17 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
             Some(_) if is_other => Advice::RunAs { user: found.owner.uid },
             Some(dir) if foreign.is_empty() => Advice::ChangeOwner { directories: vec![dir.to_owned()] },
             Some(_) => Advice::ChangeOwner { directories: foreign.clone() },
+            None if is_refused(error) => Advice::StartBitcoind,
             None => Advice::CheckDisk,
         });
     }
     (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
+}
+
+/// Whether a database is one that only a newer bitcoind can read.
+pub fn is_refused(error: &Error) -> bool {
+    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<DiskError>());
+    cause.is_some_and(|cause| matches!(cause, DiskError::Refused { .. }))
 }
 
 /// Whether an error is a missing permission.
@@ -201,7 +208,25 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     if blocks.beyond_use > 0 {
         return Advice::ReindexByScan;
     }
-    of_chainstate(found, is_usable)
+    of_other_chain(found, is_usable, of_chainstate(found, is_usable))
+}
+
+/// What is left to do if the node has left Bitcoin's chain.
+fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advice {
+    let (index, has_departed) = (&found.index, found.index.departed > 0);
+    let block = index.marked_invalid.map(|(_, hash, _)| hash);
+    match advice {
+        Advice::StartBitcoind | Advice::Reindex | Advice::ReindexByScan => {}
+        other => return other,
+    }
+    match index.left_at {
+        _ if has_departed && found.chainstate.is_unknown() => {
+            Advice::Reconsider { block: None, rebuilds: true }
+        }
+        Some(_) => Advice::Reconsider { block, rebuilds: block.is_some() && (has_departed || !is_usable) },
+        None if has_departed => Advice::Reindex,
+        None => advice,
+    }
 }
 
 /// The advice for a datadir whose blocks and block index are sound.

@@ -222,6 +222,13 @@ pub struct IndexState {
     /// the height of the last of them.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    /// Where the chainstate has left the chain of Bitcoin Core, if it is on a dead branch
+    /// ([`rules::ChainParams::dead_branch`]).
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub left_at: Option<Height>,
+    /// Number of blocks of another chain ([`disk::departed`]).
+    #[cfg_attr(feature = "serde", serde(rename = "departed_blocks"))]
+    pub departed: u32,
 }
 
 impl IndexState {
@@ -237,6 +244,8 @@ impl IndexState {
             is_pruned: false,
             first_stored: none,
             marked_invalid: None,
+            left_at: None,
+            departed: 0,
         }
     }
 }
@@ -275,6 +284,10 @@ pub struct FilesState {
     pub unknown_blocks: u32,
     /// Their bytes.
     pub unknown_bytes: u64,
+    /// Number of further records beyond the bytes in use, which are blocks of another chain
+    /// ([`disk::departed`]).
+    #[cfg_attr(feature = "serde", serde(rename = "departed_blocks"))]
+    pub departed: u32,
     /// Number of files with such blocks.
     #[cfg_attr(feature = "serde", serde(rename = "files_with_unknown_blocks"))]
     pub unknown_files: u32,
@@ -477,7 +490,7 @@ impl DatadirState {
         };
         databases.iter().all(may_be)
             && self.blocks.lacking() + self.undo.lacking() == 0
-            && !self.chainstate.is_unknown()
+            && (!self.chainstate.is_unknown() || self.index.departed > 0)
             && self.key.is_none()
             && self.blocks.beyond_use == 0
             && !self.is_refused_for(Subject::BlockIndex)

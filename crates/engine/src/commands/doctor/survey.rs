@@ -105,7 +105,8 @@ pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, sta
             state.unknown_bytes += u64::from(record.size);
         };
         let from = (number, ByteOffset(used));
-        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, from.0, from.1, count);
+        let departed = for_each_block(files.disk, files.datadir, files.obfuscation, from.0, from.1, count);
+        state.departed += departed.unwrap_or_default();
         let has_some = state.unknown_blocks > before;
         let is_deleted = is_pruned && used == 0 && (number.0 as usize) < infos.len().saturating_sub(1);
         state.unknown_files += u32::from(has_some);

@@ -6,6 +6,7 @@ use super::diagnosis::{
 };
 use super::indexes::{FoundIndex, IndexStanding};
 use api::size::HumanSize;
+use disk::departed::WRITTEN_BY;
 use std::fmt;
 use wire::Height;
 
@@ -45,11 +46,22 @@ impl fmt::Display for IndexState {
                 self.blocks, self.headers, self.stored_height, self.header_height
             )?,
         }
-        self.marked_invalid.map_or(Ok(()), |(height, hash, tip)| {
+        if self.departed > 0 {
+            write!(f, "; {} more were {WRITTEN_BY}, and bitcoind does not start with them", self.departed)?;
+        }
+        if let Some((height, hash, tip)) = self.marked_invalid {
             write!(
                 f,
                 "; block {hash} ({height}) is marked as invalid, so the blocks up to height {tip} are left \
                  out; if it is valid, run bitcoin-cli reconsiderblock {hash} when bitcoind runs"
+            )?;
+        }
+        self.left_at.map_or(Ok(()), |height| {
+            write!(
+                f,
+                "; this node has left Bitcoin's chain at height {height}: Bitcoin Knots with BIP 110 refused \
+                 the block there in August 2026, and followed a branch that ended eight blocks later, while \
+                 all other nodes went on; nothing is damaged"
             )
         })
     }
@@ -88,6 +100,9 @@ impl fmt::Display for FilesState {
                      takes them"
                 ),
             })?;
+        }
+        if self.departed > 0 {
+            write!(f, "; {} blocks beyond the bytes in use were {WRITTEN_BY}", self.departed)?;
         }
         self.first.map_or(Ok(()), |(height, hash)| write!(f, "; the first is {hash} ({height})"))
     }
@@ -207,6 +222,9 @@ impl fmt::Display for Advice {
             Self::Repair => "download the blocks that are damaged or missing, and rebuild what needs it",
             Self::Reindex => "rebuild the chainstate",
             Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",
+            Self::Reconsider { .. } => {
+                "return to the chain of Bitcoin Core: its blocks are checked, whatever marks say of them"
+            }
             Self::MakeUndo => "make the undo data that is missing or damaged",
             Self::MakeIndexes { .. } => "make the indexes anew with which bitcoind cannot go on",
             Self::MoveSnapshotAway => "set the snapshot's chainstate aside, and examine again",
