@@ -184,6 +184,13 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Whether the block was once stored and connected, with valid scripts or with scripts that were assumed
+    /// to be valid. Core does not mark the genesis block, which has no script to run.
+    #[must_use]
+    pub const fn scripts_are_checked(&self) -> bool {
+        self.tx_count > 0 && self.status.validity() == BlockStatus::VALID_SCRIPTS && !self.status.is_failed()
+    }
+
     /// Decodes the value of a row. The hash is computed from the header, not taken from a key.
     ///
     /// # Errors

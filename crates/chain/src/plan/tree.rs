@@ -49,27 +49,31 @@ pub struct Node {
     /// Number of the previous block; `NONE` for the genesis block, and if that block is missing.
     parent: u32,
     /// Bits; see the constants below.
-    state: u8,
+    state: u16,
 }
 
 const NONE: u32 = u32::MAX;
 
 /// Core marked the block or an ancestor as invalid.
-const FAILED: u8 = 1;
+const FAILED: u16 = 1;
 /// The block descends from genesis, and is the first with its hash.
-const LINKED: u8 = 2;
+const LINKED: u16 = 2;
 /// All blocks and undo data up to this block are on disk, and none has failed.
-const CONNECTED: u8 = 4;
+const CONNECTED: u16 = 4;
 /// All blocks up to this block are on disk, or awaited, and none has failed.
-const STORED: u8 = 8;
+const STORED: u16 = 8;
 /// The header, or that of an ancestor, breaks a rule.
-const INVALID: u8 = 16;
+const INVALID: u16 = 16;
 /// The header itself breaks a rule.
-const BREAKS_RULE: u8 = 32;
+const BREAKS_RULE: u16 = 32;
 /// The block is the preferred one or descends from it.
-const PREFERRED: u8 = 64;
+const PREFERRED: u16 = 64;
 /// The caller knows that the block was connected ([`ChainRequest::connected`]).
-const KNOWN: u8 = 128;
+const KNOWN: u16 = 128;
+/// The block index marks the block's scripts as checked ([`IndexEntry::scripts_are_checked`]).
+///
+/// [`IndexEntry::scripts_are_checked`]: disk::index::IndexEntry::scripts_are_checked
+const CHECKED: u16 = 256;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -107,7 +111,14 @@ impl Node {
         Some(node)
     }
 
-    fn has(&self, bits: u8) -> bool {
+    /// The same block, whose scripts the block index marks as checked, or not.
+    #[must_use]
+    pub const fn with_checked_scripts(mut self, are_checked: bool) -> Self {
+        self.state |= if are_checked { CHECKED } else { 0 };
+        self
+    }
+
+    fn has(&self, bits: u16) -> bool {
         self.state & bits == bits
     }
 
@@ -192,11 +203,22 @@ pub struct Choice {
     pub gap: Option<Gap>,
     /// Stored blocks above the last connected one that do not descend from it.
     pub orphans: Option<Orphans>,
-    /// Height up to which scripts need not be run.
+    /// Height up to which scripts need not be run, because of the assumed-valid block.
     pub assumed_valid_to: Option<Height>,
+    /// Height up to which they need not be run, because the block index says that they were: above the other
+    /// one, and only if the caller believes that.
+    pub checked_to: Option<Height>,
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
+}
+
+impl Choice {
+    /// Height up to which scripts are not run.
+    #[must_use]
+    pub fn scripts_skipped_to(&self) -> Option<Height> {
+        self.checked_to.max(self.assumed_valid_to)
+    }
 }
 
 impl<'a> Tree<'a> {
@@ -445,7 +467,7 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN) | LINKED | parent & (FAILED | INVALID | PREFERRED);
+        let mut state = node.state & (FAILED | KNOWN | CHECKED) | LINKED | parent & (FAILED | INVALID | PREFERRED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
@@ -564,6 +586,8 @@ impl<'a> Tree<'a> {
         branch.reverse();
         let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
+        let checked_to = request.believes_checked.then(|| self.checked_to(&branch)).flatten();
+        let checked_to = checked_to.filter(|&height| Some(height) > assumed_valid_to);
         if let Some(stop) = request.stop_at_height {
             if stop > tip.height {
                 let detail = format!("height {stop} is above the last connected block on disk");
@@ -579,7 +603,8 @@ impl<'a> Tree<'a> {
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
-        let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, marked_invalid };
+        let choice =
+            Choice { work, unconnected, gap, orphans, assumed_valid_to, checked_to, marked_invalid };
         Ok(ChosenChain { branch, choice, last_connected })
     }
 
@@ -605,6 +630,14 @@ impl<'a> Tree<'a> {
             rules::assume::is_buried(self.params, work, best.work, best_bits)
         });
         buried.count().checked_sub(1).map(|height| Height(height as u32))
+    }
+
+    /// Returns the height up to which the block index marks the scripts of all blocks of `chain` as checked.
+    #[must_use]
+    pub fn checked_to(&self, chain: &[u32]) -> Option<Height> {
+        let is_checked = |&&number: &&u32| self.nodes.get(number as usize).is_some_and(|it| it.has(CHECKED));
+        let count = chain.iter().skip(1).take_while(is_checked).count() as u32;
+        (count > 0).then_some(Height(count))
     }
 
     /// Converts the branch to a [`Chain`], with undo data from height `undo_from` on. Frees the parts of the

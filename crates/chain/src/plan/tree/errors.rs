@@ -68,7 +68,7 @@ impl Tree<'_> {
         let (Some(&node), Some(height)) = (branch.last(), branch.len().checked_sub(1)) else {
             return Err(Error::new(ErrorKind::Internal, "the last block is not in the block index"));
         };
-        let has = |number: &&u32, state: u8| self.nodes[**number as usize].has(state);
+        let has = |number: &&u32, state: u16| self.nodes[**number as usize].has(state);
         if let Some(failed) = branch.iter().position(|number| has(&number, FAILED)) {
             let detail = "the chainstate contains this block, which the block index marks as invalid";
             return Err(Error::damaged(detail)
