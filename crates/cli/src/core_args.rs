@@ -519,8 +519,7 @@ fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
 }
 
 /// The help about it.
-pub const ASSUME_VALID: &str =
-    "Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts; \
+pub const ASSUME_VALID: &str = "Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts; \
      checked: as by default, and above that do not run what the datadir's block index marks as checked, from \
      genesis on without a gap: whoever wrote the index is trusted. Blocks that a run downloads for the first \
      time have no mark [checked: not with --scan] [default: as the Bitcoin Core release that this version \

@@ -3,8 +3,8 @@
 use crate::units::{btc, count};
 use engine::{
     CheckedScripts, Comparison, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory, HumanSize,
-    Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume, StageTime, VerifyReport, Warning, hex,
-    hex_reversed,
+    Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume, StageTime, VerifyReport,
+    Warning, hex, hex_reversed,
 };
 use peregrine::{remedy::warning_text, shell::user_name};
 use std::path::Path;

@@ -559,6 +559,22 @@ mod tests {
         assert!(!is_free_space(&files, &on_disk[..2], 3, 8));
     }
 
+    #[test]
+    fn only_what_was_once_connected_has_checked_scripts() {
+        let header = Header::default();
+        let of = |status: u32, tx_count: u32| {
+            let entry = IndexEntry::of_header(header.hash(), header, Height(7));
+            IndexEntry { status: BlockStatus(status), tx_count, ..entry }.scripts_are_checked()
+        };
+        assert!(of(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA, 1));
+        assert!(of(BlockStatus::VALID_SCRIPTS, 1), "of a pruned node");
+        assert!(!of(BlockStatus::VALID_SCRIPTS, 0), "a header only");
+        assert!(!of(BlockStatus::VALID_CHAIN | BlockStatus::HAVE_DATA, 1));
+        for failed in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
+            assert!(!of(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA | failed, 1));
+        }
+    }
+
     fn arb_entry() -> impl Strategy<Value = IndexEntry> {
         let positions = (any::<u32>(), 8..u32::MAX, 8..u32::MAX);
         (0..=i32::MAX as u32, any::<u32>(), any::<u32>(), positions, any::<[u8; 80]>()).prop_map(

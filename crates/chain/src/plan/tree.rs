@@ -467,7 +467,8 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN | CHECKED) | LINKED | parent & (FAILED | INVALID | PREFERRED);
+        let mut state =
+            node.state & (FAILED | KNOWN | CHECKED) | LINKED | parent & (FAILED | INVALID | PREFERRED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
@@ -603,8 +604,7 @@ impl<'a> Tree<'a> {
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
-        let choice =
-            Choice { work, unconnected, gap, orphans, assumed_valid_to, checked_to, marked_invalid };
+        let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, checked_to, marked_invalid };
         Ok(ChosenChain { branch, choice, last_connected })
     }
 

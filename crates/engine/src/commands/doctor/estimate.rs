@@ -88,7 +88,8 @@ impl Estimate<'_> {
                 is_busy: machine::is_busy(),
             })
         };
-        let [scripts, unchecked] = [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
+        let [scripts, unchecked] =
+            [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
         RebuildNeed {
             refusal: None,
             need,
