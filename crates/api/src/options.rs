@@ -90,7 +90,7 @@ pub enum AssumeValid {
     /// This block, under Core's conditions.
     Block(BlockHash),
     /// As by default, and above that the blocks whose scripts the datadir's block index marks as checked,
-    /// from the lowest block on without a gap. Whoever wrote the index is trusted. Not with a scan.
+    /// from the lowest block on without a gap. The writer of the index is trusted. Not with a scan.
     Checked,
 }
 

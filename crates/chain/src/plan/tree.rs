@@ -13,6 +13,7 @@
 //! its hash and 32 bytes. Parents are numbers; heights and sums of work are known only while headers are
 //! linked, height by height; merkle root and nonce, which no header rule uses, are not kept.
 
+mod assumed;
 mod best_block;
 mod copies;
 mod errors;
@@ -211,14 +212,6 @@ pub struct Choice {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
-}
-
-impl Choice {
-    /// Height up to which scripts are not run.
-    #[must_use]
-    pub fn scripts_skipped_to(&self) -> Option<Height> {
-        self.checked_to.max(self.assumed_valid_to)
-    }
 }
 
 impl<'a> Tree<'a> {
@@ -606,38 +599,6 @@ impl<'a> Tree<'a> {
         let last_connected = tip.node;
         let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, checked_to, marked_invalid };
         Ok(ChosenChain { branch, choice, last_connected })
-    }
-
-    /// Returns the height of `chain` up to which scripts need not be run, given that the user vouches for
-    /// `assumed`, under Core's conditions; see [`rules::assume`]. `best` is the most-work header.
-    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &BestTip) -> Option<Height> {
-        let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
-        if best.work < self.params.minimum_chain_work {
-            return None;
-        }
-        let mut in_chain = vec![false; self.nodes.len()];
-        chain.iter().for_each(|&number| in_chain[number as usize] = true);
-        // Finds the highest block that a branch shares with the chain, as an index into the chain.
-        let fork = |tip: u32| {
-            let common = self.branch(tip).find(|&number| in_chain[number as usize])?;
-            chain.iter().position(|&number| number == common)
-        };
-        let limit = fork(assumed)?.min(fork(best.node)?);
-        let best_bits = self.nodes[best.node as usize].bits;
-        let mut work = U256::ZERO;
-        let buried = chain.get(..=limit)?.iter().take_while(|&&number| {
-            work = work.wrapping_add(rules::work(self.nodes[number as usize].bits));
-            rules::assume::is_buried(self.params, work, best.work, best_bits)
-        });
-        buried.count().checked_sub(1).map(|height| Height(height as u32))
-    }
-
-    /// Returns the height up to which the block index marks the scripts of all blocks of `chain` as checked.
-    #[must_use]
-    pub fn checked_to(&self, chain: &[u32]) -> Option<Height> {
-        let is_checked = |&&number: &&u32| self.nodes.get(number as usize).is_some_and(|it| it.has(CHECKED));
-        let count = chain.iter().skip(1).take_while(is_checked).count() as u32;
-        (count > 0).then_some(Height(count))
     }
 
     /// Converts the branch to a [`Chain`], with undo data from height `undo_from` on. Frees the parts of the

@@ -185,8 +185,8 @@ pub fn check_scan(files: &Files<'_>, options: &ChainOptions) -> Result<(), Error
     if options.assume_valid != AssumeValid::Checked {
         return Ok(());
     }
-    let detail = "the block files are scanned, and no block index is believed then: nothing says which scripts \
-                  were checked before. Choose a block that is assumed to be valid, or none";
+    let detail = "the block files are scanned, and no block index is believed then: nothing says which \
+                  scripts were checked before. Choose a block that is assumed to be valid, or none";
     Err(Error::new(ErrorKind::Usage, detail).in_file(files.datadir.index_dir(), None))
 }
 
