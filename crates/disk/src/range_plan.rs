@@ -284,6 +284,6 @@ mod tests {
         bytes[8] += 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
-        assert!(error.contains("another version of peregrine has written this (format 2"), "{error}");
+        assert!(error.contains("another version of peregrine has written this (format 3"), "{error}");
     }
 }
