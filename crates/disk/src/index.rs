@@ -184,13 +184,6 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether the block was once stored and connected, with valid scripts or with scripts that were assumed
-    /// to be valid. Core does not mark the genesis block, which has no script to run.
-    #[must_use]
-    pub const fn scripts_are_checked(&self) -> bool {
-        self.tx_count > 0 && self.status.validity() == BlockStatus::VALID_SCRIPTS && !self.status.is_failed()
-    }
-
     /// Decodes the value of a row. The hash is computed from the header, not taken from a key.
     ///
     /// # Errors
@@ -557,22 +550,6 @@ mod tests {
         }
         assert!(is_free_space(&files, &on_disk[..2], 2, 8), "the next file");
         assert!(!is_free_space(&files, &on_disk[..2], 3, 8));
-    }
-
-    #[test]
-    fn only_what_was_once_connected_has_checked_scripts() {
-        let header = Header::default();
-        let of = |status: u32, tx_count: u32| {
-            let entry = IndexEntry::of_header(header.hash(), header, Height(7));
-            IndexEntry { status: BlockStatus(status), tx_count, ..entry }.scripts_are_checked()
-        };
-        assert!(of(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA, 1));
-        assert!(of(BlockStatus::VALID_SCRIPTS, 1), "of a pruned node");
-        assert!(!of(BlockStatus::VALID_SCRIPTS, 0), "a header only");
-        assert!(!of(BlockStatus::VALID_CHAIN | BlockStatus::HAVE_DATA, 1));
-        for failed in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
-            assert!(!of(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA | failed, 1));
-        }
     }
 
     fn arb_entry() -> impl Strategy<Value = IndexEntry> {

@@ -438,7 +438,7 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
         heights.push(entry.height);
         // `stream_block_index` reports no invalid position, so no entry is dropped here.
         let node = Node::new(&entry.header, data, undo_pos, entry.status.is_failed());
-        nodes.extend(node.map(|node| node.with_checked_scripts(entry.scripts_are_checked())));
+        nodes.extend(node.map(|node| node.with_mark(&entry)));
     });
     let index = index.map_err(advise)?;
     if hashes.is_empty() {

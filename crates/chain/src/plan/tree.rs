@@ -71,9 +71,7 @@ const BREAKS_RULE: u16 = 32;
 const PREFERRED: u16 = 64;
 /// The caller knows that the block was connected ([`ChainRequest::connected`]).
 const KNOWN: u16 = 128;
-/// The block index marks the block's scripts as checked ([`IndexEntry::scripts_are_checked`]).
-///
-/// [`IndexEntry::scripts_are_checked`]: disk::index::IndexEntry::scripts_are_checked
+/// The block index marks the block's scripts as checked ([`Node::with_mark`]).
 const CHECKED: u16 = 256;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
@@ -110,13 +108,6 @@ impl Node {
             node.undo_pos = Some(nonzero_position(pos)?);
         }
         Some(node)
-    }
-
-    /// The same block, whose scripts the block index marks as checked, or not.
-    #[must_use]
-    pub const fn with_checked_scripts(mut self, are_checked: bool) -> Self {
-        self.state |= if are_checked { CHECKED } else { 0 };
-        self
     }
 
     fn has(&self, bits: u16) -> bool {

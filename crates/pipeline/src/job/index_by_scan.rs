@@ -36,7 +36,8 @@ use wire::{BlockHash, FileNo, Height};
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
-/// [`ErrorKind::Damaged`] if the first block is missing; any I/O error; [`ErrorKind::Interrupted`]. The old index is then in place.
+/// [`ErrorKind::Damaged`] if the first block is missing; any I/O error; [`ErrorKind::Interrupted`]. The old
+/// index is then in place.
 pub fn ensure_index(
     files: &Files<'_>,
     options: &ChainOptions,

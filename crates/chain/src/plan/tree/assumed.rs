@@ -1,6 +1,7 @@
 //! Up to which height of the chosen chain scripts need not be run.
 
-use super::{BestTip, CHECKED, Choice, LINKED, Tree};
+use super::{BestTip, CHECKED, Choice, LINKED, Node, Tree};
+use disk::index::{BlockStatus, IndexEntry};
 use rules::U256;
 use wire::{BlockHash, Height};
 
@@ -9,6 +10,19 @@ impl Choice {
     #[must_use]
     pub fn scripts_skipped_to(&self) -> Option<Height> {
         self.checked_to.max(self.assumed_valid_to)
+    }
+}
+
+impl Node {
+    /// The same block, with what its row of the block index says of its scripts. A block that was once stored
+    /// and connected has a mark, whether its scripts were run or assumed to be valid; what is only a header
+    /// has none, and neither has the genesis block, which has no script to run.
+    #[must_use]
+    pub fn with_mark(mut self, entry: &IndexEntry) -> Self {
+        let IndexEntry { status, tx_count, .. } = *entry;
+        let is_valid = status.validity() == BlockStatus::VALID_SCRIPTS && !status.is_failed();
+        self.state |= if is_valid && tx_count > 0 { CHECKED } else { 0 };
+        self
     }
 }
 
@@ -48,5 +62,29 @@ impl Tree<'_> {
         let is_checked = |&&number: &&u32| self.nodes.get(number as usize).is_some_and(|it| it.has(CHECKED));
         let count = chain.iter().skip(1).take_while(is_checked).count() as u32;
         (count > 0).then_some(Height(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Header;
+
+    #[test]
+    fn only_what_was_once_connected_has_a_mark() {
+        let header = Header::default();
+        let has_mark = |status: u32, tx_count: u32| {
+            let entry = IndexEntry::of_header(header.hash(), header, Height(7));
+            let entry = IndexEntry { status: BlockStatus(status), tx_count, ..entry };
+            Node::new(&header, None, None, false).unwrap().with_mark(&entry).has(CHECKED)
+        };
+        let stored = BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA;
+        assert!(has_mark(stored, 1));
+        assert!(has_mark(BlockStatus::VALID_SCRIPTS, 1), "of a pruned node");
+        assert!(!has_mark(BlockStatus::VALID_SCRIPTS, 0), "a header only");
+        assert!(!has_mark(BlockStatus::VALID_CHAIN | BlockStatus::HAVE_DATA, 1));
+        for failed in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
+            assert!(!has_mark(stored | failed, 1));
+        }
     }
 }
