@@ -447,8 +447,13 @@ pub fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error ").next().unwrap_or_default();
     let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
-    first.to_lowercase() + rest
+    let is_of_file_system = error.raw_os_error() == Some(NEEDS_CLEANING);
+    let help = if is_of_file_system { ": unmount this file system, and run fsck" } else { "" };
+    first.to_lowercase() + rest + help
 }
+
+/// The system's number of the error of a damaged file system (`EUCLEAN`).
+const NEEDS_CLEANING: i32 = 117;
 
 impl From<RecordError> for Error {
     fn from(error: RecordError) -> Self {
@@ -592,8 +597,15 @@ mod tests {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>()).unwrap();
         assert_eq!(cause.source.kind(), io::ErrorKind::StorageFull);
         assert!(Error::interrupted().source().is_none());
+        let text = io_text(&io::Error::from_raw_os_error(NEEDS_CLEANING));
+        assert_eq!(text, "structure needs cleaning: unmount this file system, and run fsck");
         let source = io::Error::from(io::ErrorKind::Unsupported);
         let file = FileError { path: ".lock".into(), action: "lock", is_creation: false, source };
         assert_eq!(Error::from(file).remedies, [Remedy::MountWithLocks]);
+        // The directory of a database, and one that has a part of its name.
+        for (path, is_index) in [("blocks/index/000005.ldb", true), ("mnt/index/000005.ldb", false)] {
+            let damage = LevelDbError::Damaged { path: path.into(), offset: 0, flaw: "torn".into() };
+            assert_eq!(Error::from(damage).is_about(Subject::BlockIndex), is_index, "{path}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What the engine reports besides progress and errors: notes and warnings.
 
+mod words;
+
 #[cfg(feature = "serde")]
 use crate::json::{BlkNames, DigestText, JsonSchema, Outcome, PathText, Serialize, WithText, texts, written};
 use crate::{
@@ -16,6 +18,7 @@ use crate::{
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
 use wire::{BlockHash, FileNo, Height, Network};
+use words::{damage_text, outcome, why_unconnected};
 
 /// Something that the user should know that is not an error.
 #[derive(Clone, Debug)]
@@ -335,6 +338,11 @@ pub enum Warning {
         #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
         tip: Height,
     },
+    /// The last block is ahead of the clock, so that bitcoind does not start.
+    FromFuture {
+        /// How far, in hours.
+        hours: u64,
+    },
     /// Blocks lie beyond the bytes that the block index records as used.
     BlocksBeyondIndex {
         /// Number of these blocks.
@@ -630,6 +638,11 @@ impl fmt::Display for Warning {
                  and those above it, up to height {tip}; if it is valid, run bitcoin-cli reconsiderblock \
                  {hash}"
             ),
+            Self::FromFuture { hours } => write!(
+                f,
+                "the last block is {hours} hours ahead of this machine's clock, and bitcoind does not start \
+                 with a block from the future: correct the clock"
+            ),
             Self::BlocksBeyondIndex { blocks, file, used } => write!(
                 f,
                 "{blocks} blocks lie beyond the bytes that the block index records as used, from byte {used} \
@@ -673,36 +686,6 @@ impl fmt::Display for Warning {
                  only the snapshot's",
                 dir.display()
             ),
-        }
-    }
-}
-
-/// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
-fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
-    let parts = [
-        (damaged - lost, "damaged".to_owned()),
-        (lost, format!("in {lost_files} missing file{}", if lost_files == 1 { "" } else { "s" })),
-        (missing, "in no file".to_owned()),
-    ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    let parts: Vec<String> = parts.collect();
-    if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
-}
-
-const fn why_unconnected(may_be_lost: bool) -> &'static str {
-    match may_be_lost {
-        false => "were never connected",
-        true => "have no undo data: they were never connected, or their undo data is lost",
-    }
-}
-
-fn outcome(recovery: Recovery) -> &'static str {
-    match recovery {
-        Recovery::Finished => "; the replacement is finished now",
-        Recovery::Undone => ", and the datadir was used after that; the old databases were put back in place",
-        Recovery::Abandoned => {
-            ", and the datadir was used after that; the databases in use were kept, and the others of that \
-             run were removed"
         }
     }
 }

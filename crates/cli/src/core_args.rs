@@ -3,7 +3,7 @@
 
 use crate::{
     bitcoin_conf::BitcoinConf,
-    named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
+    named_dirs::{above, existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
     node_settings::{self, MIN_PRUNE_TARGET},
 };
 use clap::Args as ClapArgs;
@@ -195,9 +195,7 @@ impl CoreArgs {
         let own = own_network(&named).filter(|own| self.chain.is_none_or(|chain| chain == *own));
         let base = match own {
             // The folder of a custom signet says which one is meant.
-            Some(own) if named.file_name() == own.subdirectory().map(OsStr::new) => {
-                named.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
-            }
+            Some(own) if named.file_name() == own.subdirectory().map(OsStr::new) => above(&named),
             _ => &named,
         };
         let chain = self.chain.or(own);
@@ -310,8 +308,9 @@ impl CoreArgs {
         if self.noconf {
             return Ok(Default::default());
         }
-        let path = base.join(self.conf.as_deref().unwrap_or(Path::new("bitcoin.conf")));
-        match BitcoinConf::read(&path, base, chain)? {
+        let home = if own_network(base).is_some() { above(base) } else { base };
+        let path = home.join(self.conf.as_deref().unwrap_or(Path::new("bitcoin.conf")));
+        match BitcoinConf::read(&path, home, chain)? {
             Some(conf) => Ok((conf, Some(path))),
             None if self.conf.is_some() => {
                 Err(usage("no such configuration file".to_owned()).in_file(path, None))

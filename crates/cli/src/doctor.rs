@@ -22,7 +22,10 @@ use peregrine::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    fs,
+    time::{Duration, UNIX_EPOCH},
+};
 
 /// Number of blocks below which a datadir may be one that bitcoind began because a disk was not mounted.
 const TINY: u32 = 100;
@@ -63,11 +66,15 @@ pub fn run(args: &DoctorArgs) -> Done {
         _ => Exit::Damaged,
     };
     let line = NextLine::new(&diagnosis, &located);
-    let next = line.of(&diagnosis.advice);
+    let printable = |line: String| match line.contains(char::REPLACEMENT_CHARACTER) {
+        true => "# a path in the next command is not UTF-8: rename it, and run doctor again".to_owned(),
+        false => line,
+    };
+    let next = printable(line.of(&diagnosis.advice));
     let is_repair = diagnosis.advice == Advice::Repair;
-    let next_offline = is_repair.then(|| line.repair_offline());
-    let next_from = is_repair.then(|| line.repair_from());
-    let next_checked = line.reindex_checked(&diagnosis.advice);
+    let next_offline = is_repair.then(|| printable(line.repair_offline()));
+    let next_from = is_repair.then(|| printable(line.repair_from()));
+    let next_checked = line.reindex_checked(&diagnosis.advice).map(printable);
     let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked };
     Ok(reply(&report, exit, |report| text(report, &located)))
 }
@@ -127,7 +134,16 @@ fn state_lines(
         lines.push(("xor.dat", error.fact_text()));
     }
     lines.push(("block index", state.index.to_string()));
+    let dir = &state.blocks_dir;
+    if *dir != state.dir.join("blocks") && dir.join("index").exists() {
+        let text = format!("{}/index: bitcoind uses only the one in the datadir", dir.display());
+        lines.push(("other index", text));
+    }
     lines.push(("block files", state.blocks.to_string()));
+    if let Ok(led) = fs::read_link(dir) {
+        let text = format!("{}: no other node may write or prune there", led.display());
+        lines.push(("blocks is a link", text));
+    }
     lines.push(("undo files", state.undo.to_string()));
     lines.push(("chainstate", state.chainstate.to_string() + &tiny_text(state)));
     let snapshot = match (&state.snapshot.error, state.snapshot.exists) {
@@ -220,6 +236,7 @@ fn leftovers_text(state: &DatadirState) -> String {
             .then(|| "unfinished databases: the next command that writes removes them".to_owned()),
         checkpoint,
         left.has_made_undo.then(|| "undo data that is not in place".to_owned()),
+        left.has_work_dirs.then(|| "temporary files: recover, or the next rebuild, removes them".to_owned()),
     ];
     let found: Vec<String> = found.into_iter().flatten().collect();
     if found.is_empty() { "none".to_owned() } else { found.join("; ") }

@@ -118,47 +118,45 @@ pub struct WithIndexes<T> {
 
 /// The indexes that a command names, and how they are made.
 pub struct IndexesAfter<'a> {
-    pub located: &'a Located,
-    pub named: &'a NamedIndexes,
-    pub chain: &'a ChainOptions,
+    located: &'a Located,
+    options: IndexOptions,
     /// What the rebuild has shown its blocks to.
-    pub observer: Option<Arc<IndexObserver>>,
-    pub style: Style,
+    observer: Option<Arc<IndexObserver>>,
+    style: Style,
 }
 
-/// Lets a rebuild give its blocks to the indexes that a command names.
-pub fn observe(named: &NamedIndexes, chain: &mut ChainOptions) -> Option<Arc<IndexObserver>> {
-    if named.kinds.is_empty() {
-        return None;
+impl<'a> IndexesAfter<'a> {
+    /// The indexes after a command with these options.
+    pub fn new(located: &'a Located, named: &NamedIndexes, chain: &ChainOptions, style: Style) -> Self {
+        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
+        Self { located, options, observer: None, style }
     }
-    let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
-    let observer = Arc::new(IndexObserver::new(&RealDisk, options));
-    chain.observer = Some(Arc::clone(&observer) as _);
-    Some(observer)
-}
 
-/// Continues or makes the indexes that a command names which has changed the chainstate, and returns what it
-/// prints.
-pub fn reply_with_indexes<T: Serialize>(
-    report: T,
-    exit: Exit,
-    after: &IndexesAfter<'_>,
-    text: impl FnOnce(&T) -> String,
-) -> Done {
-    let IndexesAfter { located, named, chain, observer, style } = after;
-    let indexes = (!named.kinds.is_empty() && exit == Exit::Done).then(|| {
-        let chain = ChainOptions { observer: None, ..(*chain).clone() };
-        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain) };
-        run::run(Some(&options.chain), *style, stages::MAKE_INDEXES, |sink, interrupt| {
-            indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), sink, interrupt)
-        })
-    });
-    let report = WithIndexes { report, indexes: indexes.transpose()? };
-    Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
-        let made = indexes.as_ref().map(|made| format!("\n\n{}", made_text(made)));
-        let faults = located.faults().map(|fault| format!("\nbefore that        {fault}"));
-        text(report) + &made.unwrap_or_default() + &faults.collect::<String>()
-    }))
+    /// Lets a rebuild give its blocks to them.
+    pub fn observing(mut self, chain: &mut ChainOptions) -> Self {
+        if !self.options.kinds.is_empty() {
+            let observer = Arc::new(IndexObserver::new(&RealDisk, self.options.clone()));
+            chain.observer = Some(Arc::clone(&observer) as _);
+            self.observer = Some(observer);
+        }
+        self
+    }
+
+    /// Continues or makes them when the command has changed the chainstate, and returns what it prints.
+    pub fn reply<T: Serialize>(self, report: T, exit: Exit, text: impl FnOnce(&T) -> String) -> Done {
+        let Self { located, options, observer, style } = self;
+        let indexes = (!options.kinds.is_empty() && exit == Exit::Done).then(|| {
+            run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
+                indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), sink, interrupt)
+            })
+        });
+        let report = WithIndexes { report, indexes: indexes.transpose()? };
+        Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
+            let made = indexes.as_ref().map(|made| format!("\n\n{}", made_text(made)));
+            let faults = located.faults().map(|fault| format!("\nbefore that        {fault}"));
+            text(report) + &made.unwrap_or_default() + &faults.collect::<String>()
+        }))
+    }
 }
 
 fn make(args: &MakeIndexArgs) -> Done {

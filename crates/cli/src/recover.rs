@@ -34,7 +34,7 @@ fn text(report: &RecoveryReport) -> String {
             "given up: old and new databases were used after the interruption, and those in use were kept"
         }
         None if report.has_removed => {
-            "none was interrupted; databases that an interrupted run was building were removed"
+            "none was interrupted; what an interrupted run was building, or its temporary files, were removed"
         }
         None => "none was interrupted: there is nothing to do",
     };

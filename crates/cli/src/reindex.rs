@@ -4,7 +4,8 @@ use crate::{
     args::common::{CheckArgs, IndexArgs, OnHintFailure, ResumeArgs},
     core_args::Located,
     hint_location::HintLocation,
-    index, paths,
+    index::IndexesAfter,
+    paths,
     progress::stages,
     report,
     run::run,
@@ -151,8 +152,9 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
-    let observer = index::observe(&args.indexes.named, &mut options.chain);
     let style = args.check.run.progress;
+    let after =
+        IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
     let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
@@ -181,14 +183,5 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?.unwrap_or_default()))
     })?;
-    let after = index::IndexesAfter {
-        located: &located,
-        named: &args.indexes.named,
-        chain: &options.chain,
-        observer,
-        style,
-    };
-    index::reply_with_indexes(report, Exit::Done, &after, |report| {
-        report::reindex_text(report, None) + &shared
-    })
+    after.reply(report, Exit::Done, |report| report::reindex_text(report, None) + &shared)
 }

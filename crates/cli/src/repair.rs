@@ -3,7 +3,8 @@
 use crate::{
     args::common::{DatadirArgs, IndexArgs, ResumeArgs, RunArgs},
     core_args::Located,
-    index, paths,
+    index::IndexesAfter,
+    paths,
     peer_args::PeerArgs,
     peers::Saving,
     progress::stages,
@@ -58,22 +59,15 @@ impl RepairArgs {
 pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let mut options = args.options(&located)?;
-    let observer = index::observe(&args.indexes.named, &mut options.chain);
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+        .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
     let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
-    let style = args.run.progress;
-    let after = index::IndexesAfter {
-        located: &located,
-        named: &args.indexes.named,
-        chain: &options.chain,
-        observer,
-        style,
-    };
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };
-    index::reply_with_indexes(report, exit, &after, repair_text)
+    after.reply(report, exit, repair_text)
 }
 
 fn repair_text(report: &RepairReport) -> String {

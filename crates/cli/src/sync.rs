@@ -4,7 +4,8 @@ use crate::{
     args::common::{DatadirArgs, IndexArgs, OnHintFailure, ResumeArgs, RunArgs, size},
     core_args::Located,
     hint_location::HintLocation,
-    index, paths,
+    index::IndexesAfter,
+    paths,
     peer_args::{PeerArgs, is_direct},
     peers::Saving,
     progress::stages,
@@ -167,7 +168,8 @@ impl SyncArgs {
 pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
     let mut options = args.options(&located)?;
-    let observer = index::observe(&args.indexes.named, &mut options.chain);
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+        .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = match (args.blocks_only, args.follow) {
         (true, _) => stages::BLOCKS_ONLY,
@@ -179,15 +181,7 @@ pub fn run(args: &SyncArgs) -> Done {
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
-    let style = args.run.progress;
-    let after = index::IndexesAfter {
-        located: &located,
-        named: &args.indexes.named,
-        chain: &options.chain,
-        observer,
-        style,
-    };
-    index::reply_with_indexes(report, exit, &after, |report| sync_text(report, located.prune))
+    after.reply(report, exit, |report| sync_text(report, located.prune))
 }
 
 /// What is not there, and why.

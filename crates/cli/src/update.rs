@@ -3,7 +3,7 @@
 use crate::{
     args::common::{DatadirArgs, NamedIndexes, size},
     core_args::{ASSUME_VALID, Located, assume_valid},
-    index,
+    index::IndexesAfter,
     progress::{Style, stages},
     report::{checked_text, next_text, notes_text, scripts_text, stages_text},
     run,
@@ -55,15 +55,8 @@ pub fn run(args: &UpdateArgs) -> Done {
     })?;
     let prune = || report.is_pruned.then(|| located.prune_target(None));
     let prune = prune();
-    let style = args.progress;
-    let after = index::IndexesAfter {
-        located: &located,
-        named: &args.indexes,
-        chain: &options.chain,
-        observer: None,
-        style,
-    };
-    index::reply_with_indexes(report, Exit::Done, &after, |report| update_text(report, prune))
+    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.progress);
+    after.reply(report, Exit::Done, |report| update_text(report, prune))
 }
 
 /// Returns a report of an update. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.

@@ -29,9 +29,9 @@ pub use table::{
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
-use vfs::{Disk, During as _, FileError, UnfinishedError};
+use vfs::{Disk, During as _, FileError, UnfinishedError, unfinished};
 
 /// Upper bound of the memory of a writer, in bytes.
 pub const MAX_MEMORY: u64 = 96 << 20;
@@ -157,7 +157,7 @@ impl<'d> Writer<'d> {
         format: Format,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        let path = &target(disk, path)?;
+        let path = &unfinished::target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
             let source = io::ErrorKind::AlreadyExists.into();
             return Err(
@@ -198,16 +198,6 @@ impl<'d> Writer<'d> {
             }
             Kind::Sqlite(writer) => writer.finish(),
         }
-    }
-}
-
-/// The path to which the links at a path lead, also if nothing is there yet.
-fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
-    let path = path.components().as_path();
-    match disk.resolve(path) {
-        // The directory may be created later.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
-        found => found.during("follow the links in", path),
     }
 }
 

@@ -7,12 +7,12 @@
 //! refused, unless it continues a directory, of which it keeps some files. In the end that file is beside the
 //! directory, so that libraries take the directory for one table.
 
+use crate::DIRECTORY_IN_USE;
 use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
-use crate::{DIRECTORY_IN_USE, target};
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished};
+use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished, unfinished::target};
 
 /// The file that states what a directory is for: its name in the directory, and the end of its name beside
 /// it.
@@ -49,6 +49,7 @@ pub enum PartsError {
 }
 
 /// What a directory has that is continued.
+#[derive(Default)]
 pub struct Continued {
     /// All its files, with their sizes in bytes as far as they are known.
     pub files: Vec<(String, Option<u64>)>,

@@ -264,3 +264,32 @@ fn find_frames(file: &ScratchFile, mut each: impl FnMut(Piece, BlockHash, u32)) 
         offset += u64::from(len);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    /// A length is believed only up to a limit: the bytes would be in memory before their checksum is known.
+    #[test]
+    fn frames_are_found_up_to_the_first_that_is_not_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("frames");
+        let frame = |len: u32| {
+            let content = [&[7; 32][..], &len.to_le_bytes(), &vec![1; len as usize]].concat();
+            let (len, checksum) = (content.len() as u32 + 4, crc32c::crc32c(&content));
+            [&len.to_le_bytes()[..], &checksum.to_le_bytes(), &content].concat()
+        };
+        let cut = frame(9)[..50].to_vec();
+        for last in [frame(MAX_FRAME_LEN), vec![1; 30], cut, Vec::new()] {
+            let file = ScratchFile::create(&RealDisk, &path).unwrap();
+            for frame in [frame(3), frame(5), last] {
+                file.append(&frame).unwrap();
+            }
+            let left = ScratchFile::open_left(&RealDisk, &path).unwrap().unwrap();
+            let mut found = Vec::new();
+            find_frames(&left, |_, _, height| found.push(height)).unwrap();
+            assert_eq!(found, [3, 5]);
+        }
+    }
+}

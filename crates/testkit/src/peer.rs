@@ -10,6 +10,7 @@ mod session;
 
 pub use fault::Fault;
 pub use served::ServedChain;
+pub use session::without_witnesses;
 
 use net::{address::PeerAddress, pool::Target};
 use session::Session;

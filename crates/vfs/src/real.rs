@@ -504,7 +504,7 @@ fn take_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 
 /// Takes the exclusive lock of a file that was opened at `path`. Returns false if another process holds it,
 /// or has removed the file or put another one there before the lock was taken.
-fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
+pub(crate) fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
     if !take_lock(file, FlockOperation::NonBlockingLockExclusive)? {
         return Ok(false);
     }

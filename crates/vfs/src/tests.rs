@@ -141,6 +141,24 @@ fn a_lock_is_held_against_other_processes() {
     assert_eq!(other(), Some(11));
     drop(lock);
     assert_eq!(other(), Some(10));
+    // One that was taken too late, of a file that has the name no more, would protect nothing.
+    let [old, new] = ["LOCK", "new"].map(|name| fs::File::create(dir.path().join(name)).unwrap());
+    assert!(real::lock_at(&old, &path).unwrap());
+    fs::rename(dir.path().join("new"), &path).unwrap();
+    assert!(!real::lock_at(&old, &path).unwrap() && real::lock_at(&new, &path).unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(!real::lock_at(&new, &path).unwrap());
+}
+
+/// The files of `proc` are on no medium: a sync of its directories is refused with EINVAL, as on some network
+/// file systems.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_synced_is_remembered_and_no_error() {
+    let dir = Path::new("/proc/self");
+    assert!(fs::File::open(dir).unwrap().sync_all().is_err());
+    RealDisk.sync_dir(dir).unwrap();
+    assert_eq!(unsynced_dir(), Some(dir));
 }
 
 #[test]

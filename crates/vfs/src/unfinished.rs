@@ -1,6 +1,7 @@
 //! Files of the user that are written under a temporary name, beside the name that they get.
 
 use crate::{AtomicFile, Disk, During as _, FileError, Lock};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a file cannot be created under its temporary name.
@@ -30,6 +31,19 @@ pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
     let mut temporary = path.components().as_path().as_os_str().to_os_string();
     temporary.push(suffix);
     temporary.into()
+}
+
+/// Returns the path to which the links at a path lead, also if nothing is there yet.
+///
+/// # Errors
+/// [`FileError`]
+pub fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
+    let path = path.components().as_path();
+    match disk.resolve(path) {
+        // The directory may be created later.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        found => found.during("follow the links in", path),
+    }
 }
 
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there

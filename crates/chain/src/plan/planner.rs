@@ -231,7 +231,14 @@ pub fn plan(
 fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
     let is_pruned = || links_of_index(files, files.params).is_ok_and(|(_, index, _)| index.pruned);
     match error.kind {
-        ErrorKind::Damaged if is_pruned() => error.without_remedies().with_remedies([Remedy::Unprune]),
+        ErrorKind::Damaged if is_pruned() => {
+            let mut error = error.without_remedies().with_remedies([Remedy::Unprune]);
+            if error.file.is_none() && error.height.is_none() {
+                let detail = "this node was pruned, and this needs all blocks from the genesis block on";
+                error.detail = format!("{detail}, also for results of higher blocks only");
+            }
+            error
+        }
         _ => error,
     }
 }

@@ -203,6 +203,8 @@ pub struct Choice {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    /// Time of the last block.
+    pub tip_time: BlockTime,
 }
 
 impl<'a> Tree<'a> {
@@ -588,7 +590,17 @@ impl<'a> Tree<'a> {
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
-        let choice = Choice { work, unconnected, gap, orphans, assumed_valid_to, checked_to, marked_invalid };
+        let tip_time = branch.last().map(|&tip| self.nodes[tip as usize].time).unwrap_or_default();
+        let choice = Choice {
+            work,
+            unconnected,
+            gap,
+            orphans,
+            assumed_valid_to,
+            checked_to,
+            marked_invalid,
+            tip_time,
+        };
         Ok(ChosenChain { branch, choice, last_connected })
     }
 

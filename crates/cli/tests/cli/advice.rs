@@ -8,7 +8,7 @@ use crate::common;
 
 use common::{
     bitcoind::{Node, Server},
-    command, json, run_line,
+    command, json, run_line, run_on_regtest,
 };
 use disk::datadir::Datadir;
 use engine::Network;
@@ -181,7 +181,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 53] = [
+const STARTS: [Start; 55] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -225,6 +225,7 @@ const STARTS: [Start; 53] = [
     ("blocks: a file", "move-away", "cannot create directories"),
     ("blocks: a link to nothing", "restore-link", "cannot create directories"),
     ("index: a file", "move-away", "cannot create directories"),
+    ("blk: one has another name", "take-from-files", "Error loading block database"),
     ("blk: one is a folder", "move-away", ""),
     ("blk: one is a link to nothing", "restore-link", "Error loading block database"),
     ("blk: the last is zeros", "repair", "Corrupted block database detected"),
@@ -237,6 +238,7 @@ const STARTS: [Start; 53] = [
     ("datadir: a link to nothing", "restore-link", "does not exist"),
     ("blocks: in a directory that the log names", "name-blocksdir", "Error loading block database"),
     ("blocks: in a directory that a file elsewhere names", "name-blocksdir", "Error loading block database"),
+    ("indexes: a file where filters must be", "move-away", ""),
     ("log: a broken table of the chainstate", "reindex", "Error loading databases"),
     ("log: an error of a database that it does not name", "look-deeper", ""),
 ];
@@ -246,7 +248,8 @@ const STARTS: [Start; 53] = [
 fn doctor_says_whether_bitcoind_starts() {
     let (base, mut failed) = (base(), Vec::new());
     let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").map(PathBuf::from);
-    let mut table = "| what is there | `doctor` advises | `bitcoind` |\n| --- | --- | --- |\n".to_owned();
+    let mut table = "| what is there | `doctor` advises | exit code | next | `bitcoind` |\n".to_owned();
+    table += "| --- | --- | --- | --- | --- |\n";
     for (name, advice, refusal) in STARTS {
         let (_dir, at) = place(base.path(), name);
         let object = json(&command(&["doctor", "--chain", "regtest", "--json"], &at.root).output().unwrap());
@@ -257,7 +260,9 @@ fn doctor_says_whether_bitcoind_starts() {
         }
         let does =
             if refusal.is_empty() { "starts".to_owned() } else { format!("does not start: \"{refusal}\"") };
-        table += &format!("| {name} | `{found}` | {does} |\n");
+        let next = object["next"].as_str().unwrap().replace(at.root.to_str().unwrap(), "DIR");
+        let (next, code) = (next.replace(at.store.to_str().unwrap(), "STORE"), &object["exit_code"]);
+        table += &format!("| {name} | `{found}` | {code} | `{next}` | {does} |\n");
         let Some(bitcoind) = &bitcoind else { continue };
         let words = ["-chain=regtest", "-connect=0", "-listen=0", "-listenonion=0"].map(str::to_owned);
         // Its own options would hide what the settings say of these.
@@ -294,6 +299,10 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
     node.stop();
     let object = json(&command(&["doctor", "--chain", "regtest", "--json"], root).output().unwrap());
     assert_eq!((&object["advice"]["code"], &object["exit_code"]), (&"correct-clock".into(), &5.into()));
+    for words in [["verify", "--json"], ["reindex", "--json"]] {
+        let report = json(&run_on_regtest(root, &words));
+        assert_eq!(report["notes"][0]["code"], "from-future", "{report}");
+    }
     let words = [format!("-datadir={}", root.display()), "-regtest".to_owned(), "-listen=0".to_owned()];
     assert!(Node::run(&PathBuf::from(std::env::var_os("PEREGRINE_BITCOIND").unwrap()), &words).is_none());
 }

@@ -146,10 +146,15 @@ fn heights_at_intervals_become_files_and_a_picture() {
         (&["--bands", "7,7"], "must ascend from 1"),
         (&["--at", "1,131"], "ends at height 130"),
         (&["--every", "0"], "invalid value"),
+        (&["-o", &at("new.csv"), "-o", &at("new.csv")], "is named twice"),
     ] {
         let output = run(dir.path(), &[&["utxo", "ages"], words].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && stderr.contains(part), "{words:?}: {stderr}");
     }
     assert!(!fs::exists(at("ages.txt")).unwrap());
+    // Heights that are named again are none of the most.
+    let again = format!("{}130", "0-10,".repeat(9_091));
+    let report = json(&run(dir.path(), &["utxo", "ages", "--at", &again, "--json"]));
+    assert_eq!(report["heights"].as_array().unwrap().len(), 12);
 }

@@ -2,12 +2,14 @@
 
 use crate::common;
 
-use common::{command, json, run_line};
+use common::{command, json, run_line, run_on_regtest};
 use disk::index::read_block_index;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
 use std::{
+    ffi::OsStr,
     fs::{self, File},
+    os::unix::ffi::OsStrExt as _,
     path::Path,
     process::Output,
 };
@@ -68,6 +70,24 @@ fn the_command_that_is_printed_repairs() {
         assert_eq!(deep.status.code(), Some(0), "{what}: {deep:?}");
         assert_eq!(json(&deep)["datadir"]["deep"]["blocks_damaged"], 0);
     }
+    // What a killed `index make` leaves.
+    let work = dir.path().join("regtest/peregrine-work-1-0");
+    for command in ["recover", "reindex"] {
+        fs::create_dir(&work).unwrap();
+        fs::write(work.join("peregrine.lock"), "").unwrap();
+        assert_eq!(diagnosed(dir.path()).2["datadir"]["leftovers"]["work_directories"], true);
+        assert!(run_on_regtest(dir.path(), &[command]).status.success() && !work.exists(), "{command}");
+    }
+}
+
+/// Once, the line had another path, and did not run.
+#[test]
+fn a_path_that_no_line_can_have_is_to_be_renamed() {
+    let home = TempDir::new().unwrap();
+    let dir = home.path().join(OsStr::from_bytes(b"node\xff"));
+    fs::rename(datadir().keep(), &dir).unwrap();
+    let (code, next, _) = diagnosed(&dir);
+    assert!(code == 0 && next.starts_with("# a path in the next command is not UTF-8"), "{next}");
 }
 
 #[test]
@@ -103,6 +123,10 @@ fn the_command_for_a_pruned_node_has_its_option() {
     fs::write(dir.path().join("bitcoin.conf"), "prune=700\n").unwrap();
     assert_eq!(diagnosed(dir.path()).1, format!("bitcoind {place} -prune=700"));
     assert!(!text(dir.path()).contains("has no prune="));
+    fs::rename(net.join("blocks"), dir.path().join("shared")).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("shared"), net.join("blocks")).unwrap();
+    let link = format!("blocks is a link   {}/shared: no other node may", dir.path().display());
+    assert!(text(dir.path()).contains(&link), "{}", text(dir.path()));
     fs::remove_file(net.join("chainstate/CURRENT")).unwrap();
     for (conf, target) in [("700", "700"), ("1", "550")] {
         fs::write(dir.path().join("bitcoin.conf"), format!("prune={conf}\n")).unwrap();

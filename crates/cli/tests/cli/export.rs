@@ -273,7 +273,14 @@ fn coins_after_any_block_are_those_of_a_snapshot() {
 #[test]
 fn coins_of_a_chainstate_without_a_block_index_have_no_times() {
     let (dir, chain) = rebuilt();
+    fs::write(dir.path().join("regtest/blocks/index/CURRENT"), "").unwrap();
+    let damaged = run(dir.path(), &["export", "utxo", "-o", dir.path().join("damaged").to_str().unwrap()]);
+    let stderr = String::from_utf8(damaged.stderr).unwrap();
+    assert!(damaged.status.success() && stderr.contains("times of blocks are missing in the"), "{stderr}");
     fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
+    // The chain is that of the only folder, and there is nothing else for bitcoind.
+    let stats = json(&command(&["utxo", "stats", "--json"], dir.path()).output().unwrap());
+    assert_eq!((&stats["chain"], &stats["coins"]), (&"regtest".into(), &chain.model.coins.len().into()));
     let report = export(dir.path(), &dir.path().join("utxo"), &["--chain", "regtest"]);
     assert_eq!(report["height"], Value::Null);
     let found = read_parquet(&dir.path().join("utxo"));

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    os::unix::fs::symlink,
     path::Path,
 };
 use tempfile::TempDir;
@@ -350,6 +351,32 @@ fn completed_files_are_kept_when_a_run_is_repeated() {
     let report = json(&command(&words, dir.path()).output().unwrap());
     assert_eq!((&report["files"], &report["files_kept"]), (&1.into(), &1.into()));
     assert!(!part.exists() && fs::read(done.join("outputs-0000000.csv")).unwrap() == before);
+}
+
+/// Once, all was done first, and then there was nothing that could be renamed.
+#[test]
+fn outputs_that_are_links_to_nothing_are_written_where_they_lead() {
+    let (dir, _) = rebuilt();
+    for (number, words) in [
+        "export blocks",
+        "export blocks --append",
+        "export history",
+        "export utxo",
+        "export utxo --format sqlite",
+        "utxo ages",
+        "snapshot make",
+        "snapshot share --height 100",
+        "undo export",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [link, led] = ["link", "led"].map(|name| dir.path().join(format!("{name}-{number}.csv")));
+        symlink(&led, &link).unwrap();
+        let words: Vec<&str> = words.split(' ').chain(["-o", link.to_str().unwrap()]).collect();
+        let output = run(dir.path(), &words);
+        assert!(output.status.success() && led.exists() && link.is_symlink(), "{words:?}: {output:?}");
+    }
 }
 
 #[test]

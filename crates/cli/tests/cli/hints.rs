@@ -201,6 +201,9 @@ fn reports_state_what_was_checked_and_what_was_trusted() {
     let alone = fixture.reindex(&["--hints", text(&hints), "--without-undo"]);
     refused(&alone, 2, &["scripts cannot be checked without undo data", "--assumevalid"]);
     refused(&fixture.reindex(&["--without-undo"]), 2, &["--hints"]);
+    let index = ["--without-undo", "--index", "blockfilterindex"];
+    let index = fixture.reindex(&[&with[..], &index].concat());
+    refused(&index, 2, &["blockfilterindex and coinstatsindex are made from undo data"]);
 }
 
 /// The error also names the flag that helps, and with it the rebuild succeeds.

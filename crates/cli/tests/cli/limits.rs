@@ -182,6 +182,26 @@ fn a_file_system_without_inodes_is_reported_as_such() {
     assert!(text.contains("no inodes are free") && !text.contains("disk space"), "{text}");
 }
 
+/// As on some network file systems, on which bitcoind runs, too.
+#[test]
+fn a_directory_that_cannot_be_synced_is_a_warning() {
+    let dir = datadir();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "strace", "-e", "trace=fsync", "-e", "inject=fsync:error=EINVAL"]);
+    for name in ["regtest", "regtest/blocks", "regtest/blocks/index", "regtest/chainstate"] {
+        strace.arg("-P").arg(dir.path().join(name));
+    }
+    let command = reindex(dir.path(), &["--json"]);
+    strace.arg(command.get_program()).args(command.get_args());
+    match strace.current_dir(dir.path()).output() {
+        Ok(output) if !stderr(&output).contains("ptrace") => {
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            assert!(stderr(&output).contains("cannot sync directories"), "{}", stderr(&output));
+        }
+        _ => println!("skipped: strace is not there or may not trace"),
+    }
+}
+
 #[test]
 fn mistyped_number_of_threads_is_a_usage_error() {
     let output = command(&["reindex", "--threads", "99999999"], Path::new("d")).output().unwrap();

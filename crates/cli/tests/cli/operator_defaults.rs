@@ -124,6 +124,10 @@ fn block_files_elsewhere_are_found_and_the_index_stays_in_the_datadir() {
     let doctor = at_home(home.path(), &["doctor", "-regtest", &blocksdir]);
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(text.ends_with(&format!("-chain=regtest -blocksdir={}\n", disk.display())), "{text}");
+    fs::rename(own.join("index"), elsewhere.join("index")).unwrap();
+    let doctor = at_home(home.path(), &["doctor", "-regtest", &blocksdir]);
+    let moved = format!("other index        {}/index: bitcoind uses only", elsewhere.display());
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains(&moved), "{doctor:?}");
 }
 
 #[test]
@@ -150,6 +154,20 @@ fn a_custom_signet_is_rebuilt_by_its_challenge() {
     fs::write(dir.path().join("bitcoin.conf"), "[signet]\nsignetchallenge=51\n").unwrap();
     let done = run(&["reindex", "--scan", "-signet", "--json"]);
     assert_eq!(json(&done)["hash_serialized_3"], SIGNET_COINS, "{done:?}");
+    // The name that later releases give the folder, which is the datadir then, with the file above it.
+    let folder = dir.path().join("signet_54d26fbd");
+    fs::rename(dir.path().join("signet"), &folder).unwrap();
+    for datadir in [dir.path(), &folder] {
+        for words in [&["verify", "--json"][..], &["doctor", "--json"]] {
+            let output = command(words, datadir).output().unwrap();
+            assert_eq!(
+                (output.status.code(), &json(&output)["chain"]),
+                (Some(0), &"signet".into()),
+                "{words:?}"
+            );
+        }
+    }
+    fs::rename(&folder, dir.path().join("signet")).unwrap();
     let other = run(&["verify", "-signet", "-signetchallenge=5151"]);
     assert!(stderr(&other).contains("they begin with 54d26fbd, not with"), "{other:?}");
     let snapshot = dir.path().join("utxo.dat");

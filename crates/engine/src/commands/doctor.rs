@@ -58,7 +58,10 @@ use disk::{
 };
 use estimate::Estimate;
 use obstacles::{find_obstacle, in_place_of_new_files, obstacle_above};
-use pipeline::job::{self, ChainRequest, two_chainstates::check_start};
+use pipeline::{
+    job::{self, ChainRequest, two_chainstates::check_start},
+    stages::work_dir::WorkDir,
+};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -479,6 +482,7 @@ impl Examination<'_> {
             has_unfinished_databases: has_unfinished(disk, datadir).unwrap_or_default(),
             checkpoint: checkpoint.map(|saved| (done(&saved.state.completed), saved.state.blocks)),
             has_made_undo: has_made_undo(disk, datadir).unwrap_or_default(),
+            has_work_dirs: !WorkDir::left(disk, home).is_empty(),
         }
     }
 }

@@ -9,6 +9,7 @@ use disk::{
     lock::{DatadirLock, LockMode},
     replace::Recovery,
 };
+use pipeline::stages::work_dir::WorkDir;
 use std::path::PathBuf;
 use vfs::{Disk, During as _};
 use wire::Network;
@@ -26,8 +27,8 @@ pub struct RecoveryReport {
     /// What became of a replacement that was interrupted; `None` if there was none.
     #[cfg_attr(feature = "serde", serde(rename = "outcome", with = "OptionalOutcome"))]
     pub recovery: Option<Recovery>,
-    /// Whether there was no replacement, but databases that an interrupted run was building. They are
-    /// removed.
+    /// Whether there was no replacement, but databases that an interrupted run was building, or temporary
+    /// files of a killed run. They are removed.
     #[cfg_attr(feature = "serde", serde(rename = "unfinished_databases_removed"))]
     pub has_removed: bool,
 }
@@ -55,6 +56,7 @@ fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Er
         report.has_removed = report.recovery.is_none();
         return Ok(report);
     }
+    report.has_removed = WorkDir::remove_left(disk, datadir.net_dir());
     // The output of a rebuild has no blocks. If there is no chainstate either, report what is wrong.
     let chainstate = datadir.chainstate_dir();
     if !disk.exists(&chainstate).during("look for", &chainstate)? {

@@ -94,7 +94,7 @@ pub fn reindex(
         let resume = ResumeOptions { discard_other, ..options.resume };
         let options = &ReindexOptions { hints, resume, ..options.clone() };
         let target = Destination::prepare(disk, result_datadir, options)?;
-        let work = WorkDir::new(disk, target.work_dir(&options.chain));
+        let work = WorkDir::shared(disk, target.work_dir(&options.chain));
         let damage = OnceCell::new();
         let rebuild =
             Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage, suspect: None };
@@ -144,7 +144,7 @@ pub fn reindex_planned(
 ) -> Result<ReindexReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
-    let work = WorkDir::new(files.disk, target.work_dir(&options.chain));
+    let work = WorkDir::shared(files.disk, target.work_dir(&options.chain));
     let damage = OnceCell::new();
     let suspects = &Suspects::default();
     let suspect = (suspected.is_some() && options.hints.is_none()).then_some(suspects);

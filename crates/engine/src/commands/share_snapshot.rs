@@ -136,6 +136,7 @@ pub fn share_snapshots(
     if options.heights.is_empty() {
         options.heights = scheduled(disk, &options, watch)?.into_iter().collect();
     }
+    let output = &unfinished::target(disk, output)?;
     refuse_existing(disk, &options, output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
@@ -248,6 +249,7 @@ pub fn share_snapshot_file(
     let pinned = params.pinned_utxo_set(&metadata.base_block).map(|pinned| pinned.height);
     pinned.map_or(Ok(()), |height| metadata.check_height(file, height))?;
     watch.sink.event(Event::Started(Stage::Export));
+    let output = &*unfinished::target(disk, output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let target = (output, pinned.or(metadata.base_height));
     let mut cut = Cut::begin(disk, metadata, target, chunk_len, watch)?;

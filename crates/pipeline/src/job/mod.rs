@@ -62,7 +62,7 @@ use chain::{
     },
 };
 use disk::index::find_height;
-use rules::ChainParams;
+use rules::{ChainParams, header::MAX_FUTURE_BLOCK_TIME};
 use std::{
     sync::atomic::AtomicBool,
     time::{SystemTime, UNIX_EPOCH},
@@ -164,6 +164,10 @@ pub fn plan_beside(
     }
     if let Some((height, hash, tip)) = plan.choice.marked_invalid {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
+    }
+    let ahead = u64::from(plan.choice.tip_time.0).saturating_sub(now().0.into());
+    if ahead > MAX_FUTURE_BLOCK_TIME {
+        sink.event(Event::Warning(Warning::FromFuture { hours: ahead.div_ceil(60 * 60) }));
     }
     sink.event(Event::Planned {
         height: plan.chain.tip_height(),

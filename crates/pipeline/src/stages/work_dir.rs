@@ -57,6 +57,11 @@ pub fn is_hint_copy(path: &Path) -> bool {
     })
 }
 
+/// What the names of the directories begin with that belong to one job of this process each.
+fn of_this_process() -> String {
+    format!("{EXCLUSIVE_PREFIX}{}-", std::process::id())
+}
+
 /// The work directory, which need not exist.
 pub struct WorkDir<'a> {
     disk: &'a dyn Disk,
@@ -83,26 +88,43 @@ impl<'a> WorkDir<'a> {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
+    /// The directory at `path`, in which a later job can resume. Removes what killed processes have left
+    /// beside it.
+    #[must_use]
+    pub fn shared(disk: &'a dyn Disk, path: PathBuf) -> Self {
+        Self::remove_left(disk, dir_of(&path));
+        Self::new(disk, path)
+    }
+
     /// A directory for this job alone, below `home`. Removes those there that killed processes have left
     /// behind.
     #[must_use]
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let of_this_process = format!("{EXCLUSIVE_PREFIX}{}-", std::process::id());
-        let new = format!("{of_this_process}{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        for name in disk.list(home).unwrap_or_default() {
-            let Some(text) = name.to_str().filter(|text| text.starts_with(EXCLUSIVE_PREFIX)) else {
-                continue;
-            };
-            // Locks do not protect a directory from the process that holds them. A process that had the same
-            // id can have left the new one's name.
-            let is_in_use = text.starts_with(&of_this_process) && text != new;
-            if !is_in_use && disk.exists(&home.join(&name).join(LOCK_NAME)).unwrap_or_default() {
-                // If that fails, or another process works there, nothing depends on it.
-                let _ = Self::new(disk, home.join(&name)).remove();
-            }
-        }
-        Self::new(disk, home.join(new))
+        let new = format!("{}{}", of_this_process(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::remove_left(disk, home);
+        // A process that had the same id can have left this name.
+        let new = Self::new(disk, home.join(new));
+        let _ = new.remove();
+        new
+    }
+
+    /// Returns the directories below `home` that belonged to one job each, of other processes.
+    #[must_use]
+    pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
+        let names = disk.list(home).unwrap_or_default().into_iter();
+        // Locks do not protect a directory from the process that holds them.
+        let is_other =
+            |name: &str| name.starts_with(EXCLUSIVE_PREFIX) && !name.starts_with(&of_this_process());
+        let paths = names.filter(|name| name.to_str().is_some_and(is_other)).map(|name| home.join(name));
+        paths.filter(|path| disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()).collect()
+    }
+
+    /// Removes those of them that killed processes have left behind. Returns whether there were any.
+    pub fn remove_left(disk: &'a dyn Disk, home: &Path) -> bool {
+        // If that fails, or another process works there, nothing depends on it.
+        let remove = |path| Self::new(disk, path).remove().is_ok();
+        Self::left(disk, home).into_iter().map(remove).fold(false, |any, is_removed| any | is_removed)
     }
 
     /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
@@ -116,7 +138,7 @@ impl<'a> WorkDir<'a> {
                 return Self::exclusive(disk, &dir.clone().unwrap_or_else(|| temp_dir(disk)));
             }
         };
-        Self::new(disk, path)
+        Self::shared(disk, path)
     }
 
     /// The file system.

@@ -342,7 +342,7 @@ impl Session {
 }
 
 /// Returns a block as nodes without witnesses know it.
-fn without_witnesses(block: &[u8]) -> Vec<u8> {
+pub fn without_witnesses(block: &[u8]) -> Vec<u8> {
     let mut block: bitcoin::Block = bitcoin::consensus::deserialize(block).expect("the block is well-formed");
     for input in block.txdata.iter_mut().flat_map(|tx| &mut tx.input) {
         input.witness.clear();

@@ -16,6 +16,9 @@ impl Place {
 
 pub(super) const BLOCKS: &[Situation] = &[
     row("blk: one missing", |at| at.remove("blocks/blk00001.dat")),
+    row("blk: one has another name", |at| {
+        fs::rename(at.path("blocks/blk00001.dat"), at.path("blocks/bootstrap.dat"))
+    }),
     row("blk: one cut", |at| cut_file(&at.path("blocks/blk00001.dat"))),
     row("blk: one with zeros", |at| overwrite(&at.path("blocks/blk00001.dat"), 3_000, &[0; 2_000])),
     row("blk: one is a folder", |at| at.exchange_kind("blocks/blk00001.dat")),

@@ -51,6 +51,21 @@ fn no_leftovers() {
     assert_no_line("leftovers", |line| words.iter().any(|word| line.contains(word)));
 }
 
+/// A thread that the system refuses is an error of `chain::threads::spawn`, and a panic of the standard
+/// library's short form.
+#[test]
+fn threads_that_cannot_start_are_errors() {
+    let (short, helpers) = (["scope", ".spawn("].concat(), ["testkit", "acceptance"]);
+    for (path, text) in sources() {
+        let [first, name, folder] = [0, 1, 2].map(|at| path.iter().nth(at).and_then(|it| it.to_str()));
+        let is_product = first == Some("crates") && folder == Some("src");
+        if is_product && name.is_some_and(|name| !helpers.contains(&name)) && !path.ends_with("tests.rs") {
+            let product = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            assert!(!product.contains(&short), "{}", path.display());
+        }
+    }
+}
+
 #[test]
 fn no_absolute_paths() {
     assert_no_line("absolute paths", |line| {

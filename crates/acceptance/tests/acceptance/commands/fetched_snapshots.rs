@@ -15,6 +15,7 @@ use std::{
     fs,
     io::{self, Read as _},
     num::NonZeroUsize,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -320,6 +321,21 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
     let report = fetch(&shared.fetching(&[&good], &output)).unwrap();
     assert_eq!(report.chunks_kept, report.chunks - 1);
     assert!(fs::read(&output).unwrap() == shared.bytes());
+    // What somebody else has put there is neither followed nor written.
+    let output = files.path().join("another");
+    let mine = files.path().join("mine");
+    for is_link in [false, true] {
+        fs::write(&mine, "mine").unwrap();
+        if is_link {
+            symlink(&mine, part(&output)).unwrap()
+        } else {
+            fs::rename(&mine, part(&output)).unwrap()
+        }
+        let error = fetch(&shared.fetching(&[&good], &output)).unwrap_err();
+        assert_mentions(&error, &["has the name of a temporary file"]);
+        assert!(fs::read(part(&output)).unwrap() == b"mine" && !output.exists());
+        fs::remove_file(part(&output)).unwrap();
+    }
 }
 
 /// A folder on another machine that answers as a test wants.

@@ -2,10 +2,14 @@
 //! differs.
 
 use acceptance::{
-    Case, assert_same_tree, chain, for_verifying, rewrite_chainstate, stats_by_height, stored_coins, tree,
+    Case, assert_same_tree, bounded, chain, for_verifying, rewrite_chainstate, scratch, stats_by_height,
+    stored_coins, tree,
 };
-use engine::{Difference, Error, ErrorKind, Height, Remedy, VerifyOptions, VerifyReport};
-use std::sync::atomic::AtomicBool;
+use engine::{Difference, Error, ErrorKind, Event, Height, Remedy, VerifyOptions, VerifyReport};
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use testkit::{corrupt::flip_bit, fault::FaultDisk};
 use vfs::RealDisk;
 use wire::{Coin, OutPoint, Sats, Txid};
@@ -89,6 +93,22 @@ fn reports_a_damaged_block_as_a_rebuild_does() {
     let error = verify(&case, false).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.file.is_some() && error.offset.is_some() && error.height.is_some(), "{error}");
+}
+
+/// Temporary files that cannot be removed say less than what has ended the run.
+#[test]
+fn a_failed_clean_up_hides_no_other_error() {
+    let (case, work, interrupt) = (Case::new(), scratch(), AtomicBool::new(false));
+    let mut options = for_verifying(&bounded(&case.options()), false);
+    options.chain.work_dir = Some(work.path().to_owned());
+    // The last thing that is to be removed is not there then.
+    let disturb = |_: Event| {
+        let mut found = fs::read_dir(work.path()).unwrap().flatten();
+        let is_removed = found.any(|found| fs::remove_file(found.path().join("peregrine.lock")).is_ok());
+        interrupt.fetch_or(is_removed, Ordering::Relaxed);
+    };
+    let done = engine::verify(&FaultDisk::healthy(), &options, &disturb, &interrupt);
+    assert_eq!(done.map(|report| report.height).unwrap_err().kind, ErrorKind::Interrupted);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Whatever happens while indexes are made or continued, those that are in place stay whole.
 
 use acceptance::{
+    bounded,
     faults::{each_operation, tiny, tiny_case},
     indexes::{assert_sound, check, database, make, of_case, rows, update},
-    leftovers, run,
+    leftovers, run, run_until,
 };
 use engine::{ErrorKind, Height, Location, Network, recover};
 use indexes::{IndexKind, IndexOptions, TxForm, make_indexes, update_indexes};
@@ -55,6 +56,18 @@ fn an_interrupt_leaves_whole_indexes() {
             assert!(left.is_empty(), "operation {at}: {left:?}");
             done.is_ok() && disk.count() < at
         });
+    }
+}
+
+/// Once, the temporary files of an index took the place of its checkpoint.
+#[test]
+fn an_interrupted_rebuild_resumes_after_indexes_are_made() {
+    for makes in [true, false] {
+        let (case, options) = behind();
+        run_until(&bounded(&case.options()), 60).0.unwrap_err();
+        let disk = FaultDisk::healthy();
+        if makes { make(&disk, &options) } else { update(&disk, &options) }.unwrap();
+        assert!(run(&bounded(&case.options())).unwrap().resumed > 0, "{makes}");
     }
 }
 

@@ -82,10 +82,11 @@ fn blocks_of_another_network_are_reported_with_their_network() {
 fn a_pruned_node_is_reported() {
     let case = Case::new();
     testkit::situation::cause("pruned", case.root(), case.root());
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(&error, &["the genesis block was not found", "pruned"]);
-    let error = refused(&case.scan(), ErrorKind::Damaged);
-    assert_mentions(&error, &["genesis block", "files are missing"]);
+    for options in [case.options(), case.scan()] {
+        let error = refused(&options, ErrorKind::Damaged);
+        assert_mentions(&error, &["this node was pruned", "all blocks from the genesis block on"]);
+        assert_eq!(error.remedies, [Remedy::Unprune]);
+    }
 }
 
 #[test]

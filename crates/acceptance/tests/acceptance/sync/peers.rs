@@ -18,7 +18,7 @@ use testkit::{
     Chain, ChainSpec,
     block::{has_work, header_of, mine},
     fault::FaultDisk,
-    peer::{Fault, ScriptedPeer, ServedChain},
+    peer::{Fault, ScriptedPeer, ServedChain, without_witnesses},
     sibling::{greedy_sibling, rebase},
 };
 
@@ -112,6 +112,20 @@ fn peers_that_break_the_protocol_are_closed_for_it() {
 #[test]
 fn odd_and_slow_peers_do_no_harm() {
     check_all(&KEPT, |(fault, use_v2)| check(fault, use_v2, None));
+}
+
+/// Once, the only peer was not dialled again for a day.
+#[test]
+fn a_named_peer_that_strips_a_block_once_is_asked_again() {
+    let mut blocks = served().blocks.clone();
+    blocks[90] = without_witnesses(&blocks[90]);
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&Arc::new(ServedChain::new(blocks)), Fault::None));
+    let (_, seen) = run_while(&from(dir.path(), &[&peer]), |seen| {
+        wait_until("closed", || !seen.reasons(&peer).is_empty());
+        peer.serve(&served());
+    });
+    assert!(seen.reasons(&peer)[0].contains("changed contents"), "{:?}", seen.reasons(&peer));
+    assert_synced(dir.path(), chain(), "stripped once");
 }
 
 /// No report.

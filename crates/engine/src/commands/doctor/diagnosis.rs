@@ -358,6 +358,9 @@ pub struct Leftovers {
     /// Undo data that was made and is not in place.
     #[cfg_attr(feature = "serde", serde(rename = "made_undo"))]
     pub has_made_undo: bool,
+    /// Temporary files of killed runs, which the next command that writes removes.
+    #[cfg_attr(feature = "serde", serde(rename = "work_directories"))]
+    pub has_work_dirs: bool,
 }
 
 /// What a rebuild would need, estimated.
