@@ -373,8 +373,8 @@ impl Case<'_> {
             (Some(0 | 2..=6), _) => {}
             (Some(code), _) => self.find("exit-unknown", format!("exit {code}")),
         }
-        // A download that leaves out what the datadir marks as invalid, or ends below what peers claim, says so
-        // in its report.
+        // A download that leaves out what the datadir marks as invalid, or that ends below what peers claim,
+        // says so in its report.
         let is_report = ran.code == Some(3) && ran.stdout.contains("left out ")
             || ran.code == Some(5) && ran.stdout.contains("\nincomplete ")
             || ran.code == Some(4) && ran.stdout.contains("`index make` makes them anew");

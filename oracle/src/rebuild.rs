@@ -54,6 +54,7 @@ impl Rebuild {
         let all = ScriptsReport {
             checked: CheckedScripts::All,
             assumed_valid_to: None,
+            trusted: None,
             inputs: report.counts.inputs,
         };
         assert_eq!(report.scripts, Some(all), "all scripts are run");

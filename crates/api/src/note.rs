@@ -43,6 +43,12 @@ pub enum Note {
         #[cfg_attr(feature = "serde", serde(rename = "chain"))]
         network: Network,
     },
+    /// Scripts that the block index marks as checked are not run. Only if the caller believes that.
+    CheckedScripts {
+        /// Height up to which it does; `None` if it does not above what is assumed to be valid by default.
+        #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
+        to: Option<Height>,
+    },
     /// The UTXO set at a height below the last one has the hash that Core's source has.
     PinnedHash {
         /// The height.
@@ -410,6 +416,16 @@ impl fmt::Display for Note {
                 f,
                 "the scripts of all {blocks} blocks are checked: by default, none of {network} is assumed to \
                  be valid"
+            ),
+            Self::CheckedScripts { to: Some(to) } => write!(
+                f,
+                "scripts up to height {to} are not run: bitcoind has checked them before, by the datadir's \
+                 block index, which is trusted"
+            ),
+            Self::CheckedScripts { to: None } => write!(
+                f,
+                "above the blocks that are assumed to be valid by default, the block index marks none as \
+                 checked, or not all below it: scripts are run as by default"
             ),
             Self::DiskNeed(need) => write!(f, "{need}"),
             Self::FewerThreads { threads, wanted, memory } => write!(

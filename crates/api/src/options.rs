@@ -89,6 +89,9 @@ pub enum AssumeValid {
     Off,
     /// This block, under Core's conditions.
     Block(BlockHash),
+    /// As by default, and above that the blocks whose scripts the datadir's block index marks as checked,
+    /// from the lowest block on without a gap. The writer of the index is trusted. Not with a scan.
+    Checked,
 }
 
 impl AssumeValid {
@@ -96,7 +99,7 @@ impl AssumeValid {
     #[must_use]
     pub fn hash(self, params: &ChainParams) -> Option<BlockHash> {
         match self {
-            Self::Default => params.assume_valid.map(|(_, hash)| hash),
+            Self::Default | Self::Checked => params.assume_valid.map(|(_, hash)| hash),
             Self::Off => None,
             Self::Block(hash) => Some(hash),
         }

@@ -229,6 +229,8 @@ pub struct ScriptsReport {
     pub checked: CheckedScripts,
     /// Scripts of blocks up to this height were assumed to be valid; `None` if all scripts were run.
     pub assumed_valid_to: Option<Height>,
+    /// What is trusted there.
+    pub trusted: Option<ScriptTrust>,
     /// Number of inputs whose scripts were run.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub inputs: u64,
@@ -247,24 +249,42 @@ written! {
 pub enum CheckedScripts {
     /// All of them.
     All,
-    /// Those above the assumed-valid block.
+    /// Those above the height up to which they are assumed to be valid.
     Some,
     /// None: all blocks are assumed to be valid, or scripts were not to be checked.
     None,
 }
 
+/// Why scripts were assumed to be valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum ScriptTrust {
+    /// The assumed-valid block vouches for them.
+    AssumedValidBlock,
+    /// The datadir's block index says that they were checked before.
+    BlockIndex,
+}
+
 impl ScriptsReport {
     /// No scripts were to be run.
-    pub const NOT_RUN: Self = Self { checked: CheckedScripts::None, assumed_valid_to: None, inputs: 0 };
+    pub const NOT_RUN: Self =
+        Self { checked: CheckedScripts::None, assumed_valid_to: None, trusted: None, inputs: 0 };
 
-    /// The report about a chain up to `tip`.
-    pub fn new(assumed_valid_to: Option<Height>, tip: Height, inputs: u64) -> Self {
+    /// The report about a chain up to `tip`, whose scripts were not run up to the height for which the
+    /// assumed-valid block vouches, or, if there is one, to that for which the block index does.
+    pub fn new(by_block: Option<Height>, by_index: Option<Height>, tip: Height, inputs: u64) -> Self {
+        let (assumed_valid_to, trust) = match by_index {
+            Some(height) => (Some(height.min(tip)), ScriptTrust::BlockIndex),
+            None => (by_block, ScriptTrust::AssumedValidBlock),
+        };
         let checked = match assumed_valid_to {
             None => CheckedScripts::All,
             Some(height) if height >= tip => CheckedScripts::None,
             Some(_) => CheckedScripts::Some,
         };
-        Self { checked, assumed_valid_to, inputs }
+        let trusted = assumed_valid_to.map(|_| trust);
+        Self { checked, assumed_valid_to, trusted, inputs }
     }
 }
 

@@ -517,15 +517,23 @@ fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
     }
 }
 
-/// Parses the value of Core's `-assumevalid`: a block hash, or 0.
+/// The help about it.
+pub const ASSUME_VALID: &str = "\
+     Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all \
+     scripts; checked: the default, and above it what bitcoind has checked before, by the marks of the \
+     datadir's block index, whose writer is trusted; blocks that this run downloads for the first time \
+     have none [checked: not with --scan] [default: as the Bitcoin Core release that this version follows]";
+
+/// Parses the value of `--assumevalid`: a block hash or 0, as for Core's `-assumevalid`, or a word.
 pub fn assume_valid(text: &str) -> Result<AssumeValid, String> {
     match text {
         "default" => Ok(AssumeValid::Default),
         "0" => Ok(AssumeValid::Off),
+        "checked" => Ok(AssumeValid::Checked),
         hash => hash
             .parse()
             .map(AssumeValid::Block)
-            .map_err(|error| format!("{error}; pass a block hash, 0 or default")),
+            .map_err(|error| format!("{error}; pass a block hash, 0, checked or default")),
     }
 }
 

@@ -74,7 +74,8 @@ pub fn run(args: &DoctorArgs) -> Done {
     let is_repair = diagnosis.advice == Advice::Repair;
     let next_offline = is_repair.then(|| printable(line.repair_offline()));
     let next_from = is_repair.then(|| printable(line.repair_from()));
-    let report = DoctorReport { diagnosis, next, next_offline, next_from };
+    let next_checked = line.reindex_checked(&diagnosis.advice).map(printable);
+    let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked };
     Ok(reply(&report, exit, |report| text(report, &located)))
 }
 
@@ -91,10 +92,12 @@ pub struct DoctorReport {
     next_offline: Option<String>,
     /// Another one, which needs other block files.
     next_from: Option<String>,
+    /// Another one, which trusts what the block index says of scripts.
+    next_checked: Option<String>,
 }
 
 fn text(report: &DoctorReport, located: &Located) -> String {
-    let DoctorReport { diagnosis, next, next_offline, next_from } = report;
+    let DoctorReport { diagnosis, next, next_offline, next_from, next_checked } = report;
     let mut lines = vec![];
     match &diagnosis.found {
         Ok(state) => state_lines(diagnosis.network, state, located, &mut lines),
@@ -109,6 +112,7 @@ fn text(report: &DoctorReport, located: &Located) -> String {
     lines.push(("advice", advice));
     lines.extend(next_from.iter().map(|from| ("with other files", from.clone())));
     lines.extend(next_offline.iter().map(|offline| ("without peers", offline.clone())));
+    lines.extend(next_checked.iter().map(|checked| ("trusting the index", checked.clone())));
     lines.push(("next", next.clone()));
     lines.iter().map(|(label, value)| format!("{label:<18} {value}")).collect::<Vec<_>>().join("\n")
 }
@@ -161,6 +165,7 @@ fn state_lines(
     }
     lines.push(("disk space", space_text(state)));
     lines.push(("rebuild", duration_text(state)));
+    lines.extend(checked_text(state).map(|text| ("", text)));
     if let Some(error) = &state.rebuild.refusal {
         lines.push(("rebuild refused", error.fact_text()));
     }
@@ -271,6 +276,17 @@ fn duration_text(state: &DatadirState) -> String {
     };
     let busy = if time.is_busy { "; the machine is busy now, which makes it longer" } else { "" };
     format!("about {}, an estimate from small samples: {scripts}{busy}", durations(&time.total()))
+}
+
+/// How long a rebuild takes that trusts the block index.
+fn checked_text(state: &DatadirState) -> Option<String> {
+    let time = state.rebuild.checked_duration.as_ref()?;
+    let height = count(time.script_work?.above?.0);
+    let total = durations(&time.total());
+    Some(format!(
+        "about {total} with --assumevalid checked: by the block index, your bitcoind has checked the scripts \
+         up to height {height}"
+    ))
 }
 
 fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {

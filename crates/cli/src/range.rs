@@ -8,7 +8,7 @@ pub use plan_file::PlanJson;
 
 use crate::{
     args::common::{DatadirArgs, ResumeArgs, size},
-    core_args::{CoreArgs, Located, assume_valid},
+    core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     paths,
     progress::{Style, stages},
     run,
@@ -58,9 +58,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "HEIGHT")]
     pub stop_at_height: Option<u32>,
 
-    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
-    /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    #[arg(long, value_name = "HASH|0|checked|default", value_parser = assume_valid, help = ASSUME_VALID)]
     pub assumevalid: Option<AssumeValid>,
 
     /// Ignore the block index and find blocks and undo data by reading their files

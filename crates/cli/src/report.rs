@@ -3,8 +3,8 @@
 use crate::units::{btc, count};
 use engine::{
     CheckedScripts, Comparison, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory, HumanSize,
-    Pinned, RealDisk, ReindexReport, ScriptsReport, SpillVolume, StageTime, VerifyReport, Warning, hex,
-    hex_reversed,
+    Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume, StageTime, VerifyReport,
+    Warning, hex, hex_reversed,
 };
 use peregrine::{remedy::warning_text, shell::user_name};
 use std::path::Path;
@@ -162,9 +162,19 @@ fn hints_text(hints: &HintsReport) -> String {
 
 /// Describes which scripts of a chain were checked.
 pub fn scripts_text(scripts: Option<ScriptsReport>) -> String {
+    const BEFORE: &str = "checked by bitcoind before, by the datadir's block index";
     match scripts {
         None => "not checked: this build cannot run scripts".to_owned(),
         Some(ScriptsReport { checked: CheckedScripts::All, .. }) => "all checked".to_owned(),
+        Some(ScriptsReport {
+            checked,
+            assumed_valid_to: Some(height),
+            trusted: Some(ScriptTrust::BlockIndex),
+            ..
+        }) => {
+            let above = if checked == CheckedScripts::Some { "; above: checked" } else { "" };
+            format!("up to height {height}: {BEFORE}{above}")
+        }
         Some(ScriptsReport { checked: CheckedScripts::Some, assumed_valid_to: Some(height), .. }) => {
             format!("checked above height {height}, assumed valid up to it")
         }

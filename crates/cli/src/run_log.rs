@@ -97,7 +97,7 @@ pub struct Run {
     pub threads: usize,
     /// The memory budget, in bytes.
     pub memory_bytes: u64,
-    /// The assumed-valid block: a hash, `0` for none, or `default`.
+    /// The assumed-valid block: a hash, `0` for none, `default`, or `checked`: what the block index marks.
     pub assumevalid: String,
 }
 
@@ -130,7 +130,8 @@ impl Run {
             assumevalid: match &options.assume_valid {
                 AssumeValid::Block(hash) => hash.to_string(),
                 AssumeValid::Off => "0".to_owned(),
-                _ => "default".to_owned(),
+                AssumeValid::Checked => "checked".to_owned(),
+                AssumeValid::Default => "default".to_owned(),
             },
         }
     }

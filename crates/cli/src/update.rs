@@ -2,7 +2,7 @@
 
 use crate::{
     args::common::{DatadirArgs, MarkArgs, NamedIndexes, size},
-    core_args::{Located, assume_valid},
+    core_args::{ASSUME_VALID, Located, assume_valid},
     index::IndexesAfter,
     progress::{Style, stages},
     report::{checked_text, next_text, notes_text, scripts_text, stages_text},
@@ -22,9 +22,7 @@ pub struct UpdateArgs {
     #[arg(long, value_name = "N")]
     pub stop_at_height: Option<u32>,
 
-    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
-    /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    #[arg(long, value_name = "HASH|0|checked|default", value_parser = assume_valid, help = ASSUME_VALID)]
     pub assumevalid: Option<AssumeValid>,
 
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]. The

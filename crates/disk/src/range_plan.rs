@@ -29,7 +29,7 @@ pub const MAX_SHARDS: u32 = 256;
 /// Number of ranges, at most.
 pub const MAX_RANGES: u32 = 1 << 16;
 
-const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 1, what: "a plan of ranges" };
+const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 2, what: "a plan of ranges" };
 const BLOCK_LEN: usize = 32 + 4 * 4;
 /// Maximum length of a plan, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 1 << 30;
@@ -60,8 +60,10 @@ pub struct RangePlan {
     pub rules: String,
     /// Whether scripts are run.
     pub scripts: bool,
-    /// Height up to which they are not run.
+    /// Height up to which they are not run, because of the assumed-valid block.
     pub assumed_valid_to: Option<Height>,
+    /// Height above it up to which they are not run, because the block index says that they were.
+    pub checked_to: Option<Height>,
     /// Key of the hashes of coinbase txids. It was drawn after the blocks were made, so that none of them can
     /// have been made for it.
     pub coinbase_key: SipKey,
@@ -137,7 +139,9 @@ impl RangePlan {
         bytes.extend(self.magic);
         sealed::put_text(&mut bytes, &self.rules);
         bytes.push(self.scripts.into());
-        bytes.extend(self.assumed_valid_to.map_or(0, |height| height.0 + 1).to_le_bytes());
+        for trusted in [self.assumed_valid_to, self.checked_to] {
+            bytes.extend(trusted.map_or(0, |height| height.0 + 1).to_le_bytes());
+        }
         bytes.extend(self.coinbase_key.0.to_le_bytes());
         bytes.extend(self.coinbase_key.1.to_le_bytes());
         for number in [self.shards, self.ends.len() as u32, self.blocks.len() as u32] {
@@ -167,7 +171,7 @@ impl RangePlan {
         let (of_network, magic) = (reader.array()?, reader.array()?);
         let network = Network::of_magic(of_network);
         let rules = sealed::text(&mut reader)?;
-        let (scripts, assumed) = (reader.u8()?, reader.u32()?);
+        let (scripts, assumed, checked) = (reader.u8()?, reader.u32()?, reader.u32()?);
         let coinbase_key = SipKey(reader.u64()?, reader.u64()?);
         let (shards, ranges, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let ends = reader.bytes((ranges as usize).saturating_mul(4))?;
@@ -186,13 +190,15 @@ impl RangePlan {
         let blocks = (0..blocks).map(|_| block()).collect::<Result<_, WireError>>()?;
         let (Some(network), Some(rules), 0..=1) = (network, rules, scripts) else { return Ok(None) };
         let scripts = scripts == 1;
-        let assumed_valid_to = assumed.checked_sub(1).map(Height);
+        let [assumed_valid_to, checked_to] =
+            [assumed, checked].map(|trusted| trusted.checked_sub(1).map(Height));
         Ok(Some(Self {
             network,
             magic,
             rules,
             scripts,
             assumed_valid_to,
+            checked_to,
             coinbase_key,
             shards,
             ends,
@@ -221,6 +227,7 @@ mod tests {
             rules: "31.99".to_owned(),
             scripts: true,
             assumed_valid_to: Some(Height(0)),
+            checked_to: Some(Height(7)),
             coinbase_key: SipKey(5, u64::MAX),
             shards: 5,
             ends: vec![1, 50, 51, 100],
@@ -235,7 +242,7 @@ mod tests {
         let digest = plan().write(&RealDisk, &path).unwrap();
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap(), (plan(), digest));
         assert_eq!(digest, sha256(&std::fs::read(&path).unwrap()));
-        let other = RangePlan { coinbase_key: SipKey(6, 0), assumed_valid_to: None, ..plan() };
+        let other = RangePlan { coinbase_key: SipKey(6, 0), checked_to: None, ..plan() };
         assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
     }
@@ -277,6 +284,6 @@ mod tests {
         bytes[8] += 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
-        assert!(error.contains("another version of peregrine has written this (format 2"), "{error}");
+        assert!(error.contains("another version of peregrine has written this (format 3"), "{error}");
     }
 }

@@ -57,8 +57,8 @@ pub use api::{
     },
     remedy::Remedy,
     report::{
-        BoundBy, CheckedScripts, HintsReport, ReindexReport, ScriptsReport, SpillVolume, StageTime, Trusted,
-        UndoReport, UpdateReport,
+        BoundBy, CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume,
+        StageTime, Trusted, UndoReport, UpdateReport,
     },
     size::{HumanMemory, HumanShare, HumanSize},
     spend_ages::SpendAges,

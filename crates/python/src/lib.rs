@@ -224,7 +224,8 @@ fn outputs(
 /// - `undo`: undo data: `auto` uses what is sound and makes the rest, `trust` reports what is missing or
 ///   damaged as an error, `make` uses none
 /// - `assumevalid`: the hash of a block; its scripts and those of its ancestors are not run. `0`: all scripts
-///   are run. If it is None, the block is that of the Bitcoin Core release that this version follows
+///   are run. If it is None, the block is that of the Bitcoin Core release that this version follows.
+///   `checked`: so it is, and above it, scripts are not run that the block index marks as checked
 /// - `accept_lower_tip`: proceed even if the new databases cover fewer blocks than those that they replace
 /// - `until_damage`: rebuild up to the block below the lowest one that is damaged or missing
 /// - `set_aside_indexes`: rename those indexes of bitcoind of which rows would become wrong, so that it
@@ -270,6 +271,7 @@ fn rebuild_chainstate<'py>(
         let assume_valid = match assumevalid {
             None => AssumeValid::Default,
             Some("0") => AssumeValid::Off,
+            Some("checked") => AssumeValid::Checked,
             Some(hash) => {
                 AssumeValid::Block(hash.parse().map_err(|error| usage(format!("assumevalid: {error}")))?)
             }

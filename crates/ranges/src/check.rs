@@ -15,7 +15,10 @@ use api::{
     subject::Subject,
 };
 use chain::{
-    plan::planner::{Plan, SharedPlan},
+    plan::{
+        planner::{Plan, SharedPlan},
+        tree::Choice,
+    },
     session::Session,
 };
 use disk::delta::{CheckedRange, Delta, DeltaShard};
@@ -99,7 +102,9 @@ pub fn delta_of_range<'w, 'd>(
     let mut chain = plan.chain();
     chain.cut_to(heights);
     let shared = SharedPlan { digest: plan.digest, coinbase_key: plan.plan.coinbase_key };
-    let job_plan = Plan::of_range(files, chain, shared, plan.plan.assumed_valid_to);
+    let (assumed_valid_to, checked_to) = (plan.plan.assumed_valid_to, plan.plan.checked_to);
+    let choice = Choice { assumed_valid_to, checked_to, ..Choice::default() };
+    let job_plan = Plan::of_range(files, chain, shared, choice);
     let job_plan = &job_plan.map_err(without_index)?;
     clock.lap(Stage::Plan);
     let job = &Job {

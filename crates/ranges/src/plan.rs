@@ -81,6 +81,7 @@ pub fn plan_ranges(
             rules: CORE_VERSION.to_owned(),
             scripts: chain.scripts.are_run(),
             assumed_valid_to: job.plan.choice.assumed_valid_to,
+            checked_to: job.plan.choice.checked_to,
             coinbase_key: machine::random_key()?,
             shards,
             ends: cut(&sizes(of_job, job.files)?, *ranges as usize),

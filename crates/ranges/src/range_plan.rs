@@ -59,7 +59,8 @@ impl RangePlan {
     /// Which scripts are run, with the number of `inputs` whose scripts were; `None` if none are.
     #[must_use]
     pub fn scripts(&self, inputs: u64) -> Option<ScriptsReport> {
-        let report = ScriptsReport::new(self.plan.assumed_valid_to, self.tip().0, inputs);
+        let range_plan::RangePlan { assumed_valid_to, checked_to, .. } = self.plan;
+        let report = ScriptsReport::new(assumed_valid_to, checked_to, self.tip().0, inputs);
         self.plan.scripts.then_some(report)
     }
 

@@ -313,7 +313,9 @@ impl AtTip<'_> {
         plan.chain.replace_above(fork, &new);
         plan.choice.work = chain.work();
         // Scripts of another branch are run.
-        plan.choice.assumed_valid_to = plan.choice.assumed_valid_to.map(|height| height.min(fork));
+        for trusted in [&mut plan.choice.assumed_valid_to, &mut plan.choice.checked_to] {
+            *trusted = trusted.map(|height| height.min(fork));
+        }
         let coins = open_chainstate(self.files)?;
         if coins.best_block() != hash {
             return Err(Error::inconsistent_data());

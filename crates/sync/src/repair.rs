@@ -180,7 +180,7 @@ fn repair_in_place(
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
-    let lost_tips = ensure_index(files, true, sink, interrupt)?;
+    let lost_tips = ensure_index(files, chain, true, sink, interrupt)?;
     chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
     let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);

@@ -125,7 +125,7 @@ fn sync_session<'d>(
     if let Some(which) = options.chain.reconsider.take() {
         let files = &session.files()?;
         check_one_chainstate(files)?;
-        ensure_index(files, false, sink, interrupt)?;
+        ensure_index(files, &options.chain, false, sink, interrupt)?;
         // What is invalid is marked again.
         reconsider(files, which)?;
     }
@@ -214,7 +214,7 @@ impl Round<'_> {
         let Self { options, sink, interrupt, .. } = *self;
         let files = &session.files()?;
         check_one_chainstate(files)?;
-        ensure_index(files, false, self.sink, self.interrupt)?;
+        ensure_index(files, &options.chain, false, sink, interrupt)?;
         let can_connect = !options.blocks_only;
         let must_rebuild = options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };

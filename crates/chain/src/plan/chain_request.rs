@@ -22,6 +22,8 @@ pub struct ChainRequest<'a> {
     pub stop_at_height: Option<Height>,
     /// The block up to which scripts are assumed to be valid, under Core's conditions.
     pub assume_valid: Option<BlockHash>,
+    /// Whether scripts that the block index marks as checked are believed to be valid.
+    pub believes_checked: bool,
     /// The last block of the hints that the job uses. It decides between branches of equal work.
     pub hints: Option<HintsEnd>,
     /// Whether no undo data is used up to that block, or to one below.

@@ -122,12 +122,12 @@ impl Plan {
         files: &Files<'_>,
         chain: Chain,
         shared: SharedPlan,
-        assumed_valid_to: Option<Height>,
+        choice: Choice,
     ) -> Result<Self, Error> {
         Ok(Self {
             block_bytes: check_files(files, &chain, "the plan")?,
             chain,
-            choice: Choice { assumed_valid_to, ..Choice::default() },
+            choice,
             stops_as_asked: true,
             best_block: None,
             index_files: Vec::new(),
@@ -463,7 +463,8 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
         hashes.push(entry.hash);
         heights.push(entry.height);
         // `stream_block_index` reports no invalid position, so no entry is dropped here.
-        nodes.extend(Node::new(&entry.header, data, undo_pos, entry.status.is_failed()));
+        let node = Node::new(&entry.header, data, undo_pos, entry.status.is_failed());
+        nodes.extend(node.map(|node| node.with_mark(&entry)));
     });
     let index = index.map_err(advise)?;
     if hashes.is_empty() {

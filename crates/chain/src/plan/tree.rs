@@ -13,6 +13,7 @@
 //! its hash and 32 bytes. Parents are numbers; heights and sums of work are known only while headers are
 //! linked, height by height; merkle root and nonce, which no header rule uses, are not kept.
 
+mod assumed;
 mod best_block;
 mod copies;
 mod errors;
@@ -73,6 +74,8 @@ const PREFERRED: u16 = 64;
 const KNOWN: u16 = 128;
 /// The block index marks the block or an ancestor as invalid, which is not believed.
 const RECONSIDERED: u16 = 256;
+/// The block index marks the block's scripts as checked ([`Node::with_mark`]).
+const CHECKED: u16 = 512;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -195,8 +198,11 @@ pub struct Choice {
     pub gap: Option<Gap>,
     /// Stored blocks above the last connected one that do not descend from it.
     pub orphans: Option<Orphans>,
-    /// Height up to which scripts need not be run.
+    /// Height up to which scripts need not be run, because of the assumed-valid block.
     pub assumed_valid_to: Option<Height>,
+    /// Height up to which they need not be run, because the block index says that they were: above the other
+    /// one, and only if the caller believes that.
+    pub checked_to: Option<Height>,
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
@@ -457,7 +463,7 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED) | LINKED;
+        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED | CHECKED) | LINKED;
         state |= parent & (FAILED | INVALID | PREFERRED | RECONSIDERED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
@@ -581,6 +587,8 @@ impl<'a> Tree<'a> {
         branch.reverse();
         let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
+        let checked_to = request.believes_checked.then(|| self.checked_to(&branch)).flatten();
+        let checked_to = checked_to.filter(|&height| Some(height) > assumed_valid_to);
         if let Some(stop) = request.stop_at_height {
             if stop > tip.height {
                 let detail = format!("height {stop} is above the last connected block on disk");
@@ -603,35 +611,12 @@ impl<'a> Tree<'a> {
             gap,
             orphans,
             assumed_valid_to,
+            checked_to,
             marked_invalid,
             tip_time,
             ..Choice::default()
         };
         Ok(ChosenChain { branch, choice, last_connected })
-    }
-
-    /// Returns the height of `chain` up to which scripts need not be run, given that the user vouches for
-    /// `assumed`, under Core's conditions; see [`rules::assume`]. `best` is the most-work header.
-    fn assumed_valid_to(&self, chain: &[u32], assumed: BlockHash, best: &BestTip) -> Option<Height> {
-        let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
-        if best.work < self.params.minimum_chain_work {
-            return None;
-        }
-        let mut in_chain = vec![false; self.nodes.len()];
-        chain.iter().for_each(|&number| in_chain[number as usize] = true);
-        // Finds the highest block that a branch shares with the chain, as an index into the chain.
-        let fork = |tip: u32| {
-            let common = self.branch(tip).find(|&number| in_chain[number as usize])?;
-            chain.iter().position(|&number| number == common)
-        };
-        let limit = fork(assumed)?.min(fork(best.node)?);
-        let best_bits = self.nodes[best.node as usize].bits;
-        let mut work = U256::ZERO;
-        let buried = chain.get(..=limit)?.iter().take_while(|&&number| {
-            work = work.wrapping_add(rules::work(self.nodes[number as usize].bits));
-            rules::assume::is_buried(self.params, work, best.work, best_bits)
-        });
-        buried.count().checked_sub(1).map(|height| Height(height as u32))
     }
 
     /// Converts the branch to a [`Chain`], with undo data from height `undo_from` on. Frees the parts of the

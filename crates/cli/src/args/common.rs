@@ -1,7 +1,7 @@
 //! The options that several commands have, and how their values are parsed.
 
 use crate::{
-    core_args::{CoreArgs, Located, assume_valid},
+    core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
     progress::Style,
 };
@@ -135,9 +135,7 @@ pub struct CheckArgs {
 /// Options of a command that goes through all blocks.
 #[derive(ClapArgs, Debug)]
 pub struct RunArgs {
-    /// Do not run the scripts of this block and its ancestors, as bitcoind -assumevalid; 0: run all scripts
-    /// [default: as the Bitcoin Core release that this version follows]
-    #[arg(long, value_name = "HASH|0|default", value_parser = assume_valid)]
+    #[arg(long, value_name = "HASH|0|checked|default", value_parser = assume_valid, help = ASSUME_VALID)]
     pub assumevalid: Option<AssumeValid>,
 
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]

@@ -148,6 +148,22 @@ fn the_estimate_counts_the_scripts_that_a_rebuild_runs() {
     let all = line();
     assert!(all.contains("for the scripts of all 113 blocks"), "{all}");
     let object = json(&doctor(dir.path(), &["--json"]));
+    let checked = &object["datadir"]["rebuild_with_checked"];
+    assert!(object["datadir"]["rebuild_scripts_above"].is_null(), "{object}");
+    assert_eq!(
+        (&checked["rebuild_scripts_above"], &checked["rebuild_scripts_seconds_most"]),
+        (&112.into(), &0.0.into())
+    );
+    fs::rename(dir.path().join("regtest/chainstate"), dir.path().join("moved")).unwrap();
+    let printed = String::from_utf8(doctor(dir.path(), &[]).stdout).unwrap();
+    assert!(printed.contains("with --assumevalid checked: by the block index, your bitcoind"), "{printed}");
+    let lines: Vec<&str> = printed.lines().rev().collect();
+    let words = |line: &str| line.split(" --datadir").next().unwrap()[19..].to_owned();
+    assert_eq!(
+        [lines[0], lines[1]].map(words),
+        ["peregrine reindex", "peregrine reindex --assumevalid checked"]
+    );
+    fs::rename(dir.path().join("moved"), dir.path().join("regtest/chainstate")).unwrap();
     let [least, most] =
         ["least", "most"].map(|end| object["datadir"][format!("rebuild_seconds_{end}")].as_f64().unwrap());
     assert!(0.0 < least && least < most, "{object}");

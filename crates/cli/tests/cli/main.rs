@@ -4,6 +4,7 @@
 
 mod advice;
 mod ages;
+mod checked_scripts;
 mod common;
 mod doctor;
 mod electrum;

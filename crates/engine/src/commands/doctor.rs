@@ -158,6 +158,8 @@ struct Compared {
     files: [FilesState; 2],
     /// The scripts that a rebuild runs.
     scripts: Option<ScriptWork>,
+    /// What of that the block index does not mark as checked, if it marks some.
+    unchecked: Option<ScriptWork>,
     indexes: Vec<FoundIndex>,
     /// What is wrong with the blocks that bitcoind reads when it starts.
     last_blocks: Option<StartFault>,
@@ -188,7 +190,7 @@ impl Examination<'_> {
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(disk, datadir, params)?;
         let has_snapshot = second.is_some();
-        let Compared { index, files: [blocks, undo], scripts, indexes, last_blocks } =
+        let Compared { index, files: [blocks, undo], scripts, unchecked, indexes, last_blocks } =
             self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
         // With a wrong key, nothing can be read.
         let last_blocks = last_blocks.filter(|_| key.is_none());
@@ -210,6 +212,7 @@ impl Examination<'_> {
                 &index,
                 undo.lacking(),
                 scripts,
+                unchecked,
             ),
             index,
             blocks: FilesState { other_names: other_block_files(disk, datadir)?, ..blocks },
@@ -394,6 +397,7 @@ impl Examination<'_> {
                     index: IndexState::unknown(state),
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts,
+                    unchecked: None,
                     indexes: indexes::find(files, None, None, Height(0), is_held)?,
                     last_blocks: None,
                 });
@@ -446,6 +450,7 @@ impl Examination<'_> {
             index,
             files: [found.block_files, found.undo_files],
             scripts: Some(found.scripts),
+            unchecked: found.unchecked,
             indexes,
             last_blocks,
         })

@@ -278,7 +278,7 @@ impl<'a> Update<'a> {
         let scripts = self.options.scripts.verifier().map(|verifier| Scripts {
             params: files.params,
             verifier,
-            skipped_to: plan.choice.assumed_valid_to,
+            skipped_to: plan.choice.scripts_skipped_to(),
         });
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());

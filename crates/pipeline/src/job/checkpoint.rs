@@ -76,6 +76,9 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
         }
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
+    if let Some(height) = plan.choice.checked_to {
+        sha.update(&height.0.to_le_bytes());
+    }
     let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
     sha.update(&[options.scripts.are_run().into(), overwrites.into()]);
     sha.update(&method.identity());

@@ -2,11 +2,12 @@
 //! can complete the blocks: a rebuild by a scan only replaces it once the chain is proven, which takes all
 //! blocks.
 
-use crate::job::{now, two_chainstates::refuse};
+use crate::job::{check_scan, now, two_chainstates::refuse};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     note::Warning,
+    options::ChainOptions,
     remedy::Remedy,
     stage::Stage,
     subject::Subject,
@@ -34,10 +35,12 @@ use wire::{BlockHash, FileNo, Height};
 /// are in the files, but a block below them is not, so that the new index knows nothing of them.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there are two chainstates; [`ErrorKind::Damaged`] if the first block is missing;
-/// any I/O error; [`ErrorKind::Interrupted`]. The old index is then in place.
+/// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
+/// [`ErrorKind::Damaged`] if the first block is missing; any I/O error; [`ErrorKind::Interrupted`]. The old
+/// index is then in place.
 pub fn ensure_index(
     files: &Files<'_>,
+    options: &ChainOptions,
     must_have_best: bool,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -54,6 +57,7 @@ pub fn ensure_index(
         Err(error) if error.is_about(Subject::BlockIndex) => (error, 0),
         Err(error) => return Err(error),
     };
+    check_scan(files, options)?;
     refuse(files, ", and a scan of the block files does not find which blocks bitcoind knows besides")?;
     sink.event(Event::Started(Stage::Plan));
     let unusable = Event::Warning(Warning::IndexUnusable { error: flaw.without_remedies() });

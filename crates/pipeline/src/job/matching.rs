@@ -279,7 +279,7 @@ impl Job<'_> {
     /// Which scripts are run; `None` if none are.
     pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = self.files.params;
-        let skipped_to = self.plan.choice.assumed_valid_to;
+        let skipped_to = self.plan.choice.scripts_skipped_to();
         self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to })
     }
 

@@ -58,6 +58,7 @@ use chain::{
     plan::{
         planner::{self, Plan},
         second_chainstate::{CHECKED_AT_START, SecondChainstate},
+        tree::Choice,
     },
 };
 use disk::index::find_height;
@@ -144,10 +145,14 @@ pub fn plan_beside(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Plan, Error> {
+    let believes_checked = options.assume_valid == AssumeValid::Checked;
+    if request.scan {
+        check_scan(files, options)?;
+    }
     let assume_valid = options.assume_valid.hash(options.params);
     // A scan believes no mark.
     let reconsider = options.reconsider.filter(|_| !request.scan);
-    let request = ChainRequest { assume_valid, reconsider, ..*request };
+    let request = ChainRequest { assume_valid, believes_checked, reconsider, ..*request };
     let plan = planner::plan(files, &request, second, now(), interrupt)
         .map_err(|error| two_chainstates::explain(files, error))?;
     if let Some(hash) = plan.unknown_assumed.filter(|_| options.scripts.are_run()) {
@@ -155,6 +160,9 @@ pub fn plan_beside(
             AssumeValid::Block(_) => Event::Warning(Warning::UnknownAssumedBlock { hash, is_default: false }),
             _ => Event::Note(Note::UnknownAssumedBlock { hash, is_default: true }),
         });
+    }
+    if believes_checked && options.scripts.are_run() {
+        sink.event(Event::Note(Note::CheckedScripts { to: plan.choice.checked_to }));
     }
     if let Some((height, hash, tip)) = plan.choice.marked_invalid {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
@@ -176,6 +184,19 @@ pub fn plan_beside(
         sink.event(Event::Warning(Warning::LacksLastUndo { blocks: CHECKED_AT_START }));
     }
     Ok(plan)
+}
+
+/// Checks that the options can be those of a scan.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if they believe what a block index says.
+pub fn check_scan(files: &Files<'_>, options: &ChainOptions) -> Result<(), Error> {
+    if options.assume_valid != AssumeValid::Checked {
+        return Ok(());
+    }
+    let detail = "the block files are scanned, and no block index is believed then: nothing says which \
+                  scripts were checked before. Choose a block that is assumed to be valid, or none";
+    Err(Error::new(ErrorKind::Usage, detail).in_file(files.datadir.index_dir(), None))
 }
 
 /// Says why a job over all blocks takes long, if that is because no block is assumed to be valid by default.
@@ -217,7 +238,9 @@ pub fn retry_without_invalid<T>(
 /// Reports which scripts were run; `None` if none were asked for.
 #[must_use]
 pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
-    let report = ScriptsReport::new(plan.choice.assumed_valid_to, plan.chain.tip_height(), counts.scripts);
+    let Choice { assumed_valid_to, checked_to, .. } = plan.choice;
+    let tip = plan.chain.tip_height();
+    let report = ScriptsReport::new(assumed_valid_to, checked_to, tip, counts.scripts);
     options.scripts.are_run().then_some(report)
 }
 

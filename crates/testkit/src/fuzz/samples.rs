@@ -322,6 +322,7 @@ pub fn range_plans() -> Vec<Vec<u8>> {
             rules: "31.99".to_owned(),
             scripts: blocks > 1,
             assumed_valid_to: (blocks > 2).then_some(Height(1)),
+            checked_to: None,
             coinbase_key: SipKey(1, 2),
             shards: blocks.clamp(1, 256),
             ends: (1..=blocks).filter(|end| end % 3 == 0 || *end == blocks).collect(),

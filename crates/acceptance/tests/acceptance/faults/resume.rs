@@ -187,6 +187,28 @@ fn a_checkpoint_of_other_options_is_refused() {
     assert!(resumes(&options) > 50);
 }
 
+/// What a completed block was checked for depends on the marks of the block index, too.
+#[test]
+fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
+    let (_case, by_default) = interrupted();
+    let believing = |options| changed(options, |it| it.chain.assume_valid = AssumeValid::Checked);
+    assert_mentions(&refused(&believing(by_default.clone()), ErrorKind::Usage), &["other options"]);
+    let case = Case::new();
+    let checked = believing(bounded(&case.options()));
+    interrupt(&checked);
+    let default = changed(checked.clone(), |it| it.chain.assume_valid = AssumeValid::Default);
+    assert_mentions(&refused(&default, ErrorKind::Usage), &["other options"]);
+    let index = case.index();
+    case.edit_index(|index| {
+        let high = index.entries.iter_mut().filter(|entry| entry.height > Height(20));
+        high.for_each(|entry| entry.status.0 -= 1);
+    });
+    assert_mentions(&refused(&checked, ErrorKind::Usage), &["other options"]);
+    case.edit_index(|edited| *edited = index);
+    assert!(resumes(&checked) > 50);
+    assert_eq!(resumes(&changed(by_default, |it| it.resume.restart = true)), 0, "it starts over");
+}
+
 #[test]
 fn a_checkpoint_from_above_the_last_block_is_refused() {
     let (_case, options) = interrupted();

@@ -382,7 +382,9 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     let path = file_in(&files, "hints");
     truth.write(&path, HintFormat::Peregrine, &truth.hints(120));
     let with = with_hints(&case.options(), &path, AGGREGATES[0]);
-    for assume_valid in [AssumeValid::Off, AssumeValid::Default, AssumeValid::Block(truth.hash(119))] {
+    for assume_valid in
+        [AssumeValid::Off, AssumeValid::Default, AssumeValid::Checked, AssumeValid::Block(truth.hash(119))]
+    {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
         let error = acceptance::refused(&options, ErrorKind::Usage);

@@ -2,9 +2,10 @@
 //! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
 use acceptance::{THREADS, changed, options, run, update::AT_ONCE, with_threads};
+use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
 use engine::{
-    AssumeValid, Engine, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport, ScriptChecks,
-    ScriptVerifier,
+    AssumeValid, ChainParams, Engine, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport,
+    ScriptChecks, ScriptTrust, ScriptVerifier,
 };
 use std::{
     collections::BTreeMap,
@@ -117,6 +118,18 @@ impl Case {
         )));
         let seen = state.seen.lock().unwrap().clone();
         (result, seen)
+    }
+
+    fn index(&self) -> BlockIndex {
+        read_block_index(&vfs::RealDisk, &self.root.path().join("regtest/blocks/index")).unwrap()
+    }
+
+    /// Replaces the block index by a changed copy of this one.
+    fn write_index(&self, index: &BlockIndex, change: impl FnMut(&mut IndexEntry)) {
+        let (dir, mut index) = (self.root.path().join("regtest/blocks/index"), index.clone());
+        index.entries.iter_mut().for_each(change);
+        std::fs::remove_dir_all(&dir).unwrap();
+        write_block_index(&vfs::RealDisk, &dir, &index).unwrap();
     }
 
     /// The coins spent above a height, each once.
@@ -272,6 +285,166 @@ fn scripts_are_skipped_only_where_core_skips_them() {
             );
         }
     }
+}
+
+fn mark(entry: &mut IndexEntry, validity: u32) {
+    // No other validity has bits that this one has not.
+    entry.status = BlockStatus(entry.status.0 & !7 | validity);
+}
+
+fn unmark(entry: &mut IndexEntry) {
+    mark(entry, BlockStatus::VALID_CHAIN);
+}
+
+/// A row of the table below: what the block index is like; the change of each entry, given whether it is one
+/// of the chain and the height at which a stale branch begins; how far above that height scripts are not run.
+type Marks = (&'static str, fn(&mut IndexEntry, bool, u32), Option<i32>);
+
+const MARKS: [Marks; 8] = [
+    ("no marks", |entry, _, _| unmark(entry), None),
+    (
+        "only the lowest mark is missing",
+        |it, _, _| {
+            if it.height.0 == 1 {
+                unmark(it)
+            }
+        },
+        None,
+    ),
+    (
+        "marks up to a height in the middle",
+        |it, _, fork| {
+            if it.height.0 > fork {
+                unmark(it)
+            }
+        },
+        Some(0),
+    ),
+    (
+        "a mark is missing in the middle",
+        |it, _, fork| {
+            if it.height.0 == fork {
+                unmark(it)
+            }
+        },
+        Some(-1),
+    ),
+    (
+        "an assumeutxo node that has validated only some of the blocks below the snapshot's base",
+        |it, _, fork| {
+            if (fork - 9..fork).contains(&it.height.0) {
+                mark(it, BlockStatus::VALID_TRANSACTIONS);
+            }
+        },
+        Some(-10),
+    ),
+    (
+        "a stale branch has marks, and the chain beside it has none",
+        |it, is_of_chain, fork| match is_of_chain {
+            true if it.height.0 > fork => unmark(it),
+            _ => mark(it, BlockStatus::VALID_SCRIPTS),
+        },
+        Some(0),
+    ),
+    (
+        "a mark without transactions",
+        |it, _, fork| {
+            if it.height.0 == fork {
+                it.tx_count = 0
+            }
+        },
+        Some(-1),
+    ),
+    (
+        "a block above is marked as invalid",
+        |it, is_of_chain, fork| {
+            if is_of_chain && it.height.0 > fork + 5 {
+                it.status.0 |= BlockStatus::FAILED_VALID;
+            }
+        },
+        Some(5),
+    ),
+];
+
+#[test]
+fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() {
+    let case = Case::new(&ChainSpec { empty_tail: 2017, ..unsigned(26, 600_000) });
+    let tip = case.spends.len() as u32 - 1;
+    let fork = case.chain.blocks.iter().find(|block| block.stale).unwrap().height - 1;
+    let index = case.index();
+    let check = |what: &str, to: Option<u32>, trusted: ScriptTrust, params: &'static ChainParams| {
+        let with_params = |options| changed(options, |it| it.chain.params = params);
+        let (report, seen) = case.run(AssumeValid::Checked, with_params, &[]);
+        let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut run = case.spent_above(to);
+        let above: Vec<_> = case.spends[report.height.0 as usize + 1..].iter().flatten().collect();
+        run.retain(|outpoint, _| !above.contains(&outpoint));
+        assert_eq!(seen, run, "{what}");
+        let scripts = report.scripts.unwrap();
+        assert_eq!(
+            (scripts.assumed_valid_to, scripts.trusted),
+            (to.map(Height), to.map(|_| trusted)),
+            "{what}"
+        );
+    };
+    let regtest = ChainParams::of(Network::Regtest);
+    // As bitcoind writes it: it does not mark the genesis block.
+    check("all marks", Some(tip), ScriptTrust::BlockIndex, regtest);
+    for (what, change, above) in MARKS {
+        let is_of_chain = |it: &IndexEntry| case.chain.main().any(|block| block.hash == it.hash);
+        case.write_index(&index, |entry| change(entry, is_of_chain(entry), fork));
+        check(what, above.and_then(|above| fork.checked_add_signed(above)), ScriptTrust::BlockIndex, regtest);
+    }
+    let busy = tip - 2017;
+    let hash = case.chain.main().nth(busy as usize).unwrap().hash;
+    let default = ChainParams { assume_valid: Some((Height(busy), hash)), ..regtest.clone() };
+    case.write_index(&index, |it| {
+        if it.height.0 > fork {
+            unmark(it)
+        }
+    });
+    check("the default is higher", Some(busy), ScriptTrust::AssumedValidBlock, Box::leak(Box::new(default)));
+}
+
+#[test]
+fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believed() {
+    let case = Case::new(&unsigned(27, 300_000));
+    let spending = |at: &usize| !case.spends[*at].is_empty();
+    let low = (0..case.spends.len()).find(spending).unwrap();
+    let failing = [case.spends[low][0]];
+    for engine in Engine::ALL {
+        let with_engine = |options| changed(options, |it| it.engine = engine);
+        let error = case.run(AssumeValid::Default, with_engine, &failing).0.map(|report| report.height);
+        assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
+        let (report, seen) = case.run(AssumeValid::Checked, with_engine, &failing);
+        assert_eq!((report.unwrap().height, seen.len()), (Height(case.chain.tip().height), 0));
+    }
+    // The mark of that block alone is missing, and a scan believes none.
+    case.write_index(&case.index(), |it| {
+        if it.height.0 == low as u32 {
+            unmark(it)
+        }
+    });
+    let error = case.run(AssumeValid::Checked, |options| options, &failing).0.map(|report| report.height);
+    assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
+    let by_scan = |options| changed(options, |it| it.scan = true);
+    let error = case.run(AssumeValid::Checked, by_scan, &[]).0.map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage);
+    acceptance::assert_mentions(&error, &["no block index is believed"]);
+}
+
+#[test]
+fn all_rules_but_scripts_are_checked_below_marks() {
+    let mut chain = Chain::generate(&unsigned(28, 300_000));
+    let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
+    let honest = chain.blocks[victim].undo.clone().unwrap();
+    chain.blocks[victim].undo = Some(with_another_amount(&honest));
+    let root = tempfile::tempdir().unwrap();
+    chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
+    let case = Case { chain, root, spends: Vec::new() };
+    let trusting = |options| acceptance::trusting(&options);
+    let error = case.run(AssumeValid::Checked, trusting, &[]).0.map(|report| report.height).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
 }
 
 /// Scripts run on claimed coins. If a script fails on a false claim, this is no violation: the undo data is

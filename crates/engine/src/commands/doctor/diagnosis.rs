@@ -396,6 +396,10 @@ pub struct RebuildNeed {
     /// The time that it takes.
     #[cfg_attr(feature = "serde", serde(flatten, with = "RebuildSeconds"))]
     pub duration: Option<RebuildTime>,
+    /// The time if the scripts that the block index marks as checked are believed to be valid; `None` if that
+    /// makes no difference.
+    #[cfg_attr(feature = "serde", serde(rename = "rebuild_with_checked", with = "RebuildSeconds"))]
+    pub checked_duration: Option<RebuildTime>,
 }
 
 /// What time a rebuild takes: a range, because samples differ, and so do machines.
@@ -424,7 +428,8 @@ impl RebuildTime {
 /// The blocks whose scripts a rebuild runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptWork {
-    /// Height of the assumed-valid block, above which these blocks are; `None` if they are all blocks.
+    /// Height above which these blocks are, and up to which scripts are believed to be valid; `None` if they
+    /// are all blocks.
     pub above: Option<Height>,
     /// Their number; 0 if it is not known.
     pub blocks: u32,
@@ -622,6 +627,7 @@ written! {
             rebuild_seconds_least: Some(least),
             rebuild_seconds_most: Some(most),
             rebuild_scripts_seconds_most: Some(time.scripts.end().as_secs_f64()),
+            rebuild_scripts_above: time.script_work.and_then(|work| work.above),
             is_busy: Some(time.is_busy),
         }
     };

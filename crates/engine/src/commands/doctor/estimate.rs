@@ -42,15 +42,28 @@ pub struct Estimate<'a> {
 
 impl Estimate<'_> {
     /// Estimates what a rebuild needs in which `lacking` blocks get undo data. `scripts`: what it checks of
-    /// them, if that is known.
-    pub fn of_rebuild(&self, index: &IndexState, lacking: u32, scripts: Option<ScriptWork>) -> RebuildNeed {
+    /// them, if that is known; `unchecked`: what of that the block index does not mark as checked.
+    pub fn of_rebuild(
+        &self,
+        index: &IndexState,
+        lacking: u32,
+        scripts: Option<ScriptWork>,
+        unchecked: Option<ScriptWork>,
+    ) -> RebuildNeed {
         let Self { disk, datadir, options, lengths } = *self;
         let chainstate = datadir.chainstate_dir();
         let resolved = disk.resolve(&chainstate).unwrap_or(chainstate.clone());
         let free = disk.free_space(dir_of(&resolved)).ok();
         if index.is_pruned {
             let need = DiskNeed { chainstate: 0, temporary: 0, undo: 0 };
-            return RebuildNeed { refusal: None, need, free, bytes_per_second: None, duration: None };
+            return RebuildNeed {
+                refusal: None,
+                need,
+                free,
+                bytes_per_second: None,
+                duration: None,
+                checked_duration: None,
+            };
         }
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
         let budget = MemoryBudget::after_plan(options, index.blocks as usize);
@@ -61,25 +74,29 @@ impl Estimate<'_> {
             need = need.with_undo(bytes, options.memory_bytes);
         }
         let speeds = self.sampled_speeds();
-        let duration = quartiles(&speeds).map(|(slow, fast)| {
+        let quartiles = quartiles(&speeds);
+        let duration = |scripts: Option<ScriptWork>| {
+            let (slow, fast) = quartiles?;
             let threads = budget.threads as u64;
             let checked = seconds(block_bytes, CHECKED_BYTES_PER_SECOND * threads);
             let read = |speed: u64| seconds(block_bytes + undo_bytes, speed);
-            let scripts = scripts.filter(|_| options.scripts.are_run());
             let run = scripts.map_or(0.0, |work| seconds(work.bytes, SCRIPT_BYTES_PER_SECOND * threads));
-            RebuildTime {
+            Some(RebuildTime {
                 blocks: span(read(fast).max(checked), read(slow).max(checked * SPREAD)),
                 scripts: span(run, run * SPREAD),
                 script_work: scripts,
                 is_busy: machine::is_busy(),
-            }
-        });
+            })
+        };
+        let [scripts, unchecked] =
+            [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
         RebuildNeed {
             refusal: None,
             need,
             free,
             bytes_per_second: speeds.get(speeds.len() / 2).copied(),
-            duration,
+            duration: duration(scripts),
+            checked_duration: unchecked.and_then(|work| duration(Some(work))),
         }
     }
 

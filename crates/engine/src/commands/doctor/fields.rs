@@ -138,6 +138,8 @@ pub struct RebuildSeconds {
     pub rebuild_seconds_most: Option<f64>,
     /// The part of `rebuild_seconds_most` that running scripts takes.
     pub rebuild_scripts_seconds_most: Option<f64>,
+    /// Height above which they are run; none if they are run for all blocks.
+    pub rebuild_scripts_above: Option<Height>,
     /// Whether more programs want to run than the machine has cores.
     pub is_busy: Option<bool>,
 }

@@ -134,6 +134,8 @@ pub struct Survey {
     pub position: Option<ChainstatePosition>,
     /// The blocks whose scripts a rebuild runs.
     pub scripts: ScriptWork,
+    /// Those without the ones that the block index marks as checked, if there are any.
+    pub unchecked: Option<ScriptWork>,
 }
 
 /// The records of one kind of file, as the block index places them.
@@ -227,12 +229,11 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The blocks of a branch above the assumed-valid block; all of them if it is not there.
-fn script_work(tree: &Tree<'_>, branch: &[u32], assumed: Option<BlockHash>, blk: &Lengths) -> ScriptWork {
-    let above = branch.iter().rposition(|&number| Some(tree.hash(number)) == assumed);
+/// The blocks of a branch above a height; all of them if there is none.
+fn script_work(tree: &Tree<'_>, branch: &[u32], above: Option<Height>, blk: &Lengths) -> ScriptWork {
     // For each file: the number of blocks, and of those above.
     let mut files: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-    for (height, &number) in branch.iter().enumerate() {
+    for (height, &number) in (0..).map(Height).zip(branch) {
         let Some((file, _)) = tree.data_pos(number) else { continue };
         let (all, run) = files.entry(file.0).or_default();
         *all += 1;
@@ -241,7 +242,7 @@ fn script_work(tree: &Tree<'_>, branch: &[u32], assumed: Option<BlockHash>, blk:
     let len = |file: &u32| blk.get(file).copied().unwrap_or_default();
     let bytes = files.iter().map(|(file, &(all, run))| len(file) / u64::from(all) * u64::from(run));
     let (bytes, blocks) = (bytes.sum(), files.values().map(|(_, run)| run).sum());
-    ScriptWork { above: above.map(|above| Height(above as u32)), blocks, bytes }
+    ScriptWork { above, blocks, bytes }
 }
 
 /// Compares the tree of a block index with the files and the chainstate's best block. In a pruned datadir,
@@ -300,6 +301,9 @@ pub fn survey(
         Some((best, _)) if stored_height <= best => ChainstatePosition::AtTip,
         Some((best, _)) => ChainstatePosition::Behind(stored_height.0 - best.0),
     });
+    let above = branch.iter().rposition(|&number| Some(tree.hash(number)) == assumed);
+    let above = above.map(|height| Height(height as u32));
+    let checked_to = tree.checked_to(&branch).filter(|&height| Some(height) > above);
     Survey {
         blocks: stored.count() as u32,
         headers: linked.len() as u32,
@@ -309,6 +313,7 @@ pub fn survey(
         undo_files: undo_files.finish(),
         best_height,
         position,
-        scripts: script_work(tree, &branch, assumed, &lengths.blk),
+        scripts: script_work(tree, &branch, above, &lengths.blk),
+        unchecked: checked_to.map(|height| script_work(tree, &branch, Some(height), &lengths.blk)),
     }
 }
