@@ -673,7 +673,7 @@ impl Case<'_> {
 }
 
 /// What a report says of a setting that keeps the node from starting.
-const NAMED_SETTING: &str = "bitcoind does not start with it";
+const NAMED_SETTING: &str = "bitcoind does not start";
 
 /// What a node says that cannot go on because of a damaged index.
 const INDEX_ERRORS: [&str; 4] = ["index", "LevelDB", "filter", "leveldb"];

@@ -121,6 +121,8 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     let mut add = |more: &[&str]| args.extend(more.iter().map(|word| (*word).to_owned()));
     if scene.rng.chance(1, 2) {
         add(&["--scan"]);
+    } else if scene.rng.chance(1, 3) {
+        add(&["--assumevalid", "checked"]);
     }
     if scene.rng.chance(1, 5) {
         add(&["--memory", "128M"]);

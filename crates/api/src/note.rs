@@ -18,7 +18,7 @@ use crate::{
 use disk::replace::Recovery;
 use std::{fmt, path::PathBuf};
 use wire::{BlockHash, FileNo, Height, Network};
-use words::{damage_text, outcome, why_unconnected};
+use words::{damage_text, missing_files_text, outcome, why_unconnected};
 
 /// Something that the user should know that is not an error.
 #[derive(Clone, Debug)]
@@ -618,18 +618,7 @@ impl fmt::Display for Warning {
                  aside as {}, and a new one is built",
                 kept.display()
             ),
-            Self::MissingBlockFiles { files } => {
-                let first = files.first().copied().unwrap_or_default().0;
-                let others = match files.len() {
-                    0 | 1 => String::new(),
-                    count => format!(" and {} other files", count - 1),
-                };
-                write!(
-                    f,
-                    "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do \
-                     not exist, so that bitcoind does not start; the new block index has only their headers"
-                )
-            }
+            Self::MissingBlockFiles { files } => f.write_str(&missing_files_text(files)),
             Self::LeftOutDeparted { blocks } => write!(
                 f,
                 "{blocks} blocks are left out, which were {}: they are no blocks of Bitcoin's chain",

@@ -32,9 +32,12 @@ use engine::commands::{
     reindex::{plan, reindex_planned},
     update::{UpdateOptions, check_one_chainstate, update_without},
 };
-use pipeline::job::{
-    hint_copy::{self, with_plain_hints},
-    index_by_scan::ensure_index,
+use pipeline::{
+    job::{
+        hint_copy::{self, with_plain_hints},
+        index_by_scan::ensure_index,
+    },
+    stages::work_dir::WorkDir,
 };
 use std::{
     cell::Cell,
@@ -122,6 +125,7 @@ fn sync_session<'d>(
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
+    let work = WorkDir::for_result(disk, &options.chain, Some(&session.files()?.datadir.chainstate_dir()));
     if let Some(which) = options.chain.reconsider.take() {
         let files = &session.files()?;
         check_one_chainstate(files)?;
@@ -149,6 +153,10 @@ fn sync_session<'d>(
             }
         }
     };
+    if report.rebuild.is_none() && options.hints.is_none() && !work.may_have_checkpoint() {
+        // A power cut has stopped the removal of what a complete rebuild had there.
+        work.remove()?;
+    }
     report.elapsed = started.elapsed();
     if options.follow && (report.shortfall.is_none() || options.peers.wait) {
         follow(disk, &options, known, invalid, &mut report, sink, interrupt)?;

@@ -129,11 +129,6 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error>> Ages<E> {
         let (next, waiting, held) = Default::default();
         Self { bands, heights, state: Mutex::new(State { next, waiting, held, each }) }
     }
-
-    /// Returns what took the ages, after all blocks.
-    pub fn into_each(self) -> E {
-        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).each
-    }
 }
 
 impl<E: FnMut(&AgesAt) -> Result<(), Error>> State<E> {

@@ -1,6 +1,7 @@
 //! Parts of the texts of notes and warnings.
 
 use disk::replace::Recovery;
+use wire::FileNo;
 
 /// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
 pub(super) fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
@@ -12,6 +13,18 @@ pub(super) fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing:
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let parts: Vec<String> = parts.collect();
     if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
+}
+
+pub(super) fn missing_files_text(files: &[FileNo]) -> String {
+    let first = files.first().copied().unwrap_or_default().0;
+    let others = match files.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} other files", count - 1),
+    };
+    format!(
+        "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do not exist, so \
+         that bitcoind does not start; the new block index has only their headers"
+    )
 }
 
 pub(super) const fn why_unconnected(may_be_lost: bool) -> &'static str {

@@ -30,7 +30,6 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     lower_tip::Gap,
-    remedy::Remedy,
     subject::Subject,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, pow::has_proof_of_work};
@@ -591,10 +590,7 @@ impl<'a> Tree<'a> {
         let checked_to = checked_to.filter(|&height| Some(height) > assumed_valid_to);
         if let Some(stop) = request.stop_at_height {
             if stop > tip.height {
-                let detail = format!("height {stop} is above the last connected block on disk");
-                return Err(
-                    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StopAtHeight(tip.height)])
-                );
+                return Err(errors::above_last(stop, tip.height));
             }
             branch.truncate(stop.0 as usize + 1);
         }

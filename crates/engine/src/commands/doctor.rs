@@ -41,7 +41,10 @@ use chain::{
     blocks::files::{self, Files},
     commit::WORK_DIR,
     given_blocks::has_lost_genesis,
-    plan::{existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate},
+    plan::{
+        existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate,
+        tree::Tree,
+    },
     session::{has_unfinished, open_datadir, with_owner},
 };
 use deep::BlockPlaces;
@@ -63,6 +66,7 @@ use pipeline::{
     job::{self, ChainRequest, two_chainstates::check_start},
     stages::work_dir::WorkDir,
 };
+use rules::ChainParams;
 use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -70,7 +74,7 @@ use std::{
 };
 use survey::{FileLengths, survey};
 use vfs::{Disk, Ownership, dir_of};
-use wire::{Height, Network};
+use wire::{BlockHash, Height, Network};
 
 /// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
 const KEPT_UNDO: usize = 288;
@@ -165,20 +169,24 @@ struct Compared {
     last_blocks: Option<StartFault>,
 }
 
+/// Where the chain of the chainstate's best block, or one that is marked as invalid, has left Bitcoin's.
+fn left_at(
+    params: &ChainParams,
+    tree: &Tree<'_>,
+    branch: &[u32],
+    marked_invalid: Option<(Height, BlockHash, Height)>,
+) -> Option<Height> {
+    let (height, hash) = params.dead_branch?;
+    let is_marked = marked_invalid.is_some_and(|(marked, ..)| marked == height);
+    let own = branch.get(height.0 as usize).map(|number| tree.hash(*number));
+    (own == Some(hash) || is_marked && tree.has(&hash)).then_some(height)
+}
+
 impl Examination<'_> {
     fn run(&self) -> Result<(DatadirState, Advice), Error> {
         let Self { disk, datadir, options, .. } = *self;
         let params = options.chain.params;
-        let lock = match DatadirLock::holder(disk, datadir).map_err(Error::from) {
-            Ok(None) => LockState::Free,
-            // A bitcoind on this datadir holds another file, too, which is looked at first.
-            Ok(Some((holder, file))) if file.parent() == Some(&datadir.blocks_dir()) => {
-                LockState::BlocksHeld(holder)
-            }
-            Ok(Some((holder, _))) => LockState::Held(holder),
-            Err(error) if error.is_about(Subject::NoLocks) => LockState::Unsupported(error),
-            Err(_) => LockState::Unknown,
-        };
+        let lock = self.lock();
         let is_held = lock.is_held();
         let lengths = &FileLengths::measure(disk, datadir)?;
         let (obfuscation, key) = match files::obfuscation(disk, datadir, params, usize::MAX) {
@@ -236,6 +244,19 @@ impl Examination<'_> {
         state.start.faults = start::faults(disk, &self.options.settings, &state, last_blocks);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
+    }
+
+    fn lock(&self) -> LockState {
+        match DatadirLock::holder(self.disk, self.datadir).map_err(Error::from) {
+            Ok(None) => LockState::Free,
+            // A bitcoind on this datadir holds another file, too, which is looked at first.
+            Ok(Some((holder, file))) if file.parent() == Some(&self.datadir.blocks_dir()) => {
+                LockState::BlocksHeld(holder)
+            }
+            Ok(Some((holder, _))) => LockState::Held(holder),
+            Err(error) if error.is_about(Subject::NoLocks) => LockState::Unsupported(error),
+            Err(_) => LockState::Unknown,
+        }
     }
 
     /// Finds what to do next, and notes in `state` why a rebuild would be refused, if it would be advised.
@@ -412,11 +433,6 @@ impl Examination<'_> {
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
         let marked_invalid = best.and_then(|best| tree.marked_invalid(&best));
-        let dead_branch = files.params.dead_branch.filter(|(height, hash)| {
-            let is_marked = marked_invalid.is_some_and(|(marked, ..)| marked == *height);
-            let own = branch.get(height.0 as usize).map(|number| tree.hash(*number));
-            own == Some(*hash) || is_marked && tree.has(hash)
-        });
         chainstate.time = branch.last().map(|&number| tree.time(number));
         let absent = branch.iter().rposition(|&number| tree.data_pos(number).is_none());
         let first_stored = Height(absent.map_or(0, |height| height as u32 + 1));
@@ -443,7 +459,7 @@ impl Examination<'_> {
             is_pruned: index.pruned,
             first_stored,
             marked_invalid,
-            left_at: dead_branch.map(|(height, _)| height),
+            left_at: left_at(files.params, &tree, &branch, marked_invalid),
             departed: index.departed,
         };
         Ok(Compared {

@@ -113,6 +113,6 @@ pub(super) const OTHERS: &[Situation] = &[
     row("a replacement of both databases was interrupted", |at| interrupt_replacement(&at.net)),
     row("a new folder", |at| {
         fs::remove_dir_all(&at.net)?;
-        at.conf("regtest=1\n")
+        at.conf("chain=regtest\n")
     }),
 ];

@@ -288,6 +288,12 @@ fn a_power_cut_leaves_what_the_next_run_completes() {
     let operations = {
         let (dir, peer, disk) = (scratch(), peer(), FaultDisk::healthy());
         run_on(&disk, &pruned(dir.path(), &[&peer]), &AtomicBool::new(false)).0.unwrap();
+        // The last thing that is removed.
+        let work = dir.path().join("regtest/peregrine-work");
+        fs::create_dir(&work).unwrap();
+        fs::write(work.join("peregrine.lock"), "").unwrap();
+        run(&pruned(dir.path(), &[&peer])).unwrap();
+        assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
         disk.count()
     };
     let next = AtomicU64::new(0);

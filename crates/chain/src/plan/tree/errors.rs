@@ -10,6 +10,12 @@ use disk::datadir::FileKind;
 use rules::Violation;
 use wire::{BlockHash, Height};
 
+/// The error for a height to stop at that is above the last connected block.
+pub(super) fn above_last(stop: Height, last: Height) -> Error {
+    let detail = format!("height {stop} is above the last connected block on disk");
+    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StopAtHeight(last)])
+}
+
 impl Tree<'_> {
     /// Returns the error for a block that has its own data but is not connected, because of a block below it.
     pub(super) fn gap_error(&self, block: u32, undo_from: Height) -> Error {

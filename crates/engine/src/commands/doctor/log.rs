@@ -155,15 +155,16 @@ mod tests {
     use super::*;
     use vfs::RealDisk;
 
+    fn read(text: &str) -> LastStart {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("debug.log"), text).unwrap();
+        LastStart::read(&RealDisk, &dir.path().join("debug.log"))
+    }
+
     #[test]
     fn the_last_version_line_is_found_wherever_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("debug.log");
-        let last = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            LastStart::read(&RealDisk, &path).version
-        };
-        assert_eq!(LastStart::read(&RealDisk, &path), LastStart::default());
+        let last = |text: &str| read(text).version;
+        assert_eq!(LastStart::read(&RealDisk, Path::new("missing")), LastStart::default());
         assert_eq!(last(""), None);
         let line = |version: &str| format!("2026-11-22T01:02:03Z Bitcoin Core version {version}\n");
         assert_eq!(last(&line("v28.0.0")).as_deref(), Some("Bitcoin Core version v28.0.0"));
@@ -178,12 +179,6 @@ mod tests {
 
     #[test]
     fn the_last_start_names_the_directory_for_block_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("debug.log");
-        let read = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            LastStart::read(&RealDisk, &path)
-        };
         let last = |text: &str| read(text).blocksdir(Network::Regtest);
         assert_eq!((last(""), last("Command-line arg: blocksdir=\"/a\"")), (None, None));
         let start = "2026 Bitcoin Core version v30.0.0\n2026 Command-line arg: chain=\"regtest\"\n";
@@ -214,12 +209,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_database_counts_until_the_next_start() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("debug.log");
-        let error = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            LastStart::read(&RealDisk, &path).database_error
-        };
+        let error = |text: &str| read(text).database_error;
         let start = "2026 Bitcoin Core version v30.0.0\n";
         let fatal =
             "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /proc/chainstate/000002.ldb";
