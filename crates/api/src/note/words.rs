@@ -22,8 +22,8 @@ pub(super) fn missing_files_text(files: &[FileNo]) -> String {
         count => format!(" and {} other files", count - 1),
     };
     format!(
-        "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do not exist, so \
-         that bitcoind does not start; the new block index has only their headers"
+        "the block index places blocks outside the chain in blk{first:05}.dat{others}, which do not exist, \
+         so that bitcoind does not start; the new block index has only their headers"
     )
 }
 

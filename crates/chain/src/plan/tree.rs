@@ -30,7 +30,6 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     lower_tip::Gap,
-    subject::Subject,
 };
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, pow::has_proof_of_work};
 use std::{cell::Cell, num::NonZeroU32};
@@ -549,13 +548,7 @@ impl<'a> Tree<'a> {
         orphans: &[u32],
         request: &ChainRequest<'_>,
     ) -> Result<ChosenChain, Error> {
-        let tip = best_tips.connected.ok_or_else(|| {
-            Error::damaged(
-                "the genesis block was not found: the blocks directory is empty, the block index is damaged, \
-                 or the node was pruned, so that a rebuild is not possible",
-            )
-            .about(Subject::BlockIndex)
-        })?;
+        let tip = best_tips.connected.ok_or_else(errors::no_genesis)?;
         let orphans = self.orphans_above(&tip, orphans);
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {

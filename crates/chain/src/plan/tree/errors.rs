@@ -10,6 +10,12 @@ use disk::datadir::FileKind;
 use rules::Violation;
 use wire::{BlockHash, Height};
 
+pub(super) fn no_genesis() -> Error {
+    let detail = "the genesis block was not found: the blocks directory is empty, the block index is damaged, \
+                  or the node was pruned, so that a rebuild is not possible";
+    Error::damaged(detail).about(Subject::BlockIndex)
+}
+
 /// The error for a height to stop at that is above the last connected block.
 pub(super) fn above_last(stop: Height, last: Height) -> Error {
     let detail = format!("height {stop} is above the last connected block on disk");
