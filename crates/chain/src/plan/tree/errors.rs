@@ -11,8 +11,8 @@ use rules::Violation;
 use wire::{BlockHash, Height};
 
 pub(super) fn no_genesis() -> Error {
-    let detail = "the genesis block was not found: the blocks directory is empty, the block index is damaged, \
-                  or the node was pruned, so that a rebuild is not possible";
+    let detail = "the genesis block was not found: the blocks directory is empty, the block index is \
+                  damaged, or the node was pruned, so that a rebuild is not possible";
     Error::damaged(detail).about(Subject::BlockIndex)
 }
 
