@@ -113,6 +113,6 @@ pub(super) const OTHERS: &[Situation] = &[
     row("a replacement of both databases was interrupted", |at| interrupt_replacement(&at.net)),
     row("a new folder", |at| {
         fs::remove_dir_all(&at.net)?;
-        at.conf("chain=regtest\n")
+        at.conf("regtest=1\n")
     }),
 ];
