@@ -7,6 +7,15 @@ use disk::index::BlockStatus;
 use std::fs;
 
 impl Place {
+    /// Marks a block below the chainstate's best block as invalid.
+    fn mark_invalid(&self) -> std::io::Result<()> {
+        self.edit_index(|index| {
+            for entry in index.entries.iter_mut().filter(|entry| entry.height.0 == 100) {
+                entry.status = BlockStatus(entry.status.0 | BlockStatus::FAILED_VALID);
+            }
+        })
+    }
+
     /// Overwrites the last file of a kind with zeros, as after a power cut on a disk that loses writes.
     fn fill_last(&self, kind: &str) -> std::io::Result<()> {
         let path = self.path(&format!("blocks/{kind}{:05}.dat", self.last()?));
@@ -94,12 +103,10 @@ pub(super) const OTHERS: &[Situation] = &[
         at.prune()?;
         at.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= OLDER))
     }),
-    row("a block of the chainstate is marked invalid", |at| {
-        at.edit_index(|index| {
-            for entry in index.entries.iter_mut().filter(|entry| entry.height.0 == 100) {
-                entry.status = BlockStatus(entry.status.0 | BlockStatus::FAILED_VALID);
-            }
-        })
+    row("a block of the chainstate is marked invalid", |at| at.mark_invalid()),
+    row("a block of the chainstate is marked invalid, and the last undo file is zeros", |at| {
+        at.mark_invalid()?;
+        at.fill_last("rev")
     }),
     row("all undo files and the chainstate missing", |at| {
         at.remove_all("rev")?;

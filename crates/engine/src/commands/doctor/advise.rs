@@ -55,7 +55,7 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .clone()
             .or_else(|| of_access(found))
             .or_else(|| of_key(found))
-            .or_else(|| of_start(found).filter(|advice| *advice != Advice::LookDeeper))
+            .or_else(|| of_start(found).filter(|it| ![Advice::LookDeeper, Advice::MakeUndo].contains(it)))
             .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
 }
@@ -241,13 +241,18 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
         }
         _ => false,
     };
-    let lacks_undo = undo.lacking() > 0 || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
+    let has_damaged_undo = found.start.faults.iter().any(|fault| fault.advice == Advice::MakeUndo);
+    let lacks_undo =
+        undo.lacking() > 0 || has_damaged_undo || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
     if found.is_refused_for(Subject::BlockIndex) {
         Advice::ReindexByScan
     } else if found.is_refused_for(Subject::UnvalidatedSnapshot) {
         Advice::StartBitcoind
     } else if !is_usable && !is_new || needs_rebuild {
         Advice::Reindex
+    } else if lacks_undo && found.rebuild.refusal.is_some() {
+        // `undo make` would be refused, too: a block of the chainstate is marked as invalid.
+        Advice::ReindexByScan
     } else if lacks_undo {
         Advice::MakeUndo
     } else {
