@@ -22,7 +22,7 @@
 
 use crate::{
     blocks::files::{self, Files},
-    commit::replaceable,
+    commit::{WORK_DIR, replaceable},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -34,6 +34,7 @@ use api::{
     subject::Subject,
 };
 use disk::{
+    checkpoint::Checkpoint,
     datadir::{CHAINSTATE, Datadir, INDEX, Location},
     index::refuse_flat,
     lock::{DatadirLock, LockMode},
@@ -42,7 +43,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, FileError};
+use vfs::{Disk, During as _, FileError, dir_of};
 
 /// Number of block files whose key a command checks that only reads: on a hard disk, looking at all takes
 /// longer than some commands.
@@ -268,6 +269,10 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
         if recovery == Recovery::Finished {
             // The undo data of that commit is in place, too.
             clear_made_undo(disk, datadir)?;
+            // Its checkpoint would have been removed next.
+            let chainstate = datadir.chainstate_dir();
+            let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
+            Checkpoint::remove(disk, &dir_of(&beside).join(WORK_DIR))?;
         }
         sink.event(Event::Warning(Warning::Recovered { outcome: recovery }));
     }

@@ -153,10 +153,9 @@ fn sync_session<'d>(
             }
         }
     };
-    let is_complete = report.chainstate_height.is_some() && report.shortfall.is_none();
-    if is_complete && report.rebuild.is_none() && !options.blocks_only && options.hints.is_none() {
-        // After a power cut, what a rebuild had there can be left, though the chainstate is complete.
-        work.remove()?;
+    if report.rebuild.is_none() && options.hints.is_none() && !work.may_have_checkpoint() {
+        // A power cut has stopped the removal of what a complete rebuild had there. Nothing depends on it.
+        let _ = work.remove();
     }
     report.elapsed = started.elapsed();
     if options.follow && (report.shortfall.is_none() || options.peers.wait) {
