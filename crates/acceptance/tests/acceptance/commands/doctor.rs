@@ -517,8 +517,12 @@ fn what_an_interrupted_run_has_left_is_named() {
                 acceptance::tree(case.root()) == before,
                 "{at}: a command that only reads has changed something"
             );
+            let checkpoint = case.root().join("regtest/peregrine-work/manifest");
+            fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();
+            fs::write(&checkpoint, "").unwrap();
             let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
             assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
+            assert!(!checkpoint.exists(), "{at}: that of the finished replacement");
             utxo_stats(&FaultDisk::healthy(), &options, unwatched()).unwrap();
             assert!(is_sound(&case), "{at}");
         }

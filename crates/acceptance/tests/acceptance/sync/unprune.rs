@@ -116,7 +116,8 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
     assert_same_tree(&pruned, case.root(), "a second run");
 }
 
-/// Regression: the rebuild waited for ever for the genesis block, for which no peer is asked.
+/// Regressions: the rebuild waited for ever for the genesis block, for which no peer is asked; and, with so
+/// little space, it settled again and again before its first block.
 #[test]
 fn a_pruned_node_without_a_chainstate_gets_one_and_stays_pruned() {
     let (case, peer) = (pruned(), honest());
