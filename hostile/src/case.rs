@@ -515,8 +515,9 @@ impl Case<'_> {
                     self.find("lower-loaded", format!("bitcoind loaded {loaded}, now {loaded_now}"));
                 }
             }
-            // The program has named a setting, and bitcoind names it, too.
-            (Started::No(_), Started::No(_)) if self.log.contains(NAMED_SETTING) => {}
+            // The program has named the setting, and bitcoind finds no damage.
+            (Started::No(_), Started::No(error))
+                if self.log.contains(NAMED_SETTING) && !error.contains("restart with -reindex") => {}
             (Started::No(was), Started::No(error))
                 if self.runs.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
             {
