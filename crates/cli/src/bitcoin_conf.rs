@@ -284,6 +284,11 @@ impl Setting {
         Self { section: Some(section.to_owned()), name, value, place, has_comment: false }
     }
 
+    /// Whether it is for all chains.
+    pub fn is_common(&self) -> bool {
+        self.section.as_deref() == Some("")
+    }
+
     /// Its value; empty if it takes values back.
     pub fn value(&self) -> &str {
         self.value.as_deref().unwrap_or_default()

@@ -24,6 +24,9 @@ const NEED_ANOTHER: [(&str, &str, bool); 5] = [
     ("whitebind", "listen", true),
 ];
 
+/// Options that another chain than main has in its own section only (Core `ArgsManager::NETWORK_ONLY`).
+const IN_SECTION: [&str; 7] = ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet"];
+
 /// An option, the values with which bitcoind starts, and what is wrong with others.
 type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
 
@@ -77,6 +80,11 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     let others = others.into_iter().filter(|(setting, chosen)| !is_replaced(&setting.name, *chosen));
     for (setting, _) in others.chain(own.iter().copied().skip(1)) {
         faults.push(fault(setting, &format!("it is not the only one that chooses a chain; {refused}"), true));
+    }
+    for name in IN_SECTION.iter().filter(|_| network != Network::Main) {
+        let setting = conf.setting(network, name).filter(|setting| setting.is_common());
+        let what = format!("for this chain, it must be in the section [{network}]; {refused}");
+        faults.extend(setting.map(|it| fault(it, &what, true)));
     }
     for (name, is_valid, what) in VALUES {
         let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));

@@ -181,7 +181,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 55] = [
+const STARTS: [Start; 56] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -201,6 +201,11 @@ const STARTS: [Start; 55] = [
     ("minimumchainwork=zz", "correct-setting", "Invalid minimum work specified"),
     ("onlynet=tor", "correct-setting", "Unknown network specified in -onlynet"),
     ("peertimeout=0", "correct-setting", "peertimeout must be a positive integer"),
+    (
+        "port=18555 for all chains",
+        "correct-setting",
+        "Config setting for -port only applied on regtest network",
+    ),
     ("port=99999", "correct-setting", "Invalid port specified in -port"),
     ("blocksxor=0 though the block files have a key", "correct-setting", "XOR-key can not be disabled"),
     ("testnet=1 beside regtest=1", "correct-setting", "Invalid combination of -regtest"),

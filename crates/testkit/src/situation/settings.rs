@@ -25,6 +25,7 @@ pub(super) const SETTINGS: &[Situation] = &[
     row("minimumchainwork=zz", |at| at.conf("minimumchainwork=zz\n")),
     row("onlynet=tor", |at| at.conf("onlynet=tor\n")),
     row("peertimeout=0", |at| at.conf("peertimeout=0\n")),
+    row("port=18555 for all chains", |at| at.conf("port=18555\n")),
     row("port=99999", |at| at.conf("[regtest]\nport=99999\n")),
     row("blocksxor=0 though the block files have a key", |at| at.conf("blocksxor=0\n")),
     row("testnet=1 beside regtest=1", |at| at.conf("regtest=1\ntestnet=1\n")),
