@@ -7,6 +7,7 @@ use crate::{
     core_args::Located,
     progress::{Style, stages},
     run,
+    run_note::RunNote,
     units::{count, durations},
 };
 use clap::Args as ClapArgs;
@@ -48,7 +49,9 @@ pub fn run(args: &DoctorArgs) -> Done {
     let located = args.datadir.core.locate()?;
     // The estimate is that of a rebuild, which runs scripts.
     let chain = args.datadir.checking_options(&located, None, None);
-    let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone() };
+    let interrupted = RunNote::read(&located.datadir());
+    let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
+    let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
     let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
@@ -71,11 +74,14 @@ pub fn run(args: &DoctorArgs) -> Done {
         false => line,
     };
     let next = printable(line.of(&diagnosis.advice));
+    let resumes = interrupted.as_ref().map(|note| printable(line.resume(note)));
+    let resumes_next = |note: &RunNote| next.contains(&format!("peregrine {} ", note.command));
+    let next = resumes.clone().filter(|_| interrupted.iter().any(resumes_next)).unwrap_or(next);
     let is_repair = diagnosis.advice == Advice::Repair;
     let next_offline = is_repair.then(|| printable(line.repair_offline()));
     let next_from = is_repair.then(|| printable(line.repair_from()));
     let next_checked = line.reindex_checked(&diagnosis.advice).map(printable);
-    let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked };
+    let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked, resumes };
     Ok(reply(&report, exit, |report| text(report, &located)))
 }
 
@@ -94,10 +100,12 @@ pub struct DoctorReport {
     next_from: Option<String>,
     /// Another one, which trusts what the block index says of scripts.
     next_checked: Option<String>,
+    /// The command that resumes an interrupted run from its checkpoint.
+    resumes: Option<String>,
 }
 
 fn text(report: &DoctorReport, located: &Located) -> String {
-    let DoctorReport { diagnosis, next, next_offline, next_from, next_checked } = report;
+    let DoctorReport { diagnosis, next, next_offline, next_from, next_checked, resumes } = report;
     let mut lines = vec![];
     match &diagnosis.found {
         Ok(state) => state_lines(diagnosis.network, state, located, &mut lines),
@@ -112,6 +120,7 @@ fn text(report: &DoctorReport, located: &Located) -> String {
     lines.push(("advice", advice));
     lines.extend(next_from.iter().map(|from| ("with other files", from.clone())));
     lines.extend(next_offline.iter().map(|offline| ("without peers", offline.clone())));
+    lines.extend(resumes.iter().map(|resumes| ("to resume", resumes.clone())));
     lines.extend(next_checked.iter().map(|checked| ("trusting the index", checked.clone())));
     lines.push(("next", next.clone()));
     lines.iter().map(|(label, value)| format!("{label:<18} {value}")).collect::<Vec<_>>().join("\n")

@@ -30,6 +30,7 @@ mod reindex;
 mod repair;
 mod report;
 mod run;
+mod run_note;
 mod shared_report;
 mod shared_snapshot;
 mod snapshot;

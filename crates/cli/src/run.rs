@@ -3,6 +3,7 @@
 use crate::{
     limits,
     progress::{Progress, Style},
+    run_note,
 };
 use engine::{ChainOptions, Error, Event, EventSink as _, Stage, Warning};
 use peregrine::{output, running};
@@ -22,7 +23,11 @@ pub fn run<T>(
     chain.map_or(Ok(()), limits::check)?;
     let interrupt = output::interrupt(running::as_json())?;
     let progress = Progress::new(style, stages);
-    let done = call(&progress, &interrupt);
+    let call = || call(&progress, &interrupt);
+    let done = match chain {
+        Some(options) => run_note::noting(options, call),
+        None => call(),
+    };
     if let Some(dir) = engine::unsynced_dir() {
         progress.event(Event::Warning(Warning::DirectoryNotSynced { dir: dir.to_owned() }));
     }

@@ -300,15 +300,14 @@ impl<'d> Replacement<'d> {
         self.databases.iter().try_for_each(|database| remove_files(self.disk, &database.beside))
     }
 
-    /// Removes what was built, after a failure. What cannot be removed now is removed by [`recover`], which
-    /// may also need it: while there is a journal, everything stays.
+    /// Removes what was built, after a failure. [`recover`] removes what cannot be removed now, and may need
+    /// it: it stays while there is a journal of this replacement, not of one that the job makes beside it.
     pub fn discard(&self) {
-        if Journal::exists(self.disk, &self.home).unwrap_or(true) {
+        let is_own = |journal: Option<Journal>| journal.is_some_and(|journal| journal.id == self.id);
+        if Journal::read(self.disk, &self.home).map_or(true, is_own) {
             return;
         }
-        for database in &self.databases {
-            let _ = clear(self.disk, &database.beside);
-        }
+        self.databases.iter().for_each(|database| drop(clear(self.disk, &database.beside)));
     }
 
     /// Puts all new databases in place. Returns the paths of the old ones that are kept, on request or

@@ -1,6 +1,6 @@
 //! The command to run next, as a line for a shell.
 
-use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET};
+use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
     Advice, ChainstatePosition, DatadirState, Diagnosis, IndexKind, Network, RealDisk, kept_key_file,
 };
@@ -83,6 +83,14 @@ impl<'a> NextLine<'a> {
     pub(super) fn reindex_checked(&self, advice: &Advice) -> Option<String> {
         self.state?.rebuild.checked_duration.as_ref().filter(|_| *advice == Advice::Reindex)?;
         Some(self.for_owner(self.peregrine(&["reindex", "--assumevalid", "checked"])))
+    }
+
+    /// Returns the command that resumes an interrupted run.
+    pub(super) fn resume(&self, note: &RunNote) -> String {
+        match self.other_owner() {
+            Some(owner) => as_user(owner, owned(["sh", "-c", &note.line])),
+            None => note.line.clone(),
+        }
     }
 
     /// Returns the command that takes blocks from other files, of which the user must name the folder.

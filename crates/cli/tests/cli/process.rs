@@ -280,13 +280,23 @@ fn ctrl_c_exits_with_130_and_changes_nothing() {
     for line in ["plan", "check"] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
-        let mut running = start(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
+        let more = ["--threads", "1", "--assumevalid", "0", "--work-dir", work_dir];
+        let mut running = start(dir.path(), &more);
         assert!(running.wait_for_line(line), "no line {line}");
         running.signal(Signal::INT);
         let (output, stderr) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{stderr}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
         assert!(stderr.contains("the datadir is unchanged"), "{stderr}");
+        let note = dir.path().join("regtest/peregrine-command");
+        assert_eq!(note.exists(), line == "check", "only a run with a checkpoint can be resumed");
+        if note.exists() {
+            let doctor = command(&["doctor", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+            let line = json(&doctor)["next"].as_str().unwrap().to_owned();
+            assert!(line.contains(&more.join(" ")), "{line}");
+            assert_eq!(json(&doctor)["resumes"], *line);
+            std::fs::remove_file(note).unwrap();
+        }
         assert!(files(dir.path()) == before, "interrupted at {line}");
     }
 }

@@ -241,6 +241,18 @@ fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
     }
 }
 
+/// A download replaces the block index while a rebuild behind it gives up.
+#[test]
+fn only_its_own_journal_keeps_a_replacement_from_being_discarded() {
+    let home = home();
+    let [index, chainstate] = [(INDEX, ID), (CHAINSTATE, [8; 16])]
+        .map(|(name, id)| Replacement::begin(&RealDisk, home.path(), &[Path::new(name)], id, false).unwrap());
+    index.journal().unwrap().write(&RealDisk, home.path()).unwrap();
+    index.discard();
+    chainstate.discard();
+    assert!(index.building(0).exists() && !chainstate.building(0).exists());
+}
+
 #[test]
 fn databases_used_after_a_crash_stay_in_place() {
     // Each database gets a new manifest, as by a bitcoind that is started before the recovery.

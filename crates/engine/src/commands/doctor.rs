@@ -88,6 +88,8 @@ pub struct DoctorOptions {
     pub deep: bool,
     /// What the settings of bitcoind mean for its start.
     pub settings: NodeSettings,
+    /// The work directory of an interrupted run, if it is not beside the chainstate.
+    pub work_dir: Option<PathBuf>,
 }
 
 impl DoctorOptions {
@@ -95,7 +97,7 @@ impl DoctorOptions {
     #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
-        Self { chain, deep: false, settings: NodeSettings::default() }
+        Self { chain, deep: false, settings: NodeSettings::default(), work_dir: None }
     }
 }
 
@@ -514,7 +516,8 @@ impl Examination<'_> {
         let home = datadir.net_dir();
         let chainstate = disk.resolve(&datadir.chainstate_dir()).unwrap_or(datadir.chainstate_dir());
         // What cannot be read is of no use for a later run either.
-        let checkpoint = Checkpoint::read(disk, &dir_of(&chainstate).join(WORK_DIR)).ok().flatten();
+        let home_of_work = self.options.work_dir.as_deref().unwrap_or(dir_of(&chainstate));
+        let checkpoint = Checkpoint::read(disk, &home_of_work.join(WORK_DIR)).ok().flatten();
         let done = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum();
         Leftovers {
             has_journal: replace::is_interrupted(disk, home).unwrap_or_default(),

@@ -87,8 +87,8 @@ pub struct DatadirState {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct StartState {
-    /// What keeps bitcoind from starting, or lets it discard databases, though these are sound: the clock, the
-    /// file system, settings, and damage to the blocks that it reads first. The first one counts.
+    /// What keeps bitcoind from starting, or lets it discard databases, though these are sound: the clock,
+    /// the file system, settings, and damage to the blocks that it reads first. The first one counts.
     #[cfg_attr(feature = "serde", serde(rename = "start_errors", with = "StartErrors"))]
     pub faults: Vec<StartFault>,
     /// What `debug.log` has of the last start: among others, the program that has written the datadir.
