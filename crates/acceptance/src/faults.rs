@@ -1,14 +1,21 @@
-//! Shared by tests that let each operation fail: a small datadir, and the loop over all operations.
+//! Shared by tests that let each operation fail, or crash before each: a small datadir, and the loops over all
+//! operations.
 
 use super::{Case, Template};
+use engine::Error;
 use std::{
+    io,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
-use testkit::{Chain, ChainSpec};
+use testkit::{
+    Chain, ChainSpec,
+    fault::{Crashes, FaultDisk, InjectedFault, Operations, explore},
+    rng::Rng,
+};
 
 /// A small chain with some spends.
 pub fn tiny() -> &'static Chain {
@@ -36,4 +43,43 @@ pub fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
             });
         }
     });
+}
+
+/// What a crash during a command may leave, and what must follow.
+pub struct Scenario<'a> {
+    /// The datadir before the command.
+    pub before: &'a dyn Fn() -> Case,
+    /// The command.
+    pub run: &'a (dyn Fn(&FaultDisk, &Case) -> Result<(), Error> + Sync),
+    /// Asserts that what a crash has left is whole, and that it is the result if the command had succeeded.
+    pub is_whole: &'a (dyn Fn(&Case, bool, &str) + Sync),
+    /// Asserts that the command succeeds now.
+    pub succeeds: &'a (dyn Fn(&Case, &str) + Sync),
+}
+
+impl Scenario<'_> {
+    /// Tries each crash, and after it another one, if there are power cuts. Returns the number of states that
+    /// were found.
+    pub fn explore(&self, crashes: Crashes) -> u64 {
+        let Self { before, run, is_whole, succeeds } = self;
+        let case = before();
+        let first = |disk: &FaultDisk| run(disk, &case).unwrap();
+        explore(case.root(), crashes, first, |crash| {
+            let (case, mut what) = (Case::of(crash.dir), crash.what);
+            is_whole(&case, crash.is_done, &what);
+            if crashes.cuts > 0 {
+                let mut rng = Rng::new(crash.changes, &what);
+                let at = rng.below(crash.changes + 50);
+                let (fault, kind) = (InjectedFault::Sticky, io::ErrorKind::Other);
+                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, kind)
+                    .with_names_at_risk(case.root().parent().unwrap());
+                let disk = if crashes.in_steps { disk.without_exchange() } else { disk };
+                let done = run(&disk, &case);
+                disk.cut_power(rng.next_u64()).unwrap();
+                what += &format!(", then a power cut after {at}");
+                is_whole(&case, done.is_ok(), &what);
+            }
+            succeeds(&case, &what);
+        })
+    }
 }

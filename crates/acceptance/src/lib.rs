@@ -286,6 +286,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// The datadir in this directory.
+    pub fn of(dir: TempDir) -> Self {
+        Self { dir }
+    }
+
     /// A datadir of [`chain`].
     pub fn new() -> Self {
         static TEMPLATE: OnceLock<Template> = OnceLock::new();

@@ -7,9 +7,11 @@
 //! [`FaultDisk::lose_unsynced`] truncates each file to its synced length, [`FaultDisk::cut_power`] loses or
 //! tears any part of what was not synced, including names.
 
+mod crash;
 mod names;
 
 use crate::rng::Rng;
+pub use crash::{Crash, Crashes, explore};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
@@ -44,8 +46,10 @@ pub enum Operations {
     NewFiles,
 }
 
+/// Called before each change, and at the end.
+type Watcher = Box<dyn FnMut(&State, bool) + Send>;
+
 /// The real disk, with an injected fault.
-#[derive(Debug)]
 pub struct FaultDisk {
     state: Arc<State>,
     /// Whether names are swapped with three renames, as on file systems that cannot do it in one step.
@@ -60,7 +64,6 @@ pub struct FaultDisk {
     user: Option<u32>,
 }
 
-#[derive(Debug)]
 struct State {
     /// Number of the operation that fails, counted from 0; `u64::MAX` for none.
     at: u64,
@@ -78,6 +81,12 @@ struct State {
     synced: Mutex<Vec<(PathBuf, u64)>>,
     /// The names that a power cut may take back; `None` if it keeps all names.
     names: Option<Mutex<Names>>,
+    /// What sees the disk between two changes. Held during a change, so that each is whole.
+    watcher: Mutex<Option<Watcher>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Number of bytes that are lost or kept together.
@@ -88,6 +97,12 @@ impl FaultDisk {
     #[must_use]
     pub fn healthy() -> Self {
         Self::fail_at(u64::MAX, InjectedFault::Once, Operations::All, io::ErrorKind::Other)
+    }
+
+    /// The same, which counts the operations that change something.
+    #[must_use]
+    pub fn counting_changes() -> Self {
+        Self::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other)
     }
 
     /// A disk on which operation number `at`, from 0 and among those counted, fails with `kind`.
@@ -104,6 +119,7 @@ impl FaultDisk {
             signal: None,
             synced: Mutex::new(Vec::new()),
             names: None,
+            watcher: Mutex::default(),
         };
         let (mounted, denied, unreadable, user) = Default::default();
         Self { state: Arc::new(state), exchange_in_steps: false, mounted, denied, unreadable, user }
@@ -276,16 +292,37 @@ impl State {
         self.step(Operations::All)
     }
 
-    fn change(&self) -> io::Result<()> {
-        self.step(Operations::Changes)
+    /// Begins a change, which lasts as long as the guard.
+    fn change(&self) -> io::Result<MutexGuard<'_, Option<Watcher>>> {
+        self.change_of(Operations::Changes)
+    }
+
+    fn change_of(&self, kind: Operations) -> io::Result<MutexGuard<'_, Option<Watcher>>> {
+        let mut watcher = locked(&self.watcher);
+        self.step(kind)?;
+        if let Some(watch) = watcher.as_mut() {
+            watch(self, false);
+        }
+        Ok(watcher)
     }
 
     fn synced(&self) -> MutexGuard<'_, Vec<(PathBuf, u64)>> {
-        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.synced)
     }
 
     fn names(&self) -> Option<MutexGuard<'_, Names>> {
-        self.names.as_ref().map(|names| names.lock().unwrap_or_else(PoisonError::into_inner))
+        self.names.as_ref().map(locked)
+    }
+
+    /// A disk for a copy of what this one has written: each folder of `moves` is copied to the second one.
+    fn moved_to(&self, moves: &[(&Path, &Path)]) -> FaultDisk {
+        let mut synced = self.synced().clone();
+        synced.iter_mut().for_each(|(path, _)| follow(path, moves));
+        let names = self.names().map(|names| Mutex::new(names.moved_to(moves)));
+        let mut disk = FaultDisk::healthy();
+        let state = Arc::get_mut(&mut disk.state).expect("it is new");
+        (state.synced, state.names) = (Mutex::new(synced), names);
+        disk
     }
 
     /// Reserves free space for `bytes` bytes.
@@ -361,17 +398,21 @@ struct FaultWrite {
 
 impl WriteFile for FaultWrite {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let reserve = || self.state.take_space(bytes.len() as u64);
-        if let Err(error) = self.state.change().and_then(|()| reserve()) {
-            self.file.write_all(&bytes[..bytes.len() / 2])?;
-            return Err(error);
+        let reserved = |change| self.state.take_space(bytes.len() as u64).map(|()| change);
+        match self.state.change().and_then(reserved) {
+            Err(error) => {
+                self.file.write_all(&bytes[..bytes.len() / 2])?;
+                Err(error)
+            }
+            Ok(_change) => {
+                self.len += bytes.len() as u64;
+                self.file.write_all(bytes)
+            }
         }
-        self.len += bytes.len() as u64;
-        self.file.write_all(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         if let Some((_, synced)) = self.state.synced().get_mut(self.number) {
             *synced = self.len;
         }
@@ -400,8 +441,10 @@ impl FaultWriteAt {
 impl WriteAt for FaultWriteAt {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
-        let reserve = || self.state.take_space(end.saturating_sub(self.len));
-        if let Err(error) = self.state.change().and_then(|()| reserve()) {
+        let state = Arc::clone(&self.state);
+        let reserved = |change| state.take_space(end.saturating_sub(self.len)).map(|()| change);
+        let change = state.change().and_then(reserved);
+        if let Err(error) = change {
             let written = &bytes[..bytes.len() / 2];
             self.touch(offset, offset + written.len() as u64);
             self.file.write_all_at(written, offset)?;
@@ -412,21 +455,23 @@ impl WriteAt for FaultWriteAt {
     }
 
     fn allocate(&mut self, len: u64) -> io::Result<()> {
-        self.state.change()?;
+        let state = Arc::clone(&self.state);
+        let _change = state.change()?;
         self.state.take_space(len.saturating_sub(self.len))?;
         self.touch(self.len, len);
         self.file.allocate(len)
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.state.change()?;
+        let state = Arc::clone(&self.state);
+        let _change = state.change()?;
         self.touch(len, len);
         self.len = len;
         self.file.truncate(len)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         if let Some((path, synced)) = self.state.synced().get_mut(self.number) {
             // Also what others have written to this file.
             *synced = RealDisk.metadata(path)?.map_or(self.len, |found| found.len);
@@ -459,17 +504,17 @@ impl Disk for FaultDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        self.state.step(Operations::NewFiles)?;
+        let _change = self.state.change_of(Operations::NewFiles)?;
         Ok(self.created(path, RealDisk.create(path)?))
     }
 
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
-        self.state.step(Operations::NewFiles)?;
+        let _change = self.state.change_of(Operations::NewFiles)?;
         Ok(RealDisk.create_locked(path)?.map(|file| self.created(path, file)))
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         let found = RealDisk.metadata(path)?;
         let file = RealDisk.open_for_writing(path)?;
         if let (None, Some(mut names)) = (found, self.state.names()) {
@@ -496,7 +541,7 @@ impl Disk for FaultDisk {
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         if let Some(mut names) = self.state.names() {
             let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
             missing.into_iter().rev().for_each(|above| names.made(above));
@@ -505,7 +550,7 @@ impl Disk for FaultDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         let replaced = match self.state.names() {
             Some(mut names) => names.rename(from, to)?,
             None => RealDisk.rename(from, to).map(|()| None)?,
@@ -519,7 +564,7 @@ impl Disk for FaultDisk {
         if self.exchange_in_steps {
             return exchange_in_steps(self, a, b);
         }
-        self.state.change()?;
+        let _change = self.state.change()?;
         match self.state.names() {
             Some(mut names) => names.exchange(a, b)?,
             None => RealDisk.exchange(a, b)?,
@@ -529,12 +574,12 @@ impl Disk for FaultDisk {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         self.state.remove(path, |path| RealDisk.remove_file(path))
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         if !RealDisk.list(dir)?.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
@@ -565,7 +610,7 @@ impl Disk for FaultDisk {
     }
 
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         RealDisk.set_ownership(path, ownership)
     }
 
@@ -574,7 +619,7 @@ impl Disk for FaultDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         if let Some(mut names) = self.state.names() {
             names.synced(dir);
         }
@@ -592,7 +637,7 @@ impl Disk for FaultDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.state.change()?;
+        let _change = self.state.change()?;
         RealDisk.lock(path)
     }
 

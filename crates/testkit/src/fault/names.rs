@@ -26,9 +26,10 @@ enum Change {
 }
 
 /// All changes of names in order, each with the directory whose sync makes it durable.
-#[derive(Debug)]
 pub struct Names {
-    kept: TempDir,
+    kept: PathBuf,
+    /// Removes the folder `kept`, except for a copy.
+    _guard: Option<TempDir>,
     kept_count: u64,
     /// Paths are current: they are updated when what they name is moved.
     changes: Vec<(PathBuf, Change)>,
@@ -69,13 +70,31 @@ impl Names {
     /// # Errors
     /// Any I/O error.
     pub fn new(place: &Path) -> io::Result<Self> {
-        Ok(Self { kept: TempDir::new_in(place)?, kept_count: 0, changes: Vec::new() })
+        let guard = TempDir::new_in(place)?;
+        Ok(Self { kept: guard.path().to_owned(), _guard: Some(guard), kept_count: 0, changes: Vec::new() })
+    }
+
+    /// The same changes in copies of folders.
+    pub fn moved_to(&self, moves: &[(&Path, &Path)]) -> Self {
+        let mut changes = self.changes.clone();
+        for (dir, change) in &mut changes {
+            let paths = match change {
+                Change::Made(path) => vec![path],
+                Change::Removed(path, kept) => vec![path, kept],
+                Change::Moved(from, to, replaced) => vec![from, to].into_iter().chain(replaced).collect(),
+                Change::Swapped(a, b) => vec![a, b],
+            };
+            paths.into_iter().chain([dir]).for_each(|path| follow(path, moves));
+        }
+        let mut kept = self.kept.clone();
+        follow(&mut kept, moves);
+        Self { kept, _guard: None, kept_count: self.kept_count, changes }
     }
 
     /// Returns a new path for keeping a removed file.
     fn new_kept_path(&mut self) -> PathBuf {
         self.kept_count += 1;
-        self.kept.path().join(self.kept_count.to_string())
+        self.kept.join(self.kept_count.to_string())
     }
 
     /// Records that a file or a directory was created.

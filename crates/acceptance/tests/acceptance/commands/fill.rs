@@ -2,7 +2,9 @@
 //! and read with the key that its file reveals. So is the key of the datadir's own files.
 
 use acceptance::{
-    Case, Template, assert_mentions, assert_same_tree, chain, scratch,
+    Case, Template, assert_mentions, assert_same_tree, chain,
+    faults::Scenario,
+    scratch,
     sync::{assert_sound, honest},
     tree,
 };
@@ -12,7 +14,7 @@ use engine::{
     ScriptChecks, Warning,
 };
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     sync::{LazyLock, atomic::AtomicBool},
 };
@@ -20,9 +22,8 @@ use sync::{PeerOptions, RepairOptions, RepairReport, repair};
 use tempfile::TempDir;
 use testkit::{
     datadir::Layout,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk},
     peer::ScriptedPeer,
-    rng::Rng,
 };
 
 /// A datadir of the same chain with files of another length, in another order, with another key.
@@ -273,29 +274,27 @@ fn what_cannot_be_read_is_passed_over() {
 #[test]
 fn wherever_the_power_fails_the_next_run_completes() {
     let source = other();
-    let damaged = || {
-        let case = at_tip(Case::new());
-        damage(&case, 1);
-        case
+    let repair = |disk: &FaultDisk, case: &Case| {
+        let options = options(case, &[source.root()], &[]);
+        repair(disk, &options, &|_| {}, &AtomicBool::new(false)).map(drop)
     };
-    let operations = {
-        let (case, disk) = (damaged(), FaultDisk::healthy());
-        repair(&disk, &options(&case, &[source.root()], &[]), &|_| {}, &AtomicBool::new(false)).unwrap();
-        disk.count()
-    };
-    for seed in 0..12 {
-        let at = Rng::new(seed, "fill").below(operations);
-        let what = format!("power cut at operation {at} of {operations}, seed {seed}");
-        let (case, aside) = (damaged(), scratch());
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
-            .with_names_at_risk(aside.path());
-        let options = options(&case, &[source.root()], &[]);
-        let done = repair(&disk, &options, &|_| {}, &AtomicBool::new(false));
-        disk.cut_power(seed).unwrap();
-        run(&options)
-            .unwrap_or_else(|error| panic!("{what}, again: {error}, after {:?}", done.map(|it| it.height)));
-        assert_sound(case.root(), chain(), &what);
+    let states = Scenario {
+        before: &|| {
+            let case = at_tip(Case::new());
+            damage(&case, 1);
+            case
+        },
+        run: &repair,
+        is_whole: &|_, _, _| {},
+        succeeds: &|case, what| {
+            repair(&FaultDisk::healthy(), case).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+            // Removes what a run that was complete has left.
+            acceptance::run(&case.options()).unwrap();
+            assert_sound(case.root(), chain(), what);
+        },
     }
+    .explore(Crashes { stride: 5, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }
 
 fn diagnosed(case: &Case) -> Diagnosis {

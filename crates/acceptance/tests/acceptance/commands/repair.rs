@@ -1,7 +1,9 @@
 //! A repair downloads the blocks that are damaged or missing, no others, and rebuilds only what needs it.
 
 use acceptance::{
-    Case, assert_mentions, blk, chain, entry, rev, run,
+    Case, assert_mentions, blk, chain, entry,
+    faults::Scenario,
+    rev, run,
     sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until},
     tree,
 };
@@ -14,7 +16,7 @@ use engine::{
     Error, ErrorKind, Event, Height, Network, ReindexOptions, Remedy, ScriptChecks, Subject, Warning,
 };
 use std::{
-    fs, io,
+    fs,
     path::Path,
     sync::{
         Arc,
@@ -27,7 +29,7 @@ use sync::{PeerOptions, RepairOptions, RepairReport, repair};
 use testkit::{
     Chain, ChainSpec,
     corrupt::{copy_dir, flip_bit, truncate},
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk},
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
 };
@@ -497,29 +499,27 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
 
 #[test]
 fn after_a_crash_at_any_moment_the_same_command_completes() {
-    let attempt = |disk: &FaultDisk, case: &Case| {
-        let peer = honest();
-        repair_on(disk, &from(case, &[&peer])).map(drop)
-    };
-    let total = {
-        let (case, disk) = (at_tip(), FaultDisk::healthy());
-        flip(&case, 100, 100);
-        attempt(&disk, &case).unwrap();
-        disk.count()
-    };
-    for at in (0..total).step_by(total as usize / 15) {
-        let case = at_tip();
-        flip(&case, 100, 100);
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other);
-        let done = attempt(&disk, &case);
-        disk.lose_unsynced().unwrap();
-        assert_eq!(index(case.root()).entries.len(), chain().blocks.len(), "operation {at}");
-        if done.is_ok() {
-            continue;
-        }
-        attempt(&FaultDisk::healthy(), &case).unwrap();
-        assert_sound(case.root(), chain(), &format!("operation {at}"));
+    let peer = honest();
+    let repair = |disk: &FaultDisk, case: &Case| repair_on(disk, &from(case, &[&peer])).map(drop);
+    let states = Scenario {
+        before: &|| {
+            let case = at_tip();
+            flip(&case, 100, 100);
+            case
+        },
+        run: &repair,
+        is_whole: &|case, _, what| {
+            assert_eq!(index(case.root()).entries.len(), chain().blocks.len(), "{what}");
+        },
+        succeeds: &|case, what| {
+            repair(&FaultDisk::healthy(), case).unwrap();
+            // Removes what a run that was complete has left.
+            run(&case.options()).unwrap();
+            assert_sound(case.root(), chain(), what);
+        },
     }
+    .explore(Crashes { stride: 5, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! coins, its block index and its undo data agree, and another update succeeds.
 
 use acceptance::{
+    Case,
+    faults::Scenario,
     run, stats, stats_by_height,
     undo::{Expected, assert_complete, tiny},
     update::{How, behind, update, update_options},
@@ -9,16 +11,16 @@ use acceptance::{
 use disk::index::read_block_index;
 use engine::{Error, ErrorKind, Height, Network, UpdateReport};
 use std::{
+    collections::BTreeSet,
     io,
     path::Path,
-    sync::{OnceLock, atomic::AtomicBool},
+    sync::{Mutex, OnceLock, atomic::AtomicBool},
 };
 use tempfile::TempDir;
 use testkit::{
     corrupt::copy_dir,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     model::ModelStats,
-    rng::Rng,
 };
 use vfs::RealDisk;
 
@@ -48,15 +50,21 @@ fn run_update(disk: &FaultDisk, root: &Path, how: How) -> Result<UpdateReport, E
 
 /// Asserts that the datadir is that of some commit. Returns its height.
 fn assert_consistent(root: &Path, done: &Result<UpdateReport, Error>, what: &str) -> u32 {
+    let height = height_of_commit(root, what);
+    match done {
+        Ok(report) => assert_eq!(Height(height), report.height, "{what}"),
+        Err(error) => assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}"),
+    }
+    height
+}
+
+/// The same without the result of a run.
+fn height_of_commit(root: &Path, what: &str) -> u32 {
     let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
     let height = found.height.unwrap_or_else(|| panic!("{what}: the index lacks the best block")).0;
     assert!((BEHIND..=tiny().tip().height).contains(&height), "{what}: {height}");
     let model = &expected()[height as usize];
     assert_eq!(found.hash_serialized_3, model.hash_serialized_3, "{what}: coins at {height}");
-    match done {
-        Ok(report) => assert_eq!(Height(height), report.height, "{what}"),
-        Err(error) => assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}"),
-    }
     // What the coins belong to can be disconnected: the index refers to undo data that is complete.
     let index = read_block_index(&RealDisk, &root.join("regtest/blocks/index")).unwrap();
     for block in tiny().main().take(height as usize + 1).skip(1) {
@@ -79,60 +87,45 @@ fn assert_succeeds(root: &Path, how: How, what: &str) {
 #[test]
 fn a_fault_at_each_operation_leaves_a_commit() {
     for how in WAYS {
-        for fault in [InjectedFault::Once, InjectedFault::Sticky] {
-            let mut heights = Vec::new();
-            for at in 0.. {
-                let what = format!("operation {at}, {fault:?}, {how:?}");
-                let dir = case();
-                let root = dir.path().join("datadir");
-                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
-                let done = run_update(&disk, &root, how);
-                heights.push(assert_consistent(&root, &done, &what));
-                if !disk.has_failed() {
-                    done.unwrap();
-                    break;
-                }
-                assert_succeeds(&root, how, &what);
+        let mut heights = Vec::new();
+        for at in 0.. {
+            let what = format!("operation {at}, {how:?}");
+            let dir = case();
+            let root = dir.path().join("datadir");
+            let (fault, kind) = (InjectedFault::Once, io::ErrorKind::Other);
+            let disk = FaultDisk::fail_at(at, fault, Operations::Changes, kind);
+            let done = run_update(&disk, &root, how);
+            heights.push(assert_consistent(&root, &done, &what));
+            if !disk.has_failed() {
+                done.unwrap();
+                break;
             }
-            assert!(heights.len() > 20 && heights.first() == Some(&BEHIND), "{heights:?}");
-            heights.dedup();
-            assert!(how.bytes.is_none() || heights.len() >= 5, "each commit is seen: {heights:?}");
+            assert_succeeds(&root, how, &what);
         }
+        assert!(heights.len() > 20 && heights.first() == Some(&BEHIND), "{heights:?}");
+        heights.dedup();
+        assert!(how.bytes.is_none() || heights.len() >= 5, "each commit is seen: {heights:?}");
     }
 }
 
 #[test]
-fn a_power_cut_at_each_operation_leaves_a_commit() {
+fn a_crash_at_any_change_leaves_a_commit() {
     for how in WAYS {
-        let operations = {
-            let dir = case();
-            let disk =
-                FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-            run_update(&disk, &dir.path().join("datadir"), how).unwrap();
-            disk.count()
-        };
-        for at in 0..operations {
-            for round in 0..4 {
-                let mut rng = Rng::new(at * 4 + round, "power cuts of updates");
-                let dir = case();
-                let root = dir.path().join("datadir");
-                // The power can fail again in the update that follows.
-                for at in [at, rng.below(operations)] {
-                    let what = format!("operation {at} of {operations}, round {round}, {how:?}");
-                    let disk = FaultDisk::fail_at(
-                        at,
-                        InjectedFault::Sticky,
-                        Operations::Changes,
-                        io::ErrorKind::Other,
-                    );
-                    let disk = disk.with_names_at_risk(dir.path());
-                    let done = run_update(&disk, &root, how);
-                    disk.cut_power(rng.next_u64()).unwrap();
-                    assert_consistent(&root, &done, &what);
-                }
-                assert_succeeds(&root, how, &format!("operation {at}, round {round}, {how:?}"));
-            }
+        let heights = Mutex::new(BTreeSet::new());
+        let states = Scenario {
+            before: &|| Case::of(case()),
+            run: &|disk, case| run_update(disk, &case.root().join("datadir"), how).map(drop),
+            is_whole: &|case, is_done, what| {
+                let height = height_of_commit(&case.root().join("datadir"), what);
+                assert!(!is_done || height == tiny().tip().height, "{what}: it reported success");
+                heights.lock().unwrap().insert(height);
+            },
+            succeeds: &|case, what| assert_succeeds(&case.root().join("datadir"), how, what),
         }
+        .explore(Crashes { cuts: 4, ..Crashes::default() });
+        let heights = heights.into_inner().unwrap();
+        eprintln!("{how:?}: {states} states, {heights:?}");
+        assert!(states > 30 && heights.len() == how.bytes.map_or(2, |_| 7), "{states}, {heights:?}");
     }
 }
 

@@ -3,10 +3,10 @@
 
 use acceptance::{
     CORE_DATADIRS, Case, Template, assert_same_tree, bounded, chain, changed, error_text,
-    faults::{tiny, tiny_case},
+    faults::{Scenario, tiny, tiny_case},
     layout, leftovers,
     lies::falsified,
-    options, run, run_until, stats, stats_by_height, tree, trusting,
+    options, run, run_on, run_until, stats, stats_by_height, tree, trusting,
     undo::{Expected, UndoDamage, assert_mends},
     with_threads,
 };
@@ -23,7 +23,7 @@ use testkit::{
     block::{HeaderPlan, assemble},
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     make::MadeTx,
     mutation::{CheckLevel, base_chain, mutations},
     rng::Rng,
@@ -192,40 +192,43 @@ fn a_fault_at_any_operation_leaves_the_old_datadir_or_the_new_one() {
     };
     let (old, new) =
         (found(&tiny_case()).unwrap(), (tiny().tip().hash, tiny().model.stats().hash_serialized_3));
-    for (fault, stride, power_cut) in [
-        (InjectedFault::Once, 7, false),
-        (InjectedFault::Sticky, 11, false),
-        (InjectedFault::Sticky, 11, true),
-    ] {
-        let mut failures = 0;
-        for at in (0..).step_by(stride) {
-            let what = format!("operation {at}, {fault:?}, power cut {power_cut}");
-            let case = tiny_case();
-            UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-            let options = with_cache(&case.options(), (2, Some(3000)));
-            let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
-            let done = engine::reindex(&disk, &options, &|_| {}, &AtomicBool::new(false));
-            if power_cut {
-                disk.lose_unsynced().unwrap();
-            }
-            disk.heal();
-            if !disk.has_failed() {
-                assert_eq!(done.unwrap().hash_serialized_3, new.1, "{what}");
-                break;
-            }
-            if let Err(error) = &done {
-                failures += 1;
-                assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
-            }
-            let state = found(&case).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert!(state == old || state == new, "{what}: a mix of old and new");
-            assert!(done.is_err() || state == new, "{what}: it reported success");
-            let again = run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
-            assert_eq!(again.hash_serialized_3, new.1, "{what}, again");
-            assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0], "{what}");
+    let damaged = || {
+        let case = tiny_case();
+        UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
+        case
+    };
+    let options = |case: &Case| with_cache(&case.options(), (2, Some(3000)));
+    let is_whole = |case: &Case, is_done: bool, what: &str| {
+        let state = found(case).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(state == old || state == new, "{what}: a mix of old and new");
+        assert!(!is_done || state == new, "{what}: it reported success");
+    };
+    let succeeds = |case: &Case, what: &str| {
+        let again = run(&options(case)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+        assert_eq!(again.hash_serialized_3, new.1, "{what}, again");
+        assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0], "{what}");
+    };
+    let mut failures = 0;
+    for at in (0..).step_by(7) {
+        let (case, what) = (damaged(), format!("operation {at}"));
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let done = run_on(&disk, &options(&case));
+        if !disk.has_failed() {
+            assert_eq!(done.unwrap().hash_serialized_3, new.1, "{what}");
+            break;
         }
-        assert!(failures >= 20, "only {failures} operations failed a run");
+        if let Err(error) = &done {
+            failures += 1;
+            assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
+        }
+        is_whole(&case, done.is_ok(), &what);
+        succeeds(&case, &what);
     }
+    assert!(failures >= 20, "only {failures} operations failed a run");
+    let run = |disk: &FaultDisk, case: &Case| run_on(disk, &options(case)).map(drop);
+    let scenario = Scenario { before: &damaged, run: &run, is_whole: &is_whole, succeeds: &succeeds };
+    let states = scenario.explore(Crashes { stride: 5, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }
 
 #[test]

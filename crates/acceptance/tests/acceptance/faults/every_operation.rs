@@ -1,15 +1,14 @@
-//! The disk fails at each operation of a whole rebuild in turn, once or permanently: afterwards the old
-//! chainstate opens, or the new one is complete, and a rebuild on the repaired disk succeeds.
+//! The disk fails once at each operation of a whole rebuild in turn, or the machine crashes there: afterwards
+//! the old chainstate opens, or the new one is complete, and another rebuild succeeds.
 
 use acceptance::{
-    Case, Template, assert_same_tree, bounded, changed,
-    faults::{each_operation, tiny, tiny_case},
+    Case, Template, assert_same_tree, bounded,
+    faults::{Scenario, each_operation, tiny, tiny_case},
     leftovers, run, run_on, stats, tree,
 };
 use engine::{BlockHash, ErrorKind, MakeUndoOptions, Network, ReindexOptions, Remedy, make_undo};
 use std::{
     io,
-    ops::Range,
     path::{Path, PathBuf},
     sync::{
         OnceLock,
@@ -18,7 +17,7 @@ use std::{
 };
 use testkit::{
     datadir::Layout,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     rng::Rng,
 };
 
@@ -27,49 +26,18 @@ fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), engine::Error> {
     stats(case.root(), Network::Regtest).map(|stats| (stats.best_block, stats.hash_serialized_3))
 }
 
-/// How an operation fails.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    fault: InjectedFault,
-    /// Which operations are counted. A disk that fails permanently at a read leaves the same state as one
-    /// that fails at the next change.
-    operations: Operations,
-    /// Distance between the operations that fail: most reads are alike.
-    stride: u64,
-    scan: bool,
-    /// The file system cannot exchange names.
-    in_steps: bool,
-    /// Bytes that were not synced are lost with the fault.
-    power_cut: bool,
-}
-
-const ONCE: Trial = Trial {
-    fault: InjectedFault::Once,
-    operations: Operations::Changes,
-    stride: 1,
-    scan: false,
-    in_steps: false,
-    power_cut: false,
-};
-const DEAD: Trial = Trial { fault: InjectedFault::Sticky, ..ONCE };
-
-/// Fails operation after operation until a rebuild completes without a fault.
-fn fault_loop(trial: Trial) {
-    let Trial { fault, operations, stride, scan, in_steps, power_cut } = trial;
+/// Lets operation after operation fail once until a rebuild completes without a fault. `stride`: distance
+/// between the operations that fail; most reads are alike.
+fn fault_loop(operations: Operations, stride: u64, scan: bool) {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     let old = found(&tiny_case()).unwrap();
     let failures = AtomicU64::new(0);
     each_operation(stride, |at| {
-        let what = format!("operation {at}, {trial:?}");
+        let what = format!("operation {at}, {operations:?}, scan: {scan}");
         let case = tiny_case();
-        let disk = FaultDisk::fail_at(at, fault, operations, io::ErrorKind::Other);
-        let disk = if in_steps { disk.without_exchange() } else { disk };
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
         let options = ReindexOptions { scan, ..case.options() };
         let done = run_on(&disk, &options);
-        if power_cut {
-            disk.lose_unsynced().unwrap();
-        }
-        disk.heal();
         if !disk.has_failed() {
             assert_eq!(done.unwrap().hash_serialized_3, new.1, "{what}");
             return true;
@@ -78,18 +46,12 @@ fn fault_loop(trial: Trial) {
             failures.fetch_add(1, Ordering::Relaxed);
             assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
         }
-        // Three renames can be interrupted with no chainstate under its name; the next run repairs that.
-        if !in_steps {
-            let found =
-                found(&case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
-            assert!(found == old || found == new, "{what}: a mix of old and new");
-            assert!(done.is_err() || found == new, "{what}: it reported success");
-        }
-        let again = run_on(&disk, &options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+        let found = found(&case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
+        assert!(found == old || found == new, "{what}: a mix of old and new");
+        assert!(done.is_err() || found == new, "{what}: it reported success");
+        let again = run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
         assert_eq!(again.hash_serialized_3, new.1, "{what}, again");
-        let names: Vec<_> = tree(case.root()).into_keys().collect();
-        assert!(!names.iter().any(|name| name.to_string_lossy().contains("peregrine")), "{what}: {names:?}");
-        assert!(!names.iter().any(|name| name.to_string_lossy().contains("exchange")), "{what}: {names:?}");
+        assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{what}");
         false
     });
     let failures = failures.into_inner();
@@ -98,32 +60,89 @@ fn fault_loop(trial: Trial) {
 
 #[test]
 fn a_single_fault_fails_the_run_and_nothing_else() {
-    fault_loop(ONCE);
-    fault_loop(Trial { operations: Operations::All, stride: 13, ..ONCE });
+    fault_loop(Operations::Changes, 1, false);
+    fault_loop(Operations::All, 13, false);
 }
 
 #[test]
 fn a_single_fault_fails_a_scan_and_nothing_else() {
-    fault_loop(Trial { scan: true, ..ONCE });
-    fault_loop(Trial { operations: Operations::All, stride: 29, scan: true, ..ONCE });
+    fault_loop(Operations::Changes, 1, true);
+    fault_loop(Operations::All, 29, true);
+}
+
+/// The block index of a [`tiny_case`].
+fn index_of(case: &Case) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
+    tree(&case.blocks("index")).into_iter().map(|(path, bytes)| (relative(path), bytes)).collect()
+}
+
+/// Crashes leave both databases old or both new.
+fn crashes_of_a_rebuild(scan: bool, crashes: Crashes) {
+    let (old, old_index) = (found(&tiny_case()).unwrap(), index_of(&tiny_case()));
+    let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
+    let options = |case: &Case| ReindexOptions { scan, ..case.options() };
+    let ends = [AtomicU64::new(0), AtomicU64::new(0)];
+    let states = Scenario {
+        before: &tiny_case,
+        run: &|disk, case| run_on(disk, &options(case)).map(drop),
+        is_whole: &|case, is_done, what| {
+            // Three renames can be interrupted with no chainstate under its name; the next run repairs that.
+            if crashes.in_steps {
+                return;
+            }
+            // Opening the chainstate repairs what a power cut has left.
+            let found =
+                found(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
+            assert!(found == old || found == new, "{what}: a mix of old and new");
+            assert!(!is_done || found == new, "{what}: it reported success");
+            let is_new_index = index_of(case) != old_index;
+            assert_eq!(is_new_index, scan && found == new, "{what}: only one of two databases is new");
+            ends[usize::from(found == new)].fetch_add(1, Ordering::Relaxed);
+        },
+        succeeds: &|case, what| {
+            let again = run(&options(case)).unwrap_or_else(|error| panic!("{what}, at the end: {error}"));
+            assert_eq!(again.hash_serialized_3, new.1, "{what}, at the end");
+            assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{what}");
+        },
+    }
+    .explore(crashes);
+    let [ends_old, ends_new] = ends.map(AtomicU64::into_inner);
+    eprintln!("{crashes:?}: {states} states; old {ends_old} times, new {ends_new} times");
+    assert!(states > 30 && (crashes.in_steps || ends_old.min(ends_new) > 20), "{states}");
 }
 
 #[test]
-fn a_dead_disk_or_a_killed_process_leaves_the_old_or_the_new_chainstate() {
-    fault_loop(DEAD);
-    fault_loop(Trial { scan: true, ..DEAD });
+fn a_crash_at_any_change_leaves_the_old_or_the_new_databases() {
+    for scan in [false, true] {
+        for in_steps in [false, true] {
+            crashes_of_a_rebuild(scan, Crashes { cuts: 3, in_steps, ..Crashes::default() });
+        }
+    }
+}
+
+/// Crashes of a rebuild that spills and saves checkpoints, from which the next one resumes.
+fn crashes_of_a_run_that_spills(crashes: Crashes) {
+    let resumed = AtomicU64::new(0);
+    let states = Scenario {
+        before: &scattered_case,
+        run: &|disk, case| run_on(disk, &spilling(case)).map(drop),
+        is_whole: &|case, is_done, what| {
+            let found = assert_old_or_new_opens(case, what);
+            assert!(!is_done || found.0 == tiny().tip().hash, "{what}: it reported success");
+        },
+        succeeds: &|case, what| {
+            resumed.fetch_add(u64::from(assert_succeeds(case, what) > 0), Ordering::Relaxed);
+        },
+    }
+    .explore(crashes);
+    let resumed = resumed.into_inner();
+    eprintln!("{crashes:?}: {states} states; {resumed} runs resumed");
+    assert!(states > 100 && resumed >= states / 4, "of {states} runs {resumed} resumed");
 }
 
 #[test]
-fn a_power_failure_leaves_the_old_or_the_new_chainstate() {
-    fault_loop(Trial { power_cut: true, ..DEAD });
-    fault_loop(Trial { power_cut: true, scan: true, ..DEAD });
-}
-
-#[test]
-fn if_names_cannot_be_exchanged_the_next_run_repairs_them() {
-    fault_loop(Trial { in_steps: true, ..DEAD });
-    fault_loop(Trial { in_steps: true, scan: true, ..DEAD });
+fn a_crash_costs_a_run_that_spills_only_time() {
+    crashes_of_a_run_that_spills(Crashes { stride: 7, ..Crashes::default() });
 }
 
 /// A datadir of the same chain in many small files: a checkpoint after each.
@@ -138,16 +157,23 @@ fn spilling(case: &Case) -> ReindexOptions {
     bounded(&case.options())
 }
 
-/// Asserts that after a failure either the old chainstate opens or the new one.
-fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::Error>, what: &str) {
+/// Asserts that either the old chainstate opens or the new one. Returns its best block and hash.
+fn assert_old_or_new_opens(case: &Case, what: &str) -> (BlockHash, [u8; 32]) {
     let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
     static OLD: OnceLock<(BlockHash, [u8; 32])> = OnceLock::new();
     let old = OLD.get_or_init(|| found(&scattered_case()).unwrap());
     let found = found(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
     assert!(found == *old || found == new, "{what}: a mix of old and new");
+    found
+}
+
+/// Asserts that after a failure either the old chainstate opens or the new one.
+fn assert_old_or_new(case: &Case, done: &Result<engine::ReindexReport, engine::Error>, what: &str) {
+    let found = assert_old_or_new_opens(case, what);
     match done {
         Ok(report) => {
-            assert!(report.hash_serialized_3 == new.1 && found == new, "{what}: it reported success")
+            let new = tiny().model.stats().hash_serialized_3;
+            assert!(report.hash_serialized_3 == new && found.1 == new, "{what}: it reported success")
         }
         Err(error) => {
             let kind = error.kind;
@@ -165,30 +191,14 @@ fn assert_succeeds(case: &Case, what: &str) -> u32 {
     report.resumed
 }
 
-/// How an operation fails in a rebuild that spills and writes checkpoints, and then one in the resumed
-/// rebuild.
-#[derive(Clone, Copy, Debug)]
-struct TwoFaults {
-    fault: InjectedFault,
-    operations: Operations,
-    kind: io::ErrorKind,
-    stride: u64,
-}
-
-const TWICE: TwoFaults = TwoFaults {
-    fault: InjectedFault::Once,
-    operations: Operations::Changes,
-    kind: io::ErrorKind::Other,
-    stride: 1,
-};
-
-fn fault_loop_of_two(two: TwoFaults) {
-    let TwoFaults { fault, operations, kind, stride } = two;
+/// An operation fails in a rebuild that spills and writes checkpoints, and then one in the resumed rebuild.
+fn fault_loop_of_two(operations: Operations, stride: u64) {
     let (resumed, count) = (AtomicU64::new(0), AtomicU64::new(0));
     each_operation(stride, |at| {
-        let what = format!("operation {at}, {two:?}");
+        let what = format!("operation {at}, {operations:?}");
         let case = scattered_case();
-        let disk = FaultDisk::fail_at(at, fault, operations, kind);
+        let failing = |at: u64| FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
+        let disk = failing(at);
         let done = run_on(&disk, &spilling(&case));
         assert_old_or_new(&case, &done, &what);
         if !disk.has_failed() {
@@ -197,27 +207,21 @@ fn fault_loop_of_two(two: TwoFaults) {
         }
         let second = Rng::new(at, "second fault").below(disk.count() + 50);
         let what = format!("{what}, then {second}");
-        let disk = FaultDisk::fail_at(second, fault, operations, kind);
-        let done = run_on(&disk, &spilling(&case));
+        let done = run_on(&failing(second), &spilling(&case));
         assert_old_or_new(&case, &done, &what);
         resumed.fetch_add(u64::from(assert_succeeds(&case, &what) > 0), Ordering::Relaxed);
         count.fetch_add(1, Ordering::Relaxed);
         false
     });
     let (resumed, count) = (resumed.into_inner(), count.into_inner());
-    eprintln!("{two:?}: {count} operations, {resumed} runs resumed");
-    assert!(count >= 50 && resumed >= count / 4, "of {count} runs {resumed} resumed");
+    eprintln!("{operations:?}: {count} operations, {resumed} runs resumed");
+    assert!(count >= 20 && resumed >= count / 4, "of {count} runs {resumed} resumed");
 }
 
 #[test]
 fn two_faults_cost_a_run_that_spills_only_time() {
-    fault_loop_of_two(TWICE);
-    fault_loop_of_two(TwoFaults { operations: Operations::All, stride: 37, ..TWICE });
-}
-
-#[test]
-fn a_disk_that_fails_permanently_twice_costs_a_run_that_spills_only_time() {
-    fault_loop_of_two(TwoFaults { fault: InjectedFault::Sticky, ..TWICE });
+    fault_loop_of_two(Operations::Changes, 7);
+    fault_loop_of_two(Operations::All, 97);
 }
 
 /// The disk is full at any point: completed work is kept, and more free space is all that is needed.
@@ -268,143 +272,25 @@ fn a_full_work_directory_without_a_checkpoint_is_removed() {
     assert!(failures.into_inner() >= 10);
 }
 
-/// One seed: the power fails at some operation, and perhaps in the resumed run as well; what was not synced
-/// is lost, kept, or torn, including names. Returns how many blocks the last run resumed from, or its error.
-fn power_cut(
-    seed: u64,
-    case: &Case,
-    options: &ReindexOptions,
-    operations: u64,
-) -> Result<u32, engine::Error> {
-    let mut rng = Rng::new(seed, "power cuts");
-    for _ in 0..=rng.below(2) {
-        let at = rng.below(operations);
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-        let disk = disk.with_names_at_risk(case.root().parent().unwrap());
-        let done = run_on(&disk, options);
-        disk.cut_power(rng.next_u64()).unwrap();
-        // If it reported success, the result must survive.
-        assert_old_or_new(case, &done, &format!("seed {seed}, operation {at}"));
-    }
-    run(options).map(|report| {
-        assert_eq!(report.hash_serialized_3, tiny().model.stats().hash_serialized_3, "seed {seed}");
-        report.resumed
-    })
-}
-
-/// The power fails with each of these seeds.
-fn power_failures_of_a_run_that_spills(seeds: Range<u64>) {
-    let operations = {
-        let case = scattered_case();
-        let disk =
-            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        run_on(&disk, &spilling(&case)).unwrap();
-        disk.count()
-    };
-    let (resumed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_operation(1, |number| {
-        let seed = seeds.start + number;
-        let case = scattered_case();
-        let options = spilling(&case);
-        match power_cut(seed, &case, &options, operations) {
-            Ok(done) => resumed.fetch_add(u64::from(done > 0), Ordering::Relaxed),
-            Err(error) => {
-                assert_eq!(error.kind, ErrorKind::Damaged, "seed {seed}: {error}");
-                acceptance::assert_offers(&error, &[Remedy::StartOver]);
-                run(&changed(options, |it| it.resume.restart = true)).unwrap();
-                refused.fetch_add(1, Ordering::Relaxed)
-            }
-        };
-        let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
-        assert_eq!(found(&case).unwrap(), new, "seed {seed}");
-        assert_eq!(leftovers(case.root()), [] as [&Path; 0], "seed {seed}");
-        seed + 1 >= seeds.end
-    });
-    let (resumed, refused) = (resumed.into_inner(), refused.into_inner());
-    eprintln!("power failures: {resumed} resumed, {refused} were refused");
-    // Everything is synced before it is named, so no remaining file is damaged.
-    let enough = (seeds.end - seeds.start) / 4;
-    assert!(resumed >= enough && refused == 0, "{resumed} resumed, {refused} were refused");
-}
-
-#[test]
-fn after_a_power_failure_a_run_resumes() {
-    power_failures_of_a_run_that_spills(0..30);
-}
-
-/// The block index of a [`tiny_case`] before a rebuild.
-fn index_of(case: &Case) -> Vec<(PathBuf, Option<Vec<u8>>)> {
-    let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
-    tree(&case.blocks("index")).into_iter().map(|(path, bytes)| (relative(path), bytes)).collect()
-}
-
-/// Both databases and the journal: the power fails at some operation of a scan, and of the run that follows;
-/// what was not synced is lost, kept, or torn, including names. Afterwards both databases are old or both are
-/// new.
-fn power_failures_of_a_scan(seeds: Range<u64>) {
-    let (old, old_index) = (found(&tiny_case()).unwrap(), index_of(&tiny_case()));
-    let new = (tiny().tip().hash, tiny().model.stats().hash_serialized_3);
-    let operations = {
-        let case = tiny_case();
-        let disk =
-            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        run_on(&disk, &case.scan()).unwrap();
-        disk.count()
-    };
-    let (ends_old, ends_new) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_operation(1, |number| {
-        let seed = seeds.start + number;
-        let case = tiny_case();
-        let mut rng = Rng::new(seed, "power cuts of a scan");
-        for run in 0..=rng.below(2) {
-            // Most of them near the end, where names are exchanged.
-            let at = if rng.chance(1, 4) { rng.below(operations) } else { operations - 1 - rng.below(40) };
-            let disk =
-                FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-            let disk = disk.with_names_at_risk(case.root().parent().unwrap());
-            let done = run_on(&disk, &ReindexOptions { keep_old: false, ..case.scan() });
-            disk.cut_power(rng.next_u64()).unwrap();
-            let what = format!("seed {seed}, run {run}, operation {at} of {operations}");
-            // Opening the chainstate repairs what the power failure has left.
-            let chainstate = found(&case).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert!(chainstate == old || chainstate == new, "{what}");
-            assert!(done.is_err() || chainstate == new, "{what}: it reported success");
-            if index_of(&case) == old_index {
-                assert_eq!(chainstate.0, old.0, "{what}: only the chainstate is new");
-                ends_old.fetch_add(1, Ordering::Relaxed);
-            } else {
-                assert_eq!(chainstate.0, new.0, "{what}: only the index is new");
-                ends_new.fetch_add(1, Ordering::Relaxed);
-                break;
-            }
-        }
-        run(&case.scan()).unwrap_or_else(|error| panic!("seed {seed}, at the end: {error}"));
-        assert_eq!(found(&case).unwrap(), new, "seed {seed}");
-        assert_eq!(leftovers(case.root()), [] as [&Path; 0], "seed {seed}");
-        seed + 1 >= seeds.end
-    });
-    let (ends_old, ends_new) = (ends_old.into_inner(), ends_new.into_inner());
-    eprintln!("power failures of a scan: {ends_old} times both are old, {ends_new} times both are new");
-    let enough = (seeds.end - seeds.start) / 9;
-    assert!(ends_old > enough && ends_new > enough, "{ends_old} old, {ends_new} new");
-}
-
-#[test]
-fn a_power_failure_never_replaces_only_one_of_two_databases() {
-    power_failures_of_a_scan(0..100);
-}
-
 mod long {
-    use super::{power_failures_of_a_run_that_spills, power_failures_of_a_scan};
+    use super::{Crashes, Operations, crashes_of_a_rebuild, crashes_of_a_run_that_spills, fault_loop_of_two};
 
     #[test]
-    fn after_many_power_failures_a_run_resumes() {
-        power_failures_of_a_run_that_spills(30..201);
+    fn two_faults_at_any_change_cost_a_run_that_spills_only_time() {
+        fault_loop_of_two(Operations::Changes, 1);
+        fault_loop_of_two(Operations::All, 37);
+    }
+
+    #[test]
+    fn after_any_crash_a_run_resumes() {
+        crashes_of_a_run_that_spills(Crashes { cuts: 2, ..Crashes::default() });
     }
 
     #[test]
     fn many_power_failures_never_replace_only_one_of_two_databases() {
-        power_failures_of_a_scan(100..1_001);
+        for in_steps in [false, true] {
+            crashes_of_a_rebuild(true, Crashes { cuts: 30, in_steps, ..Crashes::default() });
+        }
     }
 }
 

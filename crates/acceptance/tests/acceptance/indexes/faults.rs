@@ -2,17 +2,17 @@
 
 use acceptance::{
     bounded,
-    faults::{each_operation, tiny, tiny_case},
-    indexes::{assert_sound, check, database, make, of_case, rows, update},
+    faults::{Scenario, each_operation, tiny, tiny_case},
+    indexes::{assert_sound, check, make, of_case, update},
     leftovers, run, run_until,
 };
 use engine::{ErrorKind, Height, Location, Network, recover};
-use indexes::{IndexKind, IndexOptions, TxForm, make_indexes, update_indexes};
+use indexes::{IndexOptions, TxForm, make_indexes, update_indexes};
 use std::{
     io,
     sync::{Arc, atomic::AtomicBool},
 };
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use testkit::fault::{Crashes, FaultDisk, InjectedFault, Operations};
 
 fn tip() -> u32 {
     tiny().tip().height
@@ -72,9 +72,35 @@ fn an_interrupted_rebuild_resumes_after_indexes_are_made() {
 }
 
 #[test]
+fn a_crash_at_any_change_leaves_whole_indexes() {
+    for makes in [true, false] {
+        let command = if makes { make } else { update };
+        let states = Scenario {
+            before: &|| behind().0,
+            run: &|disk, case| command(disk, &of_case(case, TxForm::ByTxid)).map(drop),
+            is_whole: &|case, is_done, what| {
+                let options = of_case(case, TxForm::ByTxid);
+                assert_whole(case, &options, what);
+                if is_done {
+                    assert_sound(&options, tip());
+                }
+            },
+            succeeds: &|case, what| {
+                let options = of_case(case, TxForm::ByTxid);
+                command(&FaultDisk::healthy(), &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_sound(&options, tip());
+            },
+        }
+        .explore(Crashes { stride: 5, ..Crashes::default() });
+        eprintln!("{states} states");
+        assert!(states > 20, "{states}");
+    }
+}
+
+#[test]
 fn a_failing_disk_leaves_whole_indexes_and_the_next_run_succeeds() {
     for makes in [true, false] {
-        each_operation(5, |at| {
+        each_operation(11, |at| {
             let (case, options) = behind();
             let kind = io::ErrorKind::StorageFull;
             let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, kind);
@@ -88,30 +114,6 @@ fn a_failing_disk_leaves_whole_indexes_and_the_next_run_succeeds() {
             let again = if makes { make(&disk, &options) } else { update(&disk, &options) };
             again.unwrap();
             assert_sound(&options, tip());
-            !has_failed
-        });
-    }
-}
-
-/// What was written and not synced is lost, and a name may be the old or the new one.
-#[test]
-fn a_power_cut_leaves_whole_indexes() {
-    for makes in [true, false] {
-        each_operation(9, |at| {
-            let (case, options) = behind();
-            let before = IndexKind::ALL.map(|kind| rows(&database(&case, kind)).len());
-            let disk =
-                FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-            let done = if makes { make(&disk, &options) } else { update(&disk, &options) };
-            let has_failed = disk.has_failed();
-            // What fails after an index is in place is only a warning.
-            assert!(has_failed || done.is_ok());
-            if has_failed {
-                disk.cut_power(at).unwrap();
-            }
-            assert_whole(&case, &options, &format!("operation {at}"));
-            let after = IndexKind::ALL.map(|kind| rows(&database(&case, kind)).len());
-            assert!(after.iter().zip(before).all(|(after, before)| *after >= before), "operation {at}");
             !has_failed
         });
     }

@@ -2,19 +2,21 @@
 //! them.
 
 use acceptance::{
-    Case, assert_mentions, blk, bounded, chain, entry, refused, run, scratch,
+    Case, assert_mentions, blk, bounded, chain, entry,
+    faults::Scenario,
+    refused, run, run_on, scratch,
     sync::{assert_sound, index},
 };
 use engine::{ErrorKind, Height, Note, ReindexOptions, reindex};
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     sync::{Mutex, atomic::AtomicBool},
 };
 use testkit::{
     GeneratedBlock,
     corrupt::flip_bit,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk},
 };
 use wire::FileNo;
 
@@ -165,31 +167,26 @@ fn missing_blocks_are_named_if_another_one_is_passed() {
 /// Between the appended block and the new index, there is nothing that a crash can break.
 #[test]
 fn after_a_crash_at_any_moment_the_same_command_completes() {
-    let attempt = |disk: &FaultDisk, case: &Case, dir: &Path| {
-        let options = with_blocks(&case.options(), write(dir, [100]));
-        reindex(disk, &options, &|_| {}, &AtomicBool::new(false)).map(|report| report.height)
-    };
-    let total = {
-        let (case, dir, disk) = (Case::new(), scratch(), FaultDisk::healthy());
-        flip(&case, 100);
-        attempt(&disk, &case, dir.path()).unwrap();
-        disk.count()
-    };
-    for at in (0..total).step_by(total as usize / 25) {
-        let (case, dir) = (Case::new(), scratch());
-        flip(&case, 100);
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other);
-        let done = attempt(&disk, &case, dir.path());
-        disk.lose_unsynced().unwrap();
-        index(case.root());
-        if done.is_err() {
+    let dir = scratch();
+    let blocks = write(dir.path(), [100]);
+    let states = Scenario {
+        before: &|| {
+            let case = Case::new();
+            flip(&case, 100);
+            case
+        },
+        run: &|disk, case| run_on(disk, &with_blocks(&case.options(), blocks.clone())).map(drop),
+        is_whole: &|case, _, _| drop(index(case.root())),
+        succeeds: &|case, what| {
             // If the block was stored, it is not wanted any more.
-            let _ = attempt(&FaultDisk::healthy(), &case, dir.path());
-        }
-        // Removes what could not be removed.
-        run(&case.options()).unwrap();
-        assert_sound(case.root(), chain(), &format!("operation {at}"));
+            let _ = run(&with_blocks(&case.options(), blocks.clone()));
+            // Removes what could not be removed.
+            run(&case.options()).unwrap();
+            assert_sound(case.root(), chain(), what);
+        },
     }
+    .explore(Crashes { stride: 3, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }
 
 /// The run that names the damaged block saves what it has done.

@@ -12,6 +12,7 @@ use ranges::{MergeDeltasOptions, PlanRangesOptions, check_range, merge_deltas, p
 use std::{
     fs, io,
     num::NonZeroUsize,
+    ops::Range,
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -114,11 +115,21 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
 }
 
-/// A thousand plans of small chains.
 #[test]
 fn random_plans_of_small_chains_have_the_coins_of_the_model() {
-    let mut rng = Rng::new(77, "plans");
-    for seed in 0..25 {
+    random_plans(0..25, 4);
+}
+
+mod long {
+    #[test]
+    fn a_thousand_plans_of_small_chains_have_the_coins_of_the_model() {
+        super::random_plans(25..50, 40);
+    }
+}
+
+fn random_plans(seeds: Range<u64>, plans: u32) {
+    let mut rng = Rng::new(seeds.start, "plans");
+    for seed in seeds {
         let blocks = 2 + rng.below(40) as u32;
         let spec = testkit::ChainSpec {
             blocks: Some(blocks),
@@ -128,7 +139,7 @@ fn random_plans_of_small_chains_have_the_coins_of_the_model() {
         let (chain, dir) = (testkit::Chain::generate(&spec), acceptance::scratch());
         chain.write_datadir(dir.path(), &layout()).unwrap();
         let model = chain.model.stats();
-        for _ in 0..40 {
+        for _ in 0..plans {
             let (ranges, shards) = (1 + rng.below(blocks.min(8).into()) as u32, 1 + rng.below(3) as u32);
             let cut = Ranges::plan(options(dir.path()).chain, ranges, Some(shards)).unwrap();
             let (report, _output) = cut.run().unwrap();

@@ -1,7 +1,10 @@
 //! Undo data by itself: what is missing or damaged is named, and made without touching anything else, also if
 //! any operation fails.
 
-use acceptance::{Case, Template, assert_same_tree, changed, for_verifying, layout, options, tree, trusting};
+use acceptance::{
+    Case, Template, assert_same_tree, changed, faults::Scenario, for_verifying, layout, options, tree,
+    trusting,
+};
 use disk::index::BlockStatus;
 use engine::{
     ChainOptions, CheckUndoOptions, Error, ErrorKind, FlawedUndo, MadeUndoReport, MakeUndoOptions, Network,
@@ -18,7 +21,7 @@ use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
     corrupt::overwrite,
-    fault::{FaultDisk, InjectedFault, Operations},
+    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     mutation::{base_chain, mutations},
 };
 use vfs::Disk;
@@ -87,7 +90,9 @@ fn assert_complete(case: &Case) {
 fn others(case: &Case) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let is_other =
         |path: &Path| !path.to_string_lossy().contains("/rev") && !path.to_string_lossy().contains("/index");
-    tree(case.root()).into_iter().filter(|(path, _)| is_other(path)).collect()
+    let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
+    let files = tree(case.root()).into_iter().filter(|(path, _)| is_other(path));
+    files.map(|(path, bytes)| (relative(path), bytes)).collect()
 }
 
 #[test]
@@ -182,32 +187,42 @@ fn a_coin_that_does_not_exist_is_named_and_nothing_is_written() {
 /// Whatever fails: block files and chainstate are unchanged, all undo data that was sound still is, and the
 /// next run completes it.
 #[test]
-fn any_operation_can_fail() {
+fn any_operation_can_fail_or_be_the_last() {
+    let temporary = TempDir::new().unwrap();
+    let damaged = || {
+        let case = TEMPLATE.case();
+        damage(&case, &[50], &[70]);
+        case
+    };
+    let (before, rest) = (&damaged, others(&damaged()));
+    let options = |case: &Case| chain_options(case.root(), &temporary);
+    let is_whole = |case: &Case, is_done: bool, what: &str| {
+        acceptance::stats(case.root(), Network::Regtest).unwrap();
+        let UndoCheck { missing, damaged, .. } = check(&options(case));
+        let found = (missing, damaged);
+        assert!(found == (0, 0) || !is_done && found == (1, 1), "{what}: {missing} {damaged}");
+    };
+    let succeeds = |case: &Case, what: &str| {
+        make(&FaultDisk::healthy(), &options(case)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+        assert!(check(&options(case)).is_sound() && rest == others(case), "{what}");
+        assert!(acceptance::leftovers(case.root()).is_empty(), "{what}");
+    };
     let mut failures = 0;
-    for (stride, fault, cut) in [(3, InjectedFault::Once, false), (4, InjectedFault::Sticky, true)] {
-        for at in (0..).step_by(stride) {
-            let (case, temporary) = (TEMPLATE.case(), TempDir::new().unwrap());
-            damage(&case, &[50], &[70]);
-            let rest = others(&case);
-            let options = chain_options(case.root(), &temporary);
-            let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
-            let done = make(&disk, &options);
-            if cut {
-                disk.lose_unsynced().unwrap();
-            }
-            disk.heal();
-            if !disk.has_failed() {
-                assert_eq!(done.unwrap().undo.blocks, 2);
-                break;
-            }
-            failures += u64::from(done.is_err());
-            acceptance::stats(case.root(), Network::Regtest).unwrap();
-            let UndoCheck { missing, damaged, .. } = check(&options);
-            assert!([(1, 1), (0, 0)].contains(&(missing, damaged)), "{at}: {missing} {damaged}");
-            make(&disk, &options).unwrap_or_else(|error| panic!("{at}, again: {error}"));
-            assert!(check(&options).is_sound() && rest == others(&case), "{at}");
-            assert!(acceptance::leftovers(case.root()).is_empty(), "{at}");
+    for at in (0..).step_by(3) {
+        let case = damaged();
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let done = make(&disk, &options(&case));
+        if !disk.has_failed() {
+            assert_eq!(done.unwrap().undo.blocks, 2);
+            break;
         }
+        failures += u64::from(done.is_err());
+        is_whole(&case, done.is_ok(), &format!("operation {at}"));
+        succeeds(&case, &format!("operation {at}"));
     }
     assert!(failures >= 10, "only {failures} operations failed a run");
+    let run = |disk: &FaultDisk, case: &Case| make(disk, &options(case)).map(drop);
+    let scenario = Scenario { before, run: &run, is_whole: &is_whole, succeeds: &succeeds };
+    let states = scenario.explore(Crashes { stride: 2, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }

@@ -3,7 +3,7 @@
 
 use acceptance::{
     Case, Template, bounded, changed,
-    faults::each_operation,
+    faults::{Scenario, each_operation},
     leftovers, run, run_on, stats,
     undo::{Expected, UndoDamage, UndoFiles, assert_complete, tiny, with_undo},
 };
@@ -11,17 +11,13 @@ use disk::index::BlockIndex;
 use engine::{BlockHash, Error, ErrorKind, Network, ReindexOptions, ReindexReport, UndoPolicy};
 use std::{
     io,
-    ops::Range,
     path::Path,
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    rng::Rng,
-};
+use testkit::fault::{Crashes, FaultDisk, InjectedFault, Operations};
 
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
 fn lacking() -> Case {
@@ -56,6 +52,14 @@ fn old() -> &'static (State, UndoFiles) {
 
 /// Asserts that the datadir is old or new, and that bytes in use are unchanged.
 fn assert_old_or_new(case: &Case, done: &Result<ReindexReport, Error>, what: &str) {
+    assert_whole(case, done.is_ok(), what);
+    if let Err(error) = done {
+        assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
+    }
+}
+
+/// The same without the result of a run.
+fn assert_whole(case: &Case, is_done: bool, what: &str) {
     let (old, old_files) = old();
     // Opening the chainstate repairs an exchange that was interrupted.
     let found = state(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
@@ -66,7 +70,7 @@ fn assert_old_or_new(case: &Case, done: &Result<ReindexReport, Error>, what: &st
     }
     if found.chainstate.0 == old.chainstate.0 {
         assert!(found == *old, "{what}: the index is new, or the coins differ");
-        assert!(done.is_err(), "{what}: it reported success");
+        assert!(!is_done, "{what}: it reported success");
     } else {
         let lacking = files.lacking(&Expected::of(tiny()), false);
         assert!(
@@ -75,9 +79,6 @@ fn assert_old_or_new(case: &Case, done: &Result<ReindexReport, Error>, what: &st
             lacking.len()
         );
         assert_eq!(found.chainstate.1, tiny().model.stats().hash_serialized_3, "{what}");
-    }
-    if let Err(error) = done {
-        assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
     }
 }
 
@@ -103,13 +104,13 @@ fn with_checkpoints(case: &Case) -> ReindexOptions {
     bounded(&case.options())
 }
 
-fn fault_loop(prepare: Prepare, fault: InjectedFault, operations: Operations, stride: u64) {
+fn fault_loop(prepare: Prepare, operations: Operations, stride: u64) {
     let failures = AtomicU64::new(0);
     each_operation(stride, |at| {
-        let what = format!("operation {at}, {fault:?}, {operations:?}");
+        let what = format!("operation {at}, {operations:?}");
         let case = lacking();
         let options = prepare(&case);
-        let disk = FaultDisk::fail_at(at, fault, operations, io::ErrorKind::Other);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
         let done = run_on(&disk, &options);
         assert_old_or_new(&case, &done, &what);
         if !disk.has_failed() {
@@ -127,16 +128,33 @@ fn fault_loop(prepare: Prepare, fault: InjectedFault, operations: Operations, st
 
 #[test]
 fn a_single_fault_changes_nothing_in_use() {
-    fault_loop(plain, InjectedFault::Once, Operations::Changes, 1);
-    fault_loop(plain, InjectedFault::Once, Operations::All, 19);
-    fault_loop(scanning, InjectedFault::Once, Operations::Changes, 3);
+    fault_loop(plain, Operations::Changes, 2);
+    fault_loop(plain, Operations::All, 19);
+    fault_loop(scanning, Operations::Changes, 5);
+}
+
+fn crashes(prepare: Prepare, crashes: Crashes) {
+    let resumed = AtomicU64::new(0);
+    let states = Scenario {
+        before: &lacking,
+        run: &|disk, case| run_on(disk, &prepare(case)).map(drop),
+        is_whole: &assert_whole,
+        succeeds: &|case, what| {
+            let done = assert_succeeds(case, &prepare(case), what);
+            resumed.fetch_add(u64::from(done > 0), Ordering::Relaxed);
+            assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{what}");
+        },
+    }
+    .explore(crashes);
+    eprintln!("{states} states, {} runs resumed", resumed.into_inner());
+    assert!(states > 50, "{states}");
 }
 
 #[test]
-fn a_dead_disk_leaves_the_old_or_the_new_datadir() {
-    fault_loop(plain, InjectedFault::Sticky, Operations::Changes, 1);
-    fault_loop(scanning, InjectedFault::Sticky, Operations::Changes, 2);
-    fault_loop(with_checkpoints, InjectedFault::Sticky, Operations::Changes, 11);
+fn a_crash_at_any_change_leaves_the_old_or_the_new_datadir() {
+    for (prepare, stride) in [(plain as Prepare, 2), (scanning, 3), (with_checkpoints, 7)] {
+        crashes(prepare, Crashes { stride, ..Crashes::default() });
+    }
 }
 
 /// Regression: `rev` files that were put in place of an output elsewhere stayed there after a failure, and
@@ -187,77 +205,13 @@ fn a_full_disk_leaves_no_new_rev_file() {
     assert!(failures.into_inner() >= 20);
 }
 
-/// The power fails at some operation, and perhaps again in the run that follows; what was not synced is lost,
-/// kept or torn, including names.
-fn power_failures(prepare: Prepare, seeds: Range<u64>) {
-    let operations = {
-        let case = lacking();
-        let disk =
-            FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        run_on(&disk, &prepare(&case)).unwrap();
-        disk.count()
-    };
-    let (resumed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_operation(1, |number| {
-        let seed = seeds.start + number;
-        let case = lacking();
-        let options = prepare(&case);
-        let mut rng = Rng::new(seed, "power cuts while undo data is made");
-        for number in 0..=rng.below(3) {
-            // Many of them near the end, where files are put in place.
-            let at = if rng.chance(1, 2) { rng.below(operations) } else { operations - 1 - rng.below(60) };
-            let disk =
-                FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-            let disk = disk.with_names_at_risk(case.root().parent().unwrap());
-            let done = run_on(&disk, &options);
-            disk.cut_power(rng.next_u64()).unwrap();
-            let what = format!("seed {seed}, cut {number}, operation {at} of {operations}");
-            assert_old_or_new(&case, &done, &what);
-        }
-        let what = format!("seed {seed}");
-        match run(&options) {
-            Ok(report) => {
-                resumed.fetch_add(u64::from(report.resumed > 0), Ordering::Relaxed);
-            }
-            Err(error) => {
-                eprintln!("{what}: {error}");
-                refused.fetch_add(1, Ordering::Relaxed);
-                let mut options = options.clone();
-                options.resume.restart = true;
-                assert_succeeds(&case, &options, &what);
-            }
-        }
-        assert_complete(case.root(), Network::Regtest, &Expected::of(tiny()), &what);
-        assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0], "{what}");
-        seed + 1 >= seeds.end
-    });
-    let (resumed, refused) = (resumed.into_inner(), refused.into_inner());
-    eprintln!("power failures of the seeds {seeds:?}: {resumed} runs resumed, {refused} were refused");
-    assert_eq!(refused, 0, "a checkpoint is complete, so it is never refused");
-}
-
-#[test]
-fn a_power_failure_leaves_the_old_or_the_new_datadir() {
-    power_failures(plain, 0..20);
-    power_failures(scanning, 0..10);
-}
-
-#[test]
-fn after_a_power_failure_a_run_that_makes_undo_data_resumes() {
-    power_failures(with_checkpoints, 0..15);
-}
-
 mod long {
-    use super::{plain, power_failures, scanning, with_checkpoints};
+    use super::{Crashes, crashes, plain, scanning, with_checkpoints};
 
     #[test]
-    fn many_power_failures_leave_the_old_or_the_new_datadir() {
-        power_failures(plain, 20..120);
-        power_failures(scanning, 10..60);
-    }
-
-    #[test]
-    fn after_many_power_failures_a_run_that_makes_undo_data_resumes() {
-        power_failures(with_checkpoints, 15..80);
+    fn many_crashes_leave_the_old_or_the_new_datadir() {
+        for prepare in [plain, scanning, with_checkpoints] {
+            crashes(prepare, Crashes { cuts: 3, ..Crashes::default() });
+        }
     }
 }
