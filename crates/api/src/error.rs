@@ -257,6 +257,27 @@ impl Error {
         cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
     }
 
+    /// Turns damage of what this run has just written, named `what`, into what it is: no damage of the
+    /// datadir, but of a disk or a memory that does not keep its bytes.
+    #[must_use]
+    pub fn of_written(self, what: &str) -> Self {
+        match self.kind {
+            ErrorKind::Damaged => {
+                let found = Self::not_as_written(&format!("{what} ({})", self.detail));
+                Self(Box::new(ErrorInfo { file: self.0.file, offset: self.0.offset, ..*found.0 }))
+            }
+            _ => self,
+        }
+    }
+
+    /// The error for what this run has just written, named `what`, if other bytes are read.
+    #[must_use]
+    pub fn not_as_written(what: &str) -> Self {
+        let detail =
+            format!("{what} reads back differently from what was written; check the disk and the memory");
+        Self::new(ErrorKind::Environment, detail)
+    }
+
     /// Drops what the user can do.
     pub fn without_remedies(mut self) -> Self {
         self.remedies.clear();

@@ -1,11 +1,8 @@
 //! Properties of the machine, for the report.
 
+use crate::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
-use crate::{
-    error::{Error, ErrorKind},
-    machine,
-};
 use coins::SipKey;
 use digest::{
     kernel::{ENVIRONMENT_VARIABLE, Kernel},
@@ -89,7 +86,13 @@ fn sha256_rate() -> f64 {
 /// Returns the machine's memory (Linux `MemTotal`), or the limit of this process if that is lower.
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
-    [kilobytes("/proc/meminfo", "MemTotal:"), memory_limit()].into_iter().flatten().min()
+    total_memory_below(Path::new("/"))
+}
+
+/// The same of a system whose files are below `root`.
+fn total_memory_below(root: &Path) -> Option<u64> {
+    let installed = kilobytes(&root.join("proc/meminfo"), "MemTotal:");
+    [installed, memory_limit_below(root)].into_iter().flatten().min()
 }
 
 /// Whether more programs want to run than the machine has cores (Linux `loadavg`, of the last minute).
@@ -105,8 +108,12 @@ pub fn is_busy() -> bool {
 /// `memory.max`, in version 1 `memory.limit_in_bytes`); `None` if there is no limit.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = limit_files(&groups).into_iter().filter_map(|file| {
+    memory_limit_below(Path::new("/"))
+}
+
+fn memory_limit_below(root: &Path) -> Option<u64> {
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limits = limit_files(root, &groups).into_iter().filter_map(|file| {
         let limit: u64 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
         // Version 1 reports no limit as the largest multiple of the page size.
         (limit < i64::MAX as u64 / 2).then_some(limit)
@@ -114,21 +121,22 @@ pub fn memory_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The files that can hold a memory limit, given `/proc/self/cgroup`: of the groups named there, and of all
-/// groups above them. In a container, the named group may not be visible, but its root is.
-fn limit_files(groups: &str) -> Vec<PathBuf> {
+/// The files below `root` that can hold a memory limit, given `/proc/self/cgroup`: of the groups named there,
+/// and of all groups above them. In a container, the named group may not be visible, but its root is.
+fn limit_files(root: &Path, groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (root, name) = match fields.next() {
-            Some("") => ("/sys/fs/cgroup", "memory.max"),
+        let (top, name) = match fields.next() {
+            Some("") => ("sys/fs/cgroup", "memory.max"),
             Some(list) if list.split(',').any(|controller| controller == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
             }
             _ => continue,
         };
-        let group = Path::new(root).join(fields.next().unwrap_or_default().trim_start_matches('/'));
-        let above = group.ancestors().take_while(|dir| dir.starts_with(root));
+        let top = root.join(top);
+        let group = top.join(fields.next().unwrap_or_default().trim_start_matches('/'));
+        let above = group.ancestors().take_while(|dir| dir.starts_with(&top));
         files.extend(above.map(|dir| dir.join(name)));
     }
     files
@@ -137,18 +145,18 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
 /// Returns the resident memory of the process (Linux `VmRSS`); `None` if the system does not report it.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
-    kilobytes("/proc/self/status", "VmRSS:")
+    kilobytes(Path::new("/proc/self/status"), "VmRSS:")
 }
 
 /// Returns the peak resident memory of the process, in bytes (Linux `VmHWM`); `None` if the system does not
 /// report it.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
-    kilobytes("/proc/self/status", "VmHWM:")
+    kilobytes(Path::new("/proc/self/status"), "VmHWM:")
 }
 
 /// Returns the number of bytes after `name` in a file below `/proc`.
-fn kilobytes(path: &str, name: &str) -> Option<u64> {
+fn kilobytes(path: &Path, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -158,7 +166,11 @@ fn kilobytes(path: &str, name: &str) -> Option<u64> {
 /// A quarter of the machine's memory, or of what this process may use of it; at least 128 MiB.
 #[must_use]
 pub fn default_memory() -> u64 {
-    machine::total_memory_bytes().map_or(MIN_MEMORY, |total| (total / 4).max(MIN_MEMORY))
+    default_of(total_memory_bytes())
+}
+
+fn default_of(total: Option<u64>) -> u64 {
+    total.map_or(MIN_MEMORY, |total| (total / 4).max(MIN_MEMORY))
 }
 
 /// The smallest value allowed for `--memory`, in bytes.
@@ -185,7 +197,8 @@ mod tests {
 
     #[test]
     fn memory_limits_of_all_groups_above_count() {
-        let files = limit_files("12:cpu,cpuacct:/x\n9:memory:/user/a\n0::/user.slice/b.scope\n");
+        let files =
+            limit_files(Path::new("/"), "12:cpu,cpuacct:/x\n9:memory:/user/a\n0::/user.slice/b.scope\n");
         let names: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
         assert_eq!(
             names,
@@ -198,6 +211,23 @@ mod tests {
                 "/sys/fs/cgroup/memory.max",
             ]
         );
+    }
+
+    #[test]
+    fn a_quarter_of_the_memory_or_of_its_limit_is_the_default() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+            default_of(total_memory_below(root.path()))
+        };
+        assert_eq!(default_of(total_memory_below(root.path())), MIN_MEMORY, "nothing is known");
+        assert_eq!(write("proc/meminfo", "MemFree: 1 kB\nMemTotal:  8388608 kB\n"), 2 << 30);
+        assert_eq!(write("proc/self/cgroup", "0::/a/b\n"), 2 << 30);
+        assert_eq!(write("sys/fs/cgroup/a/memory.max", "4294967296\n"), 1 << 30);
+        assert_eq!(write("sys/fs/cgroup/a/b/memory.max", "max\n"), 1 << 30);
+        assert_eq!(write("sys/fs/cgroup/a/b/memory.max", "1000\n"), MIN_MEMORY);
     }
 
     #[test]

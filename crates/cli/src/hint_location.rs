@@ -184,7 +184,7 @@ mod download {
         }
     }
 
-    fn agent(url: &str, proxy: Option<SocketAddr>) -> io::Result<Agent> {
+    pub fn agent(url: &str, proxy: Option<SocketAddr>) -> io::Result<Agent> {
         let is_https = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
         let proxy = proxy.map(|address| Proxy::new(&format!("socks5h://{address}")));
         let mut config = Agent::config_builder()
@@ -255,6 +255,16 @@ mod download {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "hints-url")]
+    #[test]
+    fn a_server_that_sends_nothing_is_left_after_a_minute() {
+        let agent = download::agent("http://localhost/hints", None).unwrap();
+        let (config, minute) = (agent.config(), Some(std::time::Duration::from_secs(60)));
+        let phases = config.timeouts();
+        assert_eq!([phases.resolve, phases.connect, phases.recv_response], [minute; 3]);
+        assert_eq!(config.timeout_per_read(), minute);
+    }
 
     #[test]
     fn files_and_urls_are_told_apart() {

@@ -16,7 +16,7 @@ use crate::{
     write::{FilterFiles, FilterRows, NewTables, StatsRows, give_sorted},
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink, Watch},
     machine,
     note::Warning,
@@ -284,12 +284,10 @@ impl Making<'_> {
     fn complete(&self, kind: IndexKind, tables: &[TableMeta], rows: u64) -> Result<u64, Error> {
         let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
         write_database(disk, &dir, tables)?;
-        let found = count_rows(disk, &dir, threads)?;
+        let found = count_rows(disk, &dir, threads).map_err(|error| error.of_written("the new index"))?;
         if found != rows {
-            let detail = format!(
-                "the new index has {found} rows, but {rows} were written; check the disk and the memory"
-            );
-            return Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None));
+            let what = format!("the new index, with {found} rows instead of {rows},");
+            return Err(Error::not_as_written(&what).in_file(dir, None));
         }
         if kind == IndexKind::BlockFilter {
             check_filter_files(disk, &dir, self.building(kind))?;
@@ -326,11 +324,8 @@ fn check_filter_files(disk: &dyn Disk, database: &Path, dir: &Path) -> Result<()
     while rows.advance()? {
         let Some((block, hashes, place)) = FilterPlace::of_row(rows.value()) else { continue };
         if reader.read(&block, place)?.is_none_or(|filter| sha256d(&filter) != hashes.hash) {
-            let detail =
-                "a new filter reads back differently from what was written; check the disk and the memory";
-            return Err(
-                Error::new(ErrorKind::Environment, detail).in_file(dir.join(file_name(place.file)), None)
-            );
+            let file = dir.join(file_name(place.file));
+            return Err(Error::not_as_written("a new filter").in_file(file, None));
         }
     }
     Ok(())

@@ -5,7 +5,8 @@
 //! written, like a full disk. A write that fails has written half of its bytes. Syncs are not passed on,
 //! which makes tests fast; they are recorded instead, so that a power cut can be simulated:
 //! [`FaultDisk::lose_unsynced`] truncates each file to its synced length, [`FaultDisk::cut_power`] loses or
-//! tears any part of what was not synced, including names.
+//! tears any part of what was not synced, including names. [`FaultDisk::with_lie`] makes a disk that returns
+//! other bytes than were written, without an error.
 
 mod crash;
 mod names;
@@ -15,7 +16,7 @@ pub use crash::{Crash, Crashes, explore};
 use names::{Names, follow};
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -49,6 +50,9 @@ pub enum Operations {
 /// Called before each change, and at the end.
 type Watcher = Box<dyn FnMut(&State, bool) + Send>;
 
+/// Turns the bytes of a file that were written into those that are read.
+pub type Lie = fn(&mut Vec<u8>);
+
 /// The real disk, with an injected fault.
 pub struct FaultDisk {
     state: Arc<State>,
@@ -60,6 +64,8 @@ pub struct FaultDisk {
     denied: Option<PathBuf>,
     /// A file, and a byte of it that cannot be read.
     unreadable: Option<(PathBuf, u64)>,
+    /// The end of a path, and what is returned of such a file if it was written through this disk.
+    lie: Option<(&'static str, Lie)>,
     /// The user that is reported as the process's.
     user: Option<u32>,
 }
@@ -121,8 +127,8 @@ impl FaultDisk {
             names: None,
             watcher: Mutex::default(),
         };
-        let (mounted, denied, unreadable, user) = Default::default();
-        Self { state: Arc::new(state), exchange_in_steps: false, mounted, denied, unreadable, user }
+        let (mounted, denied, unreadable, lie, user) = Default::default();
+        Self { state: Arc::new(state), exchange_in_steps: false, mounted, denied, unreadable, lie, user }
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
@@ -193,6 +199,12 @@ impl FaultDisk {
     #[must_use]
     pub fn with_unreadable(self, path: &Path, at: u64) -> Self {
         Self { unreadable: Some((path.to_owned(), at)), ..self }
+    }
+
+    /// Lies about files whose path ends in `name` and that were written through this disk.
+    #[must_use]
+    pub fn with_lie(self, name: &'static str, lie: Lie) -> Self {
+        Self { lie: Some((name, lie)), ..self }
     }
 
     /// Reports `user` as the user of the process.
@@ -500,7 +512,16 @@ impl Disk for FaultDisk {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let unreadable = self.unreadable.as_ref().filter(|(bad, _)| bad == path).map(|(_, at)| *at);
-        Ok(Box::new(FaultRead { file: RealDisk.open(path)?, state: Arc::clone(&self.state), unreadable }))
+        let mut file = RealDisk.open(path)?;
+        if let Some((name, lie)) = self.lie
+            && path.ends_with(name)
+            && self.state.synced().iter().any(|(written, _)| written == path)
+        {
+            let mut bytes = fs::read(path)?;
+            lie(&mut bytes);
+            file = Box::new(bytes);
+        }
+        Ok(Box::new(FaultRead { file, state: Arc::clone(&self.state), unreadable }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {

@@ -10,7 +10,7 @@ mod disk;
 mod hints;
 mod memory;
 mod net;
-mod reseal;
+pub mod reseal;
 mod rules;
 mod runs;
 mod samples;

@@ -198,3 +198,11 @@ fn bytes_that_begin_to_be_synced_stay_what_they_were() {
     file.sync().unwrap();
     assert!(fs::read(&path).unwrap() == bytes);
 }
+
+/// A pipe cannot be synced, which only the system knows: its error shows that it was asked.
+#[test]
+fn a_sync_of_a_file_asks_the_system_and_returns_its_error() {
+    let pipe = || fs::File::from(std::os::fd::OwnedFd::from(io::pipe().unwrap().1));
+    assert!(WriteFile::sync(&mut pipe()).is_err());
+    assert!(WriteAt::sync(&mut pipe()).is_err());
+}

@@ -30,6 +30,7 @@ mod faults {
     mod cache_engine;
     mod every_operation;
     mod lower_tip;
+    mod lying_disk;
     mod resume;
     mod safety;
 }

@@ -274,16 +274,16 @@ fn output_below_a_file_exits_with_5() {
 /// Interrupts the run in stage plan, and again in stage check, whose scripts take seconds, so that a busy
 /// machine is not too late. The checkpoint goes to a folder outside the datadir.
 #[test]
-fn ctrl_c_exits_with_130_and_changes_nothing() {
+fn a_signal_exits_with_130_and_changes_nothing() {
     let dir = write_datadir(&Chain::generate(&ChainSpec::new(18, 12_000_000)));
     let before = files(dir.path());
-    for line in ["plan", "check"] {
+    for (line, signal) in [("plan", Signal::INT), ("check", Signal::HUP)] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
         let more = ["--threads", "1", "--assumevalid", "0", "--work-dir", work_dir];
         let mut running = start(dir.path(), &more);
         assert!(running.wait_for_line(line), "no line {line}");
-        running.signal(Signal::INT);
+        running.signal(signal);
         let (output, stderr) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{stderr}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
@@ -328,6 +328,19 @@ fn resume(running: Running) -> Value {
     let (output, stderr) = running.wait();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     json(&output)
+}
+
+/// The run is paused, so that the second signal does not come after its end.
+#[test]
+fn a_second_signal_ends_a_run_without_a_report() {
+    let (dir, [flag, hash]) = long_work();
+    let running = start_and_stop(dir.path(), &[&flag, &hash], "check");
+    for signal in [Signal::INT, Signal::TERM, Signal::CONT] {
+        running.signal(signal);
+    }
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(output.stdout.is_empty(), "{output:?}");
 }
 
 #[test]

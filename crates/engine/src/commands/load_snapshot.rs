@@ -229,9 +229,10 @@ impl Load<'_> {
         let coins = self.write_coins(reader, path, dir)?;
 
         sink.event(Event::Started(Stage::Prove));
-        let written = ChainstateReader::open(disk, dir)?;
+        let of_written = |error: Error| error.of_written("the new chainstate");
+        let written = ChainstateReader::open(disk, dir).map_err(|error| of_written(error.into()))?;
         let threads = self.options.threads.get();
-        let stats = read_back(&written, Some(coins), threads, sink, interrupt)?;
+        let stats = read_back(&written, Some(coins), threads, sink, interrupt).map_err(of_written)?;
         if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
             let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));
             let detail = format!(

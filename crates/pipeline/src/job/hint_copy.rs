@@ -174,7 +174,7 @@ fn download(
             .in_file(remote.name(), None)
             .caused_by(error),
     };
-    let pieces = RemotePieces::start(remote, sink, interrupt)?;
+    let pieces = RemotePieces::start(remote, MAX_LEN, sink, interrupt)?;
     let pieces = pieces.wait_for_length().map_err(failed)?;
     let free = dir.disk().free_space(dir.path()).during("measure the free space of", dir.path())?;
     if let Some(need) = pieces.total.filter(|need| *need > free) {
@@ -244,6 +244,7 @@ struct RemotePieces<'a> {
     name: String,
     total: Option<u64>,
     received: u64,
+    max_len: u64,
     is_at_end: bool,
     last_note: Instant,
     sink: &'a dyn EventSink,
@@ -253,6 +254,7 @@ struct RemotePieces<'a> {
 impl<'a> RemotePieces<'a> {
     fn start(
         remote: &Arc<dyn RemoteFile>,
+        max_len: u64,
         sink: &'a dyn EventSink,
         interrupt: &'a AtomicBool,
     ) -> Result<Self, Error> {
@@ -270,12 +272,12 @@ impl<'a> RemotePieces<'a> {
         })?;
         let (total, received, is_at_end, last_note) = (None, 0, false, Instant::now());
         let piece = Cursor::default();
-        Ok(Self { pieces, piece, name, total, received, is_at_end, last_note, sink, interrupt })
+        Ok(Self { pieces, piece, name, total, received, max_len, is_at_end, last_note, sink, interrupt })
     }
 
     fn wait_for_length(mut self) -> io::Result<Self> {
         let Piece::Length(total) = self.next()? else { return Err(io::ErrorKind::InvalidData.into()) };
-        if total.is_some_and(|total| total > MAX_LEN) {
+        if total.is_some_and(|total| total > self.max_len) {
             return Err(io::Error::other(too_long()));
         }
         self.total = total;
@@ -310,7 +312,6 @@ impl<'a> RemotePieces<'a> {
                 let text = format!("the connection ended after {} of {total} bytes", self.received);
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
             }
-            _ if self.received > MAX_LEN => Err(io::Error::other(too_long())),
             _ => Ok(()),
         }
     }
@@ -331,7 +332,7 @@ impl Read for RemotePieces<'_> {
                 }
                 Piece::Bytes(bytes) => {
                     self.received += bytes.len() as u64;
-                    if self.received > MAX_LEN {
+                    if self.received > self.max_len {
                         return Err(io::Error::other(too_long()));
                     }
                     self.piece = Cursor::new(bytes);
@@ -360,9 +361,34 @@ fn send_pieces(file: &dyn RemoteFile, sender: &Sender<io::Result<Piece>>) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::options::RemoteBody;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write as _;
     use vfs::RealDisk;
+
+    /// A server that names no length, or a false one, can send bytes without end.
+    #[derive(Debug)]
+    struct Endless;
+
+    impl RemoteFile for Endless {
+        fn name(&self) -> &str {
+            "endless"
+        }
+
+        fn open(&self) -> io::Result<RemoteBody> {
+            Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) })
+        }
+    }
+
+    #[test]
+    fn what_is_downloaded_is_cut_off_at_a_length() {
+        let (remote, never): (Arc<dyn RemoteFile>, _) = (Arc::new(Endless), AtomicBool::new(false));
+        let start = RemotePieces::start(&remote, 3 << 20, &|_: Event| {}, &never).unwrap();
+        let mut bytes = Vec::new();
+        let error = start.wait_for_length().unwrap().take(9 << 20).read_to_end(&mut bytes).unwrap_err();
+        assert!(error.to_string().contains("longer than hints can be"), "{error}");
+        assert_eq!(bytes.len(), 3 << 20);
+    }
 
     /// A few bytes can unpack to many.
     #[test]

@@ -101,10 +101,7 @@ impl WorkerPool<'_> {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
                 // A checkpoint after each few blocks, whatever it costs.
                 Some(Duration::ZERO) => state.saved,
-                Some(interval) => {
-                    let least = interval.max(state.save_took * CHECKPOINT_INTERVAL_FACTOR);
-                    state.saved + least.min(NO_CHECKPOINT)
-                }
+                Some(interval) => state.saved + time_between_checkpoints(interval, state.save_took),
                 None => state.saved + NO_CHECKPOINT,
             };
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
@@ -161,13 +158,11 @@ impl WorkerPool<'_> {
 
     /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
     fn save_last(&self, state: &mut State) -> Error {
-        let expected_secs = self.join.memory_bytes() as f64 / (SAVE_RATE * self.job.threads() as u64) as f64;
-        let was_slow = state.save_took > MAX_FINAL_CHECKPOINT_TIME;
+        let is_fast = is_saved_fast(self.join.memory_bytes(), self.job.threads(), state.save_took);
         let has_progress = state.outcome.partial.completed.count() > state.resumed;
         if self.job.resume.is_some()
             && has_progress
-            && Duration::from_secs_f64(expected_secs) <= MAX_FINAL_CHECKPOINT_TIME
-            && !was_slow
+            && is_fast
             // What was delivered since the last checkpoint is not saved.
             && state.outcome.partial.routed.is_empty()
             && let Err(error) = self.save(state, Instant::now())
@@ -294,8 +289,40 @@ impl WorkerPool<'_> {
     }
 }
 
+/// The least time from one checkpoint, which took `save_took`, to the next.
+fn time_between_checkpoints(interval: Duration, save_took: Duration) -> Duration {
+    interval.max(save_took * CHECKPOINT_INTERVAL_FACTOR).min(NO_CHECKPOINT)
+}
+
+/// Whether an interrupted job has the time for a checkpoint of a join of so many bytes, after one that took
+/// `save_took`.
+fn is_saved_fast(join_bytes: usize, threads: usize, save_took: Duration) -> bool {
+    let expected_secs = join_bytes as f64 / (SAVE_RATE * threads as u64) as f64;
+    Duration::from_secs_f64(expected_secs).max(save_took) <= MAX_FINAL_CHECKPOINT_TIME
+}
+
 /// Whether `temporary` bytes of claims, deliveries and new runs are so many that undo data should be made.
 /// `table_bytes` are those of the runs when that was done last.
 fn is_epoch_complete(temporary: u64, table_bytes: u64, memory: u64) -> bool {
     temporary >= MIN_EPOCH_BYTES.max(memory).max(table_bytes / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_take_a_twentieth_of_the_time_and_the_last_one_two_seconds() {
+        let time = |interval, took| {
+            let [interval, took] = [interval, took].map(Duration::from_secs);
+            time_between_checkpoints(interval, took).as_secs()
+        };
+        assert_eq!((time(60, 0), time(60, 3), time(60, 4)), (60, 60, 80));
+        assert_eq!(time(u64::MAX, 0), NO_CHECKPOINT.as_secs());
+        let took = Duration::from_millis;
+        assert!(is_saved_fast(400 << 20, 2, took(1_500)));
+        assert!(!is_saved_fast(500 << 20, 2, took(0)), "it would take 1.7 seconds");
+        assert!(is_saved_fast(500 << 20, 4, took(0)));
+        assert!(!is_saved_fast(0, 2, took(1_600)), "the last one was slow");
+    }
 }

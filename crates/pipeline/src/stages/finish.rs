@@ -131,18 +131,19 @@ impl Finish<'_, '_> {
         muhash: bool,
         sink: &dyn EventSink,
     ) -> Result<UtxoStats, Error> {
+        const WHAT: &str = "the new chainstate";
         let dir = self.target.building();
-        let reader = ChainstateReader::open(self.disk, dir)?;
+        let open = ChainstateReader::open(self.disk, dir).map_err(Error::from);
+        let reader = open.map_err(|error| error.of_written(WHAT))?;
         let (total, watch) = (Some(written.txouts), Watch { sink, interrupt: self.interrupt });
-        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)?;
+        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)
+            .map_err(|error| error.of_written(WHAT))?;
         let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
         let written = UtxoCounts { transactions, ..*written };
         if read.counts() == written && reader.best_block() == self.chain.tip().hash {
             return Ok(read);
         }
-        let detail =
-            "the new chainstate reads back differently from what was written; check the disk and the memory";
-        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None))
+        Err(Error::not_as_written(WHAT).in_file(dir, None))
     }
 }
 

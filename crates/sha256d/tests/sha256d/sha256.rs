@@ -3,7 +3,7 @@
 
 use bitcoin_hashes::{sha256 as reference, sha256d as reference_double};
 use hex_conservative::DisplayHex as _;
-use peregrine_sha256d::kernel::Kernel;
+use peregrine_sha256d::kernel::{ENVIRONMENT_VARIABLE, Kernel};
 use peregrine_sha256d::{
     Message, Sha256, sha256, sha256d, sha256d_many, sha256d_many_with, sha256d_pairs, sha256d_pairs_with,
 };
@@ -140,6 +140,27 @@ fn pairs(kernel: Kernel) {
         let wanted: Vec<_> = std::iter::once([9; 32]).chain(wanted).collect();
         assert_eq!(got, wanted, "{}: {count} pairs", kernel.name());
     }
+}
+
+/// All kernels give the same results, so that only this shows that a machine is used as it can be.
+#[test]
+fn the_fastest_kernel_of_the_machine_is_used_unless_the_environment_names_another() {
+    #[cfg(target_arch = "x86_64")]
+    let fastest = if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+        "avx512"
+    } else if is_x86_feature_detected!("sha") {
+        "shani"
+    } else if is_x86_feature_detected!("avx2") {
+        "avx2"
+    } else {
+        "portable"
+    };
+    #[cfg(target_arch = "aarch64")]
+    let fastest = if std::arch::is_aarch64_feature_detected!("sha2") { "armsha" } else { "neon" };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let fastest = "portable";
+    let named = std::env::var(ENVIRONMENT_VARIABLE);
+    assert_eq!(Kernel::active().name(), named.as_deref().unwrap_or(fastest));
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) struct Session {
     /// Messages that were not answered.
     unanswered: VecDeque<Message>,
     /// Blocks that the client has asked for and that were not sent. No further message is answered before.
-    wanted: VecDeque<BlockHash>,
+    wanted: VecDeque<Inventory>,
     coins: SpentCoinsServer,
 }
 
@@ -141,7 +141,7 @@ impl Session {
             }
             Message::GetHeaders { locator, .. } => self.headers(&locator),
             Message::GetData(list) => {
-                self.wanted.extend(list.iter().filter_map(Inventory::block_hash));
+                self.wanted.extend(list.iter().filter(|item| item.block_hash().is_some()));
                 Ok(())
             }
             Message::SendHeaders => {
@@ -277,18 +277,22 @@ impl Session {
     fn send_wanted(&mut self) -> io::Result<()> {
         let mut sent = 0;
         while sent < FULL || self.fault != Fault::WaitsWhenFull {
-            let Some(hash) = self.wanted.pop_front() else { break };
-            let chain = self.shared.chain();
+            let Some(item) = self.wanted.pop_front() else { break };
+            let (chain, hash) = (self.shared.chain(), BlockHash(item.hash));
             sent += chain.find(&hash).map_or(0, |height| chain.blocks[height].len());
-            self.block(hash)?;
+            self.block(hash, item.kind == Inventory::BLOCK)?;
         }
         Ok(())
     }
 
-    fn block(&mut self, hash: BlockHash) -> io::Result<()> {
+    /// Sends a block, as Core without its witnesses unless they were asked for.
+    fn block(&mut self, hash: BlockHash, is_stripped: bool) -> io::Result<()> {
         let chain = self.shared.chain();
         let Some(height) = chain.find(&hash) else { return Ok(()) };
         let mut block = chain.blocks[height].clone();
+        if is_stripped {
+            block = without_witnesses(&block);
+        }
         let before = {
             let mut asked = lock(&self.shared.asked);
             asked.push(hash);

@@ -1,6 +1,6 @@
 //! A diagnosis names each kind of damage, changes nothing, and advises what then helps.
 
-use acceptance::{Case, chain, run, scratch, unwatched};
+use acceptance::{Case, chain, changed, layout, options, run, scratch, unwatched};
 use disk::index::{BlockStatus, write_block_index};
 use engine::{
     Absence, Advice, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis,
@@ -16,6 +16,7 @@ use std::{
 };
 use sync::{RepairOptions, SyncOptions, repair, sync};
 use testkit::{
+    Chain, ChainSpec,
     corrupt::{flip_bit, truncate},
     data::{known_answers, unpack_core_datadir},
     fault::{FaultDisk, InjectedFault, Operations},
@@ -79,6 +80,20 @@ fn is_sound(case: &Case) -> bool {
 
 fn tip() -> Height {
     Height(chain().tip().height)
+}
+
+/// bitcoind stores up to 1,024 blocks ahead of its best block, and connects them when it starts.
+#[test]
+fn a_chainstate_is_rebuilt_if_it_is_further_behind_than_a_node_stores_ahead() {
+    let chain = Chain::generate(&ChainSpec { empty_tail: 1_030, ..ChainSpec::new(21, 40_000) });
+    let dir = scratch();
+    chain.write_datadir(dir.path(), &layout()).unwrap();
+    for (behind, advice) in [(1_025, Advice::Reindex), (1_024, Advice::StartBitcoind)] {
+        let height = Some(Height(chain.tip().height - behind));
+        run(&changed(options(dir.path()), |it| it.stop_at_height = height)).unwrap();
+        let found = diagnosed(dir.path(), false);
+        assert_eq!(found.advice, advice, "{behind} blocks behind: {found:?}");
+    }
 }
 
 #[test]

@@ -102,6 +102,18 @@ fn a_datadir_with_headers_only_gets_the_chainstate_and_the_marks_of_a_snapshot()
     assert_mentions(&twice, &["has a chainstate of a snapshot already"]);
 }
 
+/// The snapshot is sound: its user must not look for another one.
+#[test]
+fn coins_that_read_back_differently_are_not_put_in_place() {
+    let case = Case::new();
+    let before = tree(case.root());
+    let disk = FaultDisk::healthy().with_lie("000002.ldb", |bytes| bytes[100] ^= 1);
+    let error = load(&disk, &case, snapshot()).unwrap_err();
+    assert_mentions(&error, &["the new chainstate", "reads back differently", "check the disk"]);
+    assert_eq!(error.kind, ErrorKind::Environment, "{error}");
+    assert_same_tree(&before, case.root(), "a lying disk");
+}
+
 #[test]
 fn the_chainstate_below_the_snapshot_stays_as_it_is() {
     let case = Case::new();

@@ -6,7 +6,8 @@ use acceptance::hinted;
 use acceptance::{
     Case, THREADS, chain, leftovers, scratch, stats,
     sync::{
-        assert_index_is_true, assert_sound, from, honest, run_on, run_while, serving, wait_until, with_holes,
+        assert_index_is_true, assert_sound, from, honest, run, run_on, run_while, serving, wait_until,
+        with_holes,
     },
 };
 use engine::{
@@ -15,7 +16,7 @@ use engine::{
 use hinted::{AGGREGATES, Truth, bury, file_in};
 use hints::HintFormat;
 use std::{
-    io,
+    fs, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -28,6 +29,7 @@ use std::{
 use sync::SyncOptions;
 use tempfile::TempDir;
 use testkit::{
+    corrupt::snapshot,
     fault::FaultDisk,
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
@@ -96,6 +98,35 @@ fn what_was_matched_before_an_interrupt_is_not_matched_again() {
     assert!((16..=101).contains(&rebuild.resumed), "{}", rebuild.resumed);
     assert_eq!(rebuild.counts.blocks, u64::from(tip()) + 1);
     assert_sound(dir.path(), chain(), "after an interrupt");
+}
+
+/// They are not read again for the checkpoint, but by the node.
+#[test]
+fn a_power_cut_takes_no_block_of_a_checkpoint() {
+    let (dir, peer, disk) = (scratch(), honest(), FaultDisk::healthy());
+    peer.hold_at(100);
+    let (options, interrupt) = (with_checkpoints(dir.path(), &[&peer]), AtomicBool::new(false));
+    let checkpoint = dir.path().join("regtest/peregrine-work/manifest");
+    let left = thread::scope(|scope| {
+        scope.spawn(|| run_on(&disk, &options, &interrupt));
+        wait_until("a checkpoint", || checkpoint.exists() && peer.asked().len() >= 100);
+        thread::sleep(PAUSE);
+        disk.lose_unsynced().unwrap();
+        let left = snapshot(dir.path()).unwrap();
+        interrupt.store(true, Ordering::Relaxed);
+        left
+    });
+    fs::remove_dir_all(dir.path().join("regtest")).unwrap();
+    for (path, bytes) in left {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    peer.hold_at(usize::MAX);
+    let report = run(&options).0;
+    let resumed = report.rebuild.unwrap().resumed;
+    assert!((16..=101).contains(&resumed), "{resumed}");
+    assert!(report.download.blocks + resumed <= tip() + 1, "{resumed} resumed: {:?}", report.download);
+    assert_sound(dir.path(), chain(), "after a power cut");
 }
 
 #[test]

@@ -4,14 +4,22 @@
 use acceptance::{
     Case, THREADS, assert_same_tree, chain, scratch, stats_by_height,
     sync::{
-        assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
+        Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
         serving, wait_until, with_holes,
     },
     tree,
 };
 use disk::index::{BlockStatus, IndexEntry};
 use engine::{ErrorKind, Height, Network};
-use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+use rules::{ChainParams, U256};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 use sync::{SyncOptions, sync};
 use testkit::{
     fault::FaultDisk,
@@ -252,6 +260,30 @@ fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
     });
     assert_eq!((report.height, peer.accepted()), (Height(blocks() as u32), 1));
     assert_sound(dir.path(), chain(), "new blocks");
+}
+
+/// As Core, which otherwise would store whatever a peer has made at no cost.
+#[test]
+fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
+    let half = serving(chain().main().take(70));
+    let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
+    let mut options = from(dir.path(), &[&peer]);
+    // A block of regtest has a work of two.
+    let minimum_chain_work = U256::from_u64(2 * blocks() as u64);
+    let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
+    options.chain.params = Box::leak(Box::new(params));
+    let interrupt = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| sync(&FaultDisk::healthy(), &options, &Seen::default(), &interrupt));
+        wait_until("a connection", || peer.accepted() > 0);
+        thread::sleep(Duration::from_millis(700));
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    });
+    assert!(peer.asked().is_empty());
+    peer.serve(&served());
+    run(&options);
+    assert_sound(dir.path(), chain(), "minimum work");
 }
 
 #[test]

@@ -74,20 +74,8 @@ impl Estimate<'_> {
             need = need.with_undo(bytes, options.memory_bytes);
         }
         let speeds = self.sampled_speeds();
-        let quartiles = quartiles(&speeds);
-        let duration = |scripts: Option<ScriptWork>| {
-            let (slow, fast) = quartiles?;
-            let threads = budget.threads as u64;
-            let checked = seconds(block_bytes, CHECKED_BYTES_PER_SECOND * threads);
-            let read = |speed: u64| seconds(block_bytes + undo_bytes, speed);
-            let run = scripts.map_or(0.0, |work| seconds(work.bytes, SCRIPT_BYTES_PER_SECOND * threads));
-            Some(RebuildTime {
-                blocks: span(read(fast).max(checked), read(slow).max(checked * SPREAD)),
-                scripts: span(run, run * SPREAD),
-                script_work: scripts,
-                is_busy: machine::is_busy(),
-            })
-        };
+        let (speed_range, threads) = (quartiles(&speeds), budget.threads as u64);
+        let duration = |scripts| Some(time((block_bytes, undo_bytes), scripts, threads, speed_range?));
         let [scripts, unchecked] =
             [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
         RebuildNeed {
@@ -122,6 +110,25 @@ impl Estimate<'_> {
     }
 }
 
+/// Estimates the time of a rebuild of so many bytes of blocks and undo data, on a disk that is read with a
+/// speed between these two.
+fn time(
+    (block_bytes, undo_bytes): (u64, u64),
+    scripts: Option<ScriptWork>,
+    threads: u64,
+    (slow, fast): (u64, u64),
+) -> RebuildTime {
+    let checked = seconds(block_bytes, CHECKED_BYTES_PER_SECOND * threads);
+    let read = |speed: u64| seconds(block_bytes + undo_bytes, speed);
+    let run = scripts.map_or(0.0, |work| seconds(work.bytes, SCRIPT_BYTES_PER_SECOND * threads));
+    RebuildTime {
+        blocks: span(read(fast).max(checked), read(slow).max(checked * SPREAD)),
+        scripts: span(run, run * SPREAD),
+        script_work: scripts,
+        is_busy: machine::is_busy(),
+    }
+}
+
 /// Returns the speeds that a quarter of the samples do not reach, and that a quarter exceeds.
 fn quartiles(speeds: &[u64]) -> Option<(u64, u64)> {
     let last = speeds.len().checked_sub(1)?;
@@ -140,6 +147,17 @@ fn span(least: f64, most: f64) -> RangeInclusive<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_follows_from_the_speeds_of_the_disk_and_of_the_recorded_runs() {
+        let work = ScriptWork::of_all(94_000_000_000);
+        let of = |speeds| time((600_000_000_000, 100_000_000_000), Some(work), 2, speeds);
+        let seconds = |range: RangeInclusive<Duration>| (range.start().as_secs(), range.end().as_secs());
+        let fast = of((9_000_000_000, 10_000_000_000));
+        assert_eq!(seconds(fast.blocks), (1_500, 3_750), "200 MB a second and thread, and 2.5 times as long");
+        assert_eq!(seconds(fast.scripts), (10_000, 25_000), "4.7 MB a second and thread");
+        assert_eq!(seconds(of((50_000_000, 100_000_000)).blocks), (7_000, 14_000), "the disk is slower");
+    }
 
     #[test]
     fn a_single_slow_sample_does_not_count() {

@@ -1,0 +1,75 @@
+//! A disk returns other bytes than were written, without an error: what is read back is compared, so that it
+//! does not take the place of what was there.
+
+use acceptance::{
+    Case, assert_mentions, assert_same_tree, changed,
+    faults::{tiny, tiny_case},
+    indexes::{assert_sound, make, of_case},
+    leftovers, run, run_on, tree,
+};
+use engine::{Engine, Error, ErrorKind, ReindexOptions};
+use indexes::TxForm;
+use testkit::{
+    fault::{FaultDisk, Lie},
+    fuzz::reseal,
+};
+
+/// Other bytes than were written.
+const FLIPPED: Lie = |bytes| bytes[100] ^= 1;
+const FLIPPED_AT_END: Lie = |bytes| *bytes.last_mut().unwrap() ^= 1;
+
+/// A table of LevelDB whose first row is marked as deleted, and whose checksums are right.
+const WITHOUT_A_ROW: Lie = |bytes| {
+    // Before the key are three lengths of a byte each: what it shares with the one before, itself, the value.
+    let kind = 3 + usize::from(bytes[1]) - 8;
+    assert_eq!((bytes[0], bytes[kind]), (0, 1), "a row with a value");
+    bytes[kind] = 0;
+    reseal::table(bytes);
+};
+
+/// Asserts that a lie about a file fails a run, which names `place` and leaves what was there.
+fn assert_refused(
+    case: &Case,
+    (name, lie): (&'static str, Lie),
+    place: &str,
+    run: impl Fn(&FaultDisk) -> Result<(), Error>,
+) {
+    let before = tree(case.root());
+    let error = run(&FaultDisk::healthy().with_lie(name, lie)).expect_err(name);
+    assert_eq!(error.kind, ErrorKind::Environment, "{name}: {error}");
+    assert_mentions(&error, &[place, "reads back differently from what was written", "check the disk"]);
+    assert_same_tree(&before, case.root(), name);
+    let left = leftovers(case.root());
+    assert!(left.is_empty(), "{name}: {left:?}");
+    run(&FaultDisk::healthy()).unwrap();
+}
+
+#[test]
+fn a_chainstate_that_reads_back_differently_does_not_replace_the_old_one() {
+    for (engine, name, lie) in [
+        (Engine::Join, "chainstate.peregrine/000002.ldb", FLIPPED),
+        (Engine::Join, "chainstate.peregrine/000002.ldb", WITHOUT_A_ROW),
+        (Engine::Cache, "chainstate.peregrine/000003.log", FLIPPED),
+    ] {
+        let case = tiny_case();
+        let options = changed(case.options(), |it: &mut ReindexOptions| it.engine = engine);
+        assert_refused(&case, (name, lie), "chainstate.peregrine", |disk| run_on(disk, &options).map(drop));
+    }
+}
+
+#[test]
+fn an_index_that_reads_back_differently_does_not_replace_the_old_one() {
+    for (lie, place) in [
+        (("txindex.peregrine/000001.ldb", FLIPPED), "the new index"),
+        (("txindex.peregrine/000001.ldb", WITHOUT_A_ROW), "rows instead of"),
+        (("fltr00000.dat", FLIPPED), "fltr00000.dat: a new filter"),
+        (("fltr00000.dat", FLIPPED_AT_END), "fltr00000.dat: a new filter"),
+    ] {
+        let case = tiny_case();
+        let options = of_case(&case, TxForm::ByTxid);
+        make(&FaultDisk::healthy(), &options).unwrap();
+        run(&case.options()).unwrap();
+        assert_refused(&case, lie, place, |disk| make(disk, &options).map(drop));
+        assert_sound(&options, tiny().tip().height);
+    }
+}
