@@ -22,7 +22,7 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-long bitcoind test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -55,6 +55,9 @@ hostile: setup ## Damage datadirs at random, rebuild them in place, and start a 
 	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: set BITCOIND=PATH, or add it to the PATH"; exit 1; }
 	$(CARGO) build --release -p peregrine -p hostile
 	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
+
+bitcoind: setup ## Compile bitcoind and bitcoin-cli from the sources that the build has anyway: target/bitcoind/bin
+	CARGO="$(CARGO)" ./.ci/bitcoind
 
 releases: setup ## Let releases of bitcoind write datadirs and open what Peregrine makes of them: BITCOINDS (paths)
 	@test -n "$(BITCOINDS)" || { echo "make releases needs bitcoinds: set BITCOINDS=\"PATH ..\", each with bitcoin-cli beside it"; exit 1; }
