@@ -22,17 +22,20 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long bitcoind test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
 
 test: setup ## Run the tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
-	CARGO="$(CARGO)" ./.ci/test --skip ::long::
+	CARGO="$(CARGO)" ./.ci/test --skip ::long:: --skip node::
 	$(CARGO) test --workspace --doc
 
 test-long: setup ## Run the tests that take long: hundreds of kills and power failures, long random walks, mutants of blocks
 	CARGO="$(CARGO)" ./.ci/test ::long::
+
+test-node: $(if $(PEREGRINE_BITCOIND),setup,bitcoind) ## Run the tests beside a real bitcoind: PEREGRINE_BITCOIND (path), or that of `make bitcoind`
+	CARGO="$(CARGO)" PEREGRINE_MAY_SKIP='^$$' ./.ci/test node::
 
 test-python: setup ## Build a wheel of the Python module and test it with pytest; installs what that needs from PyPI below target/python
 	CARGO="$(CARGO)" ./crates/python/test
