@@ -6,10 +6,14 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Where `make demo` writes its chain; it needs about three times DEMO_SIZE of free space.
 export DEMO_DIR ?= target/demo
 export DEMO_SIZE ?= 1GB
-# For `make hostile`: number of cases, path of bitcoind, and further arguments (--seed, --only, --dir, ..).
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+# For `make demo` and `make hostile`: path of Bitcoin Core's bitcoind. Without one, that of `make bitcoind`, or one on the PATH.
+export BITCOIND ?= $(firstword $(wildcard $(TARGET)/bitcoind/bin/bitcoind) bitcoind)
+# For `make hostile`: number of cases, and further arguments (--seed, --only, --dir, ..).
 RUNS ?= 2000
-BITCOIND ?= bitcoind
 HOSTILE ?=
+# For `make demo`, `make cluster`, `make test-python` and `make hostile`: folder of programs that are there, so that none are built.
+export PEREGRINE_PROGRAMS ?=
 # For `make releases`: paths of bitcoinds, each with bitcoin-cli beside it.
 BITCOINDS ?=
 # For `make install`: files go below $(DESTDIR)$(PREFIX).
@@ -17,22 +21,25 @@ export PREFIX ?= /usr/local
 export DESTDIR ?=
 # For the verbs that build packages: further arguments for cargo, such as --no-default-features.
 export FEATURES ?=
-ARTIFACTS = $(or $(CARGO_TARGET_DIR),target)/artifacts
+ARTIFACTS = $(TARGET)/artifacts
 CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
 
 test: setup ## Run the tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
-	CARGO="$(CARGO)" ./.ci/test --skip ::long::
+	CARGO="$(CARGO)" ./.ci/test --skip ::long:: --skip node::
 	$(CARGO) test --workspace --doc
 
 test-long: setup ## Run the tests that take long: hundreds of kills and power failures, long random walks, mutants of blocks
 	CARGO="$(CARGO)" ./.ci/test ::long::
+
+test-node: $(if $(PEREGRINE_BITCOIND),setup,bitcoind) ## Run the tests beside a real bitcoind: PEREGRINE_BITCOIND (path), or that of `make bitcoind`
+	CARGO="$(CARGO)" PEREGRINE_MAY_SKIP='^$$' ./.ci/test node::
 
 test-python: setup ## Build a wheel of the Python module and test it with pytest; installs what that needs from PyPI below target/python
 	CARGO="$(CARGO)" ./crates/python/test
@@ -52,9 +59,12 @@ fuzz: setup ## Run each fuzz target for FUZZ_SECONDS (60); installs cargo-fuzz
 	./fuzz/run
 
 hostile: setup ## Damage datadirs at random, rebuild them in place, and start a real bitcoind on them: RUNS (2000), BITCOIND (path)
-	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: set BITCOIND=PATH, or add it to the PATH"; exit 1; }
-	$(CARGO) build --release -p peregrine -p hostile
-	target/release/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
+	@command -v "$(BITCOIND)" >/dev/null || { echo "make hostile needs Bitcoin Core's bitcoind: run make bitcoind, or set BITCOIND=PATH"; exit 1; }
+	$(if $(PEREGRINE_PROGRAMS),,$(CARGO) build --profile quick -p peregrine -p hostile)
+	$(or $(PEREGRINE_PROGRAMS),$(TARGET)/quick)/hostile --runs $(RUNS) --bitcoind "$(BITCOIND)" $(HOSTILE)
+
+bitcoind: setup ## Compile bitcoind and bitcoin-cli from the sources that the build has anyway: target/bitcoind/bin
+	CARGO="$(CARGO)" ./.ci/bitcoind
 
 releases: setup ## Let releases of bitcoind write datadirs and open what Peregrine makes of them: BITCOINDS (paths)
 	@test -n "$(BITCOINDS)" || { echo "make releases needs bitcoinds: set BITCOINDS=\"PATH ..\", each with bitcoin-cli beside it"; exit 1; }

@@ -2,7 +2,7 @@
 
 use disk::undo::UndoArena;
 use std::path::Path;
-use testkit::data::shared_data_dir;
+use testkit::data::shared_data;
 use wire::{BlockArena, Coin, Height, Sats, coin::compress_output, read::write_compact_size};
 
 /// Mainnet, 14 November 2021: 1,410,904 bytes, 2,043 transactions, 6,630 inputs, 7,454 outputs; the first
@@ -26,9 +26,8 @@ pub struct RawBlock {
 /// If the data is damaged.
 #[must_use]
 pub fn raw_block() -> Option<RawBlock> {
-    let dir = shared_data_dir()?;
-    let bytes = std::fs::read(dir.join(format!("blocks/{HEIGHT}.raw"))).ok()?;
-    let undo = undo_data(&bytes, &dir.join(format!("prevouts/{HEIGHT}.prevouts.jsonl")))?;
+    let bytes = std::fs::read(shared_data(&format!("blocks/{HEIGHT}.raw"))?).ok()?;
+    let undo = undo_data(&bytes, &shared_data(&format!("prevouts/{HEIGHT}.prevouts.jsonl"))?)?;
     Some(RawBlock { name: format!("mainnet block {HEIGHT}"), bytes, undo })
 }
 

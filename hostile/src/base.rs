@@ -20,7 +20,7 @@ use std::{
 };
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    data::shared_data_dir,
+    data::shared_data,
     datadir::Layout,
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
 };
@@ -203,10 +203,7 @@ pub fn bases(context: &Context) -> Res<Vec<Base>> {
         all.push(base(context, &home, name, (Network::Regtest, 2), Vec::new(), make)?);
     }
     for &(name, network, weight) in SHARED.iter().filter(|row| wanted(row.0)) {
-        let Some(archive) = shared_data_dir().map(|dir| dir.join(format!("core-datadirs/{name}.tar.xz")))
-        else {
-            break;
-        };
+        let Some(archive) = shared_data(&format!("core-datadirs/{name}.tar.xz")) else { break };
         let make = |dir: &Path| unpack(&archive, &dir.join("datadir"));
         all.push(base(context, &home, name, (network, weight), Vec::new(), make)?);
     }

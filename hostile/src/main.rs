@@ -54,9 +54,9 @@ struct Args {
     /// Bitcoin Core's bitcoind
     #[arg(long, default_value = "bitcoind")]
     bitcoind: PathBuf,
-    /// The peregrine to test
-    #[arg(long, default_value = "target/release/peregrine")]
-    peregrine: PathBuf,
+    /// The peregrine to test [default: the one beside this program]
+    #[arg(long)]
+    peregrine: Option<PathBuf>,
     /// Directory for datadirs; a file system in memory is fastest
     #[arg(long, default_value = "target/hostile")]
     dir: PathBuf,
@@ -149,9 +149,10 @@ fn find(program: &Path, advice: &str) -> Res<PathBuf> {
 fn context(args: &Args) -> Res<Context> {
     let bitcoind =
         find(&args.bitcoind, "name Bitcoin Core's node with --bitcoind PATH (make hostile BITCOIND=PATH)")?;
+    let beside = std::env::current_exe()?.with_file_name("peregrine");
     let peregrine = find(
-        &args.peregrine,
-        "build it with cargo build --release -p peregrine, or name it with --peregrine PATH",
+        args.peregrine.as_deref().unwrap_or(&beside),
+        "build it with make hostile, or name it with --peregrine PATH",
     )?;
     fs::create_dir_all(&args.dir)?;
     let help = Command::new(&peregrine).args(["reindex", "--help"]).output()?;

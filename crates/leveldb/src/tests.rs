@@ -506,25 +506,14 @@ fn block_ends(table: &[u8]) -> Vec<usize> {
     vec![filter, meta, meta + meta_len + 5, table.len() - 48]
 }
 
-/// Returns the directory of real data. In a bare clone, prints that it is missing and returns `None`.
-fn data() -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let dir = std::env::var_os("PEREGRINE_DATA").map_or(beside.into(), PathBuf::from);
-    let found = dir.join("core-datadirs").is_dir();
-    if !found {
-        println!("skipped: no core-datadirs in {}", dir.display());
-    }
-    found.then_some(dir)
-}
-
 #[test]
 fn databases_of_bitcoin_core_can_be_read_and_rewritten() {
-    let Some(data) = data() else { return };
+    let Some(data) = testdata::shared_data("core-datadirs") else { return };
     for (archive, folder) in
         [("main", ""), ("testnet3", "testnet3"), ("signet", "signet"), ("regtest", "regtest")]
     {
         let dir = tempfile::tempdir().unwrap();
-        let file = fs::File::open(data.join(format!("core-datadirs/{archive}.tar.xz"))).unwrap();
+        let file = fs::File::open(data.join(format!("{archive}.tar.xz"))).unwrap();
         tar::Archive::new(liblzma::read::XzDecoder::new(file)).unpack(dir.path()).unwrap();
         for name in ["chainstate", "blocks/index"] {
             let database = find(dir.path(), name).unwrap_or_else(|| panic!("{archive}: no {folder}/{name}"));

@@ -130,7 +130,7 @@ mod tests {
     };
     use hex_conservative::decode_to_vec;
     use std::fs;
-    use testkit::data::shared_data_dir;
+    use testkit::data::shared_data;
 
     fn keys() -> Keypair {
         Keypair::from_seckey_slice(&Secp256k1::new(), &[7; 32]).unwrap()
@@ -268,11 +268,14 @@ mod tests {
     /// that one key signs.
     #[test]
     fn inputs_of_real_blocks_have_the_types_that_another_library_reads() {
-        let Some(data) = shared_data_dir() else { return };
+        let Some(blocks) = shared_data("blocks") else { return };
         for height in [388_381, 481_824, 709_632] {
-            let bytes = fs::read(data.join(format!("blocks/{height}.raw"))).unwrap();
+            let bytes = fs::read(blocks.join(format!("{height}.raw"))).unwrap();
             let block: Block = deserialize(&bytes).unwrap();
-            let coins = fs::read_to_string(data.join(format!("prevouts/{height}.prevouts.jsonl"))).unwrap();
+            let coins = fs::read_to_string(
+                blocks.with_file_name("prevouts").join(format!("{height}.prevouts.jsonl")),
+            )
+            .unwrap();
             let inputs = block.txdata.iter().skip(1).flat_map(|tx| &tx.input);
             let mut found = 0;
             for (input, coin) in inputs.zip(coins.lines()) {

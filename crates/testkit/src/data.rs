@@ -1,38 +1,23 @@
-//! Finds the real data that some tests read, and prints a line if it is missing.
+//! Finds the real data that some tests read, and records that they are skipped if it is missing.
 
 use disk::datadir::{Datadir, Location};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tempfile::TempDir;
+pub use testdata::{core_sources, shared_data, skip};
 use vfs::RealDisk;
 use wire::Network;
 
-/// Returns the folder of shared test data: `$PEREGRINE_DATA`, else `../shared/data` beside the workspace. If
-/// it is missing, prints why the test is skipped.
-#[must_use]
-pub fn shared_data_dir() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let dir = std::env::var_os("PEREGRINE_DATA").map_or_else(default, PathBuf::from);
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    println!("skipped: no shared test data at {}; set PEREGRINE_DATA to its folder", dir.display());
-    None
-}
-
-/// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder. If the archive is missing, prints why the
-/// test is skipped.
+/// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder. If the archive is missing, the test is
+/// skipped.
 ///
 /// # Panics
 /// If the archive is damaged.
 #[must_use]
 pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
-    let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.tar.xz"));
-    let Ok(file) = File::open(&path) else {
-        println!("skipped: {} is not there", path.display());
-        return None;
-    };
+    let path = shared_data(&format!("core-datadirs/{name}.tar.xz"))?;
+    let file = File::open(path).expect("the archive can be read");
     let dir = TempDir::new().expect("temporary folders can be made");
     unpack(file, dir.path()).expect("the archive is whole");
     Some(dir)
@@ -60,8 +45,8 @@ fn unpack(archive: File, to: &Path) -> io::Result<()> {
 /// Returns the lines of `core-datadirs/NAME.known.jsonl`: Core's statistics of the chain at some heights.
 #[must_use]
 pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
-    let path = shared_data_dir()?.join("core-datadirs").join(format!("{name}.known.jsonl"));
-    let text = fs::read_to_string(&path).ok()?;
+    let path = shared_data(&format!("core-datadirs/{name}.known.jsonl"))?;
+    let text = fs::read_to_string(path).ok()?;
     text.lines().map(|line| serde_json::from_str(line).ok()).collect()
 }
 
@@ -75,7 +60,7 @@ pub struct CoreDatadir {
 }
 
 impl CoreDatadir {
-    /// Unpacks a datadir. If the archive is missing, prints why the test is skipped.
+    /// Unpacks a datadir. If the archive is missing, the test is skipped.
     ///
     /// # Panics
     /// If it is no datadir of this network.

@@ -1,13 +1,10 @@
 //! `--assumevalid checked`: what is said about it, and a real bitcoind before and after.
-//!
-//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without
-//! that variable, nothing is compared with it.
 
 #![cfg(feature = "scripts")]
 
 use crate::common;
 
-use common::{bitcoind::Node, json, run_on_regtest};
+use common::{json, run_on_regtest};
 use disk::index::{BlockStatus, IndexEntry, read_block_index, write_block_index};
 use engine::{BlockHash, Height};
 use std::{fs, path::Path};
@@ -85,35 +82,40 @@ fn marks(dir: &Path) -> Vec<(BlockHash, u32, u32)> {
     index.entries.iter().map(of).collect()
 }
 
-#[test]
-fn peregrine_marks_what_bitcoind_marks_and_bitcoind_starts_on_what_rests_on_marks() {
-    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
-    let dir = written(&chain);
-    assert!(run_on_regtest(dir.path(), &["reindex", "--scan"]).status.success());
-    let own = marks(dir.path());
-    let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
-    let Some(node) = Node::start(dir.path(), &["-reindex"], "the marks of blocks") else { return };
-    assert!(node.has_height(height.into()));
-    node.stop();
-    let of_core = marks(dir.path());
-    for (row, core) in own.iter().zip(&of_core).filter(|(own, _)| own.0 != chain.blocks[0].hash) {
-        let is_of_chain = chain.main().any(|block| block.hash == row.0);
-        assert!(row == core || !is_of_chain, "{row:?} is {core:?} in the index of bitcoind");
-    }
-    for what in ["as bitcoind has left it", "as peregrine has left it"] {
-        let output = run_on_regtest(dir.path(), &["reindex", "--json", CHECKED[0], CHECKED[1]]);
-        let report = json(&output);
-        let expected = (&"none".into(), &height.into(), &"block_index".into());
-        let scripts = &report["scripts"];
-        let found = (&scripts["checked"], &scripts["assumed_valid_to"], &scripts["trusted"]);
-        assert_eq!(found, expected, "{what}: {report}");
-        let node = Node::start(dir.path(), &[], "the result").unwrap();
-        let info = node.call(&["gettxoutsetinfo"]).unwrap();
-        assert_eq!(
-            (&info["bestblock"], &info["hash_serialized_3"]),
-            (&tip.as_str().into(), &report["hash_serialized_3"])
-        );
-        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()), "{what}");
+mod node {
+    use super::*;
+    use common::bitcoind::Node;
+
+    #[test]
+    fn peregrine_marks_what_bitcoind_marks_and_bitcoind_starts_on_what_rests_on_marks() {
+        let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
+        let dir = written(&chain);
+        assert!(run_on_regtest(dir.path(), &["reindex", "--scan"]).status.success());
+        let own = marks(dir.path());
+        let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
+        let Some(node) = Node::start(dir.path(), &["-reindex"]) else { return };
+        assert!(node.has_height(height.into()));
         node.stop();
+        let of_core = marks(dir.path());
+        for (row, core) in own.iter().zip(&of_core).filter(|(own, _)| own.0 != chain.blocks[0].hash) {
+            let is_of_chain = chain.main().any(|block| block.hash == row.0);
+            assert!(row == core || !is_of_chain, "{row:?} is {core:?} in the index of bitcoind");
+        }
+        for what in ["as bitcoind has left it", "as peregrine has left it"] {
+            let output = run_on_regtest(dir.path(), &["reindex", "--json", CHECKED[0], CHECKED[1]]);
+            let report = json(&output);
+            let expected = (&"none".into(), &height.into(), &"block_index".into());
+            let scripts = &report["scripts"];
+            let found = (&scripts["checked"], &scripts["assumed_valid_to"], &scripts["trusted"]);
+            assert_eq!(found, expected, "{what}: {report}");
+            let node = Node::start(dir.path(), &[]).unwrap();
+            let info = node.call(&["gettxoutsetinfo"]).unwrap();
+            assert_eq!(
+                (&info["bestblock"], &info["hash_serialized_3"]),
+                (&tip.as_str().into(), &report["hash_serialized_3"])
+            );
+            assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()), "{what}");
+            node.stop();
+        }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 };
 use testkit::{
     Chain,
-    data::{known_answers, unpack_core_datadir},
+    data::{core_sources, known_answers, unpack_core_datadir},
 };
 
 /// A coin: txid and vout, height, whether of a coinbase, value, script.
@@ -358,8 +358,7 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     assert_eq!(fs::read_to_string(at("mine")).unwrap(), "mine");
 }
 
-/// Real chainstates, written by Bitcoin Core. With PEREGRINE_UTXO_TO_SQLITE, the path of Core's script, the
-/// rows are also compared with those that it makes.
+/// Real chainstates, written by Bitcoin Core. The rows are those that Core's script makes.
 #[test]
 fn exports_of_real_chainstates_have_the_hashes_that_core_computed() {
     for (name, chain) in [("main", "main"), ("testnet3", "test"), ("regtest", "regtest")] {
@@ -377,14 +376,12 @@ fn exports_of_real_chainstates_have_the_hashes_that_core_computed() {
         export(dir.path(), &sqlite, &["--chain", chain, "--format", "sqlite"]);
         let rows = read_sqlite(&sqlite);
         assert!(rows.iter().eq(parquet.coins.iter().map(of_sqlite).collect::<Vec<_>>().iter()));
-        let Some(script) = std::env::var_os("PEREGRINE_UTXO_TO_SQLITE") else {
-            println!("not compared with utxo_to_sqlite.py: PEREGRINE_UTXO_TO_SQLITE does not name it");
-            continue;
-        };
+        let Some(sources) = core_sources() else { return };
+        let script = sources.join("contrib/utxo-tools/utxo_to_sqlite.py");
         let (snapshot, theirs) = (dir.path().join("snapshot"), dir.path().join("theirs.sqlite"));
         let words = ["snapshot", "make", "--chain", chain, "-o", snapshot.to_str().unwrap()];
         assert!(command(&words, dir.path()).output().unwrap().status.success());
-        let made = Command::new("python3").args([&script, snapshot.as_os_str(), theirs.as_os_str()]).output();
+        let made = Command::new("python3").args([&script, &snapshot, &theirs]).output();
         assert!(made.as_ref().unwrap().status.success(), "{made:?}");
         assert!(read_sqlite(&theirs) == rows, "{name}");
     }

@@ -6,7 +6,7 @@
 use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
-use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
+use common::{command, json, rebuilt, run_on_regtest as run};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::{
@@ -312,30 +312,6 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     assert!(!dir.path().join("out").exists() && !dir.path().join("out.peregrine-part").exists());
 }
 
-/// With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it, every
-/// column of every block is compared with what `getblockstats` returns.
-#[test]
-fn block_rows_are_what_getblockstats_returns() {
-    let (dir, chain) = rebuilt();
-    let rows = rows(dir.path(), "blocks", &[]);
-    assert_eq!(rows.len() as u32, chain.tip().height + 1);
-    let Some(node) = Node::start(dir.path(), &[], "getblockstats") else { return };
-    for (row, height) in rows.iter().zip(0..) {
-        let stats = node.call(&["getblockstats", &format!("{height}")]).unwrap();
-        for (name, value) in stats.as_object().unwrap() {
-            let found = match name.as_str() {
-                "feerate_percentiles" => {
-                    let names = [10, 25, 50, 75, 90].map(|part| format!("feerate_percentile_{part}"));
-                    format!("[{}]", names.map(|name| row[&name].clone()).join(","))
-                }
-                name => row[name].clone(),
-            };
-            let expected = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            assert_eq!(found, expected, "{name} of block {height}");
-        }
-    }
-}
-
 #[test]
 fn completed_files_are_kept_when_a_run_is_repeated() {
     let (dir, chain) = rebuilt();
@@ -526,4 +502,31 @@ fn parquet_files_are_written_as_is_wanted() {
     let dataset: serde_json::Value = serde_json::from_str(&dataset).unwrap();
     assert_eq!([&dataset["zstd_level"], &dataset["row_group"]], [19, 16_777_216]);
     assert_eq!(dataset["units"]["amounts"], "satoshis");
+}
+
+mod node {
+    use super::*;
+    use common::bitcoind::Node;
+
+    #[test]
+    fn block_rows_are_what_getblockstats_returns() {
+        let (dir, chain) = rebuilt();
+        let rows = rows(dir.path(), "blocks", &[]);
+        assert_eq!(rows.len() as u32, chain.tip().height + 1);
+        let Some(node) = Node::start(dir.path(), &[]) else { return };
+        for (row, height) in rows.iter().zip(0..) {
+            let stats = node.call(&["getblockstats", &format!("{height}")]).unwrap();
+            for (name, value) in stats.as_object().unwrap() {
+                let found = match name.as_str() {
+                    "feerate_percentiles" => {
+                        let names = [10, 25, 50, 75, 90].map(|part| format!("feerate_percentile_{part}"));
+                        format!("[{}]", names.map(|name| row[&name].clone()).join(","))
+                    }
+                    name => row[name].clone(),
+                };
+                let expected = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                assert_eq!(found, expected, "{name} of block {height}");
+            }
+        }
+    }
 }

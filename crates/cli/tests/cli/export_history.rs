@@ -5,7 +5,7 @@
 
 use crate::common;
 
-use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use common::{json, rebuilt, run_on_regtest as run};
 use digest::sha256::sha256;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
@@ -132,25 +132,6 @@ fn rows_are_inputs_and_outputs_by_script_with_running_balances() {
     assert_eq!(report["rows"], history.len());
     assert_eq!(report["to_height"], chain.tip().height);
     assert!(out.join("history/prefix=0/from_height=0000100/history.csv").exists());
-    scan_finds_the_same(dir.path(), &scripts);
-}
-
-/// With PEREGRINE_BITCOIND, a real bitcoind finds the same amounts for up to 500 scripts.
-fn scan_finds_the_same(datadir: &Path, scripts: &[Row]) {
-    let Some(node) = Node::start(datadir, &[], "scantxoutset") else { return };
-    let some = &scripts[..scripts.len().min(500)];
-    let wanted: Vec<String> = some.iter().map(|row| format!("raw({})", row["script"])).collect();
-    let found = node.call(&["scantxoutset", "start", &serde_json::to_string(&wanted).unwrap()]).unwrap();
-    let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
-    for coin in found["unspents"].as_array().unwrap() {
-        let sats = (coin["amount"].as_f64().unwrap() * 1e8).round() as i64;
-        *amounts.entry(coin["scriptPubKey"].as_str().unwrap()).or_default() += sats;
-    }
-    for row in some {
-        let amount = amounts.get(row["script"].as_str()).copied().unwrap_or_default();
-        assert_eq!(row["balance"], amount.to_string(), "{}", row["script"]);
-    }
-    assert!(amounts.len() > 50);
 }
 
 #[test]
@@ -239,4 +220,31 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
     let report = export(dir.path(), "history", &out, &["--format", "csv", "--columns", "amount,script_hash"]);
     assert_eq!((report["to_height"].to_string(), &report["is_chainstate"]), (height, &true.into()));
     assert_eq!(rows(&out, "history")[0].len(), 2);
+}
+
+mod node {
+    use super::*;
+    use common::bitcoind::Node;
+
+    #[test]
+    fn scantxoutset_finds_the_same_amounts() {
+        let (dir, _) = rebuilt();
+        let out = dir.path().join("out");
+        export(dir.path(), "history", &out, &["--format", "csv"]);
+        let scripts = rows(&out, "scripts");
+        let Some(node) = Node::start(dir.path(), &[]) else { return };
+        let some = &scripts[..scripts.len().min(500)];
+        let wanted: Vec<String> = some.iter().map(|row| format!("raw({})", row["script"])).collect();
+        let found = node.call(&["scantxoutset", "start", &serde_json::to_string(&wanted).unwrap()]).unwrap();
+        let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
+        for coin in found["unspents"].as_array().unwrap() {
+            let sats = (coin["amount"].as_f64().unwrap() * 1e8).round() as i64;
+            *amounts.entry(coin["scriptPubKey"].as_str().unwrap()).or_default() += sats;
+        }
+        for row in some {
+            let amount = amounts.get(row["script"].as_str()).copied().unwrap_or_default();
+            assert_eq!(row["balance"], amount.to_string(), "{}", row["script"]);
+        }
+        assert!(amounts.len() > 50);
+    }
 }

@@ -172,11 +172,11 @@ fn a_file_system_without_inodes_is_reported_as_such() {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(command.get_program());
     let Ok(output) = unshare.args(command.get_args()).current_dir(dir.path()).output() else {
-        return println!("skipped: there is no program unshare");
+        return testkit::data::skip("there is no program unshare");
     };
     let text = stderr(&output);
     if text.contains("unshare: ") || text.contains("mount: ") {
-        return println!("skipped: this process may not mount: {text}");
+        return testkit::data::skip(format!("this process may not mount: {text}"));
     }
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(text.contains("no inodes are free") && !text.contains("disk space"), "{text}");
@@ -198,7 +198,7 @@ fn a_directory_that_cannot_be_synced_is_a_warning() {
             assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
             assert!(stderr(&output).contains("cannot sync directories"), "{}", stderr(&output));
         }
-        _ => println!("skipped: strace is not there or may not trace"),
+        _ => testkit::data::skip("strace is not there or may not trace"),
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-mod advice;
 mod ages;
+mod bip455;
 mod checked_scripts;
 mod common;
 mod doctor;
@@ -16,18 +16,13 @@ mod hint_sources;
 mod hints;
 mod kill;
 mod limits;
-mod made_indexes;
-mod node_indexes;
+mod node;
 mod operator_defaults;
 mod packaging;
 mod process;
 mod range;
-mod releases;
 mod schema;
 mod shared_report;
 mod shared_snapshot;
-mod snapshot_nodes;
-mod sync_nodes;
 mod terminal;
-mod unprune_nodes;
 mod utxo;

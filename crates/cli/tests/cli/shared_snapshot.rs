@@ -6,7 +6,7 @@ use crate::{
     hint_sources::{answer, http, ok},
 };
 
-use common::{Running, bitcoind::Node, json, run_on_regtest};
+use common::{Running, json, run_on_regtest};
 use engine::Network;
 use rustix::process::Signal;
 use std::{
@@ -202,46 +202,55 @@ fn an_interrupt_keeps_what_was_fetched() {
     assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap() && !part.exists());
 }
 
-/// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
-#[test]
-fn bitcoind_loads_what_was_fetched_from_its_own_snapshot() {
-    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
-        println!("no bitcoind: PEREGRINE_BITCOIND does not name one");
-        return;
+mod node {
+    use super::*;
+    use common::bitcoind::{Node, program};
+
+    /// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
+    #[test]
+    fn bitcoind_loads_what_was_fetched_from_its_own_snapshot() {
+        let Some(_) = program() else { return };
+        let (dir, chain) = (TempDir::new().unwrap(), blocks(SNAPSHOT_HEIGHT));
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let at = |name: &str| dir.path().join(name);
+        let start = |name: &str| {
+            fs::create_dir(at(name)).unwrap();
+            Node::start(&at(name), &[]).unwrap()
+        };
+        let node = start("full");
+        chain[1..].iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
+        let dumped = at("utxo.dat");
+        assert!(node.call(&["dumptxoutset", text(&dumped), "latest"]).is_some());
+        node.stop();
+        let cut = json(&peregrine(&[
+            "snapshot",
+            "share",
+            "--from",
+            text(&dumped),
+            "-o",
+            text(&at("file")),
+            "--json",
+        ]));
+        let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
+        let words = ["snapshot", "share", "--height", &height, "-o", text(&of_blocks), "--json"];
+        let of_blocks = json(&run_on_regtest(&at("full"), &words));
+        for sets in [&cut, &of_blocks] {
+            let set = &sets["sets"][0];
+            assert_eq!(
+                (&set["height"], &set["matches_core_assumeutxo_hash"]),
+                (&SNAPSHOT_HEIGHT.into(), &true.into())
+            );
+            assert_eq!(set["merkle_root"], cut["sets"][0]["merkle_root"]);
+        }
+        let (folder, out) = (of_blocks["sets"][0]["folder"].as_str().unwrap(), at("fetched.dat"));
+        let report = done(peregrine(&["snapshot", "fetch", folder, "-o", text(&out)]));
+        assert!(report.contains("trust rests on     the hash in Bitcoin Core's source"), "{report}");
+        assert!(fs::read(&out).unwrap() == fs::read(&dumped).unwrap());
+        let node = start("new");
+        chain[1..].iter().for_each(|block| drop(node.call(&["submitheader", &hex(&block.bytes[..80])])));
+        assert!(node.call(&["loadtxoutset", text(&out)]).is_some());
+        let tip = node.call(&["getblockcount"]).unwrap();
+        assert_eq!(tip, SNAPSHOT_HEIGHT);
+        node.stop();
     }
-    let (dir, chain) = (TempDir::new().unwrap(), blocks(SNAPSHOT_HEIGHT));
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let at = |name: &str| dir.path().join(name);
-    let start = |name: &str| {
-        fs::create_dir(at(name)).unwrap();
-        Node::start(&at(name), &[], "shared snapshots").unwrap()
-    };
-    let node = start("full");
-    chain[1..].iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
-    let dumped = at("utxo.dat");
-    assert!(node.call(&["dumptxoutset", text(&dumped), "latest"]).is_some());
-    node.stop();
-    let cut =
-        json(&peregrine(&["snapshot", "share", "--from", text(&dumped), "-o", text(&at("file")), "--json"]));
-    let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
-    let words = ["snapshot", "share", "--height", &height, "-o", text(&of_blocks), "--json"];
-    let of_blocks = json(&run_on_regtest(&at("full"), &words));
-    for sets in [&cut, &of_blocks] {
-        let set = &sets["sets"][0];
-        assert_eq!(
-            (&set["height"], &set["matches_core_assumeutxo_hash"]),
-            (&SNAPSHOT_HEIGHT.into(), &true.into())
-        );
-        assert_eq!(set["merkle_root"], cut["sets"][0]["merkle_root"]);
-    }
-    let (folder, out) = (of_blocks["sets"][0]["folder"].as_str().unwrap(), at("fetched.dat"));
-    let report = done(peregrine(&["snapshot", "fetch", folder, "-o", text(&out)]));
-    assert!(report.contains("trust rests on     the hash in Bitcoin Core's source"), "{report}");
-    assert!(fs::read(&out).unwrap() == fs::read(&dumped).unwrap());
-    let node = start("new");
-    chain[1..].iter().for_each(|block| drop(node.call(&["submitheader", &hex(&block.bytes[..80])])));
-    assert!(node.call(&["loadtxoutset", text(&out)]).is_some());
-    let tip = node.call(&["getblockcount"]).unwrap();
-    assert_eq!(tip, SNAPSHOT_HEIGHT);
-    node.stop();
 }

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use common::{json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
 use std::{thread, time::Duration};
 use tempfile::TempDir;
@@ -120,24 +120,27 @@ fn assert_same_fields(core: &Value, report: &Value, height: u32) {
     }
 }
 
-/// With PEREGRINE_BITCOIND, all statistics at all heights are compared with what `gettxoutsetinfo` returns of
-/// a node with `coinstatsindex`.
-#[test]
-fn statistics_at_heights_are_those_of_coinstatsindex() {
-    let (dir, chain) = rebuilt();
-    let tip = chain.tip().height;
-    let report = json(&run(dir.path(), &["utxo", "stats", "--at", &format!("0-{tip}"), "--json"]));
-    let heights = report["heights"].as_array().unwrap();
-    assert_eq!(heights.len() as u32, tip + 1);
-    assert_eq!(heights[tip as usize]["coins"], chain.model.stats().txouts);
-    let Some(node) = Node::start(dir.path(), &["-coinstatsindex=1"], "gettxoutsetinfo") else { return };
-    let is_synced =
-        || node.call(&["getindexinfo"]).is_some_and(|all| all["coinstatsindex"]["synced"] == true);
-    while !is_synced() {
-        thread::sleep(Duration::from_millis(200));
-    }
-    for (report, height) in heights.iter().zip(0..) {
-        let stats = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]).unwrap();
-        assert_same_fields(&stats, report, height);
+mod node {
+    use super::*;
+    use common::bitcoind::Node;
+
+    #[test]
+    fn statistics_at_heights_are_those_of_coinstatsindex() {
+        let (dir, chain) = rebuilt();
+        let tip = chain.tip().height;
+        let report = json(&run(dir.path(), &["utxo", "stats", "--at", &format!("0-{tip}"), "--json"]));
+        let heights = report["heights"].as_array().unwrap();
+        assert_eq!(heights.len() as u32, tip + 1);
+        assert_eq!(heights[tip as usize]["coins"], chain.model.stats().txouts);
+        let Some(node) = Node::start(dir.path(), &["-coinstatsindex=1"]) else { return };
+        let is_synced =
+            || node.call(&["getindexinfo"]).is_some_and(|all| all["coinstatsindex"]["synced"] == true);
+        while !is_synced() {
+            thread::sleep(Duration::from_millis(200));
+        }
+        for (report, height) in heights.iter().zip(0..) {
+            let stats = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]).unwrap();
+            assert_same_fields(&stats, report, height);
+        }
     }
 }

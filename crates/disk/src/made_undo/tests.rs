@@ -333,7 +333,7 @@ fn new_files_have_the_owner_and_mode_of_their_block_file() {
     assert_eq!(RealDisk.ownership(&case.datadir.rev_path(FileNo(2))).unwrap(), of_file);
     assert_eq!(RealDisk.ownership(&case.datadir.rev_path(FileNo(0))).unwrap(), before);
     if !is_root {
-        eprintln!("skipped: only the superuser can give files to another user");
+        testkit::data::skip("only root can give files to another user");
     }
 }
 

@@ -6,9 +6,9 @@ use peregrine_rules::{ChainParams, TxContext, Violation, check_tx};
 use std::fs;
 use wire::{BlockArena, Height, Network, TxIndex};
 
-/// Returns the transactions of a file with their flags, or `None` if there is no such file.
+/// Returns the transactions of a file with their flags, or `None` if there are no sources.
 fn vectors(file: &str) -> Option<Vec<(Vec<u8>, String)>> {
-    let path = common::data(&format!("consensus/{file}"))?;
+    let path = testdata::core_sources()?.join("src/test/data").join(file);
     let json: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let rows = json.as_array().unwrap().iter().filter(|row| row[0].is_array());
     Some(

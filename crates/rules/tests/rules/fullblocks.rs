@@ -235,7 +235,7 @@ fn hash_serialized(utxos: &Utxos) -> BlockHash {
 }
 
 fn steps() -> Option<Vec<Value>> {
-    let path = common::data("consensus/btcd_fullblocktests.jsonl.xz")?;
+    let path = testdata::shared_data("consensus/btcd_fullblocktests.jsonl.xz")?;
     let mut text = String::new();
     liblzma::read::XzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())

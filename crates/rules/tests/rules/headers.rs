@@ -32,7 +32,7 @@ fn check_chain(params: &ChainParams, headers: &[Header]) -> U256 {
 
 #[test]
 fn mainnet_headers_pass() {
-    let Some(path) = common::data("headers/main_0-10236.hdr") else { return };
+    let Some(path) = testdata::shared_data("headers/main_0-10236.hdr") else { return };
     let headers = common::read_headers(&fs::read(path).unwrap());
     assert_eq!(headers.len(), 10_237);
     // All have difficulty 1.
@@ -42,7 +42,7 @@ fn mainnet_headers_pass() {
 
 #[test]
 fn signet_headers_pass() {
-    let Some(path) = common::data("headers/signet_0-2015.hdr") else { return };
+    let Some(path) = testdata::shared_data("headers/signet_0-2015.hdr") else { return };
     let headers = common::read_headers(&fs::read(path).unwrap());
     assert_eq!(headers.len(), 2016);
     check_chain(ChainParams::of(Network::Signet), &headers);
@@ -52,7 +52,7 @@ fn signet_headers_pass() {
 /// here.
 #[test]
 fn alternate_mainnet_headers_pass_with_their_retarget() {
-    let Some(path) = common::data("consensus/mainnet_alt.json") else { return };
+    let Some(path) = testdata::shared_data("consensus/mainnet_alt.json") else { return };
     let json: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let number = |list: &str, i: usize| json[list][i].as_u64().unwrap() as u32;
     let params = ChainParams::of(Network::Main);

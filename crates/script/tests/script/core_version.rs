@@ -4,36 +4,13 @@
 use hex_conservative::DisplayHex as _;
 use net::seeds::{default_port, dns_seeds};
 use rules::{ChainParams, U256, params::BIP34_IMPLIES_BIP30_LIMIT};
-use serde_json::Value;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use std::fs;
+use testkit::data::core_sources;
 use wire::{BlockHash, Network};
-
-fn run(program: &str, words: &[&str]) -> String {
-    let output: Output = Command::new(program).args(words).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Returns the folder of Bitcoin Core's sources in `libbitcoinkernel-sys`.
-fn sources() -> PathBuf {
-    let host = run("rustc", &["-vV"]);
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let words = ["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", host];
-    let metadata = run(env!("CARGO"), &[&words[..], &["--manifest-path", manifest]].concat());
-    let metadata: Value = serde_json::from_str(&metadata).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let kernel = packages.iter().find(|package| package["name"] == "libbitcoinkernel-sys").unwrap();
-    Path::new(kernel["manifest_path"].as_str().unwrap()).with_file_name("bitcoin")
-}
 
 #[test]
 fn the_version_of_core_is_that_of_the_sources() {
-    let cmake = fs::read_to_string(sources().join("CMakeLists.txt")).unwrap();
+    let cmake = fs::read_to_string(core_sources().unwrap().join("CMakeLists.txt")).unwrap();
     let number = |name: &str| {
         let line = cmake.lines().find_map(|line| line.strip_prefix(&format!("set(CLIENT_VERSION_{name} ")));
         line.unwrap().trim_end_matches(')').to_owned()
@@ -141,7 +118,7 @@ fn ours(network: Network) -> Vec<String> {
 /// A wrong digit among them would be noticed only at the block to which it belongs, if at all.
 #[test]
 fn all_chain_parameters_are_those_of_the_sources() {
-    let source = fs::read_to_string(sources().join("src/kernel/chainparams.cpp")).unwrap();
+    let source = fs::read_to_string(core_sources().unwrap().join("src/kernel/chainparams.cpp")).unwrap();
     for network in Network::ALL {
         assert_eq!(ours(network), in_source(network, &source), "{network}");
     }
@@ -149,7 +126,7 @@ fn all_chain_parameters_are_those_of_the_sources() {
 
 #[test]
 fn the_repeated_coinbases_are_those_of_the_sources() {
-    let source = fs::read_to_string(sources().join("src/validation.cpp")).unwrap();
+    let source = fs::read_to_string(core_sources().unwrap().join("src/validation.cpp")).unwrap();
     let main = ChainParams::of(Network::Main);
     for (height, hash) in [main.bip30_exceptions, main.overwritten_coinbases].concat() {
         let [height, hash] = [format!("eight=={height} "), hash.to_string()];

@@ -11,6 +11,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
+use testkit::data::shared_data;
 use wire::{BlockArena, BlockView, Height, Network, Sats, ScriptFlags, TxView};
 
 const HEIGHTS: [u32; 9] = [170, 57_043, 116_928, 150_013, 210_000, 255_018, 388_381, 481_824, 709_632];
@@ -20,7 +21,7 @@ const INPUTS: u32 = 15_024;
 
 /// Returns the coins that a block spends, in input order.
 fn coins_of(height: u32) -> Option<Vec<SpentOutput>> {
-    let rows = fs::read_to_string(common::data(&format!("prevouts/{height}.prevouts.jsonl"))?).unwrap();
+    let rows = fs::read_to_string(shared_data(&format!("prevouts/{height}.prevouts.jsonl"))?).unwrap();
     let coin = |row: &str| {
         let coin: Value = serde_json::from_str(row).unwrap();
         (Sats(coin["value"].as_i64().unwrap()), unhex(text(&coin["script"])))
@@ -47,7 +48,7 @@ fn for_each_tx(
 fn for_each_real_tx(mut each: impl FnMut(u32, ScriptFlags, TxView<'_>, &[SpentOutput])) -> bool {
     for height in HEIGHTS {
         let Some(coins) = coins_of(height) else { return false };
-        let bytes = fs::read(common::data(&format!("blocks/{height}.raw")).unwrap()).unwrap();
+        let bytes = fs::read(shared_data(&format!("blocks/{height}.raw")).unwrap()).unwrap();
         let mut arena = BlockArena::default();
         let block = arena.parse(&bytes).unwrap();
         let params = ChainParams::of(Network::Main);

@@ -30,7 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["digest"]),
     ("digest", &["sha256d"]),
     ("sha256d", &[]),
-    ("testkit", &["rules", "coins", "disk", "hints", "leveldb", "net", "vfs", "wire", "digest"]),
+    ("testdata", &[]),
+    ("testkit", &["testdata", "rules", "coins", "disk", "hints", "leveldb", "net", "vfs", "wire", "digest"]),
     (
         "acceptance",
         &[
@@ -54,11 +55,12 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that are not part of the product. They are listed last, although they depend on others.
-const DEV_ONLY: &[&str] = &["testkit", "acceptance", "oracle", "bench", "peregrine-bench", "hostile"];
+const DEV_ONLY: &[&str] =
+    &["testdata", "testkit", "acceptance", "oracle", "bench", "peregrine-bench", "hostile"];
 
-/// Crates whose tests may use `testkit` and its dependencies. `testkit` depends on the other crates, so their
-/// unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate do, where its types are
-/// those of `testkit`.
+/// Crates whose tests may use `testkit` and its dependencies; all may use `testdata`. `testkit` depends on
+/// the other crates, so their unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate
+/// do, where its types are those of `testkit`.
 const TESTED_WITH_TESTKIT: &[&str] =
     &["cli", "tables", "pipeline", "chain", "export", "script", "net", "disk", "hints"];
 
@@ -90,7 +92,8 @@ fn crates_depend_only_on_crates_below() {
                 continue;
             }
             let is_dev = dependency["kind"] == "dev";
-            let for_tests = is_dev && TESTED_WITH_TESTKIT.contains(&importer) && in_testkit(target);
+            let for_tests = is_dev
+                && (target == "testdata" || TESTED_WITH_TESTKIT.contains(&importer) && in_testkit(target));
             assert!(allowed.contains(&target) || for_tests, "{importer} must not depend on {target}");
         }
     }

@@ -41,7 +41,7 @@ fn peregrine() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
     let exists = path.is_file();
     if !exists {
-        println!("skipped: there is no {}; build it with cargo build -p peregrine", path.display());
+        testkit::data::skip(format!("there is no {}: cargo build -p peregrine", path.display()));
     }
     exists.then_some(path)
 }

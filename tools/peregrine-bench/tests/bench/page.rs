@@ -13,7 +13,7 @@ fn browser() -> Option<&'static str> {
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
     let found = names.into_iter().find(is_there);
     if found.is_none() {
-        println!("skipped: no Chromium is installed");
+        testkit::data::skip("no Chromium is installed");
     }
     found
 }

@@ -16,7 +16,7 @@ fn has_peregrine() -> bool {
     let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
     let exists = path.is_file();
     if !exists {
-        println!("skipped: there is no {}; build it with cargo build -p peregrine", path.display());
+        testkit::data::skip(format!("there is no {}: cargo build -p peregrine", path.display()));
     }
     exists
 }

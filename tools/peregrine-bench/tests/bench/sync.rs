@@ -42,21 +42,18 @@ fn bench(datadir: &Path, work: &Path, bitcoind: &Path, more: &[&str]) -> Command
 /// cannot emulate links, they are skipped.
 fn programs() -> Option<(PathBuf, PathBuf)> {
     let skipped = |why: String| {
-        println!("skipped: {why}");
+        testkit::data::skip(why);
         None
     };
     let peregrine = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
     if !peregrine.is_file() {
         return skipped(format!("there is no {}; cargo build -p peregrine makes it", peregrine.display()));
     }
-    let named = std::env::var_os("BITCOIND").map(PathBuf::from);
-    let found = || {
-        let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|dir| dir.join("bitcoind")).find(|file| file.is_file())
-    };
-    let Some(bitcoind) = named.or_else(found) else {
-        return skipped("there is no bitcoind; name it with BITCOIND=PATH".to_owned());
-    };
+    let built = || peregrine.with_file_name("../bitcoind/bin/bitcoind");
+    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").map_or_else(built, PathBuf::from);
+    if !bitcoind.is_file() {
+        return skipped(format!("there is no {}: make bitcoind", bitcoind.display()));
+    }
     if !rustix::process::geteuid().is_root() {
         return skipped("links between network namespaces need root".to_owned());
     }
@@ -169,7 +166,7 @@ fn nonsense_is_refused_before_anything_runs() {
     }
     match command.output() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            println!("skipped: others may not run this program");
+            testkit::data::skip("others may not run this program");
         }
         output => check(output.unwrap(), "need root: run this command as root"),
     }

@@ -2,7 +2,7 @@
 //! `docs/safety.md`, and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 //!
 //! The indexes have rows in the forms of Core's releases, one for each block. That bitcoind's own indexes
-//! stay right too is tested beside one (`cli/tests/cli/node_indexes.rs`).
+//! stay right too is tested beside one (`cli/tests/cli/node/indexes.rs`).
 
 use acceptance::{
     BUSY, Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, blk, chain, entry, rev,

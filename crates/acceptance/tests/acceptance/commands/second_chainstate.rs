@@ -2,7 +2,7 @@
 //! every cell of the table in `docs/safety.md`, and compares the table with the results. `UPDATE_DOCS=1`
 //! rewrites it.
 //!
-//! That bitcoind starts on the results is tested beside one (`cli/tests/cli/snapshot_nodes.rs`).
+//! That bitcoind starts on the results is tested beside one (`cli/tests/cli/node/snapshots.rs`).
 
 use acceptance::{
     Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, chain, changed, run, scratch,

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use std::{
-    ffi::OsString,
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,14 +12,15 @@ use std::{
 /// Time in which a node starts, or connects its blocks.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Returns the bitcoind that PEREGRINE_BITCOIND names, which has bitcoin-cli beside it. Without that
-/// variable, prints what is not compared.
-fn program(what: &str) -> Option<PathBuf> {
-    let bitcoind: Option<OsString> = std::env::var_os("PEREGRINE_BITCOIND");
-    if bitcoind.is_none() {
-        println!("not compared with {what}: PEREGRINE_BITCOIND does not name a bitcoind");
+/// Returns a bitcoind that has bitcoin-cli beside it: the one that PEREGRINE_BITCOIND names, else that of
+/// `make bitcoind`. Without one, the test is skipped.
+pub fn program() -> Option<PathBuf> {
+    let built = || Path::new(env!("CARGO_BIN_EXE_peregrine")).with_file_name("../bitcoind/bin/bitcoind");
+    let program = std::env::var_os("PEREGRINE_BITCOIND").map_or_else(built, PathBuf::from);
+    if !program.exists() {
+        testkit::data::skip(format!("there is no bitcoind at {}: make bitcoind", program.display()));
     }
-    bitcoind.map(PathBuf::from)
+    program.exists().then_some(program)
 }
 
 /// A port that nobody uses.
@@ -38,8 +38,8 @@ pub struct Node {
 
 impl Node {
     /// Starts bitcoind without connections, and waits until it answers.
-    pub fn start(datadir: &Path, args: &[&str], what: &str) -> Option<Self> {
-        Some(Self::start_program(&program(what)?, datadir, args))
+    pub fn start(datadir: &Path, args: &[&str]) -> Option<Self> {
+        Some(Self::start_program(&program()?, datadir, args))
     }
 
     /// Starts this bitcoind, which has bitcoin-cli beside it, without connections, and waits until it
@@ -115,8 +115,8 @@ pub struct Server {
 
 impl Server {
     /// Starts bitcoind on a datadir, and waits until it accepts connections.
-    pub fn start(datadir: &Path, what: &str) -> Option<Self> {
-        Some(Self::start_program(program(what)?, datadir, &[]))
+    pub fn start(datadir: &Path) -> Option<Self> {
+        Some(Self::start_program(program()?, datadir, &[]))
     }
 
     /// Starts this bitcoind with more words, and waits until it accepts connections.

@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: small blocks constructed as bytes, and access to real data.
+//! Helpers of this crate's tests: small blocks constructed as bytes.
 
 use digest::sha256::{sha256d, sha256d_many};
 use peregrine_rules::{
@@ -6,25 +6,10 @@ use peregrine_rules::{
     TxContext, Violation, block::check_block_with_table, check_block, check_block_spends, check_header,
     check_tx, spend::check_block_spends_with_table,
 };
-use std::path::PathBuf;
 use wire::{
     BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, OutPoint, Sats, TxIndex, Txid,
     Wtxid, coin::CompressedScript, read::write_compact_size,
 };
-
-/// Returns the path of a file of real data, or `None` if this checkout does not have it.
-pub(crate) fn data(file: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("PEREGRINE_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
-        PathBuf::from,
-    );
-    let path = folder.join(file);
-    if !path.exists() {
-        println!("skipped: no {} (set PEREGRINE_DATA to the folder of real data)", path.display());
-        return None;
-    }
-    Some(path)
-}
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     hex_conservative::decode_to_vec(text).unwrap()

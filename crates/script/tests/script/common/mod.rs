@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: access to real data, Core's notation of scripts and flags, and single
+//! Helpers of this crate's tests: access to Core's vectors, Core's notation of scripts and flags, and single
 //! spends as bytes.
 
 use bitcoin::{
@@ -10,11 +10,9 @@ use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs,
-    io::Read,
-    path::PathBuf,
     time::{Duration, Instant},
 };
-use testkit::data::shared_data_dir;
+use testkit::data::core_sources;
 use wire::{
     BlockArena, InputView, Sats, ScriptFlags, TxView,
     script::{is_p2sh, witness_program},
@@ -31,31 +29,10 @@ const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN 
 const OP_NOP: u8 = 0x61;
 const OP_RESERVED: u8 = 0x50;
 
-/// Returns the path of a file or directory of real data, or prints a note and returns `None` if this checkout
-/// does not have it.
-pub(crate) fn data(file: &str) -> Option<PathBuf> {
-    let path = shared_data_dir()?.join(file);
-    if !path.exists() {
-        println!("skipped: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
-}
-
-/// Returns the rows of a JSON array of vectors; `.xz` files are decompressed.
-pub(crate) fn vectors(file: &str) -> Option<Vec<Value>> {
-    let path = data(&format!("consensus/{file}"))?;
-    let mut bytes = Vec::new();
-    if file.ends_with(".xz") {
-        liblzma::read::XzDecoder::new(fs::File::open(path).unwrap()).read_to_end(&mut bytes).unwrap();
-    } else {
-        bytes = fs::read(path).unwrap();
-    }
-    match serde_json::from_slice(&bytes).unwrap() {
-        Value::Array(rows) => Some(rows),
-        Value::Object(map) => Some(vec![Value::Object(map)]),
-        other => panic!("neither list nor object: {other}"),
-    }
+/// Returns one of Core's vectors, out of its sources.
+pub(crate) fn vectors(file: &str) -> Value {
+    let path = core_sources().expect("the kernel was compiled from them").join("src/test/data").join(file);
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {

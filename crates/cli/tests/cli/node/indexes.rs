@@ -1,12 +1,14 @@
 //! Indexes of a real bitcoind, before and after each command that could make one wrong.
 //!
-//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
-//! nothing is compared. Releases up to 31 write a `txindex` with positions, 32 one without.
+//! Releases up to 31 write a `txindex` with positions, 32 one without.
 
 use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
-use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use common::{
+    bitcoind::{Node, program},
+    json, rebuilt, run_on_regtest as run,
+};
 use disk::index::read_block_index;
 use serde_json::{Value, json as value};
 use std::{
@@ -27,9 +29,8 @@ use testkit::{
 const HIT: u32 = 115;
 
 /// The version of this bitcoind.
-pub fn version() -> (u32, u32) {
-    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").unwrap();
-    let output = Command::new(bitcoind).arg("-version").output().unwrap();
+fn version() -> (u32, u32) {
+    let output = Command::new(program().unwrap()).arg("-version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut numbers =
         text.split_once(" version v").unwrap().1.split(['.', '-']).map(|number| number.parse().unwrap());
@@ -43,7 +44,7 @@ pub fn flags() -> &'static [&'static str] {
 }
 
 fn find_flags() -> Vec<&'static str> {
-    let help = Command::new(std::env::var_os("PEREGRINE_BITCOIND").unwrap()).arg("-help").output().unwrap();
+    let help = Command::new(program().unwrap()).arg("-help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
     // Release 29 and older ones keep statistics in another folder and form.
@@ -55,8 +56,8 @@ fn find_flags() -> Vec<&'static str> {
 
 /// Starts bitcoind with all indexes, and waits until it says that they are at its tip.
 pub fn start(datadir: &Path) -> Option<Node> {
-    std::env::var_os("PEREGRINE_BITCOIND")?;
-    let node = Node::start(datadir, flags(), "the indexes of bitcoind")?;
+    program()?;
+    let node = Node::start(datadir, flags())?;
     let is_synced = |found: &Value| {
         let all = found.as_object().unwrap();
         all.len() == flags().len() && all.values().all(|index| index["synced"] == true)
@@ -146,12 +147,8 @@ fn damage(command: &str, datadir: &Path, chain: &Chain) {
 
 #[test]
 fn indexes_of_bitcoind_stay_right_or_are_built_again() {
-    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
-        println!("not compared with indexes of bitcoind: PEREGRINE_BITCOIND does not name a bitcoind");
-        return;
-    }
     let (dir, chain) = rebuilt();
-    let node = start(dir.path()).unwrap();
+    let Some(node) = start(dir.path()) else { return };
     let before = answers(&node, &chain);
     node.stop();
     let peer = ScriptedPeer::start(&ServedChain::of(chain.main()).into(), Fault::None);

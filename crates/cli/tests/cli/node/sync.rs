@@ -1,11 +1,8 @@
-//! What `sync` leaves of invalid chains and marks, beside a real bitcoind, where there is one.
+//! What `sync` leaves of invalid chains and marks, beside a real bitcoind.
 
 use crate::common;
 
-use common::{
-    bitcoind::{Node, Server},
-    command, json, rebuilt, run_on_regtest as run,
-};
+use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
 use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
@@ -51,7 +48,7 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         let evil = peer(&greedy(&main, tip - 12));
         let (code, report) = sync(dir.path(), &[&evil, &honest], more);
         assert_eq!((code, &report["height"]), (Some(0), &tip.into()), "{report}");
-        let Some(node) = Node::start(dir.path(), args, "what sync leaves") else { return };
+        let Some(node) = Node::start(dir.path(), args) else { return };
         let best = main[tip].hash.to_string();
         assert_eq!(node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"], best.as_str());
         assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
@@ -63,7 +60,7 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         assert_eq!([&report["height"], &report["chainstate_height"]], [&Value::from(tip - 1); 2], "{report}");
         let text = report["notes"][0]["text"].as_str().unwrap().to_owned();
         assert!(text.contains(&format!("reconsiderblock {best}")), "{text}");
-        let node = Node::start(dir.path(), args, "bitcoind").unwrap();
+        let node = Node::start(dir.path(), args).unwrap();
         assert_eq!(node.call(&["getblockcount"]), Some((tip - 1).into()));
         node.call(&["reconsiderblock", &best]);
         assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
@@ -78,7 +75,7 @@ fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
     let (tip, back) =
         (chain.tip(), chain.main().nth(chain.tip().height as usize - 9).unwrap().hash.to_string());
     let best = tip.hash.to_string();
-    let Some(node) = Node::start(original.path(), &[], "what reconsidering leaves") else { return };
+    let Some(node) = Node::start(original.path(), &[]) else { return };
     node.call(&["invalidateblock", &back]);
     node.call(&["generatetodescriptor", "3", "raw(51)"]).unwrap();
     node.stop();
@@ -92,7 +89,7 @@ fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
         let words = [command, "--json", "--reconsider", which];
         let output = run(dir.path(), words.strip_suffix(&[""]).unwrap_or(&words));
         assert!(output.status.success(), "{output:?}");
-        let node = Node::start(dir.path(), &[], command).unwrap();
+        let node = Node::start(dir.path(), &[]).unwrap();
         let tips = node.call(&["getchaintips"]).unwrap();
         let of = |status: &str| tips.as_array().unwrap().iter().filter(|tip| tip["status"] == status).count();
         assert_eq!((&tips[0]["hash"], of("active"), of("invalid")), (&best.as_str().into(), 1, 0), "{tips}");
@@ -116,40 +113,9 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let output = run(one.path(), &["repair", "--from", &from, "--connect", &address, "--json"]);
     let report = json(&output);
     assert!(output.status.success() && report["taken"].as_u64() > Some(0), "{report}");
-    let Some(node) = Node::start(one.path(), &[], "what two broken datadirs make") else { return };
+    let Some(node) = Node::start(one.path(), &[]) else { return };
     let best = node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"].clone();
     assert_eq!(best, chain.tip().hash.to_string());
     assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
     node.stop();
-}
-
-/// With PEREGRINE_BSPENT_BITCOIND, the path of a bitcoind of the reference code of BIP 455 (branch
-/// `bip-block-undo`), which has bitcoin-cli beside it.
-#[test]
-fn the_reference_code_of_bip_455_sends_the_coins_of_all_blocks() {
-    let Some(program) = std::env::var_os("PEREGRINE_BSPENT_BITCOIND") else {
-        println!("no coins from a bitcoind: PEREGRINE_BSPENT_BITCOIND does not name one");
-        return;
-    };
-    let chain = Chain::generate(&ChainSpec { blocks: Some(200), ..ChainSpec::new(23, 2_000_000) });
-    let (source, tip) = (TempDir::new().unwrap(), u64::from(chain.tip().height));
-    chain.write_datadir(source.path(), &Layout::new(3)).unwrap();
-    let server = Server::start_program(program.into(), source.path(), &["-peerblockinputs=1"]);
-    let mut hashes = Vec::new();
-    for more in [&["--spent-coins"][..], &["--spent-coins", "--v2transport", "0", "--threads", "1"], &[]] {
-        let dir = TempDir::new().unwrap();
-        let words = ["sync", "--chain", "regtest", "--json", "--connect", &server.address];
-        let output = command(&[&words, more].concat(), dir.path()).output().unwrap();
-        let report = json(&output);
-        assert_eq!((output.status.code(), &report["height"]), (Some(0), &tip.into()), "{report}");
-        let asked = if more.is_empty() { 0 } else { tip };
-        assert_eq!(report["blocks_with_coins"], asked, "{report}");
-        assert_eq!(report["notes"].as_array().map(Vec::len), Some(0), "{report}");
-        hashes.push(report["rebuild"]["hash_serialized_3"].clone());
-        let node = Node::start_program(&server.program, dir.path(), &[]);
-        assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
-        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
-        node.stop();
-    }
-    assert!(hashes.iter().all(|hash| *hash == hashes[2] && hash.is_string()), "{hashes:?}");
 }

@@ -1,13 +1,8 @@
 //! A real bitcoind that has deleted its oldest blocks, before and after `sync --unprune`, also if that is
-//! killed.
-//!
-//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
-//! nothing is tested. `PEREGRINE_KILLS=50` kills that often.
+//! killed. `PEREGRINE_KILLS=50` kills that often.
 
-use crate::{
-    common,
-    node_indexes::{copy, flags},
-};
+use super::indexes::{copy, flags};
+use crate::common;
 
 use common::{bitcoind::Node, command, json};
 use serde_json::Value;
@@ -29,7 +24,7 @@ fn chain() -> Chain {
 /// A node that has all blocks, and has then deleted the files of the lowest. Returns its coins too.
 fn pruned_node(chain: &Chain) -> Option<(TempDir, Value)> {
     let dir = TempDir::new().unwrap();
-    let node = Node::start(dir.path(), PRUNED, "a pruned node that becomes a full one")?;
+    let node = Node::start(dir.path(), PRUNED)?;
     for block in chain.main().skip(1) {
         let hex: String = block.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         node.call(&["submitblock", &hex]);
@@ -78,7 +73,7 @@ fn bitcoind_has_all_blocks_again_and_goes_on_without_pruning() {
 
 /// Asserts that bitcoind starts without pruning, finds all blocks sound, and reorganises.
 fn assert_full(dir: &Path, chain: &Chain, coins_before: &Value) {
-    let node = Node::start(dir, flags(), "what unpruning leaves").unwrap();
+    let node = Node::start(dir, flags()).unwrap();
     let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
     let info = node.call(&["getblockchaininfo"]).unwrap();
     assert_eq!((&info["pruned"], &info["bestblockhash"]), (&false.into(), &tip.as_str().into()), "{info}");
@@ -123,7 +118,7 @@ fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
         // Any command finishes or undoes an interrupted exchange of databases.
         let recovered = command(&["recover", "--chain", "regtest"], dir.path()).output().unwrap();
         assert!(recovered.status.success(), "{recovered:?}");
-        let node = Node::start(dir.path(), PRUNED, "what a kill leaves").unwrap();
+        let node = Node::start(dir.path(), PRUNED).unwrap();
         assert_eq!(node.call(&["getblockcount"]), Some(chain.tip().height.into()), "round {round}");
         assert_eq!(node.call(&["verifychain", "4", "30"]), Some(true.into()), "round {round}");
         assert_eq!(coins(&node), before, "round {round}");

@@ -1,12 +1,12 @@
 //! Nodes that were started from a snapshot: a real bitcoind starts after each command, in each state of the
 //! two chainstates, whether it or `snapshot load` has loaded the snapshot.
-//!
-//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
-//! nothing is compared.
 
 use crate::common;
 
-use common::{bitcoind::Node, run_on_regtest as run};
+use common::{
+    bitcoind::{Node, program},
+    run_on_regtest as run,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -54,7 +54,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Starts bitcoind. `checks_index`: it checks the block index after each change, as is usual on regtest.
 fn start_with(datadir: &Path, checks_index: bool) -> Node {
     let check = format!("-checkblockindex={}", u8::from(checks_index));
-    Node::start(datadir, &[&check], "nodes with snapshots").unwrap()
+    Node::start(datadir, &[&check]).unwrap()
 }
 
 fn start(datadir: &Path) -> Node {
@@ -201,10 +201,7 @@ fn assert_starts(world: &World, datadir: &Path, (tip, stored, checks_index): (u3
 
 #[test]
 fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
-    if std::env::var_os("PEREGRINE_BITCOIND").is_none() {
-        println!("no nodes with snapshots: PEREGRINE_BITCOIND does not name a bitcoind");
-        return;
-    }
+    let Some(_) = program() else { return };
     let world = World::new();
     let peer = ScriptedPeer::start(&ServedChain::of(world.chain.iter()).into(), Fault::None);
     let address = peer.address().to_string();

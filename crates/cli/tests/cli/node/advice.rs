@@ -1,13 +1,10 @@
 //! What `doctor` advises ends at a node that starts: in each situation of `testkit`, the commands that it
 //! prints are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
-//!
-//! With PEREGRINE_BITCOIND, the path of Bitcoin Core's bitcoind, which has bitcoin-cli beside it; without it,
-//! nothing is run.
 
 use crate::common;
 
 use common::{
-    bitcoind::{Node, Server},
+    bitcoind::{Node, Server, program},
     command, json, run_line, run_on_regtest,
 };
 use disk::datadir::Datadir;
@@ -154,12 +151,12 @@ fn base() -> TempDir {
 fn what_doctor_advises_ends_at_a_node_that_starts() {
     let base = base();
     let root = &base.path().join("node");
-    let Some(node) = Node::start(root, &[], "what doctor advises") else { return };
+    let Some(node) = Node::start(root, &[]) else { return };
     assert!(node.has_height(TIP.into()));
     node.stop();
     let serving = TempDir::new().unwrap();
     copy_dir(root, serving.path()).unwrap();
-    let server = Server::start(serving.path(), "what doctor advises").unwrap();
+    let server = Server::start(serving.path()).unwrap();
     let mut failed = Vec::new();
     // Without reading everything, it does not know whether blocks are missing below those that it finds.
     for (situation, is_deep) in situation::all().flat_map(|it| [(it, true), (it, false)]) {
@@ -248,11 +245,11 @@ const STARTS: [Start; 56] = [
     ("log: an error of a database that it does not name", "look-deeper", ""),
 ];
 
-/// The page has what was seen. With PEREGRINE_BITCOIND, that is compared with bitcoind.
+/// The page has what was seen. If there is a bitcoind, that is compared with it.
 #[test]
 fn doctor_says_whether_bitcoind_starts() {
     let (base, mut failed) = (base(), Vec::new());
-    let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").map(PathBuf::from);
+    let bitcoind = program();
     let mut table = "| what is there | `doctor` advises | exit code | next | `bitcoind` |\n".to_owned();
     table += "| --- | --- | --- | --- | --- |\n";
     for (name, advice, refusal) in STARTS {
@@ -297,7 +294,7 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
     let base = base();
     let root = &base.path().join("node");
     let ahead = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 30 * 24 * 60 * 60;
-    let Some(node) = Node::start(root, &[&format!("-mocktime={ahead}")], "a clock that is behind") else {
+    let Some(node) = Node::start(root, &[&format!("-mocktime={ahead}")]) else {
         return;
     };
     assert!(node.call(&["generatetodescriptor", "3", "raw(51)"]).is_some());
@@ -309,5 +306,5 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
         assert_eq!(report["notes"][0]["code"], "from-future", "{report}");
     }
     let words = [format!("-datadir={}", root.display()), "-regtest".to_owned(), "-listen=0".to_owned()];
-    assert!(Node::run(&PathBuf::from(std::env::var_os("PEREGRINE_BITCOIND").unwrap()), &words).is_none());
+    assert!(Node::run(&program().unwrap(), &words).is_none());
 }
