@@ -12,6 +12,7 @@ pub mod faults;
 pub mod hinted;
 pub mod indexes;
 pub mod lies;
+pub mod prelude;
 pub mod ranges;
 pub mod sync;
 pub mod undo;

@@ -1,14 +1,10 @@
 //! Coins that are looked up in a chainstate, or found by their scripts, are those of the model; nothing on
 //! disk changes.
 
-use acceptance::{Case, THREADS, assert_same_tree, chain, run, tree, unwatched};
+use acceptance::prelude::*;
+use acceptance::unwatched;
 use disk::chainstate::ChainstateReader;
-use engine::{
-    ChainstateOptions, ErrorKind, Network, OutPoint, Sats, StatsOptions, StoredCoin, Watch, get_coins,
-    scan_coins,
-};
-use std::{fs, num::NonZeroUsize, sync::atomic::AtomicBool};
-use testkit::{data::unpack_core_datadir, fault::FaultDisk};
+use engine::{ChainstateOptions, OutPoint, Sats, StatsOptions, StoredCoin, get_coins, scan_coins};
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
 fn expected() -> Vec<StoredCoin> {

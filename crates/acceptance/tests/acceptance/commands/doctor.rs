@@ -1,25 +1,17 @@
 //! A diagnosis names each kind of damage, changes nothing, and advises what then helps.
 
-use acceptance::{Case, chain, changed, layout, options, run, scratch, unwatched};
-use disk::index::{BlockStatus, write_block_index};
+use acceptance::prelude::*;
+use acceptance::unwatched;
+use disk::index::write_block_index;
 use engine::{
-    Absence, Advice, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis,
-    DoctorOptions, Error, ErrorKind, Height, Location, LockState, MakeUndoOptions, Network, RealDisk,
-    Recovery, RecoveryReport, Remedy, ScriptChecks, StatsOptions, diagnose, make_undo, recover, utxo_stats,
+    Absence, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis, Location,
+    LockState, MakeUndoOptions, RealDisk, Recovery, RecoveryReport, StatsOptions, diagnose, make_undo,
+    recover, utxo_stats,
 };
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-};
+use std::os::unix::fs::MetadataExt as _;
 use sync::{RepairOptions, SyncOptions, repair, sync};
 use testkit::{
-    Chain, ChainSpec,
     corrupt::{flip_bit, truncate},
-    data::{known_answers, unpack_core_datadir},
-    fault::{FaultDisk, InjectedFault, Operations},
     peer::{Fault, ScriptedPeer},
     situation,
 };

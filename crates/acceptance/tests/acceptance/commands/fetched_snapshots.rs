@@ -1,32 +1,21 @@
 //! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, quiet, with_height};
-use acceptance::{THREADS, assert_mentions, assert_offers, chain, hinted::file_in, scratch};
+use acceptance::hinted::file_in;
+use acceptance::prelude::*;
 use digest::sha256::sha256d;
 use disk::{
     snapshot::SnapshotWriter,
     utxo_tree::{UtxoTree, chunk_name},
 };
 use engine::{
-    ErrorKind, FetchOptions, Height, Network, Remedy, RemoteBody, RemoteFolder, SnapshotSource,
-    fetch_snapshot, hex_reversed, snapshot_info,
+    FetchOptions, RemoteBody, RemoteFolder, SnapshotSource, fetch_snapshot, hex_reversed, snapshot_info,
 };
-use std::{
-    fs,
-    io::{self, Read as _},
-    num::NonZeroUsize,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    rng::Rng,
-    snapshot_chain::{self, SNAPSHOT_HEIGHT},
-};
+use std::io;
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use testkit::snapshot_chain;
+use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 use wire::{
     Coin, OutPoint, Sats, Txid,
     coin::{chainstate_key_order, compress_output},

@@ -1,30 +1,12 @@
 //! `repair` takes blocks from block files elsewhere: each is proven by the header that the block index has,
 //! and read with the key that its file reveals. So is the key of the datadir's own files.
 
-use acceptance::{
-    Case, Template, assert_mentions, assert_same_tree, chain,
-    faults::Scenario,
-    scratch,
-    sync::{assert_sound, honest},
-    tree,
-};
+use acceptance::prelude::*;
+use acceptance::sync::{assert_sound, honest};
 use digest::obfuscation::Obfuscation;
-use engine::{
-    Advice, ChainOptions, ChainParams, Diagnosis, DoctorOptions, Error, ErrorKind, Height, Network,
-    ScriptChecks, Warning,
-};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{LazyLock, atomic::AtomicBool},
-};
+use engine::Diagnosis;
 use sync::{PeerOptions, RepairOptions, RepairReport, repair};
-use tempfile::TempDir;
-use testkit::{
-    datadir::Layout,
-    fault::{Crashes, FaultDisk},
-    peer::ScriptedPeer,
-};
+use testkit::peer::ScriptedPeer;
 
 /// A datadir of the same chain with files of another length, in another order, with another key.
 fn other() -> Case {

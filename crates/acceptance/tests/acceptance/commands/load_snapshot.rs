@@ -1,23 +1,14 @@
 //! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
 //! `oracle` shows the result to a bitcoind.
 
-use acceptance::{Case, assert_mentions, assert_same_tree, chain, for_making, leftovers, run, scratch, tree};
+use acceptance::for_making;
+use acceptance::prelude::*;
 use disk::{
     chainstate::ChainstateReader,
-    index::{BlockStatus, IndexEntry},
     snapshot::{SnapshotReader, SnapshotWriter},
 };
-use engine::{
-    ChainOptions, ChainParams, Disk, Error, ErrorKind, Height, LoadedSnapshotReport, Network, load_snapshot,
-};
+use engine::{Disk, LoadedSnapshotReport, load_snapshot};
 use rules::params::PinnedUtxoSet;
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::{OnceLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 fn params() -> &'static ChainParams {

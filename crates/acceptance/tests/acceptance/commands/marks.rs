@@ -3,41 +3,25 @@
 //! 2026.
 
 use super::update_branches::branch;
+use acceptance::prelude::*;
+use acceptance::sync::run as sync;
 use acceptance::{
-    assert_mentions, assert_same_tree, chain, changed, indexes, layout, options, run, stats,
-    sync::{from, index, mark_next, run as sync, serving},
-    tree,
+    indexes,
+    sync::{from, index, mark_next, serving},
     update::{AT_ONCE, EACH_BLOCK, behind, store, update, update_options},
 };
-use disk::{
-    blk::write_record,
-    datadir::Datadir,
-    departed,
-    index::{BlockStatus, IndexRows},
-    xor::read_block_obfuscation,
-};
-use engine::{
-    Advice, BlockHash, DoctorOptions, Error, ErrorKind, Height, Network, Reconsider, ReindexOptions,
-    UndoPolicy, Warning, diagnose, reindex,
-};
+use disk::{blk::write_record, datadir::Datadir, departed, index::IndexRows, xor::read_block_obfuscation};
+use engine::{Reconsider, diagnose, reindex};
 use rules::ChainParams;
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::{self, Write as _},
-    path::Path,
-    sync::atomic::AtomicBool,
-};
+use std::collections::BTreeSet;
+use std::io;
+use std::io::Write as _;
 use sync::{PeerOptions, RepairOptions, repair};
-use tempfile::TempDir;
 use testkit::{
-    GeneratedBlock,
     data::shared_data,
-    fault::{FaultDisk, InjectedFault, Operations},
     peer::{Fault, ScriptedPeer},
     sibling::{greedy_sibling, rebase, sibling},
 };
-use vfs::RealDisk;
 use wire::{FileNo, Header, Reader, read::write_var_int};
 
 /// Height of the last block that all nodes have.

@@ -1,12 +1,11 @@
 //! Every operation is called through the interfaces that a caller may implement, and fails at once, since
 //! there is no datadir.
 
+use acceptance::prelude::*;
 use engine::{
-    Advice, Disk, DoctorOptions, Error, ErrorKind, Event, HintFormat, MIN_MEMORY, MakeOptions, Network,
-    RealDisk, ReindexOptions, ScriptChecks, UpdateOptions, VerifyOptions, diagnose, make_hints,
+    Disk, HintFormat, MIN_MEMORY, MakeOptions, RealDisk, UpdateOptions, VerifyOptions, diagnose, make_hints,
     make_snapshot, reindex, update, verify,
 };
-use std::sync::atomic::AtomicBool;
 use sync::{RepairOptions, SyncSink, repair};
 
 #[test]

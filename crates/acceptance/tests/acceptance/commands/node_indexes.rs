@@ -4,31 +4,17 @@
 //! The indexes have rows in the forms of Core's releases, one for each block. That bitcoind's own indexes
 //! stay right too is tested beside one (`cli/tests/cli/node/indexes.rs`).
 
+use acceptance::prelude::*;
 use acceptance::{
-    BUSY, Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, blk, chain, entry, rev,
-    run, scratch,
+    BUSY, assert_named_table,
     sync::{from, honest},
-    tree,
 };
-use disk::{
-    index::IndexEntry,
-    node_indexes::{INDEXES_DIR, NodeIndex},
-};
-use engine::{
-    Error, ErrorKind, Height, MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks,
-    SetAsideIndexes, UpdateOptions, Warning, make_undo, reindex, update,
-};
+use disk::node_indexes::{INDEXES_DIR, NodeIndex};
+use engine::{MakeUndoOptions, SetAsideIndexes, UpdateOptions, make_undo, reindex, update};
 use leveldb::{Database, TableWriter, write_database};
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    slice,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use std::slice;
 use sync::{RepairOptions, SyncOptions, repair, sync};
-use testkit::{corrupt::flip_bit, fault::FaultDisk};
-use vfs::RealDisk;
+use testkit::corrupt::flip_bit;
 use wire::{ByteOffset, read::write_var_int};
 
 const TIP: u32 = 140;

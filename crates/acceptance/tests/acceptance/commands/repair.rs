@@ -1,39 +1,16 @@
 //! A repair downloads the blocks that are damaged or missing, no others, and rebuilds only what needs it.
 
-use acceptance::{
-    Case, assert_mentions, blk, chain, entry,
-    faults::Scenario,
-    rev, run,
-    sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until},
-    tree,
-};
-use disk::{
-    blk::RECORD_HEADER_LEN,
-    index::{BlockStatus, IndexEntry},
-    xor::read_block_obfuscation,
-};
-use engine::{
-    Error, ErrorKind, Event, Height, Network, ReindexOptions, Remedy, ScriptChecks, Subject, Warning,
-};
-use std::{
-    fs,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use acceptance::prelude::*;
+use acceptance::sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until};
+use disk::{blk::RECORD_HEADER_LEN, xor::read_block_obfuscation};
+use engine::Subject;
+use std::time::Instant;
 use sync::{PeerOptions, RepairOptions, RepairReport, repair};
 use testkit::{
-    Chain, ChainSpec,
     corrupt::{copy_dir, flip_bit, truncate},
-    fault::{Crashes, FaultDisk},
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
 };
-use vfs::RealDisk;
 use wire::FileNo;
 
 /// A datadir whose chainstate is at the tip.

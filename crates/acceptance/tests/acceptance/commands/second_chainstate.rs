@@ -4,31 +4,19 @@
 //!
 //! That bitcoind starts on the results is tested beside one (`cli/tests/cli/node/snapshots.rs`).
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, assert_mentions, assert_named_table, assert_offers, assert_same_tree, chain, changed, run, scratch,
-    stats_by_height,
+    assert_named_table,
     sync::{from, honest},
-    tree,
 };
 use digest::obfuscation::Obfuscation;
-use disk::{
-    chainstate::ChainstateWriter,
-    index::{BlockStatus, IndexEntry},
-};
+use disk::chainstate::ChainstateWriter;
 use engine::{
-    Advice, ChainOptions, ChainParams, Diagnosis, DoctorOptions, Engine, Error, ErrorKind, Height,
-    MakeUndoOptions, Network, ReindexOptions, Remedy, ScriptChecks, UpdateOptions, diagnose, load_snapshot,
-    make_snapshot, make_undo, reindex, update,
+    Diagnosis, Engine, MakeUndoOptions, UpdateOptions, diagnose, load_snapshot, make_snapshot, make_undo,
+    reindex, update,
 };
 use rules::params::PinnedUtxoSet;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{OnceLock, atomic::AtomicBool},
-};
 use sync::{RepairOptions, SyncOptions, repair, sync};
-use tempfile::TempDir;
-use testkit::{GeneratedBlock, fault::FaultDisk};
 use wire::BlockHash;
 
 const TIP: u32 = 140;

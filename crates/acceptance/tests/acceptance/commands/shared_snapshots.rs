@@ -1,28 +1,12 @@
 //! Snapshots in chunks: what is cut joins to the bytes that Core's `dumptxoutset` wrote, however it was cut.
 
 use super::snapshots::{MAIN, REGTEST, SIGNET, TESTNET3};
-use acceptance::{
-    Case, THREADS, assert_mentions, assert_offers, assert_same_tree, chain, changed, for_making, scratch,
-    tree, with_threads,
-};
+use acceptance::for_making;
+use acceptance::prelude::*;
 use digest::sha256::{sha256, sha256d};
 use engine::{
-    AtHeightsOptions, CHUNK_LEN, Disk, Error, ErrorKind, FetchOptions, FetchedSnapshotReport, Height,
-    Network, ReindexOptions, Remedy, ScriptChecks, SharedSnapshotReport, SnapshotSource, Watch,
-    fetch_snapshot, hex_reversed, share_snapshot_file, share_snapshots,
-};
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    sync::{Arc, OnceLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::{FaultDisk, InjectedFault, Operations},
-    rng::Rng,
+    AtHeightsOptions, CHUNK_LEN, Disk, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport,
+    SnapshotSource, fetch_snapshot, hex_reversed, share_snapshot_file, share_snapshots,
 };
 
 /// Length of a chunk, so that small sets have many.

@@ -1,30 +1,16 @@
 //! Snapshots made from blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
 //! proof of a snapshot against the blocks detects each wrong coin.
 
-use acceptance::hinted;
-
-use acceptance::{
-    Case, assert_mentions, assert_same_tree, chain, changed, for_making, refused, run, scratch,
-    stats_by_height, tree, with_threads,
-};
+use acceptance::prelude::*;
+use acceptance::{for_making, hinted};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use engine::{
-    AggregateKind, ChainParams, ChainstateOptions, Engine, Error, ErrorKind, Event, Height, Network, Note,
-    ReindexOptions, ScriptChecks, SnapshotReport, SnapshotVerdict, hex_reversed, make_snapshot_of_chainstate,
+    AggregateKind, ChainstateOptions, Engine, SnapshotReport, SnapshotVerdict, hex_reversed,
+    make_snapshot_of_chainstate,
 };
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
 use rules::params::PinnedUtxoSet;
-use std::{
-    path::Path,
-    sync::{Mutex, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::FaultDisk,
-    rng::Rng,
-};
 use wire::{Coin, OutPoint, Sats, coin::compress_output};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.

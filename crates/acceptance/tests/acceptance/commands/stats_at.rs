@@ -1,25 +1,17 @@
 //! The statistics of the UTXO set at each height are those of the model's coins, hashed from scratch,
 //! whatever the number of threads and however often the coins cache is written; nothing is left behind.
 
-use acceptance::{
-    Case, assert_same_tree, chain, changed, faults::tiny_case, layout, leftovers, options, stats_by_height,
-    tree, undo::UndoDamage, with_threads,
-};
+use acceptance::prelude::*;
+use acceptance::{faults::tiny_case, undo::UndoDamage};
 use bitcoin::consensus::deserialize;
 use digest::muhash::MuHash3072;
 use engine::{
-    AtHeightsOptions, BlockAmounts, BuriedDeployment, ChainParams, Disk, EachSet, Error, ErrorKind, Height,
-    Network, ReindexOptions, Sats, UnspendableAmounts, UtxoStatsAt, Watch, read_coins_after, utxo_stats_at,
+    AtHeightsOptions, BlockAmounts, BuriedDeployment, Disk, EachSet, Sats, UnspendableAmounts, UtxoStatsAt,
+    read_coins_after, utxo_stats_at,
 };
-use std::{
-    io,
-    ops::RangeInclusive,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::ops::RangeInclusive;
 use testkit::{
-    Chain,
     block::{HeaderPlan, assemble},
-    fault::{FaultDisk, InjectedFault, Operations},
     make::MadeTx,
     model::{Model, outpoint},
     mutation::{base_chain, mutations},

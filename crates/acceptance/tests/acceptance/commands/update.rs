@@ -1,21 +1,14 @@
 //! Updates: a chainstate that is behind gets the coins that a rebuild gives it, with the same undo data,
 //! whatever the number of threads and the size of commits; and what an update refuses.
 
+use acceptance::prelude::*;
 use acceptance::{
-    CORE_DATADIRS, Case, assert_mentions, assert_offers, assert_same_tree, chain, layout, options, refused,
-    run, stats, stats_by_height, tree,
+    CORE_DATADIRS,
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
     update::{AT_ONCE, EACH_BLOCK, How, behind, update, update_options},
 };
-use disk::index::{BlockStatus, IndexEntry};
-use engine::{Error, ErrorKind, Height, Network, Remedy, ScriptChecks, UpdateOptions, hex_reversed};
-use std::{fs, path::Path, sync::atomic::AtomicBool};
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::FaultDisk,
-    rng::Rng,
-    sibling::{greedy_sibling, rebase},
-};
+use engine::{UpdateOptions, hex_reversed};
+use testkit::sibling::{greedy_sibling, rebase};
 
 fn assert_at(root: &Path, height: u32, what: &str) {
     let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,21 +1,14 @@
 //! Updates to another stored branch that has more work: blocks are disconnected with their undo data, down to
 //! the genesis block, and back again.
 
+use acceptance::prelude::*;
 use acceptance::{
-    assert_mentions, assert_offers, assert_same_tree, chain, layout, run, stats, stats_by_height, tree,
     undo::UndoFiles,
     update::{AT_ONCE, EACH_BLOCK, How, behind, store, update, update_options},
 };
-use engine::{BlockHash, CheckUndoOptions, ErrorKind, Height, Network, Remedy, check_undo};
-use std::{
-    path::Path,
-    sync::{OnceLock, atomic::AtomicBool},
-};
+use engine::{CheckUndoOptions, check_undo};
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    fault::FaultDisk,
     model::{Model, ModelStats},
-    rng::Rng,
     sibling::{rebase, sibling},
 };
 

@@ -1,28 +1,15 @@
 //! The disk fails, or the power, at any operation of an update: the chainstate is that of a commit, its
 //! coins, its block index and its undo data agree, and another update succeeds.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case,
-    faults::Scenario,
-    run, stats, stats_by_height,
     undo::{Expected, assert_complete, tiny},
     update::{How, behind, update, update_options},
 };
 use disk::index::read_block_index;
-use engine::{Error, ErrorKind, Height, Network, UpdateReport};
-use std::{
-    collections::BTreeSet,
-    io,
-    path::Path,
-    sync::{Mutex, OnceLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    corrupt::copy_dir,
-    fault::{Crashes, FaultDisk, InjectedFault, Operations},
-    model::ModelStats,
-};
-use vfs::RealDisk;
+use engine::UpdateReport;
+use std::collections::BTreeSet;
+use testkit::{corrupt::copy_dir, model::ModelStats};
 
 const BEHIND: u32 = 116;
 

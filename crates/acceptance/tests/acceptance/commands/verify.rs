@@ -1,17 +1,10 @@
 //! `verify` performs the checks of a rebuild, changes nothing, and names each coin in which a chainstate
 //! differs.
 
-use acceptance::{
-    Case, assert_same_tree, bounded, chain, for_verifying, rewrite_chainstate, scratch, stats_by_height,
-    stored_coins, tree,
-};
-use engine::{Difference, Error, ErrorKind, Event, Height, Remedy, VerifyOptions, VerifyReport};
-use std::{
-    fs,
-    sync::atomic::{AtomicBool, Ordering},
-};
-use testkit::{corrupt::flip_bit, fault::FaultDisk};
-use vfs::RealDisk;
+use acceptance::prelude::*;
+use acceptance::{for_verifying, rewrite_chainstate, stored_coins};
+use engine::{Difference, VerifyOptions, VerifyReport};
+use testkit::corrupt::flip_bit;
 use wire::{Coin, OutPoint, Sats, Txid};
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {

@@ -1,26 +1,14 @@
 //! A rebuild whose coins exceed the memory budget gives the same result as one with unlimited memory, even if
 //! it is interrupted repeatedly: the same coins, the same files, the same verdicts.
 
+use acceptance::prelude::*;
 use acceptance::{
-    bounded, chain, changed, error_text, files, for_verifying, layout, leftovers,
+    error_text, files, for_verifying,
     lies::{FALSIFICATIONS, falsify_claim},
-    options, run, run_until, trusting, with_threads,
 };
 use disk::checkpoint::Checkpoint;
-use engine::{ErrorKind, Event, MIN_MEMORY, ReindexOptions, ReindexReport, UndoPolicy};
-use std::{
-    path::Path,
-    sync::{Mutex, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec,
-    datadir::Layout,
-    fault::FaultDisk,
-    mutation::{CheckLevel, base_chain, mutations},
-    rng::Rng,
-};
-use vfs::RealDisk;
+use engine::MIN_MEMORY;
+use testkit::mutation::{CheckLevel, base_chain, mutations};
 
 /// A chain of `blocks` blocks in many files.
 fn long(blocks: u32) -> (Chain, TempDir) {

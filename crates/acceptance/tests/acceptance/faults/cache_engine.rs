@@ -1,32 +1,18 @@
 //! The engine with the coins cache comes to the same result as the join: the same coins, the same undo data
 //! at the same places, and the same verdicts, whatever the number of threads and however often it writes.
 
+use acceptance::prelude::*;
 use acceptance::{
-    CORE_DATADIRS, Case, Template, assert_same_tree, bounded, chain, changed, error_text,
-    faults::{Scenario, tiny, tiny_case},
-    layout, leftovers,
+    CORE_DATADIRS, error_text,
+    faults::{tiny, tiny_case},
     lies::falsified,
-    options, run, run_on, run_until, stats, stats_by_height, tree, trusting,
     undo::{Expected, UndoDamage, assert_mends},
-    with_threads,
 };
-use engine::{
-    BuriedDeployment, ChainParams, Engine, ErrorKind, Event, Height, HintOptions, Matching, Network,
-    ReindexOptions, Remedy, ScriptChecks, Stage, UndoPolicy, hex_reversed,
-};
-use std::{
-    io,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use engine::{BuriedDeployment, Engine, HintOptions, Matching, Stage, hex_reversed};
 use testkit::{
-    Chain, ChainSpec,
     block::{HeaderPlan, assemble},
-    data::{known_answers, unpack_core_datadir},
-    datadir::Layout,
-    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     make::MadeTx,
     mutation::{CheckLevel, base_chain, mutations},
-    rng::Rng,
 };
 use wire::Header;
 

@@ -1,25 +1,9 @@
 //! The disk fails once at each operation of a whole rebuild in turn, or the machine crashes there: afterwards
 //! the old chainstate opens, or the new one is complete, and another rebuild succeeds.
 
-use acceptance::{
-    Case, Template, assert_same_tree, bounded,
-    faults::{Scenario, each_operation, tiny, tiny_case},
-    leftovers, run, run_on, stats, tree,
-};
-use engine::{BlockHash, ErrorKind, MakeUndoOptions, Network, ReindexOptions, Remedy, make_undo};
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-};
-use testkit::{
-    datadir::Layout,
-    fault::{Crashes, FaultDisk, InjectedFault, Operations},
-    rng::Rng,
-};
+use acceptance::faults::{each_operation, tiny, tiny_case};
+use acceptance::prelude::*;
+use engine::{MakeUndoOptions, make_undo};
 
 /// Best block and hash of the chainstate.
 fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), engine::Error> {

@@ -1,11 +1,7 @@
 //! A rebuild in place never replaces a state by a lower one, unless the user accepts it explicitly.
 
-use acceptance::{
-    Case, assert_mentions, assert_offers, chain, refused, run, stats, stats_by_height, tree, trusting,
-};
-use disk::index::{BlockIndex, BlockStatus, IndexEntry};
-use engine::{ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, Warning};
-use std::path::{Path, PathBuf};
+use acceptance::prelude::*;
+use disk::index::BlockIndex;
 use testkit::{corrupt::truncate, sibling::sibling};
 use wire::{ByteOffset, FileNo};
 

@@ -1,18 +1,14 @@
 //! A disk returns other bytes than were written, without an error: what is read back is compared, so that it
 //! does not take the place of what was there.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, assert_mentions, assert_same_tree, changed,
     faults::{tiny, tiny_case},
     indexes::{assert_sound, make, of_case},
-    leftovers, run, run_on, tree,
 };
-use engine::{Engine, Error, ErrorKind, ReindexOptions};
+use engine::Engine;
 use indexes::TxForm;
-use testkit::{
-    fault::{FaultDisk, Lie},
-    fuzz::reseal,
-};
+use testkit::{fault::Lie, fuzz::reseal};
 
 /// Other bytes than were written.
 const FLIPPED: Lie = |bytes| bytes[100] ^= 1;

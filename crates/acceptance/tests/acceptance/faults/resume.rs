@@ -1,32 +1,16 @@
 //! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
 //! names the file, and `--restart` discards the checkpoint.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, assert_mentions, bounded, chain, changed, for_making, layout, leftovers,
+    for_making,
     lies::falsified,
-    options, run, run_until, scratch, stats, stats_by_height,
     undo::{Expected, assert_complete},
-    with_threads,
 };
 use disk::checkpoint::{Checkpoint, sorted_run_path};
-use engine::{
-    AggregateKind, AssumeValid, BuriedDeployment, ChainParams, Error, ErrorKind, Event, Height, HintFormat,
-    HintOptions, Network, ReindexOptions, Remedy, Stage,
-};
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Mutex, atomic::AtomicBool},
-    time::Duration,
-};
-use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec,
-    corrupt::{copy_dir, flip_bit, truncate},
-    datadir::Layout,
-    fault::FaultDisk,
-};
-use vfs::RealDisk;
+use engine::{AggregateKind, BuriedDeployment, HintFormat, HintOptions, Stage};
+use std::process::Command;
+use testkit::corrupt::{copy_dir, flip_bit, truncate};
 
 /// The work directory of a rebuild in place.
 fn work(root: &Path) -> PathBuf {

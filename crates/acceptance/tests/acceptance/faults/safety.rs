@@ -1,20 +1,11 @@
 //! What each command does with what can be in a datadir: runs every cell of the table in `docs/safety.md`,
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
-use acceptance::{Case, assert_table_of, chain, for_making, for_verifying, run, tree, unwatched};
-use disk::index::BlockStatus;
-use engine::{
-    ChainstateOptions, DoctorOptions, Error, ErrorKind, Height, HintFormat, Location, Network,
-    ReindexOptions, StatsOptions, UpdateOptions, UtxoStatsReport,
-};
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-};
-use testkit::{corrupt::interrupt_replacement, fault::FaultDisk};
+use acceptance::prelude::*;
+use acceptance::{assert_table_of, for_making, for_verifying, unwatched};
+use engine::{ChainstateOptions, HintFormat, Location, StatsOptions, UpdateOptions, UtxoStatsReport};
+use std::os::unix::fs::symlink;
+use testkit::corrupt::interrupt_replacement;
 
 const COMMANDS: [&str; 12] = [
     "doctor",

@@ -2,16 +2,9 @@
 //! by the aggregate where it does not. Harmless damage gives the correct coins; none gives wrong ones.
 
 use acceptance::hinted;
-
-use acceptance::{
-    Case, assert_mentions, assert_same_tree, refused, run, stats_by_height, tree, with_threads,
-};
-use engine::{BlockHash, ErrorKind, Network, ReindexOptions};
+use acceptance::prelude::*;
 use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, without_undo};
 use hints::HintFormat;
-use std::sync::LazyLock;
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, rng::Rng};
 
 /// Number of seeds per kind of damage.
 const SEEDS: u64 = 100;

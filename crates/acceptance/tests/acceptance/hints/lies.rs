@@ -1,25 +1,15 @@
 //! Invalid chains and falsified undo data, with hints that hide it: the aggregate or the rules detect it, and
 //! the join's verdict is Core's. No wrong chainstate results.
 
-use acceptance::hinted;
-
+use acceptance::prelude::*;
 use acceptance::{
-    THREADS, assert_mentions, changed, layout,
+    hinted,
     lies::{Claim, falsify_claim},
-    options, refused, run,
     undo::UndoDamage,
-    with_threads,
 };
-use engine::{Error, ErrorKind, Height, Network, ReindexOptions};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
-use std::{path::PathBuf, sync::LazyLock};
-use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    mutation::{BlockBuilder, Draft},
-    rng::Rng,
-};
+use testkit::mutation::{BlockBuilder, Draft};
 
 /// Number of seeds per kind.
 const SEEDS: u64 = 100;

@@ -1,20 +1,14 @@
 //! Rebuilds with hints and without undo data make the undo data above the hints' last block, and that of the
 //! last 288 blocks in any case: no undo file and no row about undo data is needed.
 
-use acceptance::hinted;
-
+use acceptance::prelude::*;
 use acceptance::{
-    THREADS, Template, bounded, changed, leftovers, run, run_until,
+    hinted,
     undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
-    with_threads,
 };
-use disk::index::BlockStatus;
-use engine::{AssumeValid, ErrorKind, Height, Matching, Network, ReindexOptions, ReindexReport, UndoPolicy};
+use engine::Matching;
 use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
-use std::{path::PathBuf, sync::LazyLock};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// Number of last blocks that have undo data in any case.
 const LAST: u32 = 288;

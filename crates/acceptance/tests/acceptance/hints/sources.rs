@@ -2,24 +2,14 @@
 //! stays for the next run as long as that can use it, and nothing stays otherwise.
 
 use acceptance::hinted;
-
-use acceptance::{Case, assert_mentions, bounded, chain, changed, leftovers, refused, run, scratch};
-use engine::{ErrorKind, Packing, Pinned, ReindexOptions, RemoteBody, RemoteFile, Watch};
+use acceptance::prelude::*;
+use engine::{Packing, Pinned, RemoteBody, RemoteFile};
 use flate2::{Compression, write::GzEncoder};
 use hinted::{AGGREGATES, Truth, file_in, with_hints};
 use hints::HintFormat;
-use std::{
-    io::{self, Read, Write as _},
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
-use tempfile::TempDir;
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use std::io;
+use std::io::Write as _;
+use std::{io::Read, sync::atomic::AtomicUsize, time::Instant};
 
 /// What a server sends.
 #[derive(Clone, Debug)]

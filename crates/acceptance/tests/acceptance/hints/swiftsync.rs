@@ -1,29 +1,13 @@
 //! Rebuilds with hints give the same coins as the join, the model and Core: with and without undo data, for
 //! all aggregates, any number of threads, hints of every format and any height, interrupted and resumed.
 
-use acceptance::hinted;
-
-use acceptance::{
-    Case, THREADS, assert_mentions, assert_same_tree, changed, for_checking_hints, for_making, run,
-    stats_by_height, tree, with_threads,
-};
-use engine::{
-    AssumeValid, ChainOptions, Error, ErrorKind, Height, HintCheck, HintInfo, Network, ReindexOptions,
-    ReindexReport, Remedy, ScriptChecks, Watch, hex_reversed,
-};
+use acceptance::prelude::*;
+use acceptance::{for_checking_hints, for_making, hinted};
+use engine::{HintCheck, HintInfo, hex_reversed};
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
 };
 use hints::HintFormat;
-use std::{
-    path::Path,
-    sync::{OnceLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::FaultDisk,
-};
 
 /// A datadir of [`acceptance::chain`] whose blocks are all buried, and its true hints.
 fn buried() -> (Case, &'static Truth) {

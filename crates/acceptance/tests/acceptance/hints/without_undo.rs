@@ -2,16 +2,11 @@
 //! the index, not the records, not the files. Above it they do, if none may be made.
 
 use acceptance::hinted;
-
-use acceptance::{Case, assert_mentions, chain, stats_by_height, trusting};
-use disk::index::BlockStatus;
-use engine::{AssumeValid, BlockHash, ErrorKind, Height, ReindexOptions};
+use acceptance::prelude::*;
 use hinted::{
     AGGREGATES, Truth, bury, file_in, run_with_notes, with_hints, with_join_fallback, without_undo,
 };
 use hints::HintFormat;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// A datadir without undo data up to a height, and hints of that height.
 struct WithoutUndo {

@@ -1,21 +1,14 @@
 //! Wrong hints: the error reports that they, or the files, are wrong, for every aggregate, number of threads
 //! and variant, and the old chainstate remains. With the join as fallback it names the first wrong one.
 
-use acceptance::hinted;
-
-use acceptance::{
-    Case, THREADS, assert_mentions, assert_same_tree, changed, for_checking_hints, refused, run, tree,
-    with_threads,
-};
-use engine::{ErrorKind, Matching, ReindexOptions, Remedy};
+use acceptance::prelude::*;
+use acceptance::{for_checking_hints, hinted};
+use engine::Matching;
 use hinted::{
     AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
     with_hints, with_join_fallback, without_undo,
 };
 use hints::HintFormat;
-use std::{path::PathBuf, sync::LazyLock};
-use tempfile::TempDir;
-use testkit::rng::Rng;
 
 /// Number of seeds per kind.
 const SEEDS: u64 = 100;

@@ -1,14 +1,9 @@
 //! A check finds each change of an index, and names its height.
 
 use super::make::at_tip;
-use acceptance::{
-    Case,
-    indexes::{Rows, check, database, make, of_case, rows, write_rows},
-};
-use engine::Height;
+use acceptance::indexes::{Rows, check, database, make, of_case, rows, write_rows};
+use acceptance::prelude::*;
 use indexes::{IndexFlaw, IndexKind, IndexOptions, TxForm};
-use std::{collections::BTreeMap, fs};
-use testkit::{fault::FaultDisk, rng::Rng};
 use wire::{BlockHash, Reader};
 
 /// The height of the block at each place in the block files, and that of each block.

@@ -1,14 +1,10 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use super::{make::at_tip, update::behind};
-use acceptance::{
-    Case,
-    indexes::{Rows, database, make, of_case, rows, write_rows},
-};
-use engine::{Advice, Diagnosis, DoctorOptions, FoundIndex, IndexStanding, Network, diagnose};
+use acceptance::indexes::{Rows, database, make, of_case, rows, write_rows};
+use acceptance::prelude::*;
+use engine::{Diagnosis, FoundIndex, IndexStanding, diagnose};
 use indexes::{IndexKind, TxForm};
-use std::{fs, sync::atomic::AtomicBool};
-use testkit::fault::FaultDisk;
 use wire::read::write_var_int;
 
 fn doctor(case: &Case) -> Diagnosis {

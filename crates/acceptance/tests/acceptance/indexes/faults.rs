@@ -1,18 +1,12 @@
 //! Whatever happens while indexes are made or continued, those that are in place stay whole.
 
+use acceptance::prelude::*;
 use acceptance::{
-    bounded,
-    faults::{Scenario, each_operation, tiny, tiny_case},
+    faults::{each_operation, tiny, tiny_case},
     indexes::{assert_sound, check, make, of_case, update},
-    leftovers, run, run_until,
 };
-use engine::{ErrorKind, Height, Location, Network, recover};
+use engine::{Location, recover};
 use indexes::{IndexOptions, TxForm, make_indexes, update_indexes};
-use std::{
-    io,
-    sync::{Arc, atomic::AtomicBool},
-};
-use testkit::fault::{Crashes, FaultDisk, InjectedFault, Operations};
 
 fn tip() -> u32 {
     tiny().tip().height

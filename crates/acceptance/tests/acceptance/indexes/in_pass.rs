@@ -1,21 +1,15 @@
 //! Indexes that a rebuild makes of the blocks that it checks are those that are made afterwards.
 
 use super::make::at_tip;
+use acceptance::prelude::*;
 use acceptance::{
-    Case, bounded, chain, changed,
     faults::{each_operation, tiny, tiny_case},
     hinted::{Truth, bury, file_in, with_hints, without_undo},
     indexes::{Rows, all_indexes, assert_sound, make, of_case, rows},
-    leftovers, run_on, run_until, scratch, sync, with_threads,
+    sync,
 };
-use engine::{AggregateKind, ChainOptions, Error, HintFormat, MIN_MEMORY, ReindexOptions, UndoPolicy};
+use engine::{AggregateKind, HintFormat, MIN_MEMORY};
 use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
-use std::{
-    fs, io,
-    path::Path,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
-};
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
 
 const TIP: u32 = 140;
 

@@ -1,24 +1,20 @@
 //! Indexes that are made are those that the blocks give, by another library, and the same with any number of
 //! threads and any memory.
 
+use acceptance::prelude::*;
 use acceptance::{
-    CORE_DATADIRS, Case, chain,
+    CORE_DATADIRS,
     indexes::{assert_sound, database, filters, make, of_case, of_datadir, rows},
-    leftovers, run, stats_by_height,
 };
+use bitcoin::hashes::Hash as _;
 use bitcoin::{
     Block, OutPoint, ScriptBuf,
     bip158::BlockFilter,
     consensus::{deserialize, encode::serialize},
-    hashes::Hash as _,
 };
-use engine::{Error, ErrorKind, Height, MIN_MEMORY, Network, Remedy, hex_reversed};
+use engine::{MIN_MEMORY, hex_reversed};
 use indexes::{IndexKind, IndexOptions, TxForm};
-use std::{collections::HashMap, fs, num::NonZeroUsize};
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::FaultDisk,
-};
+use std::collections::HashMap;
 use wire::read::write_var_int;
 
 const TIP: u32 = 140;

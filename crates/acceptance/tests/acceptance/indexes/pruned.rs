@@ -3,29 +3,18 @@
 
 use super::in_pass::{healthy, observe_for};
 use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
+use acceptance::prelude::*;
+use acceptance::sync::run_on as download;
 use acceptance::{
-    Template, assert_mentions, assert_offers,
     indexes::{Rows, all_indexes, make, rows, update},
-    leftovers, options, run_on, scratch, stats,
-    sync::{from, run_on as download},
+    sync::from,
     update::{AT_ONCE, update_options},
 };
-use engine::{ChainOptions, Error, ErrorKind, Height, Network, ReindexOptions, Remedy};
 use indexes::{
     IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
 };
-use std::{
-    fs, io,
-    path::Path,
-    sync::{Arc, LazyLock, atomic::AtomicBool},
-    thread,
-};
 use sync::SyncOptions;
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    peer::ScriptedPeer,
-    rng::Rng,
-};
+use testkit::peer::ScriptedPeer;
 
 const KINDS: [IndexKind; 2] = [IndexKind::BlockFilter, IndexKind::CoinStats];
 

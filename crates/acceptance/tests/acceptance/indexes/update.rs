@@ -2,16 +2,14 @@
 
 use super::make::at_tip;
 use crate::commands::update_branches::branch;
+use acceptance::prelude::*;
+use acceptance::update::behind as behind_of;
+use acceptance::update::update as update_chainstate;
 use acceptance::{
-    Case, assert_offers, chain,
     indexes::{assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, write_rows},
-    layout, run, tree,
-    update::{AT_ONCE, behind as behind_of, store, update as update_chainstate, update_options},
+    update::{AT_ONCE, store, update_options},
 };
-use engine::{ErrorKind, Height, Network, Remedy};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use std::{fs, sync::atomic::AtomicBool};
-use testkit::fault::FaultDisk;
 use wire::read::write_var_int;
 
 const TIP: u32 = 140;

@@ -1,25 +1,11 @@
 //! Bad input, one test for each kind: the error has the right kind, names location and remedy, and the
 //! datadir is unchanged.
 
-use acceptance::{
-    BUSY, Case, assert_mentions, assert_offers, assert_same_tree, blk, chain, changed, entry, refused, rev,
-    run, stats, tree, trusting, with_threads,
-};
+use acceptance::BUSY;
+use acceptance::prelude::*;
 use digest::obfuscation::Obfuscation;
-use disk::index::BlockStatus;
-use engine::{ChainParams, ErrorKind, Event, Height, Network, ReindexOptions, Remedy};
-use std::{
-    path::Path,
-    process::Command,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    fault::FaultDisk,
-};
+use std::process::Command;
+use testkit::corrupt::{flip_bit, truncate};
 
 #[test]
 fn an_empty_datadir_is_damaged() {

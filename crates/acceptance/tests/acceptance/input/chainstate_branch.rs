@@ -1,27 +1,21 @@
 //! bitcoind starts with the branch of the chainstate, also if another one that is stored has more work: it
 //! reads the undo data of that branch, and only then connects the other one.
 
+use acceptance::prelude::*;
 use acceptance::{
-    assert_mentions, assert_offers, assert_same_tree, chain, layout,
     sync::serving,
-    tree,
     update::{AT_ONCE, behind, store, update, update_options},
 };
-use disk::index::{BlockStatus, read_block_index, write_block_index};
+use disk::index::{read_block_index, write_block_index};
 use engine::{
-    Advice, ChainstatePosition, CheckUndoOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Height,
-    MadeUndoReport, MakeUndoOptions, Network, Remedy, ScriptChecks, check_undo, diagnose, make_undo,
+    ChainstatePosition, CheckUndoOptions, Diagnosis, MadeUndoReport, MakeUndoOptions, check_undo, diagnose,
+    make_undo,
 };
-use std::{fs, path::Path, sync::atomic::AtomicBool};
 use sync::{PeerOptions, RepairOptions, repair};
-use tempfile::TempDir;
 use testkit::{
-    GeneratedBlock,
-    fault::FaultDisk,
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
 };
-use vfs::RealDisk;
 
 /// Height of the chainstate.
 const BEST: u32 = 135;

@@ -1,17 +1,14 @@
 //! What each command does with each kind of damage: runs every cell of the table in `docs/repair.md`, and
 //! compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, assert_table_of, blk, chain, entry, rev, run, scratch, stats,
+    assert_table_of,
     sync::{assert_index_is_true, from, honest},
 };
-use engine::{DoctorOptions, Error, Height, Network, ReindexOptions, ScriptChecks, diagnose};
-use std::{fs, path::Path, sync::atomic::AtomicBool};
+use engine::diagnose;
 use sync::{RepairOptions, repair};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    fault::FaultDisk,
-};
+use testkit::corrupt::{flip_bit, truncate};
 
 /// The damaged block, which is not in the first file.
 const HIT: u32 = 132;

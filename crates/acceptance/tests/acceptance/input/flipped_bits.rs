@@ -1,12 +1,8 @@
 //! Single flipped bits in blocks, undo data, the block index and the key of the block files: each is reported
 //! with location and remedy, and the datadir is unchanged.
 
-use acceptance::{
-    BUSY, Case, THREADS, assert_mentions, assert_names, blk, chain, entry, refused, rev, run, tree, trusting,
-    with_threads,
-};
-use engine::{ErrorKind, Height, Network, ReindexOptions, Remedy, ScriptChecks};
-use std::path::Path;
+use acceptance::prelude::*;
+use acceptance::{BUSY, assert_names};
 use testkit::corrupt::flip_bit;
 
 #[test]

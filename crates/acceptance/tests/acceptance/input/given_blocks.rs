@@ -1,23 +1,10 @@
 //! Blocks that the user passes take the place of damaged and missing ones. Only their own header vouches for
 //! them.
 
-use acceptance::{
-    Case, assert_mentions, blk, bounded, chain, entry,
-    faults::Scenario,
-    refused, run, run_on, scratch,
-    sync::{assert_sound, index},
-};
-use engine::{ErrorKind, Height, Note, ReindexOptions, reindex};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{Mutex, atomic::AtomicBool},
-};
-use testkit::{
-    GeneratedBlock,
-    corrupt::flip_bit,
-    fault::{Crashes, FaultDisk},
-};
+use acceptance::prelude::*;
+use acceptance::sync::{assert_sound, index};
+use engine::reindex;
+use testkit::corrupt::flip_bit;
 use wire::FileNo;
 
 fn block(height: u32) -> &'static GeneratedBlock {

@@ -8,21 +8,19 @@
 //! Only the plan is measured, in a separate process: the test runs itself again on a datadir with an index
 //! and empty block files of the right lengths, and interrupts the rebuild when the plan is made.
 
+use acceptance::prelude::*;
 use disk::{
     datadir::Datadir,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
+    index::{BlockIndex, FileInfo, write_block_index},
 };
-use engine::{ErrorKind, Event, ReindexOptions, ScriptChecks, peak_memory_bytes, resident_bytes};
+use engine::{peak_memory_bytes, resident_bytes};
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     env,
     fs::{File, create_dir_all},
-    path::Path,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
-use vfs::RealDisk;
 use wire::{BlockTime, ByteOffset, FileNo, Header, Height, Network};
 
 /// The test below, as the test runner names it.

@@ -1,22 +1,12 @@
 //! The blocks of a chain on disk, given to a consumer in parts: all of them, with their coins, or an error.
 
-use acceptance::{
-    Case, Template, assert_mentions, assert_names, assert_offers, assert_same_tree, blk, chain, rev, tree,
-};
+use acceptance::assert_names;
+use acceptance::prelude::*;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, BlockStats, Error, ErrorKind, Height, PartConsumer,
-    ReadBlocksOptions, Remedy, read_blocks,
+    BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
 };
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    ops::RangeInclusive,
-    sync::{
-        LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use testkit::{GeneratedBlock, corrupt::overwrite, fault::FaultDisk, model::Model};
+use std::ops::RangeInclusive;
+use testkit::{corrupt::overwrite, model::Model};
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 

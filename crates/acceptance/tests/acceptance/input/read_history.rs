@@ -1,26 +1,14 @@
 //! The history of all scripts: what a naive program finds in the same blocks, whatever the threads and the
 //! memory, or an error.
 
-use acceptance::{
-    CORE_DATADIRS, Case, THREADS, assert_mentions, assert_offers, assert_same_tree, chain, layout, leftovers,
-    lies::falsified, options, rewrite_chainstate, run, scratch, stored_coins, tree, trusting,
-};
+use acceptance::prelude::*;
+use acceptance::{CORE_DATADIRS, lies::falsified, rewrite_chainstate, stored_coins};
 use bitcoin::{Block, consensus::deserialize};
 use digest::sha256::sha256;
 use engine::{
-    ChainOptions, Error, ErrorKind, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange,
-    HistoryReport, HistorySink, ReadHistoryOptions, Remedy, ScriptChecks, ScriptHistory, read_history,
+    HashAt, HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
+    ScriptHistory, read_history,
 };
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use testkit::{Chain, ChainSpec, data::unpack_core_datadir, fault::FaultDisk};
 
 /// An entry: height, index of the transaction, 0 for an input, index, txid, time, amount, balance.
 type Entry = (u32, u32, u8, u32, [u8; 32], u32, i64, i64);

@@ -1,9 +1,8 @@
 //! Datadirs written by Bitcoin Core: the rebuilt chainstate has the hashes that Core's `gettxoutsetinfo`
 //! printed, at every recorded height, by index and by scan, with any number of threads.
 
-use acceptance::{THREADS, assert_same_tree, run, stats, tree, with_threads};
-use engine::{Height, Matching, Network, ReindexOptions, ScriptChecks, hex_reversed};
-use testkit::data::{known_answers, unpack_core_datadir};
+use acceptance::prelude::*;
+use engine::{Matching, hex_reversed};
 
 fn rebuild_all(name: &str, network: Network) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };

@@ -1,14 +1,10 @@
 //! The result is always the same, and equals the naive model's: parallel or sequential, index or scan, any
 //! number of threads, any division of the result into tables.
 
-use acceptance::{Case, THREADS, changed, files, options, run, stats, stats_by_height, tree, with_threads};
-use engine::{Event, Height, Matching, Network, ReindexOptions, ReindexReport};
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Mutex, atomic::AtomicBool},
-};
-use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk, model::ModelStats};
+use acceptance::files;
+use acceptance::prelude::*;
+use engine::Matching;
+use testkit::model::ModelStats;
 
 /// Rebuilds into a separate output; returns the files of the chainstate, by name, with their bytes.
 fn rebuild(options: &ReindexOptions) -> (ReindexReport, BTreeMap<PathBuf, Option<Vec<u8>>>) {

@@ -1,20 +1,11 @@
 //! Which scripts are run: each once, on any number of threads, except those that Core would skip under
 //! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
-use acceptance::{THREADS, changed, options, run, update::AT_ONCE, with_threads};
-use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
-use engine::{
-    AssumeValid, ChainParams, Engine, Error, ErrorKind, Height, Matching, ReindexOptions, ReindexReport,
-    ScriptChecks, ScriptTrust, ScriptVerifier,
-};
-use std::{
-    collections::BTreeMap,
-    ops::Range,
-    path::Path,
-    sync::{Arc, Mutex},
-};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
+use acceptance::prelude::*;
+use acceptance::update::AT_ONCE;
+use disk::index::{BlockIndex, read_block_index, write_block_index};
+use engine::{Engine, Matching, ScriptTrust, ScriptVerifier};
+use std::ops::Range;
 use wire::{BlockArena, Network, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]

@@ -2,30 +2,21 @@
 //! tip or below, with the same spends, others of the same shape, or none. With and without the block index,
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
-use acceptance::{chain, for_verifying, layout, options};
+use acceptance::for_verifying;
+use acceptance::prelude::*;
 use digest::obfuscation::Obfuscation;
 use disk::{
     datadir::Datadir,
-    index::{BlockIndex, IndexEntry, read_block_index},
+    index::{BlockIndex, read_block_index},
     xor::read_block_obfuscation,
 };
-use engine::{
-    BlockHash, Error, ErrorKind, Event, Network, ReindexOptions, ReindexReport, ScriptChecks, hex_reversed,
-};
-use std::{
-    os::unix::fs::FileExt as _,
-    path::Path,
-    sync::{Mutex, atomic::AtomicBool},
-};
+use engine::hex_reversed;
+use std::os::unix::fs::FileExt as _;
 use testkit::{
-    GeneratedBlock,
-    data::{known_answers, unpack_core_datadir},
-    datadir::{DatadirWriter, Layout},
-    fault::FaultDisk,
+    datadir::DatadirWriter,
     model::{Model, ModelStats},
     sibling::{greedy_sibling, rebase, sibling, swapped_sibling},
 };
-use vfs::RealDisk;
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {

@@ -1,21 +1,12 @@
 //! The inputs that spend outputs: those that another library finds in the blocks, or an error.
 
-use acceptance::{Case, THREADS, Template, assert_mentions, chain, scratch};
+use acceptance::prelude::*;
 use bitcoin::consensus::deserialize;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, ErrorKind, Event, Height, Note, PartConsumer,
-    ReadBlocksOptions, Remedy, SpendingInput, SpendsOptions, Txid, UnspentOutputs, read_blocks,
+    BlockConsumer, BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendingInput, SpendsOptions,
+    Txid, UnspentOutputs, read_blocks,
 };
-use std::{
-    collections::{BTreeMap, HashMap},
-    num::NonZeroUsize,
-    ops::RangeInclusive,
-    sync::{
-        Arc, LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use testkit::{Chain, fault::FaultDisk};
+use std::{collections::HashMap, ops::RangeInclusive};
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 static NEVER: AtomicBool = AtomicBool::new(false);

@@ -1,9 +1,6 @@
 //! Old databases that are not damaged but cannot be read, and files of a database that are directories.
 
-use acceptance::{Case, assert_mentions, assert_offers, assert_same_tree, refused, run, tree};
-use engine::{ErrorKind, Remedy};
-use std::{fs, sync::atomic::AtomicBool};
-use testkit::fault::FaultDisk;
+use acceptance::prelude::*;
 
 /// The old database may have more blocks than the new one, so that it must not be replaced unread.
 #[test]

@@ -1,20 +1,10 @@
 //! A rebuild that ends below the damage: the chainstate is that of the last sound block, and the block index
 //! lacks only what is damaged.
 
-use acceptance::{
-    Case, assert_mentions, assert_offers, blk, chain, entry, refused, rev, run, run_until, scratch, stats,
-    stats_by_height, sync, with_threads,
-};
-use disk::index::{BlockStatus, IndexEntry};
-use engine::{
-    Advice, DoctorOptions, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy,
-    Warning, diagnose, reindex,
-};
-use std::{collections::BTreeMap, fs, path::PathBuf, sync::atomic::AtomicBool};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    fault::FaultDisk,
-};
+use acceptance::prelude::*;
+use acceptance::sync;
+use engine::{diagnose, reindex};
+use testkit::corrupt::{flip_bit, truncate};
 
 /// The same options, but the rebuild ends below the damage.
 fn until_damage(options: &ReindexOptions) -> ReindexOptions {

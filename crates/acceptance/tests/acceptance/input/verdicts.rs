@@ -1,17 +1,12 @@
 //! Chains that break one rule, and falsified undo data: the verdict is Core's, at the right block, with any
 //! number of threads; and falsified undo data is damage, never a violation.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, THREADS, assert_mentions, assert_same_tree, chain, error_text, layout,
+    error_text,
     lies::{falsified, falsify_claim},
-    options, run, tree, trusting, with_threads,
 };
-use engine::{ErrorKind, Event, Height, Note, ReindexOptions};
-use std::sync::{Mutex, atomic::AtomicBool};
-use testkit::{
-    fault::FaultDisk,
-    mutation::{CheckLevel, base_chain, mutations},
-};
+use testkit::mutation::{CheckLevel, base_chain, mutations};
 
 /// Reject strings of a body that its header does not commit to: damage (Core `BLOCK_MUTATED`).
 const MUTATED: &[&str] = &[

@@ -1,27 +1,17 @@
 //! Deltas and undo data that are false or damaged: each is refused, or found out when a range is checked
 //! again.
 
+use acceptance::prelude::*;
 use acceptance::{
-    assert_mentions, assert_offers, chain, layout,
     lies::{falsified, falsify_claim},
-    options,
     ranges::{Ranges, cut},
-    tree,
 };
 use disk::{
     delta::{Delta, DeltaShard, shard_path},
     sorted_run::{SortedRunReader, SortedRunWriter},
 };
-use engine::{ErrorKind, Network, Remedy};
 use ranges::RangePlan;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    fault::FaultDisk,
-};
+use testkit::corrupt::{flip_bit, truncate};
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
 #[test]

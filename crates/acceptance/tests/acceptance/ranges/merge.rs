@@ -1,27 +1,13 @@
 //! Ranges of a chain, checked separately and merged in any order and grouping: the chainstate of a rebuild,
 //! or an error that names what is wrong.
 
-use acceptance::{
-    assert_mentions, assert_offers, assert_same_tree, chain, changed, layout, options,
-    ranges::{Ranges, TEMPLATE, cut, delta_files, quiet, two_threads},
-    run, stats, tree,
-};
+use acceptance::prelude::*;
+use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files, quiet, two_threads};
 use disk::delta::Delta;
-use engine::{ChainOptions, Error, ErrorKind, FileKind, Height, Network, Remedy, ScriptChecks, Watch};
+use engine::FileKind;
 use ranges::{MergeDeltasOptions, PlanRangesOptions, check_range, merge_deltas, plan_ranges};
-use std::{
-    fs, io,
-    num::NonZeroUsize,
-    ops::Range,
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-};
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::{FaultDisk, InjectedFault, Operations},
-    mutation::{CheckLevel, base_chain, mutations},
-    rng::Rng,
-};
+use std::ops::Range;
+use testkit::mutation::{CheckLevel, base_chain, mutations};
 
 #[test]
 fn any_number_of_ranges_and_shards_has_the_coins_of_a_rebuild() {

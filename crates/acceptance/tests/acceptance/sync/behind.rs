@@ -1,36 +1,21 @@
 //! The chainstate is rebuilt while blocks are downloaded, with hints too, and the result is the same as after
 //! the download.
 
-use acceptance::hinted;
-
+use acceptance::prelude::*;
 use acceptance::{
-    Case, THREADS, chain, leftovers, scratch, stats,
+    hinted,
     sync::{
         assert_index_is_true, assert_sound, from, honest, run, run_on, run_while, serving, wait_until,
         with_holes,
     },
 };
-use engine::{
-    AggregateKind, AssumeValid, BoundBy, ErrorKind, Height, HintOptions, Network, RemoteBody, RemoteFile,
-};
+use engine::{AggregateKind, BoundBy, HintOptions, RemoteBody, RemoteFile};
 use hinted::{AGGREGATES, Truth, bury, file_in};
 use hints::HintFormat;
-use std::{
-    fs, io,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::AtomicUsize;
 use sync::SyncOptions;
-use tempfile::TempDir;
 use testkit::{
     corrupt::snapshot,
-    fault::FaultDisk,
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
 };

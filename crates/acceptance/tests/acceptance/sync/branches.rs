@@ -1,19 +1,16 @@
 //! Peers that have other branches than the best one: the branch with the most work wins, and one with an
 //! invalid block does not.
 
-use acceptance::{
-    chain, scratch,
-    sync::{
-        assert_index_is_true, assert_sound, assert_synced, assert_synced_to, from, honest, index,
-        invalid_blocks, run, run_while, serving, wait_until,
-    },
+use acceptance::prelude::*;
+use acceptance::sync::{
+    assert_index_is_true, assert_sound, assert_synced, assert_synced_to, from, honest, index, invalid_blocks,
+    run, run_while, serving, wait_until,
 };
-use bitcoin::{Amount, Transaction, consensus, hashes::Hash as _, script::Builder};
-use engine::Height;
-use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
+use bitcoin::hashes::Hash as _;
+use bitcoin::{Amount, Transaction, consensus, script::Builder};
+use std::collections::BTreeSet;
 use sync::SyncOptions;
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
     block::{BITS, coinbase, has_work, mine},
     peer::{Fault, ScriptedPeer, ServedChain},
     sibling::{rebase, sibling},

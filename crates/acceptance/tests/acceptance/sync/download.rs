@@ -1,30 +1,14 @@
 //! A download from peers ends with the datadir that Core would have, whatever it began with and however many
 //! peers there are.
 
-use acceptance::{
-    Case, THREADS, assert_same_tree, chain, scratch, stats_by_height,
-    sync::{
-        Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
-        serving, wait_until, with_holes,
-    },
-    tree,
+use acceptance::prelude::*;
+use acceptance::sync::{
+    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
+    serving, wait_until, with_holes,
 };
-use disk::index::{BlockStatus, IndexEntry};
-use engine::{ErrorKind, Height, Network};
 use rules::{ChainParams, U256};
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
 use sync::{SyncOptions, sync};
-use testkit::{
-    fault::FaultDisk,
-    peer::{Fault, ScriptedPeer},
-};
+use testkit::peer::{Fault, ScriptedPeer};
 use wire::BlockHash;
 
 /// Number of blocks above the genesis block.

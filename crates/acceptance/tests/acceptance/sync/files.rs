@@ -1,32 +1,20 @@
 //! A download begins with the block files that it finds: with blocks that the index does not place, and
 //! without blocks that the index places.
 
-use acceptance::{
-    assert_same_tree, scratch,
-    sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny, tiny_peer as peer},
-    tree,
-};
+use acceptance::prelude::*;
+use acceptance::sync::tiny_peer as peer;
+use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     datadir::{Datadir, FileKind},
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, write_block_index},
+    index::{BlockIndex, FileInfo, write_block_index},
     xor::read_block_obfuscation,
 };
-use engine::{ErrorKind, Network, Remedy, ScriptChecks, Warning};
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-};
 use sync::{RepairOptions, SyncOptions, repair};
-use tempfile::TempDir;
 use testkit::{
-    GeneratedBlock,
     corrupt::{flip_bit, truncate},
-    datadir::Layout,
-    fault::FaultDisk,
     sibling::sibling,
 };
-use vfs::RealDisk;
 use wire::{ByteOffset, FileNo, Height};
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis

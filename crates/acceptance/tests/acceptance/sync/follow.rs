@@ -1,34 +1,17 @@
 //! `sync` that stays at the tip: new blocks, reorganisations, invalid blocks, peers that vanish, interrupts
 //! and crashes. After each block, the chainstate is compared with the model's.
 
-use acceptance::{
-    chain, leftovers, options, scratch, stats,
-    sync::{assert_index_is_true, from, invalid_blocks, mark_next, serving, wait_until},
-};
+use acceptance::prelude::*;
+use acceptance::sync::{assert_index_is_true, from, invalid_blocks, mark_next, serving, wait_until};
 use bitcoin::Amount;
 use disk::{
     datadir::Datadir,
     index::{FileInfo, IndexRows},
 };
-use engine::{
-    BlockHash, CheckUndoOptions, Disk, ErrorKind, Event, Height, Network, Note, ScriptChecks, Warning,
-    check_undo, verify,
-};
-use std::{
-    io,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use engine::{CheckUndoOptions, Disk, check_undo, verify};
 use sync::{ConnectedAtTip, FollowEnd, FollowReport, SyncOptions, SyncReport, sync};
-use tempfile::TempDir;
 use testkit::{
-    GeneratedBlock,
     corrupt::snapshot,
-    fault::{FaultDisk, InjectedFault, Operations},
     model::Model,
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},

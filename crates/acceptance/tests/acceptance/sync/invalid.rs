@@ -1,22 +1,13 @@
 //! Peers whose best chain has a block that only connecting it shows to be invalid: the download ends on the
 //! best valid chain that any peer offers, without checking the same blocks again and again.
 
-use acceptance::{
-    chain, scratch, stats, stats_by_height,
-    sync::{assert_synced_to, from, index, invalid_blocks, mark_next, run, run_while, serving, wait_until},
+use acceptance::prelude::*;
+use acceptance::sync::{
+    assert_synced_to, from, index, invalid_blocks, mark_next, run, run_while, serving, wait_until,
 };
-use engine::{BlockHash, Error, ErrorKind, Event, Height, Network, Note};
-use std::{
-    collections::BTreeSet,
-    path::Path,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::atomic::AtomicU32};
 use sync::{MarkedBranch, SyncOptions, SyncReport, sync};
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    fault::FaultDisk,
     peer::{Fault, ScriptedPeer},
     sibling::{greedy_sibling, rebase, sibling},
 };

@@ -1,23 +1,13 @@
 //! Peers with every fault beside an honest one: the download ends with the right datadir, and who breaks the
 //! protocol is closed for what it did.
 
-use acceptance::{
-    chain, scratch,
-    sync::{assert_synced, assert_synced_to, from, run, run_on, run_while, served, serving, wait_until},
+use acceptance::prelude::*;
+use acceptance::sync::{
+    assert_synced, assert_synced_to, from, run, run_on, run_while, served, serving, wait_until,
 };
-use engine::{ErrorKind, Remedy};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::AtomicUsize, time::Instant};
 use testkit::{
-    Chain, ChainSpec,
     block::{has_work, header_of, mine},
-    fault::FaultDisk,
     peer::{Fault, ScriptedPeer, ServedChain, without_witnesses},
     sibling::{greedy_sibling, rebase},
 };

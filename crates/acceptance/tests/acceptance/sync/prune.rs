@@ -1,35 +1,18 @@
 //! Block files are deleted behind the download: the chainstate is the same, the files take little space, and
 //! no block is downloaded twice after an interrupt.
 
-use acceptance::hinted;
-
+use acceptance::prelude::*;
 use acceptance::{
-    THREADS, leftovers, scratch, stats, stats_by_height,
+    hinted,
     sync::{assert_index_is_true, from, index, run_on, serving, wait_until},
     undo::{Expected, UndoFiles},
 };
-use disk::{index::BlockStatus, undo::checksum};
-use engine::{AggregateKind, AssumeValid, Error, ErrorKind, Height, HintOptions, Network, Remedy};
+use disk::undo::checksum;
+use engine::{AggregateKind, HintOptions};
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use std::{
-    fs, io,
-    num::NonZeroUsize,
-    path::Path,
-    sync::{
-        Arc, LazyLock, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::Duration,
-};
 use sync::{SyncOptions, SyncReport};
-use testkit::{
-    Chain, ChainSpec,
-    fault::{FaultDisk, InjectedFault, Operations},
-    peer::{Fault, ScriptedPeer, ServedChain},
-    rng::Rng,
-};
+use testkit::peer::{Fault, ScriptedPeer, ServedChain};
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {

@@ -1,32 +1,17 @@
 //! A download is interrupted, or the disk or the power fails: the block index is true afterwards, and the
 //! next run goes on without downloading what is stored.
 
-use acceptance::{
-    scratch,
-    sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny, tiny_peer as peer},
-};
+use acceptance::prelude::*;
+use acceptance::sync::tiny_peer as peer;
+use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny};
 use disk::{
     datadir::Datadir,
     scan::{ScannedBlock, scan_files},
     xor::read_block_obfuscation,
 };
-use engine::{BlockHash, ErrorKind, Network};
-use std::{
-    collections::BTreeSet,
-    io,
-    path::Path,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::collections::BTreeSet;
 use sync::{SyncOptions, SyncReport};
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    rng::Rng,
-};
-use vfs::{Disk as _, RealDisk};
+use vfs::Disk as _;
 
 fn blocks() -> usize {
     tiny().main().count() - 1

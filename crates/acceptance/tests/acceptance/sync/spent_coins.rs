@@ -1,35 +1,16 @@
 //! Peers send the coins that blocks spend (BIP 455). The result is that of a download without them, whatever
 //! they send; who sends false or no coins is named.
 
-use acceptance::{
-    THREADS, chain, scratch,
-    sync::{
-        Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, run, run_on, run_while,
-        served, tiny, tiny_peer, wait_until,
-    },
+use acceptance::prelude::*;
+use acceptance::sync::{
+    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, run, run_on, run_while, served,
+    tiny, tiny_peer, wait_until,
 };
 use disk::undo::{UndoArena, UndoView};
-use engine::{ErrorKind, ScriptChecks, ScriptVerifier, Warning};
-use std::{
-    collections::HashMap,
-    io,
-    num::NonZeroUsize,
-    ops::Range,
-    path::Path,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use engine::ScriptVerifier;
+use std::{collections::HashMap, ops::Range, time::Instant};
 use sync::{SyncOptions, SyncReport};
-use testkit::{
-    Chain,
-    fault::{FaultDisk, InjectedFault, Operations},
-    peer::{Fault, ScriptedPeer},
-    rng::Rng,
-};
+use testkit::peer::{Fault, ScriptedPeer};
 use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, SpentCoinsForm, TxVerifier, TxView};
 
 fn tip(chain: &Chain) -> u32 {

@@ -3,34 +3,18 @@
 
 use super::{invalid::greedy, prune};
 use crate::indexes::in_pass::{healthy, observe_for};
+use acceptance::prelude::*;
 use acceptance::{
-    Case, THREADS, assert_offers, assert_same_tree, chain, changed, layout, scratch, stats,
     sync::{
         assert_index_is_true, assert_sound, assert_synced_to, from, honest, index, run_on, serving,
         wait_until,
     },
-    tree,
     update::behind,
 };
-use disk::index::{BlockStatus, IndexEntry};
-use engine::{DoctorOptions, Error, ErrorKind, Height, Network, Remedy, SetAsideIndexes, diagnose};
+use engine::{SetAsideIndexes, diagnose};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use std::{
-    fs, io,
-    num::NonZeroUsize,
-    path::Path,
-    sync::{
-        LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
 use sync::{SyncOptions, SyncReport};
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    peer::{Fault, ScriptedPeer},
-    rng::Rng,
-};
+use testkit::peer::{Fault, ScriptedPeer};
 use wire::FileNo;
 
 /// Number of last blocks that are kept.

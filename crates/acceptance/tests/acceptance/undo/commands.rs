@@ -1,27 +1,11 @@
 //! Undo data by itself: what is missing or damaged is named, and made without touching anything else, also if
 //! any operation fails.
 
-use acceptance::{
-    Case, Template, assert_same_tree, changed, faults::Scenario, for_verifying, layout, options, tree,
-    trusting,
-};
-use disk::index::BlockStatus;
-use engine::{
-    ChainOptions, CheckUndoOptions, Error, ErrorKind, FlawedUndo, MadeUndoReport, MakeUndoOptions, Network,
-    UndoCheck,
-};
-use std::{
-    collections::BTreeMap,
-    io,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    sync::{LazyLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
+use acceptance::for_verifying;
+use acceptance::prelude::*;
+use engine::{CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck};
 use testkit::{
-    Chain, ChainSpec,
     corrupt::overwrite,
-    fault::{Crashes, FaultDisk, InjectedFault, Operations},
     mutation::{base_chain, mutations},
 };
 use vfs::Disk;

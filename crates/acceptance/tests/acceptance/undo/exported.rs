@@ -1,28 +1,11 @@
 //! Files of spent coins: what they carry is the undo data on disk, byte for byte, of generated chains and of
 //! datadirs that Core has written.
 
-use acceptance::{
-    Case, THREADS, Template, assert_mentions, assert_offers, assert_same_tree, blk, chain, entry, rev, tree,
-    undo::Expected,
-};
-use engine::{
-    BlockHash, Error, ErrorKind, ExportUndoOptions, ExportedUndo, Height, Network, Remedy, export_undo,
-};
-use std::{
-    collections::BTreeMap,
-    io,
-    num::NonZeroUsize,
-    path::Path,
-    sync::{LazyLock, atomic::AtomicBool},
-};
-use tempfile::TempDir;
-use testkit::{
-    Chain,
-    corrupt::overwrite,
-    data::{known_answers, unpack_core_datadir},
-    fault::{FaultDisk, InjectedFault, Operations},
-};
-use vfs::{Disk, RealDisk};
+use acceptance::prelude::*;
+use acceptance::undo::Expected;
+use engine::{ExportUndoOptions, ExportedUndo, export_undo};
+use testkit::corrupt::overwrite;
+use vfs::Disk;
 use wire::SpentCoinsForm;
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));

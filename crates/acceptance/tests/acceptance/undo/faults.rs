@@ -1,23 +1,12 @@
 //! The disk fails, or the power, while undo data is made: the old datadir opens afterwards, or the new one,
 //! whole; and another run succeeds.
 
+use acceptance::prelude::*;
 use acceptance::{
-    Case, Template, bounded, changed,
-    faults::{Scenario, each_operation},
-    leftovers, run, run_on, stats,
+    faults::each_operation,
     undo::{Expected, UndoDamage, UndoFiles, assert_complete, tiny, with_undo},
 };
 use disk::index::BlockIndex;
-use engine::{BlockHash, Error, ErrorKind, Network, ReindexOptions, ReindexReport, UndoPolicy};
-use std::{
-    io,
-    path::Path,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-use testkit::fault::{Crashes, FaultDisk, InjectedFault, Operations};
 
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
 fn lacking() -> Case {

@@ -1,19 +1,10 @@
 //! Commands that change nothing in the datadir work without undo data too, and come to the same results.
 
-use acceptance::{
-    Case, assert_same_tree, chain, changed, for_making, for_verifying, stats_by_height, tree, trusting,
-    with_threads,
-};
-use disk::{
-    index::BlockStatus,
-    snapshot::{SnapshotReader, SnapshotWriter},
-};
-use engine::{
-    AggregateKind, CoinSource, Error, ErrorKind, Height, HintFormat, Network, ReindexOptions, ScriptChecks,
-    UndoPolicy,
-};
-use std::{path::Path, sync::atomic::AtomicBool};
-use testkit::{corrupt::overwrite, data::unpack_core_datadir, fault::FaultDisk};
+use acceptance::prelude::*;
+use acceptance::{for_making, for_verifying};
+use disk::snapshot::{SnapshotReader, SnapshotWriter};
+use engine::{AggregateKind, CoinSource, HintFormat};
+use testkit::corrupt::overwrite;
 use wire::{Coin, OutPoint};
 
 /// How undo data is missing.

@@ -1,17 +1,9 @@
 //! Undo data that is missing or damaged is made: the same bytes as the node's, on any machine; undo data that
 //! is sound stays where it is.
 
-use acceptance::{
-    Case, chain, changed, run, scratch,
-    undo::{Expected, UndoDamage, assert_mends, with_undo},
-    with_threads,
-};
-use engine::{BlockHash, Event, Height, Network, ReindexOptions, Remedy, ScriptChecks, Stage, UndoPolicy};
-use std::sync::{Mutex, atomic::AtomicBool};
-use testkit::{
-    data::{known_answers, unpack_core_datadir},
-    fault::FaultDisk,
-};
+use acceptance::prelude::*;
+use acceptance::undo::{Expected, UndoDamage, assert_mends, with_undo};
+use engine::Stage;
 
 /// Rebuilds datadirs with this damage in all ways: with both policies, in place and elsewhere, with the index
 /// and without.

@@ -1,21 +1,10 @@
 //! A rebuild that makes undo data is interrupted, and then resumed, repeated with other options, or given up:
 //! the files are those of a run that was never interrupted, and nothing is left behind.
 
-use acceptance::{
-    Case, assert_mentions, assert_offers, bounded, chain, changed, leftovers, run, run_until, trusting,
-    undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo},
-    with_threads,
-};
+use acceptance::prelude::*;
+use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo};
 use disk::index::BlockIndex;
-use engine::{Error, ErrorKind, Height, Network, ReindexOptions, ReindexReport, Remedy, UndoPolicy};
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    rng::Rng,
-};
+use testkit::corrupt::{flip_bit, truncate};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
 fn lacking() -> (Case, ReindexOptions) {

@@ -1,15 +1,10 @@
 //! The chain that is rebuilt if undo data need not be there: stored blocks above the chainstate that are
 //! invalid, siblings of which only one has undo data, false claims among undo data that is made.
 
-use acceptance::{
-    chain, changed, layout, leftovers, options, run,
-    undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo},
-};
-use engine::{ErrorKind, Height, Network, ReindexOptions, UndoPolicy};
-use std::path::Path;
+use acceptance::prelude::*;
+use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
 use testkit::{
-    GeneratedBlock,
-    datadir::{DatadirWriter, Layout},
+    datadir::DatadirWriter,
     model::Model,
     sibling::{greedy_sibling, rebase, sibling},
 };
