@@ -26,7 +26,7 @@ CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs s
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -51,6 +51,10 @@ check: setup ## Check formatting, lints and documentation
 
 cluster: ## Check a generated chain by ranges on four Dask workers, of which one is killed: CLUSTER_SIZE (30MB), CLUSTER_RANGES (16)
 	CARGO="$(CARGO)" ./contrib/cluster
+
+mutants: setup ## Change the code in MUTANTS (400) places, one at a time, and print which changes no test notices; takes a night, resumes; installs cargo-mutants
+	command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
+	CARGO="$(CARGO)" ./.ci/mutants
 
 oracle: setup ## Run only the tests against Bitcoin Core's own code
 	$(CARGO) test -p oracle

@@ -1,5 +1,5 @@
-//! Shared by tests that let each operation fail, or crash before each: a small datadir, and the loops over all
-//! operations.
+//! Shared by tests that let each operation fail, or crash before each: a small datadir, and the loops over
+//! all operations.
 
 use super::{Case, Template};
 use engine::Error;

@@ -2,6 +2,8 @@
 //! code.
 
 use crate::workspace::sources;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::Lit;
 
 /// Maximum number of characters in a line.
 const MAX_LINE_LEN: usize = 110;
@@ -99,46 +101,21 @@ fn unsafe_code_is_forbidden_in_other_crates() {
     }
 }
 
-/// Returns the string literals of a source file, each with the number of its first line. Lines that a literal
-/// continues are joined.
-fn string_literals(text: &str) -> Vec<(usize, String)> {
-    let (mut found, mut line, mut rest) = (Vec::new(), 1, text);
-    while let Some(c) = rest.chars().next() {
-        let len = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if let Some(hashes) = raw_string_hashes(rest) {
-            let end = format!("\"{}", "#".repeat(hashes));
-            let body = &rest[hashes + 2..];
-            let body = &body[..body.find(&end).expect("the literal ends")];
-            found.push((line, body.to_owned()));
-            hashes + 2 + body.len() + end.len()
-        } else if c == '"' {
-            let mut is_escaped = false;
-            let ends = |c: char| {
-                let was_escaped = is_escaped;
-                is_escaped = c == '\\' && !was_escaped;
-                c == '"' && !was_escaped
-            };
-            let len = rest[1..].find(ends).expect("the literal ends");
-            found.push((line, rest[1..=len].split("\\\n").map(str::trim_start).collect()));
-            len + 2
-        } else if rest.starts_with("'\"'") || rest.starts_with("'\\") {
-            // A quotation mark or an escape as a character; lifetimes need no care.
-            3
-        } else {
-            c.len_utf8()
-        };
-        line += rest[..len].matches('\n').count();
-        rest = &rest[len..];
+/// Adds the string literals among these tokens to `found`, without documentation.
+fn add_string_literals(tokens: TokenStream, found: &mut Vec<String>) {
+    let mut is_doc = false;
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => add_string_literals(group.stream(), found),
+            TokenTree::Ident(ident) => is_doc = ident == "doc",
+            TokenTree::Literal(literal) if !is_doc => {
+                if let Lit::Str(text) = Lit::new(literal) {
+                    found.push(text.value());
+                }
+            }
+            _ => {}
+        }
     }
-    found
-}
-
-/// Number of `#` with which a raw string begins; `None` if none begins here.
-fn raw_string_hashes(rest: &str) -> Option<usize> {
-    let hashes = rest.strip_prefix('r')?;
-    let quote = hashes.trim_start_matches('#');
-    quote.starts_with('"').then(|| hashes.len() - quote.len())
 }
 
 /// Whether a text names a flag of a command line.
@@ -163,15 +140,20 @@ fn only_the_command_line_names_flags() {
             continue;
         }
         let library = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (line, literal) in string_literals(library).into_iter().filter(|(_, text)| names_flag(text)) {
-            found += &format!("\n{}:{line}: {literal}", path.display());
+        let mut literals = Vec::new();
+        add_string_literals(library.parse().expect("it is Rust"), &mut literals);
+        for literal in literals.iter().filter(|text| names_flag(text)) {
+            found += &format!("\n{}: {literal}", path.display());
         }
     }
     assert!(found.is_empty(), "libraries that name flags:{found}");
-    let source = "r\"a\" '\"' \"--b\\\n   c\" // \"d\"\nf(\"\\\"e --f\")";
-    let literals = string_literals(source);
-    assert_eq!(literals, [(1, "a".into()), (1, "--bc".into()), (3, "\\\"e --f".into())]);
-    assert_eq!(literals.iter().map(|(_, text)| names_flag(text)).collect::<Vec<_>>(), [false, true, true]);
+    let mut literals = Vec::new();
+    add_string_literals(
+        r##"f(r"a", '"', "--bc"); #[doc = "--d"] g("\"e --f")"##.parse().unwrap(),
+        &mut literals,
+    );
+    assert_eq!(literals, ["a", "--bc", "\"e --f"]);
+    assert_eq!(literals.iter().map(|text| names_flag(text)).collect::<Vec<_>>(), [false, true, true]);
 }
 
 /// Words that an earlier dialect of this project used for persons, pictures or several things at once

@@ -327,8 +327,7 @@ fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
         loop {
             let (dir, peer) = (copy_of(synced.path()), peer(&first));
             let options = staying(dir.path(), &[&peer]);
-            let healthy =
-                FaultDisk::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+            let healthy = FaultDisk::counting_changes();
             let before = {
                 let interrupt = AtomicBool::new(false);
                 run_on(&healthy, &options, &interrupt, Seen::wait_for_tip).unwrap();
