@@ -517,7 +517,11 @@ impl Case<'_> {
             }
             // The program has named the setting, and bitcoind finds no damage.
             (Started::No(_), Started::No(error))
-                if self.log.contains(NAMED_SETTING) && !error.contains("restart with -reindex") => {}
+                if NAMED_SETTINGS.iter().any(|words| self.log.contains(words))
+                    && !error.contains("restart with -reindex") => {}
+            // With JSON, only `doctor` names it.
+            (Started::No(was), Started::No(error))
+                if [&was, error].iter().all(|words| words.contains("Settings file could not be read")) => {}
             (Started::No(was), Started::No(error))
                 if self.runs.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
             {
@@ -677,7 +681,7 @@ impl Case<'_> {
 }
 
 /// What a report says of a setting that keeps the node from starting.
-const NAMED_SETTING: &str = "bitcoind does not start";
+const NAMED_SETTINGS: [&str; 2] = ["bitcoind does not start", "bitcoind stops at this height"];
 
 /// What a node says that cannot go on because of a damaged index.
 const INDEX_ERRORS: [&str; 4] = ["index", "LevelDB", "filter", "leveldb"];

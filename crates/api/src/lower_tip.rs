@@ -66,7 +66,8 @@ impl LowerTip {
         let error = match self.gap {
             Some(Gap::Undo(_)) => error.about(Subject::UndoData).with_remedies([Remedy::RestoreFiles]),
             Some(Gap::Block(_) | Gap::Lost) => error.about(Subject::MissingBlocks),
-            Some(Gap::Invalid(_)) | None => error,
+            Some(Gap::Invalid(_)) => error.with_remedies([Remedy::Reconsider]),
+            None => error,
         };
         error.with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
     }

@@ -56,6 +56,8 @@ pub enum Remedy {
     SetIndexesAside,
     /// Choose this height as the last one ([`crate::options::ReindexOptions::stop_at_height`]).
     StopAtHeight(Height),
+    /// Check blocks that are marked invalid ([`crate::options::ChainOptions::reconsider`]).
+    Reconsider,
     /// Accept a result that is lower than what it replaces
     /// ([`crate::options::ReindexOptions::accept_lower_tip`]).
     AcceptLowerTip,
@@ -181,6 +183,7 @@ impl Remedy {
             Self::MountHigher => "mount-higher",
             Self::DropOldDatabases => "drop-old-databases",
             Self::StopAtHeight(_) => "stop-at-height",
+            Self::Reconsider => "reconsider",
             Self::AcceptLowerTip => "accept-lower-tip",
             Self::ReindexToLowerTip => "reindex-to-lower-tip",
             Self::ReindexByScan => "reindex-by-scan",
@@ -251,6 +254,7 @@ impl Remedy {
             Self::MountHigher,
             Self::DropOldDatabases,
             Self::StopAtHeight(Height(1)),
+            Self::Reconsider,
             Self::AcceptLowerTip,
             Self::ReindexToLowerTip,
             Self::ReindexByScan,
@@ -358,6 +362,7 @@ impl fmt::Display for Remedy {
             Self::MountHigher => "mount it one level higher and put a symbolic link here",
             Self::DropOldDatabases => "do not keep the old databases",
             Self::StopAtHeight(height) => return write!(f, "stop at height {height}"),
+            Self::Reconsider => "have blocks that are marked invalid checked again",
             Self::AcceptLowerTip => "accept the lower state if it is wanted",
             Self::ReindexToLowerTip => "rebuild the chainstate, and accept the lower state",
             Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",

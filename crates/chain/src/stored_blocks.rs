@@ -14,7 +14,7 @@ use crate::{
 use crate::{
     blocks::{block_hashes::BlockHashes, files::Files},
     commit::Destination,
-    plan::planner::tree_of_index,
+    plan::{existing_state::ExistingState, planner::tree_of_index},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -31,7 +31,7 @@ use disk::{
     made_undo::keep_made_undo,
 };
 use rules::ChainParams;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use vfs::During as _;
 use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Height};
 
@@ -473,6 +473,18 @@ pub fn find_in_index(
     Ok(())
 }
 
+/// Returns the blocks outside the chain on which the chainstate is: some of them are marked invalid.
+fn below_chainstate(files: &Files<'_>, chain: &HeaderChain) -> Result<HashSet<BlockHash>, Error> {
+    let mut found = HashSet::new();
+    let Some(mut hash) = ExistingState::read(files, false)?.best_block else { return Ok(found) };
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    while let Some(entry) = rows.entry(&hash)?.filter(|entry| chain.hash(entry.height) != Some(hash)) {
+        found.insert(hash);
+        hash = entry.header.prev;
+    }
+    Ok(found)
+}
+
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
 /// besides stays. `deleted`: numbers of files that are going to be deleted.
 ///
@@ -488,6 +500,7 @@ pub fn write_index(
 ) -> Result<(), Error> {
     let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
     let params = files.params;
+    let below_chainstate = below_chainstate(files, chain)?;
     let added = chain.heights_by_hash().into_iter().filter_map(|height| {
         let mut entry = IndexEntry::of_header(chain.hash(height)?, *chain.header(height)?, height);
         stored.change_entry(&mut entry, params);
@@ -499,6 +512,8 @@ pub fn write_index(
         } else if entry.file.is_some_and(|file| deleted.contains(&file)) {
             let status = entry.status.without_data();
             *entry = IndexEntry { status, file: None, data_pos: None, undo_pos: None, ..*entry };
+        } else if below_chainstate.contains(&entry.hash) {
+            // Otherwise bitcoind would not start with the chainstate, which may stay.
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);

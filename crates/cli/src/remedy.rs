@@ -48,6 +48,9 @@ fn with_option(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> Option<Str
             let text = format!("pass --stop-at-height {height}");
             return has_option("stop-at-height").then_some(text);
         }
+        Remedy::Reconsider => {
+            ("reconsider", "pass --reconsider if a mark is wrong: marked blocks are checked then")
+        }
         Remedy::AcceptLowerTip => {
             ("accept-lower-tip", "pass --accept-lower-tip if the lower state is wanted")
         }
@@ -82,6 +85,9 @@ const fn with_command(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
         Remedy::RebuildIndex | Remedy::ReindexByScan => {
             "rebuild both databases with: peregrine reindex --scan"
+        }
+        Remedy::Reconsider => {
+            "if a mark is wrong, have the blocks checked with: peregrine reindex --reconsider"
         }
         Remedy::AcceptLowerTip | Remedy::ReindexToLowerTip => {
             "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip"

@@ -4,10 +4,9 @@
 
 use super::update_branches::branch;
 use acceptance::prelude::*;
-use acceptance::sync::run as sync;
 use acceptance::{
     indexes,
-    sync::{from, index, mark_next, serving},
+    sync::{from, index, mark_next, run as sync, run_on as download, serving},
     update::{AT_ONCE, EACH_BLOCK, behind, store, update, update_options},
 };
 use disk::{blk::write_record, datadir::Datadir, departed, index::IndexRows, xor::read_block_obfuscation};
@@ -18,6 +17,7 @@ use std::io;
 use std::io::Write as _;
 use sync::{PeerOptions, RepairOptions, repair};
 use testkit::{
+    corrupt::{flip_bit, truncate},
     data::shared_data,
     peer::{Fault, ScriptedPeer},
     sibling::{greedy_sibling, rebase, sibling},
@@ -113,7 +113,7 @@ fn rebuilt(options: &ReindexOptions) -> Result<(Vec<Warning>, BlockHash), Error>
 }
 
 fn repair_options(root: &Path, which: Reconsider) -> RepairOptions {
-    let mut options = RepairOptions::new(root, Network::Regtest, engine::ScriptChecks::LeftOut);
+    let mut options = RepairOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
     options.peers = PeerOptions { use_dns_seeds: false, ..PeerOptions::default() };
     options.chain.reconsider = Some(which);
     options
@@ -165,6 +165,33 @@ fn the_marked_chain_is_followed_again_and_loses_its_marks() {
 }
 
 /// Without its blocks, a chain is not followed, and the index does not change.
+/// The chainstate stays, and bitcoind starts with it only if the block index has its blocks.
+#[test]
+fn a_run_that_is_refused_because_of_a_mark_forgets_no_damaged_block() {
+    for (what, is_cut) in [("repair", false), ("repair", true), ("sync", true)] {
+        let dir = behind(chain().main(), chain().tip().height, &layout());
+        mark(dir.path(), &chain().main().skip(60).cloned().collect::<Vec<_>>());
+        let before = index(dir.path()).entries;
+        let hit = before.iter().find(|entry| entry.height == Height(100)).unwrap();
+        let (path, pos) = (datadir(dir.path()).blk_path(hit.file.unwrap()), hit.data_pos.unwrap().0);
+        if is_cut { truncate(&path, pos + 50) } else { flip_bit(&path, pos + 100, 3) }.unwrap();
+        let peer = ScriptedPeer::start(&serving(chain().main()), Fault::None);
+        let error = match what {
+            "sync" => {
+                let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+                download(&disk, &from(dir.path(), &[&peer]), &never).0.map(drop)
+            }
+            _ => {
+                let mut options = RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
+                options.peers = from(dir.path(), &[&peer]).peers;
+                repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).map(drop)
+            }
+        };
+        assert_mentions(&error.unwrap_err(), &["is marked invalid; nothing was changed"]);
+        assert!(index(dir.path()).entries == before, "{what}, is cut: {is_cut}");
+    }
+}
+
 #[test]
 fn only_the_marks_that_are_named_are_not_believed() {
     let (one, mut two) = (branch(FORK), branch(FORK - 2));
