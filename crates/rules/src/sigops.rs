@@ -208,4 +208,46 @@ mod tests {
             assert_eq!(last_push(script), expected, "{script:x?}");
         }
     }
+
+    /// Returns the cost of a spend with a witness of two items, the second of which is `script`.
+    fn cost(coin: CompressedScript<'_>, script_sig: &[u8], script: &[u8], p2sh: bool, witness: bool) -> u64 {
+        let outpoint = [7; 36];
+        let input = [&outpoint[..], &[script_sig.len() as u8], script_sig, &[0xff; 4]].concat();
+        let items = [&[2, 3][..], &[OP_CHECKSIG; 3], &[script.len() as u8], script].concat();
+        let bytes = [&[2, 0, 0, 0, 0, 1, 1][..], &input, &[0], &items, &[0; 4]].concat();
+        let mut arena = wire::BlockArena::default();
+        let tx = arena.parse_tx(&bytes).unwrap();
+        let coin =
+            SpentCoin { amount: wire::Sats(1), script: coin, height: wire::Height(1), is_coinbase: false };
+        spend_cost(&tx.inputs().next().unwrap(), &coin, p2sh, witness)
+    }
+
+    #[test]
+    fn spends_cost_what_their_redeem_and_witness_scripts_count() {
+        let p2wpkh = [&[0, 20][..], &[7; 20]].concat();
+        let p2wsh = [&[0, 32][..], &[7; 32]].concat();
+        let taproot = [&[OP_1, 32][..], &[7; 32]].concat();
+        let multisig = [0x55, OP_CHECKMULTISIG];
+        let push = |script: &[u8]| [&[script.len() as u8], script].concat();
+        let (raw, p2sh) = (CompressedScript::Raw, CompressedScript::P2sh(&[7; 20]));
+        for (coin, script_sig, script, expected) in [
+            (raw(&p2wpkh), vec![], &[OP_CHECKSIG; 9][..], 1),
+            (raw(&p2wsh), vec![], &multisig, 5),
+            (raw(&p2wsh), vec![], &[OP_CHECKMULTISIG, OP_1, OP_CHECKMULTISIG, OP_CHECKSIG], 22),
+            (raw(&taproot), vec![], &multisig, 0),
+            (p2sh, push(&multisig), &[], 20),
+            (p2sh, [push(&multisig), vec![0x61]].concat(), &multisig, 0),
+            (p2sh, push(&p2wpkh), &[], 1),
+            (p2sh, push(&p2wsh), &multisig, 5),
+            (p2sh, [push(&multisig), push(&taproot)].concat(), &multisig, 0),
+            // A CHECKMULTISIG in a script that is not P2SH counts only in the transaction that contains it.
+            (raw(&multisig), vec![], &[], 0),
+        ] {
+            assert_eq!(cost(coin, &script_sig, script, true, true), expected, "{coin:?} {script_sig:x?}");
+        }
+        // Without the rules of P2SH or of witnesses, there is nothing to count.
+        assert_eq!(cost(p2sh, &push(&multisig), &multisig, false, true), 0);
+        assert_eq!(cost(p2sh, &push(&p2wsh), &multisig, true, false), 0);
+        assert_eq!(cost(raw(&p2wsh), &[], &multisig, true, false), 0);
+    }
 }

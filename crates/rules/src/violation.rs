@@ -50,11 +50,12 @@ impl fmt::Display for ViolationClass {
     }
 }
 
-/// The two tests of a rule: the first is exactly on its boundary and accepted, the second is one step beyond
-/// it and rejected.
+/// The two tests of a rule: the first is exactly on its boundary, and the rule accepts it; the second is one
+/// step beyond it, and the rule rejects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tests {
-    /// Rows of the table of mutations, which are also compared with Bitcoin Core: accepted, rejected.
+    /// Rows of the table of mutations, which are also compared with Bitcoin Core: accepted by this rule,
+    /// though perhaps not by a later one; rejected.
     Mutations(&'static str, &'static str),
     /// Test functions: their file in `crates`, the accepting test, the rejecting test.
     Functions(&'static str, &'static str, &'static str),

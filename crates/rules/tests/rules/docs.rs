@@ -1,11 +1,11 @@
 //! `docs/rules.md` is generated from the table: this test writes it (`UPDATE_DOCS=1`) or fails if it is
-//! stale.
+//! stale. Each of Core's reject strings has a row, or a reason not to have one.
 
 use peregrine_rules::{
     ChainParams,
     table::{Active, sections},
 };
-use std::{fmt::Write, path::Path};
+use std::{collections::BTreeSet, fmt::Write, path::Path};
 use wire::{Height, Network};
 
 /// Returns the first height at which a rule applies on a network, or `None` if it never does.
@@ -46,8 +46,8 @@ fn page() -> String {
         is damage to the body, which does not make the block itself invalid.\n\n\
         If a rule has a boundary, the accepting test is exactly on it and the rejecting test one step\n\
         beyond it. `name` is a row of the table of mutations in `crates/testkit/src/mutation`, which is\n\
-        also compared with Bitcoin Core (`plain`: a block that breaks no rule); `file::name` is a test\n\
-        function in `crates`.\n"
+        also compared with Bitcoin Core (`plain`: a block that breaks no rule; a row that this rule accepts\n\
+        may break a later one); `file::name` is a test function in `crates`.\n"
         .to_owned();
     for section in sections() {
         write!(page, "\n## {}\n\n| id | rule | source | Core | active from | class ", section.title).unwrap();
@@ -84,4 +84,36 @@ fn each_rule_contains_must_and_ends_with_a_full_stop() {
     for (rule, _) in sections().iter().flat_map(|section| &section.rows) {
         assert!(rule.must.contains("MUST") && rule.must.ends_with('.'), "{}", rule.id);
     }
+}
+
+/// Lists all reject strings for a block in Core of August 2026 (`validation.cpp`, `tx_check.cpp`,
+/// `tx_verify.cpp`), and the reasons why some have no row.
+#[test]
+fn every_reject_string_of_core_has_a_row_or_a_reason() {
+    let reasons = [
+        ("mempool-script-verify-flag-failed", "not for blocks"),
+        ("bad-txns-fee-outofrange", "cannot happen: inputs are in range and pay the outputs"),
+        ("prev-blk-not-found", "a state of the node: the parent is unknown"),
+        ("bad-prevblk", "a state of the node: the parent is invalid by another row"),
+        ("duplicate-invalid", "a state of the node: the block is invalid by another row"),
+        ("too-little-chainwork", "a policy against spam"),
+    ];
+    let core: BTreeSet<&str> =
+        "high-hash bad-diffbits time-too-old time-timewarp-attack time-too-new bad-version \
+        bad-signet-blksig bad-txnmrklroot bad-txns-duplicate bad-blk-length bad-cb-missing \
+        bad-cb-multiple bad-txns-vin-empty bad-txns-vout-empty bad-txns-oversize \
+        bad-txns-vout-negative bad-txns-vout-toolarge bad-txns-txouttotal-toolarge \
+        bad-txns-inputs-duplicate bad-cb-length bad-txns-prevout-null bad-blk-sigops \
+        bad-txns-nonfinal bad-cb-height bad-witness-nonce-size bad-witness-merkle-match \
+        unexpected-witness bad-blk-weight bad-txns-BIP30 bad-txns-inputs-missingorspent \
+        bad-txns-premature-spend-of-coinbase bad-txns-inputvalues-outofrange bad-txns-in-belowout \
+        bad-txns-fee-outofrange bad-txns-accumulated-fee-outofrange bad-cb-amount \
+        block-script-verify-flag-failed mempool-script-verify-flag-failed prev-blk-not-found \
+        bad-prevblk duplicate-invalid too-little-chainwork"
+            .split_whitespace()
+            .collect();
+    let rows: BTreeSet<&str> = sections().iter().flat_map(|s| &s.rows).map(|(rule, _)| rule.core).collect();
+    let absent: BTreeSet<&str> = reasons.iter().map(|(string, _)| *string).collect();
+    assert!(rows.is_disjoint(&absent));
+    assert_eq!(&rows | &absent, core);
 }

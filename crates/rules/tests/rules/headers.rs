@@ -5,7 +5,7 @@ use crate::common;
 use digest::sha256::sha256d;
 use peregrine_rules::{ChainParams, HeaderContext, U256, check_header, work};
 use std::fs;
-use wire::{BlockTime, Header, Height, Network, OutPoint};
+use wire::{BlockTime, Header, Height, Network};
 
 /// Checks a whole chain and returns its work.
 fn check_chain(params: &ChainParams, headers: &[Header]) -> U256 {
@@ -78,12 +78,9 @@ fn alternate_coinbase(height: u32) -> [u8; 32] {
         17..=127 => vec![1, height as u8],
         _ => vec![2, height as u8, (height >> 8) as u8],
     };
-    let pays = common::unhex("76a914eadbac7f36c37e39361168b7aaee3cb24a25312d88ac");
-    let coinbase = common::Tx {
-        version: 2,
-        inputs: vec![common::Input { prevout: OutPoint::NULL, script, sequence: u32::MAX, witness: vec![] }],
-        outputs: vec![common::Output { value: 5_000_000_000, script: pays }],
-        lock_time: 0,
-    };
-    sha256d(&coinbase.bytes())
+    // Version, input and sequence; 50 bitcoin to a P2PKH script; lock time.
+    let input = [&[2, 0, 0, 0, 1][..], &[0; 32], &[0xff; 4], &[script.len() as u8], &script].concat();
+    let pays = common::unhex("1976a914eadbac7f36c37e39361168b7aaee3cb24a25312d88ac");
+    let output = [&[0xff; 4][..], &[1], &5_000_000_000u64.to_le_bytes(), &pays, &[0; 4]].concat();
+    sha256d(&[input, output].concat())
 }

@@ -8,5 +8,5 @@ mod core_vectors;
 mod docs;
 mod fullblocks;
 mod headers;
+mod mutations;
 mod real_blocks;
-mod rows;

@@ -132,12 +132,33 @@ fn of_output_sigops(builder: &mut BlockBuilder<'_>, sigops: usize) -> Draft {
     builder.draft(vec![tx])
 }
 
+/// A block with signature scripts that count `sigops` signature operations in total.
+fn of_input_sigops(builder: &mut BlockBuilder<'_>, sigops: u64) -> Draft {
+    let scripts = costly_scripts(sigops);
+    let coins: Vec<_> = scripts.iter().map(|_| builder.take()).collect();
+    let mut tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(1_000)]);
+    for (input, script) in tx.input.iter_mut().zip(scripts) {
+        input.script_sig = script;
+    }
+    builder.draft(vec![tx])
+}
+
 /// A block whose coinbase script is the height, padded with zeros or truncated to `len` bytes.
 fn of_coinbase_length(builder: &BlockBuilder<'_>, len: usize) -> Draft {
     let mut draft = builder.draft(vec![]);
     let mut script = Builder::new().push_int(builder.height().into()).into_script().into_bytes();
     script.resize(len, 0);
     if let Some(coinbase) = &mut draft.coinbase {
+        coinbase.input[0].script_sig = ScriptBuf::from_bytes(script);
+    }
+    draft
+}
+
+/// A block whose coinbase script pushes these bytes, followed by a zero.
+fn of_height_bytes(builder: &BlockBuilder<'_>, height: &[u8]) -> Draft {
+    let mut draft = builder.draft(vec![]);
+    if let Some(coinbase) = &mut draft.coinbase {
+        let script = [&[height.len() as u8][..], height, &[0]].concat();
         coinbase.input[0].script_sig = ScriptBuf::from_bytes(script);
     }
     draft
@@ -159,6 +180,11 @@ pub(super) static ROWS: &[Mutation] = &[
         let mut draft = builder.draft(vec![]);
         draft.wrong_root = true;
         draft
+    }),
+    Mutation::accepts("three-transactions", Block, |builder| {
+        let draft = with_witness(builder);
+        let txs = draft.txs.into_iter().chain([builder.simple()]).collect();
+        builder.draft(txs)
     }),
     Mutation::rejects("repeated-last-transaction", "bad-txns-duplicate", Block, |builder| {
         let txs = vec![builder.simple(), builder.simple()];
@@ -199,6 +225,10 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::rejects("coinbase-script-1-byte", "bad-cb-length", Block, |builder| {
         of_coinbase_length(builder, 1)
     }),
+    // The rule on sizes allows it, but the height takes three bytes.
+    Mutation::rejects("coinbase-script-2-bytes", "bad-cb-height", Block, |builder| {
+        of_coinbase_length(builder, 2)
+    }),
     Mutation::accepts("coinbase-script-height-only", Block, |builder| of_coinbase_length(builder, 3)),
     Mutation::accepts("coinbase-script-100-bytes", Block, |builder| of_coinbase_length(builder, 100)),
     Mutation::rejects("coinbase-script-101-bytes", "bad-cb-length", Block, |builder| {
@@ -211,12 +241,11 @@ pub(super) static ROWS: &[Mutation] = &[
         draft
     }),
     Mutation::rejects("height-not-minimal", "bad-cb-height", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
-        let height = [builder.height().to_le_bytes().as_slice(), &[0]].concat();
-        if let Some(coinbase) = &mut draft.coinbase {
-            coinbase.input[0].script_sig = ScriptBuf::from_bytes([vec![5], height].concat());
-        }
-        draft
+        of_height_bytes(builder, &[builder.height().to_le_bytes().as_slice(), &[0]].concat())
+    }),
+    Mutation::rejects("height-without-its-sign", "bad-cb-height", Block, |builder| {
+        // The top bit of the byte is set, so that the shortest push has another byte.
+        of_height_bytes(builder, &[builder.height() as u8])
     }),
     Mutation::rejects("reserved-value-31-bytes", "bad-witness-nonce-size", Block, |builder| Draft {
         reserved_value: Some(vec![vec![0; 31]]),
@@ -243,6 +272,14 @@ pub(super) static ROWS: &[Mutation] = &[
         commitment: Commitment::WrongThenRight,
         ..with_witness(builder)
     }),
+    Mutation::accepts("commitment-of-39-bytes", Block, |builder| Draft {
+        commitment: Commitment::Longer,
+        ..with_witness(builder)
+    }),
+    Mutation::rejects("commitment-of-37-bytes", "unexpected-witness", Block, |builder| Draft {
+        commitment: Commitment::Shorter,
+        ..with_witness(builder)
+    }),
     Mutation::rejects("witness-without-commitment", "unexpected-witness", Block, |builder| Draft {
         commitment: Commitment::Absent,
         ..with_witness(builder)
@@ -259,6 +296,17 @@ pub(super) static ROWS: &[Mutation] = &[
         of_output_sigops(builder, 20_001)
     }),
     Mutation::accepts("output-sigops-20000", Block, |builder| of_output_sigops(builder, 20_000)),
+    Mutation::rejects("input-sigops-20001", "bad-blk-sigops", Block, |builder| {
+        of_input_sigops(builder, 20_001)
+    }),
+    Mutation::accepts("input-sigops-20000", Block, |builder| of_input_sigops(builder, 20_000)),
+    Mutation::rejects("coinbase-sigops-20001", "bad-blk-sigops", Block, |builder| {
+        let mut draft = builder.draft(vec![]);
+        if let Some(coinbase) = &mut draft.coinbase {
+            coinbase.output.push(paying(0, ScriptBuf::from_bytes(vec![OP_CHECKSIG.to_u8(); 20_001])));
+        }
+        draft
+    }),
     Mutation::rejects("p2sh-sigops-20001", "bad-blk-sigops", Spend, |builder| {
         of_p2sh_sigops(builder, 20_001)
     }),

@@ -41,6 +41,10 @@ pub enum Commitment {
     Absent,
     /// A wrong commitment.
     Wrong,
+    /// A commitment with one byte more.
+    Longer,
+    /// A commitment without its last byte.
+    Shorter,
     /// Two commitments: a wrong one, then the right one.
     WrongThenRight,
 }
@@ -354,11 +358,14 @@ fn with_commitment(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Tr
             tx.output.push(TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from_bytes(wrong) });
         }
         commit_to_witnesses(&mut tx, made.iter().map(|tx| tx.wtxid));
-        if draft.commitment == Commitment::Wrong
-            && let Some(output) = tx.output.last_mut()
-        {
+        if let Some(output) = tx.output.last_mut() {
             let mut script = output.script_pubkey.to_bytes();
-            script[6] ^= 1;
+            match draft.commitment {
+                Commitment::Wrong => script[6] ^= 1,
+                Commitment::Longer => script.push(7),
+                Commitment::Shorter => _ = script.pop(),
+                _ => {}
+            }
             output.script_pubkey = ScriptBuf::from_bytes(script);
         }
         if let Some(stack) = &draft.reserved_value {

@@ -38,6 +38,11 @@ pub(super) static ROWS: &[Mutation] = &[
         draft.version = 1;
         draft
     }),
+    Mutation::rejects("version-2", "bad-version(0x00000002)", Header, |builder| {
+        let mut draft = builder.draft(vec![]);
+        draft.version = 2;
+        draft
+    }),
     Mutation::rejects("version-3", "bad-version(0x00000003)", Header, |builder| {
         let mut draft = builder.draft(vec![]);
         draft.version = 3;

@@ -9,7 +9,6 @@ mod block;
 mod block_builder;
 mod header;
 mod script;
-mod script_limits;
 mod spend;
 mod tapscript;
 mod tx;
@@ -109,7 +108,5 @@ pub fn base_chain(seed: u64) -> Chain {
 
 /// Returns all rows of the table.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
-    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, script_limits::ROWS, tapscript::ROWS]
-        .into_iter()
-        .flatten()
+    [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, tapscript::ROWS].into_iter().flatten()
 }

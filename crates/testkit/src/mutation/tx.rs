@@ -7,6 +7,7 @@ use super::{
 use CheckLevel::{Block, Spend};
 use bitcoin::{OutPoint, Sequence, TxIn, absolute::LockTime, transaction::Version};
 
+const MISSING: &str = "bad-txns-inputs-missingorspent";
 /// The maximum amount, in satoshis.
 const MAX_MONEY: i64 = 2_100_000_000_000_000;
 /// The sequence bit that makes a relative lock count time instead of blocks.
@@ -20,14 +21,32 @@ fn paying_amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
     builder.draft(vec![tx])
 }
 
+/// A block with a lock time and two inputs, of which the first requires no lock.
 fn locked(builder: &mut BlockBuilder<'_>, lock_time: u32, sequence: u32) -> Draft {
-    let mut tx = builder.simple();
+    let coins = [builder.take(), builder.take()];
+    let mut tx = builder.spend(&[&coins[0], &coins[1]], vec![anyone(coins[0].coin.amount)]);
     tx.lock_time = LockTime::from_consensus(lock_time);
-    tx.input[0].sequence = Sequence(sequence);
+    tx.input[1].sequence = Sequence(sequence);
     builder.draft(vec![tx])
 }
 
-/// A block with a relative lock on a coin that was created three blocks ago.
+/// A block with an input that another one precedes.
+fn with_second_input(builder: &mut BlockBuilder<'_>, previous_output: OutPoint) -> Draft {
+    let mut tx = builder.simple();
+    tx.input.push(TxIn { previous_output, sequence: Sequence::MAX, ..TxIn::default() });
+    builder.draft(vec![tx])
+}
+
+/// A block with a relative lock on a coin that it has created itself.
+fn relative_to_itself(builder: &mut BlockBuilder<'_>, blocks: u32) -> Draft {
+    let parent = builder.simple();
+    let coin = builder.coin_of(&parent, 0);
+    let mut child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    child.input[0].sequence = Sequence(blocks);
+    builder.draft(vec![parent, child])
+}
+
+/// A block with a relative lock on a coin that was created three blocks ago. The input before it has none.
 fn relative(
     builder: &mut BlockBuilder<'_>,
     version: i32,
@@ -40,9 +59,10 @@ fn relative(
     builder.add(vec![]);
     let mut coin = builder.coin_of(&setup, 0);
     coin.coin.code = made << 1;
-    let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let free = builder.take();
+    let mut tx = builder.spend(&[&free, &coin], vec![anyone(coin.coin.amount)]);
     tx.version = Version(version);
-    tx.input[0].sequence = Sequence(sequence(builder, made));
+    tx.input[1].sequence = Sequence(sequence(builder, made));
     builder.draft(vec![tx])
 }
 
@@ -60,12 +80,45 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::rejects("amount-minus-1", "bad-txns-vout-negative", Block, |builder| {
         paying_amounts(builder, &[-1])
     }),
+    Mutation::rejects("amount-of-the-least-number", "bad-txns-vout-negative", Block, |builder| {
+        paying_amounts(builder, &[i64::MIN])
+    }),
+    Mutation::rejects("amount-minus-1-after-the-max", "bad-txns-vout-negative", Block, |builder| {
+        paying_amounts(builder, &[MAX_MONEY, 0, -1])
+    }),
     Mutation::accepts("amount-0", Block, |builder| paying_amounts(builder, &[0])),
     Mutation::rejects("amount-above-max", "bad-txns-vout-toolarge", Block, |builder| {
         paying_amounts(builder, &[MAX_MONEY + 1])
     }),
+    Mutation::rejects("amount-above-max-after-another", "bad-txns-vout-toolarge", Block, |builder| {
+        paying_amounts(builder, &[1, MAX_MONEY + 1])
+    }),
+    Mutation::rejects("amount-of-the-greatest-number", "bad-txns-vout-toolarge", Block, |builder| {
+        paying_amounts(builder, &[i64::MAX])
+    }),
+    // The rules on amounts allow all money; only regtest's coins do not add up to it.
+    Mutation::rejects("amount-of-all-money", "bad-txns-in-belowout", Spend, |builder| {
+        paying_amounts(builder, &[MAX_MONEY])
+    }),
+    Mutation::rejects("amounts-of-all-money", "bad-txns-in-belowout", Spend, |builder| {
+        paying_amounts(builder, &[MAX_MONEY - 1, 1, 0])
+    }),
     Mutation::rejects("amounts-above-max", "bad-txns-txouttotal-toolarge", Block, |builder| {
         paying_amounts(builder, &[MAX_MONEY, 1])
+    }),
+    // The first invalid output is reported: the one after it is negative.
+    Mutation::rejects("amounts-above-max-first", "bad-txns-txouttotal-toolarge", Block, |builder| {
+        paying_amounts(builder, &[MAX_MONEY, 1, -1])
+    }),
+    Mutation::accepts("outputs-of-one-transaction-spent", Block, |builder| {
+        let (first, other) = (builder.take(), builder.take());
+        let share = first.coin.amount / 9;
+        let setup = builder.spend(&[&first], vec![anyone(share); 9]);
+        builder.add(vec![setup.clone()]);
+        let coins: Vec<_> = (0..9).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+        let txs = [&coins[..2], &[coins[2..].to_vec(), vec![other]].concat()]
+            .map(|coins| builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]));
+        builder.draft(txs.into())
     }),
     Mutation::rejects("same-input-twice", "bad-txns-inputs-duplicate", Block, |builder| {
         let coin = builder.take();
@@ -79,9 +132,21 @@ pub(super) static ROWS: &[Mutation] = &[
         builder.draft(vec![tx])
     }),
     Mutation::rejects("null-input", "bad-txns-prevout-null", Block, |builder| {
-        let mut tx = builder.simple();
-        tx.input.push(TxIn { previous_output: OutPoint::null(), sequence: Sequence::MAX, ..TxIn::default() });
+        with_second_input(builder, OutPoint::null())
+    }),
+    Mutation::rejects("null-input-first-of-three", "bad-txns-prevout-null", Block, |builder| {
+        let coins = [builder.take(), builder.take(), builder.take()];
+        let mut tx = builder.spend(&coins.each_ref(), vec![anyone(1_000)]);
+        tx.input[0].previous_output = OutPoint::null();
         builder.draft(vec![tx])
+    }),
+    // Half of a null outpoint is only a coin that does not exist.
+    Mutation::rejects("input-of-a-null-txid", MISSING, Spend, |builder| {
+        with_second_input(builder, OutPoint { vout: 0, ..OutPoint::null() })
+    }),
+    Mutation::rejects("input-of-the-last-output-number", MISSING, Spend, |builder| {
+        let txid = builder.simple().compute_txid();
+        with_second_input(builder, OutPoint { txid, ..OutPoint::null() })
     }),
     Mutation::rejects("lock-at-this-height", "bad-txns-nonfinal", Block, |builder| {
         let height = builder.height();
@@ -94,6 +159,18 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("lock-that-no-sequence-turns-on", Block, |builder| {
         let height = builder.height();
         locked(builder, height, u32::MAX)
+    }),
+    Mutation::rejects("lock-that-a-sequence-just-turns-on", "bad-txns-nonfinal", Block, |builder| {
+        let height = builder.height();
+        locked(builder, height, u32::MAX - 1)
+    }),
+    Mutation::rejects("lock-at-the-greatest-height", "bad-txns-nonfinal", Block, |builder| {
+        locked(builder, 499_999_999, 0)
+    }),
+    Mutation::accepts("lock-at-the-least-time", Block, |builder| locked(builder, 500_000_000, OFF)),
+    Mutation::rejects("lock-at-the-time-of-the-block", "bad-txns-nonfinal", Block, |builder| {
+        let time = builder.draft(vec![]).time;
+        locked(builder, time, OFF)
     }),
     Mutation::rejects("lock-at-the-median-time", "bad-txns-nonfinal", Block, |builder| {
         let median = builder.median_time_past(builder.height() - 1);
@@ -121,6 +198,18 @@ pub(super) static ROWS: &[Mutation] = &[
         relative(builder, -1, |_, _| 4)
     }),
     Mutation::accepts("relative-lock-turned-off", Spend, |builder| relative(builder, 2, |_, _| OFF | 4)),
+    Mutation::accepts("relative-lock-with-an-unused-bit", Spend, |builder| {
+        relative(builder, 2, |_, _| 3 | 1 << 16)
+    }),
+    Mutation::rejects("relative-lock-of-65535-blocks", "bad-txns-nonfinal", Spend, |builder| {
+        relative(builder, 2, |_, _| 0xffff)
+    }),
+    Mutation::accepts("relative-lock-of-0-blocks-in-the-block", Spend, |builder| {
+        relative_to_itself(builder, 0)
+    }),
+    Mutation::rejects("relative-lock-of-1-block-in-the-block", "bad-txns-nonfinal", Spend, |builder| {
+        relative_to_itself(builder, 1)
+    }),
     Mutation::rejects("relative-lock-of-time-1-unit-more", "bad-txns-nonfinal", Spend, |builder| {
         relative(builder, 2, |builder, made| BY_TIME | (units(builder, made) + 1))
     }),

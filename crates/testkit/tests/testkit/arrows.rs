@@ -59,10 +59,10 @@ const DEV_ONLY: &[&str] =
     &["testdata", "testkit", "acceptance", "oracle", "bench", "peregrine-bench", "hostile"];
 
 /// Crates whose tests may use `testkit` and its dependencies; all may use `testdata`. `testkit` depends on
-/// the other crates, so their unit tests cannot: only those of `disk`, `hints` and `net` outside of the crate
-/// do, where its types are those of `testkit`.
+/// the other crates, so their unit tests cannot: only those of `disk`, `hints`, `net` and `rules` outside of
+/// the crate do, where its types are those of `testkit`.
 const TESTED_WITH_TESTKIT: &[&str] =
-    &["cli", "tables", "pipeline", "chain", "export", "script", "net", "disk", "hints"];
+    &["cli", "tables", "pipeline", "chain", "export", "script", "rules", "net", "disk", "hints"];
 
 /// The crates that may depend on Bitcoin Core's own code.
 const USE_CORE: &[&str] = &["script", "oracle", "bench"];

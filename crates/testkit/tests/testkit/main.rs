@@ -12,6 +12,5 @@ mod modules;
 mod mutations;
 mod pages;
 mod picture;
-mod rules;
 mod tidy;
 mod workspace;
