@@ -280,22 +280,16 @@ fn a_signal_exits_with_130_and_changes_nothing() {
     for (line, signal) in [("plan", Signal::INT), ("check", Signal::HUP)] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
-        let more = ["--threads", "1", "--assumevalid", "0", "--work-dir", work_dir];
-        let mut running = start(dir.path(), &more);
+        let mut running = start(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
         assert!(running.wait_for_line(line), "no line {line}");
         running.signal(signal);
         let (output, stderr) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{stderr}");
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
         assert!(stderr.contains("the datadir is unchanged"), "{stderr}");
-        let note = dir.path().join("regtest/peregrine-command");
-        assert_eq!(note.exists(), line == "check", "only a run with a checkpoint can be resumed");
-        if note.exists() {
-            let doctor = command(&["doctor", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
-            let line = json(&doctor)["next"].as_str().unwrap().to_owned();
-            assert!(line.contains(&more.join(" ")), "{line}");
-            assert_eq!(json(&doctor)["resumes"], *line);
-            std::fs::remove_file(note).unwrap();
+        // Only a run with a checkpoint can be resumed.
+        if work.path().join("peregrine-work/manifest").exists() {
+            std::fs::remove_file(dir.path().join("regtest/peregrine-command")).unwrap();
         }
         assert!(files(dir.path()) == before, "interrupted at {line}");
     }
@@ -382,7 +376,9 @@ fn second_run_into_an_output_or_work_dir_exits_with_5() {
 #[test]
 fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     let (dir, [flag, hash]) = long_work();
-    let words = [&flag, &hash, "--threads", "1", "--memory", "128M", "--checkpoint-every", "0"];
+    let work = TempDir::new().unwrap();
+    let work_dir = work.path().to_str().unwrap();
+    let words = [&flag, &hash, "--memory", "128M", "--checkpoint-every", "0", "--work-dir", work_dir];
     for (more, resumes) in [(vec!["--restart"], false), (vec![], true)] {
         // In stage finish, a run has already saved a checkpoint.
         let running = start_and_stop(dir.path(), &words, "finish");
@@ -390,13 +386,19 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
         running.signal(Signal::CONT);
         let (output, stderr) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{stderr}");
+        let doctor = command(&["doctor", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+        let (doctor, words_of_run) = (json(&doctor), words.join(" "));
+        assert!(doctor["resumes"].as_str().unwrap().contains(&words_of_run), "{doctor}");
+        // The second time, the chainstate is complete.
+        assert_eq!(doctor["next"] == doctor["resumes"], !resumes, "{doctor}");
         let (output, stderr) = start(dir.path(), &[&words, &more[..]].concat()).wait();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         let report = json(&output);
         assert_eq!(stderr.contains("resuming an interrupted run"), resumes, "{stderr}");
         assert_eq!(report["resumed_blocks"].as_u64().unwrap() > 0, resumes, "{report}");
         assert_eq!(report["memory_budget_bytes"], 128 << 20);
-        assert!(!dir.path().join("regtest/peregrine-work").exists());
+        assert!(!work.path().join("peregrine-work").exists());
+        assert!(!dir.path().join("regtest/peregrine-command").exists());
     }
 }
 

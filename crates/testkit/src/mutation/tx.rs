@@ -14,6 +14,8 @@ const MAX_MONEY: i64 = 2_100_000_000_000_000;
 const BY_TIME: u32 = 1 << 22;
 /// The sequence bit that disables a relative lock.
 const OFF: u32 = 1 << 31;
+/// The sequence bits without a meaning.
+const UNUSED: u32 = !(OFF | BY_TIME | 0xffff);
 
 fn paying_amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
     let coin = builder.take();
@@ -198,8 +200,11 @@ pub(super) static ROWS: &[Mutation] = &[
         relative(builder, -1, |_, _| 4)
     }),
     Mutation::accepts("relative-lock-turned-off", Spend, |builder| relative(builder, 2, |_, _| OFF | 4)),
-    Mutation::accepts("relative-lock-with-an-unused-bit", Spend, |builder| {
-        relative(builder, 2, |_, _| 3 | 1 << 16)
+    Mutation::accepts("relative-lock-of-3-blocks-and-unused-bits", Spend, |builder| {
+        relative(builder, 2, |_, _| UNUSED | 3)
+    }),
+    Mutation::rejects("relative-lock-of-4-blocks-and-unused-bits", "bad-txns-nonfinal", Spend, |builder| {
+        relative(builder, 2, |_, _| UNUSED | 4)
     }),
     Mutation::rejects("relative-lock-of-65535-blocks", "bad-txns-nonfinal", Spend, |builder| {
         relative(builder, 2, |_, _| 0xffff)

@@ -123,7 +123,7 @@ fn above_a_block_that_is_marked_invalid_the_advice_is_a_rebuild() {
     assert_mentions(&made, &["marks as invalid", "120"]);
     for error in [updated, made] {
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        assert_eq!(error.remedies, [Remedy::ReindexToLowerTip], "{error}");
+        assert_eq!(error.remedies, [Remedy::Reconsider, Remedy::ReindexToLowerTip], "{error}");
     }
     assert_same_tree(&before, dir.path(), "nothing was changed");
 }

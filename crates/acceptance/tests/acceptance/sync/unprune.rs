@@ -215,36 +215,28 @@ fn an_interrupt_leaves_a_pruned_datadir_and_the_next_run_continues() {
     assert_full(case.root(), "after it was pruned again");
 }
 
-/// Number of power cuts that are tried; more with an environment variable.
-fn seeds() -> u64 {
-    std::env::var("PEREGRINE_POWER_CUTS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(16)
-}
-
 #[test]
 fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
-    static OPERATIONS: LazyLock<u64> = LazyLock::new(|| {
-        let (case, peer, disk) = (pruned(), honest(), FaultDisk::healthy());
-        run_on(&disk, &unpruning(case.root(), &peer), &AtomicBool::new(false)).0.unwrap();
-        disk.count()
-    });
-    for seed in 0..seeds() {
-        let at = Rng::new(seed, "unprune").below(*OPERATIONS);
-        let what = format!("power cut at operation {at} of {}, seed {seed}", *OPERATIONS);
-        let (case, aside, peer) = (pruned(), scratch(), honest());
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
-            .with_names_at_risk(aside.path());
-        let options = unpruning(case.root(), &peer);
-        let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
-        disk.cut_power(seed).unwrap();
-        // What was interrupted is finished or undone first.
-        stats(case.root(), Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
-        match index(case.root()).pruned {
-            true => assert_pruned(case.root(), &what),
-            false => drop(assert_index_is_true(case.root(), &what)),
-        }
-        run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}, after {done:?}"));
-        assert_full(case.root(), &what);
+    let states = Scenario {
+        before: &pruned,
+        run: &|disk, case| {
+            run_on(disk, &unpruning(case.root(), &honest()), &AtomicBool::new(false)).0.map(drop)
+        },
+        is_whole: &|case, _, what| {
+            // What was interrupted is finished or undone first.
+            stats(case.root(), Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
+            match index(case.root()).pruned {
+                true => assert_pruned(case.root(), what),
+                false => drop(assert_index_is_true(case.root(), what)),
+            }
+        },
+        succeeds: &|case, what| {
+            run(&unpruning(case.root(), &honest())).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+            assert_full(case.root(), what);
+        },
     }
+    .explore(Crashes { stride: 60, ..Crashes::default() });
+    assert!(states > 10, "{states}");
 }
 
 /// The chainstate cannot be taken back to the fork: only the rebuild, which has all blocks, can decide.
