@@ -367,6 +367,12 @@ fn own_files_with_other_keys_are_named_and_taken_over() {
             assert_eq!(diagnosed.advice, Advice::TakeFromFiles { directory: case.blocks("") });
             let error = diagnosed.found.unwrap().key.unwrap().to_string();
             assert!(error.contains(&format!("blk{number:05}.dat is ")), "{error}");
+            // Beside a second chainstate, that would be refused.
+            let snapshot = case.root().join("regtest/chainstate_snapshot");
+            fs::create_dir(&snapshot).unwrap();
+            fs::write(snapshot.join("base_blockhash"), [7; 32]).unwrap();
+            assert_eq!(self::diagnosed(&case).advice, Advice::MoveSnapshotAway);
+            fs::remove_dir_all(snapshot).unwrap();
             let refused = [
                 run(&options(&case, &[], &[])).map(drop).unwrap_err(),
                 acceptance::run(&case.options()).map(drop).unwrap_err(),

@@ -124,6 +124,8 @@ fn of_key(found: &DatadirState) -> Option<Advice> {
     Some(match cause {
         Some(DiskError::OtherNetwork { found, .. }) => Advice::ChooseNetwork { network: *found },
         Some(DiskError::OtherSignet { .. }) => Advice::NameChallenge,
+        // Beside a second chainstate, no block is taken.
+        Some(DiskError::MixedKeys { .. }) if found.snapshot.exists => Advice::MoveSnapshotAway,
         Some(DiskError::MixedKeys { .. }) => Advice::TakeFromFiles { directory: found.blocks_dir.clone() },
         Some(DiskError::WrongKey { key, .. }) => Advice::RestoreKey { key: *key },
         _ => Advice::BitcoindReindex,
