@@ -264,15 +264,18 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Resu
 /// # Errors
 /// Any I/O error.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<Option<Recovery>, Error> {
+    let is_of_chainstate = replace::is_of_journal(disk, datadir.net_dir(), Path::new(CHAINSTATE))?;
     let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
     if let Some(recovery) = recovery {
         if recovery == Recovery::Finished {
             // The undo data of that commit is in place, too.
             clear_made_undo(disk, datadir)?;
-            // Its checkpoint would have been removed next.
-            let chainstate = datadir.chainstate_dir();
-            let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
-            Checkpoint::remove(disk, &dir_of(&beside).join(WORK_DIR))?;
+            // Its checkpoint would have been removed next; that of another run stays.
+            if is_of_chainstate {
+                let chainstate = datadir.chainstate_dir();
+                let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
+                Checkpoint::remove(disk, &dir_of(&beside).join(WORK_DIR))?;
+            }
         }
         sink.event(Event::Warning(Warning::Recovered { outcome: recovery }));
     }

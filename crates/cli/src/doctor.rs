@@ -75,8 +75,9 @@ pub fn run(args: &DoctorArgs) -> Done {
     };
     let next = printable(line.of(&diagnosis.advice));
     let resumes = interrupted.as_ref().map(|note| printable(line.resume(note)));
-    let resumes_next = |note: &RunNote| next.contains(&format!("peregrine {} ", note.command));
-    let next = resumes.clone().filter(|_| interrupted.iter().any(resumes_next)).unwrap_or(next);
+    let command = interrupted.as_ref().and_then(RunNote::command);
+    let is_next = command.is_some_and(|command| next.contains(&format!("peregrine {command} ")));
+    let next = resumes.clone().filter(|_| is_next).unwrap_or(next);
     let is_repair = diagnosis.advice == Advice::Repair;
     let next_offline = is_repair.then(|| printable(line.repair_offline()));
     let next_from = is_repair.then(|| printable(line.repair_from()));

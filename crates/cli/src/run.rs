@@ -3,7 +3,7 @@
 use crate::{
     limits,
     progress::{Progress, Style},
-    run_note,
+    run_note::NoteKeeper,
 };
 use engine::{ChainOptions, Error, Event, EventSink as _, Stage, Warning};
 use peregrine::{output, running};
@@ -22,12 +22,8 @@ pub fn run<T>(
 ) -> Result<T, Error> {
     chain.map_or(Ok(()), limits::check)?;
     let interrupt = output::interrupt(running::as_json())?;
-    let progress = Progress::new(style, stages);
-    let call = || call(&progress, &interrupt);
-    let done = match chain {
-        Some(options) => run_note::noting(options, call),
-        None => call(),
-    };
+    let progress = Progress::new(style, stages, chain.and_then(NoteKeeper::new));
+    let done = call(&progress, &interrupt);
     if let Some(dir) = engine::unsynced_dir() {
         progress.event(Event::Warning(Warning::DirectoryNotSynced { dir: dir.to_owned() }));
     }

@@ -1,11 +1,16 @@
 //! A note in the datadir of which command has begun, so that `doctor` can print the one that resumes it, with
 //! its work directory.
+//!
+//! It has words, no line for a shell, and only those of a command that resumes count: a datadir can come from
+//! somebody else.
 
 use engine::{ChainOptions, Datadir, Disk as _, RealDisk};
 use peregrine::{running, shell};
+use serde::{Deserialize, Serialize};
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 /// Its name, in the directory of the network.
@@ -16,21 +21,21 @@ const CHECKPOINT: &str = "peregrine-work/manifest";
 const RESUMABLE: [&str; 4] = ["reindex", "repair", "sync", "undo make"];
 
 /// A command that was interrupted after it had saved a checkpoint.
+#[derive(Serialize, Deserialize)]
 pub struct RunNote {
     /// The work directory.
     pub work_dir: PathBuf,
-    /// The name of the command, such as `reindex`.
-    pub command: String,
-    /// The command as a line for a shell.
-    pub line: String,
+    /// The directory in which the command ran, if a path in an option may depend on it.
+    directory: Option<String>,
+    /// The words after the program.
+    words: Vec<String>,
 }
 
 impl RunNote {
     /// The note of the command that this process runs, unless its checkpoint is for another place.
     fn of_this(datadir: &Datadir, options: &ChainOptions) -> Option<Self> {
-        let command = running::command().filter(|name| RESUMABLE.contains(name))?.to_owned();
-        let words: Vec<String> = env::args().filter(|word| word != "--restart").collect();
-        if words.iter().any(|word| word.starts_with("--output")) {
+        let words: Vec<String> = env::args().skip(1).filter(|word| word != "--restart").collect();
+        if running::command().is_none() || words.iter().any(|word| word.starts_with("--output")) {
             return None;
         }
         let here = env::current_dir().ok()?;
@@ -38,49 +43,83 @@ impl RunNote {
         let chainstate = RealDisk.resolve(&chainstate).unwrap_or(chainstate);
         let beside = chainstate.parent().unwrap_or(Path::new(""));
         let work_dir = here.join(options.work_dir.as_deref().unwrap_or(beside));
-        // A path in an option may depend on the directory in which the command ran.
         let is_relative = |word: &String| {
             let path = Path::new(word.rsplit('=').next().unwrap_or_default());
             path.is_relative() && path.exists()
         };
-        let line = shell::command_line(words.iter().cloned());
-        let line = match words.iter().any(is_relative) {
-            true => format!("cd {} && {line}", shell::command_line([here.display().to_string()].into_iter())),
-            false => line,
-        };
-        Some(Self { work_dir, command, line })
+        let directory = words.iter().any(is_relative).then(|| here.display().to_string());
+        let note = Self { work_dir, directory, words };
+        note.command().is_some().then_some(note)
     }
 
     /// Returns the note in a datadir, if the checkpoint is still there.
     pub fn read(datadir: &Datadir) -> Option<Self> {
-        let text = fs::read_to_string(datadir.net_dir().join(NAME)).ok()?;
-        let mut lines = text.lines().map(str::to_owned);
-        let work_dir = lines.next().filter(|dir| Path::new(dir).join(CHECKPOINT).exists())?.into();
-        Some(Self { work_dir, command: lines.next()?, line: lines.next()? })
+        let text = fs::read(datadir.net_dir().join(NAME)).ok()?;
+        let note: Self = serde_json::from_slice(&text).ok()?;
+        let is_plain = |word: &String| !word.contains(char::is_control);
+        let is_safe = note.words.iter().chain(&note.directory).all(is_plain) && note.command().is_some();
+        (is_safe && note.work_dir.join(CHECKPOINT).exists()).then_some(note)
     }
 
-    fn write(&self, datadir: &Datadir) {
-        let Self { work_dir, command, line } = self;
-        // It is only a help: without it, the user has to know the command.
-        let _ =
-            fs::write(datadir.net_dir().join(NAME), format!("{}\n{command}\n{line}\n", work_dir.display()));
+    /// The name of the command, such as `reindex`, if it is one that resumes.
+    pub fn command(&self) -> Option<&'static str> {
+        let begins = |name: &&str| name.split(' ').zip(&self.words).filter(|(it, word)| it == word).count();
+        RESUMABLE.into_iter().find(|name| begins(name) == name.split(' ').count())
+    }
+
+    /// The command as a line for a shell.
+    pub fn line(&self) -> String {
+        let words = ["peregrine".to_owned()].into_iter().chain(self.words.iter().cloned());
+        let line = shell::command_line(words);
+        match &self.directory {
+            Some(dir) => format!("cd {} && {line}", shell::command_line([dir.clone()].into_iter())),
+            None => line,
+        }
     }
 }
 
-/// Runs `call`, and keeps a note of the command as long as there is a checkpoint of it. One of another work
+/// Keeps the note of the command that runs, as long as there is a checkpoint of it. One of another work
 /// directory stays: what is there is of no more use, but takes space.
-pub fn noting<T>(options: &ChainOptions, call: impl FnOnce() -> T) -> T {
-    let datadir = Datadir::new(&options.location());
-    let Some(note) = RunNote::of_this(&datadir, options) else { return call() };
-    let is_free = RunNote::read(&datadir).is_none_or(|old| old.work_dir == note.work_dir);
-    if is_free {
-        note.write(&datadir);
+pub struct NoteKeeper {
+    note: RunNote,
+    datadir: Datadir,
+    is_written: AtomicBool,
+}
+
+impl NoteKeeper {
+    /// `None` if the command of this process does not resume.
+    pub fn new(options: &ChainOptions) -> Option<Self> {
+        let datadir = Datadir::new(&options.location());
+        let note = RunNote::of_this(&datadir, options)?;
+        Some(Self { note, datadir, is_written: AtomicBool::new(false) })
     }
-    let done = call();
-    if is_free && note.work_dir.join(CHECKPOINT).exists() {
-        note.write(&datadir);
-    } else if is_free {
-        let _ = fs::remove_file(datadir.net_dir().join(NAME));
+
+    fn path(&self) -> PathBuf {
+        self.datadir.net_dir().join(NAME)
     }
-    done
+
+    /// Writes the note, when the chain is planned: the datadir is locked then, and nothing is saved yet.
+    pub fn begin(&self) {
+        let Self { note, datadir, is_written } = self;
+        let is_free = RunNote::read(datadir).is_none_or(|old| old.work_dir == note.work_dir);
+        if is_free && !is_written.swap(true, Ordering::Relaxed) {
+            // It is only a help: without it, the user has to know the command.
+            let _ = self.write();
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let path = self.path();
+        fs::write(&path, serde_json::to_vec(&self.note)?)?;
+        let mut ownership = RealDisk.ownership(self.datadir.net_dir())?;
+        ownership.mode = RealDisk.ownership(&path)?.mode;
+        RealDisk.set_ownership(&path, ownership)
+    }
+
+    /// Removes the note, unless the run can be resumed.
+    pub fn end(&self) {
+        if self.is_written.load(Ordering::Relaxed) && !self.note.work_dir.join(CHECKPOINT).exists() {
+            let _ = fs::remove_file(self.path());
+        }
+    }
 }

@@ -23,6 +23,7 @@ mod journal;
 use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_filter_file};
 use crate::error::{DiskError, Obstacle};
 use digest::sha256::Sha256;
+pub use journal::is_of_journal;
 use journal::{Journal, JournalEntry, JournalPhase};
 use leveldb::is_database_file;
 use std::ffi::{OsStr, OsString};

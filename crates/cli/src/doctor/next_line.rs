@@ -88,8 +88,8 @@ impl<'a> NextLine<'a> {
     /// Returns the command that resumes an interrupted run.
     pub(super) fn resume(&self, note: &RunNote) -> String {
         match self.other_owner() {
-            Some(owner) => as_user(owner, owned(["sh", "-c", &note.line])),
-            None => note.line.clone(),
+            Some(owner) => as_user(owner, owned(["sh", "-c", &note.line()])),
+            None => note.line(),
         }
     }
 

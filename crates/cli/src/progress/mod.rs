@@ -13,7 +13,7 @@ pub use frame::transport_name;
 #[cfg(test)]
 pub use lines::ProgressJson;
 
-use crate::units::count;
+use crate::{run_note::NoteKeeper, units::count};
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use engine::{Event, EventSink, Note, Stage};
@@ -105,6 +105,7 @@ pub enum Style {
 pub struct Progress {
     state: Arc<Mutex<State>>,
     shown: Shown,
+    note_keeper: Option<NoteKeeper>,
 }
 
 enum Shown {
@@ -122,7 +123,7 @@ struct Clock {
 
 impl Progress {
     /// Begins to show the progress of a command that has these stages.
-    pub fn new(style: Style, stages: &'static [Stage]) -> Self {
+    pub fn new(style: Style, stages: &'static [Stage], note_keeper: Option<NoteKeeper>) -> Self {
         let state = Arc::new(Mutex::new(State::new(stages, Instant::now())));
         let shown = match style {
             Style::Auto if io::stderr().is_terminal() => Self::bar(&state),
@@ -131,7 +132,7 @@ impl Progress {
             Style::Json => Self::lines(&state, true),
             Style::None => Shown::None,
         };
-        Self { state, shown }
+        Self { state, shown, note_keeper }
     }
 
     fn bar(state: &Arc<Mutex<State>>) -> Shown {
@@ -169,8 +170,9 @@ impl Progress {
         Shown::Lines { as_json, clock: Mutex::new(clock) }
     }
 
-    /// Removes the bar from the screen.
+    /// Removes the bar from the screen, and the note in the datadir if there is nothing to resume.
     pub fn close(&self) {
+        self.note_keeper.iter().for_each(NoteKeeper::end);
         match &self.shown {
             Shown::Bar(bar) => stop::writing(|| bar.finish_and_clear()),
             Shown::Lines { clock, .. } => {
@@ -225,6 +227,7 @@ impl EventSink for Progress {
                 }
             }
             Event::Planned { height, hash, .. } => {
+                self.note_keeper.iter().for_each(NoteKeeper::begin);
                 let text = format!("best chain: height {}, block {hash}", count(height.0));
                 self.print(Level::Info, &text, None);
             }

@@ -341,10 +341,13 @@ fn a_second_signal_ends_a_run_without_a_report() {
 fn second_run_on_a_datadir_exits_with_5() {
     let (dir, [flag, hash]) = long_work();
     let first = start_and_stop(dir.path(), &[&flag, &hash], "check");
+    let note = || std::fs::read(dir.path().join("regtest/peregrine-command")).unwrap();
+    let before = note();
     let error = locked(dir.path(), &[]);
     assert!(error.contains("regtest/.lock is in use"), "{error}");
     let error = locked(dir.path(), &["--output", dir.path().join("new").to_str().unwrap()]);
     assert!(error.contains("regtest/.lock is in use"), "{error}");
+    assert_eq!(note(), before, "the note of the first one");
     let report = resume(first);
     assert_eq!(report["resumed_blocks"], 0);
 }
@@ -391,6 +394,16 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
         assert!(doctor["resumes"].as_str().unwrap().contains(&words_of_run), "{doctor}");
         // The second time, the chainstate is complete.
         assert_eq!(doctor["next"] == doctor["resumes"], !resumes, "{doctor}");
+        // Words of somebody else are no command that resumes.
+        let note = dir.path().join("regtest/peregrine-command");
+        let text = std::fs::read_to_string(&note).unwrap();
+        for (from, to) in [("\"reindex\"", "\"recover\""), ("128M", "128M\\n")] {
+            assert!(text.contains(from), "{text}");
+            std::fs::write(&note, text.replacen(from, to, 1)).unwrap();
+            let doctor = command(&["doctor", "--chain", "regtest", "--json"], dir.path()).output().unwrap();
+            assert!(json(&doctor)["resumes"].is_null(), "{to}");
+        }
+        std::fs::write(&note, text).unwrap();
         let (output, stderr) = start(dir.path(), &[&words, &more[..]].concat()).wait();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         let report = json(&output);

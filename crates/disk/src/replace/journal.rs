@@ -57,6 +57,14 @@ pub struct Journal {
     pub entries: Vec<JournalEntry>,
 }
 
+/// Whether a replacement of the database `name` below `home` was interrupted.
+///
+/// # Errors
+/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
+pub fn is_of_journal(disk: &dyn Disk, home: &Path, name: &Path) -> Result<bool, DiskError> {
+    Ok(Journal::read(disk, home)?.is_some_and(|journal| journal.entries.iter().any(|it| it.name == name)))
+}
+
 impl Journal {
     /// The path of the journal in `home`.
     pub fn path(home: &Path) -> PathBuf {

@@ -65,6 +65,24 @@ fn an_interrupted_rebuild_resumes_after_indexes_are_made() {
     }
 }
 
+/// Once, it was taken for that of the replacement.
+#[test]
+fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished() {
+    for at in (0..).step_by(3) {
+        let (case, options) = behind();
+        run_until(&bounded(&case.options()), 60).0.unwrap_err();
+        let (fault, kind) = (InjectedFault::Sticky, io::ErrorKind::Other);
+        let disk = FaultDisk::fail_at(at, fault, Operations::Changes, kind);
+        make(&disk, &options).map(drop).unwrap_err();
+        if case.root().join("regtest/peregrine-commit").exists() {
+            let report = recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest));
+            assert_eq!(report.unwrap().recovery, Some(engine::Recovery::Finished));
+            assert!(run(&bounded(&case.options())).unwrap().resumed > 0);
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_crash_at_any_change_leaves_whole_indexes() {
     for makes in [true, false] {
