@@ -58,7 +58,7 @@ pub struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
-    /// Tries each crash, and after it another one, if there are power cuts. Returns the number of states that
+    /// Tries each crash, and after it another one, unless once is enough. Returns the number of states that
     /// were found.
     pub fn explore(&self, crashes: Crashes) -> u64 {
         let Self { before, run, is_whole, succeeds } = self;
@@ -67,7 +67,7 @@ impl Scenario<'_> {
         explore(case.root(), crashes, first, |crash| {
             let (case, mut what) = (Case::of(crash.dir), crash.what);
             is_whole(&case, crash.is_done, &what);
-            if crashes.cuts > 0 {
+            if crashes.twice {
                 let mut rng = Rng::new(crash.changes, &what);
                 let at = rng.below(crash.changes + 50);
                 let (fault, kind) = (InjectedFault::Sticky, io::ErrorKind::Other);

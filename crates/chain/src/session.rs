@@ -38,7 +38,7 @@ use disk::{
     datadir::{CHAINSTATE, Datadir, INDEX, Location},
     index::refuse_flat,
     lock::{DatadirLock, LockMode},
-    made_undo::clear_made_undo,
+    made_undo::{clear_made_undo, clear_stale_made_undo},
     replace::{self, Recovery},
 };
 use rules::ChainParams;
@@ -279,6 +279,7 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
         }
         sink.event(Event::Warning(Warning::Recovered { outcome: recovery }));
     }
+    clear_stale_made_undo(disk, datadir)?;
     Ok(recovery)
 }
 

@@ -5,7 +5,7 @@
 //! somebody else.
 
 use engine::{ChainOptions, Datadir, Disk as _, RealDisk};
-use peregrine::{running, shell};
+use peregrine::shell;
 use serde::{Deserialize, Serialize};
 use std::{
     env, fs, io,
@@ -34,8 +34,9 @@ pub struct RunNote {
 impl RunNote {
     /// The note of the command that this process runs, unless its checkpoint is for another place.
     fn of_this(datadir: &Datadir, options: &ChainOptions) -> Option<Self> {
-        let words: Vec<String> = env::args().skip(1).filter(|word| word != "--restart").collect();
-        if running::command().is_none() || words.iter().any(|word| word.starts_with("--output")) {
+        let words = env::args_os().skip(1).filter(|word| word != "--restart").map(|word| word.into_string());
+        let words: Vec<String> = words.collect::<Result<_, _>>().ok()?;
+        if words.iter().any(|word| word.starts_with("--output")) {
             return None;
         }
         let here = env::current_dir().ok()?;

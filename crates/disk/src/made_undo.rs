@@ -33,7 +33,9 @@ mod directory;
 mod open_files;
 mod place;
 
-pub use directory::{clear_made_undo, foreign_made_undo, has_made_undo, keep_made_undo};
+pub use directory::{
+    clear_made_undo, clear_stale_made_undo, foreign_made_undo, has_made_undo, keep_made_undo,
+};
 
 use crate::{
     blk::RECORD_HEADER_LEN,

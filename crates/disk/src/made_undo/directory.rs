@@ -73,6 +73,22 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
     MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
 }
 
+/// The same, if `datadir` has another block index than when the records were made, so that no run can continue
+/// with them: that of the run itself, if it was killed after its commit.
+///
+/// # Errors
+/// [`DiskError::File`].
+pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), DiskError> {
+    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+    let is_stale = exists(disk, &datadir.index_dir())?
+        && dir.is_own(disk)?
+        && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
+    if is_stale {
+        dir.withdraw(disk)?;
+    }
+    Ok(())
+}
+
 /// Calls `replace_index`, which replaces the block index of `datadir` by one that records the same bytes of
 /// `rev` files as used, except that none are of the `deleted` files. Records that wait there stay usable. The
 /// datadir must be locked.

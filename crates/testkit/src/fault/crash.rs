@@ -43,11 +43,13 @@ pub struct Crashes {
     pub cuts: u64,
     /// The file system cannot exchange names in one step.
     pub in_steps: bool,
+    /// The power fails again in the run that follows.
+    pub twice: bool,
 }
 
 impl Default for Crashes {
     fn default() -> Self {
-        Self { stride: 1, cuts: 1, in_steps: false }
+        Self { stride: 1, cuts: 1, in_steps: false, twice: true }
     }
 }
 
@@ -79,9 +81,9 @@ pub fn explore(
         let mut disk = FaultDisk::counting_changes().with_names_at_risk(aside.path());
         disk.exchange_in_steps = crashes.in_steps;
         let (folder, aside) = (folder.to_owned(), aside.path().to_owned());
-        let mut camera = Camera { folder, aside, crashes, seen: HashSet::new(), found_in };
+        let mut copier = Copier { folder, aside, crashes, seen: HashSet::new(), found_in };
         let watch =
-            move |state: &State, is_done: bool| camera.watch(state, is_done).expect("a copy can be made");
+            move |state: &State, is_done: bool| copier.watch(state, is_done).expect("a copy can be made");
         *locked(&disk.state.watcher) = Some(Box::new(watch));
         run(&disk);
         if let Some(mut watch) = locked(&disk.state.watcher).take() {
@@ -92,7 +94,7 @@ pub fn explore(
 }
 
 /// Copies a folder again and again, with what a power cut may bring back to it.
-struct Camera {
+struct Copier {
     folder: PathBuf,
     aside: PathBuf,
     crashes: Crashes,
@@ -100,7 +102,7 @@ struct Camera {
     found_in: Sender<Crash>,
 }
 
-impl Camera {
+impl Copier {
     /// Sends all states in which a crash can leave the folder now, unless they were sent before.
     fn watch(&mut self, state: &State, is_done: bool) -> io::Result<()> {
         let number = state.count.load(Ordering::Relaxed);

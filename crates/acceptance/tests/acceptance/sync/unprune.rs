@@ -235,7 +235,7 @@ fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
             assert_full(case.root(), what);
         },
     }
-    .explore(Crashes { stride: 60, ..Crashes::default() });
+    .explore(Crashes { stride: 30, twice: false, ..Crashes::default() });
     assert!(states > 10, "{states}");
 }
 
