@@ -63,7 +63,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         if setting.name == "conf" && setting.place.line.is_some() {
             faults.push(fault(
                 setting,
-                "a configuration file cannot name another one: use includeconf",
+                &format!("a configuration file cannot name another one, use includeconf; {refused}"),
                 true,
             ));
         }

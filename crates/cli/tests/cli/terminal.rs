@@ -76,12 +76,15 @@ fn run(words: &[&str], datadir: &Path, width: u16, environment: &[(&str, &str)])
     let (mut bytes, mut bars) = ([0; 1 << 16], Vec::new());
     // Reading fails when the program has closed its end.
     while let Ok(len @ 1..) = emulator.read(&mut bytes) {
-        parser.process(&bytes[..len]);
-        let rows = parser.screen().rows(0, width);
-        let shown: Vec<String> =
-            rows.filter(|row| row.starts_with('[')).map(|row| row.trim_end().to_owned()).collect();
-        if !shown.is_empty() && bars.last() != Some(&shown) {
-            bars.push(shown);
+        // On a busy machine, several bars come at once.
+        for bar in bytes[..len].split_inclusive(|byte| *byte == b'\r') {
+            parser.process(bar);
+            let rows = parser.screen().rows(0, width);
+            let shown: Vec<String> =
+                rows.filter(|row| row.starts_with('[')).map(|row| row.trim_end().to_owned()).collect();
+            if !shown.is_empty() && bars.last() != Some(&shown) {
+                bars.push(shown);
+            }
         }
     }
     let output = child.wait_with_output().unwrap();

@@ -73,8 +73,8 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
     MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
 }
 
-/// The same, if `datadir` has another block index than when the records were made, so that no run can continue
-/// with them: that of the run itself, if it was killed after its commit.
+/// The same, if `datadir` has another block index than when the records were made, so that no run can
+/// continue with them: that of the run itself, if it was killed after its commit.
 ///
 /// # Errors
 /// [`DiskError::File`].
