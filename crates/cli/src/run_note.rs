@@ -117,10 +117,13 @@ impl NoteKeeper {
         RealDisk.set_ownership(&path, ownership)
     }
 
-    /// Removes the note, unless the run can be resumed.
-    pub fn end(&self) {
-        if self.is_written.load(Ordering::Relaxed) && !self.note.work_dir.join(CHECKPOINT).exists() {
-            let _ = fs::remove_file(self.path());
+    /// Removes the note, unless the run can be resumed. Returns what to say if that is not possible.
+    pub fn end(&self) -> Option<String> {
+        let is_over = !self.note.work_dir.join(CHECKPOINT).exists();
+        if !is_over || !self.is_written.load(Ordering::Relaxed) {
+            return None;
         }
+        let error = fs::remove_file(self.path()).err()?;
+        Some(format!("{}: cannot be removed: {error}; the next run removes it", self.path().display()))
     }
 }

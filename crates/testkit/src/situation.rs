@@ -184,6 +184,12 @@ impl Place {
         self.remove("blocks/rev00000.dat")
     }
 
+    /// Adds an index of filters that bitcoind cannot open.
+    fn damage_filters(&self) -> io::Result<()> {
+        fs::create_dir_all(self.path("indexes/blockfilter/basic/db"))?;
+        self.write("indexes/blockfilter/basic/db/CURRENT", "MANIFEST-000007\n")
+    }
+
     /// Moves block files to the directory for `-blocksdir`.
     fn move_block_files(&self) -> io::Result<()> {
         let blocks = self.other_blocksdir().join("regtest/blocks");

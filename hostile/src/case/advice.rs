@@ -40,18 +40,23 @@ impl Case<'_> {
             let Some(words) = advice.strip_prefix("peregrine ").filter(|_| !advice.contains('#')) else {
                 return Ok(());
             };
-            let Some(ran) = self.follow(words.split_whitespace().map(str::to_owned).collect())? else {
-                return Ok(());
-            };
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            let Some(ran) = self.follow(words.clone())? else { return Ok(()) };
             // Only the user can do what such an error asks for, such as to change permissions.
             if ran.code == Some(5) {
                 return Ok(());
             }
             let mut helps = ran.stderr.lines().filter_map(|line| line.strip_prefix("help: "));
-            let next = helps.find_map(|help| help.split_once(": peregrine "));
-            if let Some((_, next)) = next.filter(|_| ran.code != Some(0)) {
-                let words: Vec<String> = next.split_whitespace().map(str::to_owned).collect();
-                let ran = self.follow([&words[..], &place].concat())?;
+            let next = helps.find_map(|help| {
+                let owned = |words: &str| words.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                let (_, command) = help.split_once(": peregrine ").unwrap_or_default();
+                match help.starts_with("pass --reconsider ") {
+                    true => Some([&words[..], &owned("--reconsider")].concat()),
+                    false => (!command.is_empty()).then(|| [&owned(command)[..], &place].concat()),
+                }
+            });
+            if let Some(next) = next.filter(|_| ran.code != Some(0)) {
+                let ran = self.follow(next)?;
                 if ran.is_none_or(|ran| ran.code == Some(5)) {
                     return Ok(());
                 }

@@ -172,7 +172,11 @@ impl<'a> NextLine<'a> {
         let is_pruned = program == "bitcoind" && self.state.is_some_and(|state| state.index.is_pruned);
         // Without this, it asks for a new download of all blocks.
         let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
-        let words = owned([program]).chain(self.located.core_flags(dir)).chain(prune);
+        // Its blocks cannot be read again, and with it bitcoind does not start.
+        let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
+        let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
+        let without = broken.map(|index| format!("-{}=0", index.kind.option()));
+        let words = owned([program]).chain(self.located.core_flags(dir)).chain(prune).chain(without);
         words.chain(last.map(str::to_owned)).collect()
     }
 

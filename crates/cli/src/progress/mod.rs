@@ -172,7 +172,9 @@ impl Progress {
 
     /// Removes the bar from the screen, and the note in the datadir if there is nothing to resume.
     pub fn close(&self) {
-        self.note_keeper.iter().for_each(NoteKeeper::end);
+        if let Some(text) = self.note_keeper.as_ref().and_then(NoteKeeper::end) {
+            self.print(Level::Warning, &text, None);
+        }
         match &self.shown {
             Shown::Bar(bar) => stop::writing(|| bar.finish_and_clear()),
             Shown::Lines { clock, .. } => {

@@ -434,6 +434,19 @@ fn new_databases_have_the_mode_and_owner_of_the_old_ones() {
     }
 }
 
+/// As after a chainstate was copied with `sudo`.
+#[test]
+fn what_the_superuser_has_made_goes_to_the_owner_of_the_directory() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let home = home();
+    if chown(home.path(), Some(4711), Some(4712)).is_err() {
+        return testkit::data::skip("only root can give files to another user");
+    }
+    begin(&RealDisk, home.path(), false).commit().unwrap();
+    let owner = fs::metadata(home.path().join(CHAINSTATE)).unwrap();
+    assert_eq!((owner.uid(), owner.gid()), (4711, 4712));
+}
+
 /// As after `chown -R bitcoin DIR`, which leaves the group.
 #[test]
 fn a_group_that_the_owner_is_not_in_is_no_obstacle() {

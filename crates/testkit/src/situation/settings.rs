@@ -78,6 +78,16 @@ pub(super) const SETTINGS: &[Situation] = &[
         at.prune()?;
         at.conf("prune=550\ncoinstatsindex=1\n")
     }),
+    row("pruned, and then blockfilterindex=1 is damaged", |at| {
+        at.prune()?;
+        at.conf("prune=550\nblockfilterindex=1\n")?;
+        at.damage_filters()
+    }),
+    row("pruned, and filters that no setting wants are damaged", |at| {
+        at.prune()?;
+        at.conf("prune=550\n")?;
+        at.damage_filters()
+    }),
     reported("network: a link to nothing", "raspibolt/raspibolt#479", |at| {
         fs::rename(&at.net, at.away())?;
         symlink("unmounted", &at.net)

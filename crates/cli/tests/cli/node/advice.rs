@@ -178,7 +178,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 56] = [
+const STARTS: [Start; 58] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -222,6 +222,12 @@ const STARTS: [Start; 56] = [
     ("pruned, by settings.json", "start-bitcoind", ""),
     ("pruned, and then blockfilterindex=1", "correct-setting", "index goes beyond pruned data"),
     ("pruned, and then coinstatsindex=1", "correct-setting", "index goes beyond pruned data"),
+    (
+        "pruned, and then blockfilterindex=1 is damaged",
+        "correct-setting",
+        "CURRENT points to a non-existent file",
+    ),
+    ("pruned, and filters that no setting wants are damaged", "start-bitcoind", ""),
     ("chainstate: a file", "move-away", "Error loading databases"),
     ("chainstate: a link to nothing", "restore-link", "Error loading databases"),
     ("blocks: a file", "move-away", "cannot create directories"),

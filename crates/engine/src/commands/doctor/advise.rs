@@ -62,7 +62,7 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
 
 /// What is left to do about indexes if there is nothing else.
 fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
-    let broken = found.indexes.iter().filter(|index| index.is_broken());
+    let broken = found.indexes.iter().filter(|index| index.is_broken() && !found.lacks_blocks_of_indexes());
     let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
     match advice {
         Advice::StartBitcoind if !names.is_empty() => Advice::MakeIndexes { names },

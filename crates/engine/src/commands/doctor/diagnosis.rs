@@ -516,6 +516,12 @@ impl ChainstateState {
 }
 
 impl DatadirState {
+    /// Whether blocks were deleted without which no index can be made.
+    #[must_use]
+    pub fn lacks_blocks_of_indexes(&self) -> bool {
+        self.index.is_pruned && self.index.first_stored > Height(0)
+    }
+
     /// Whether a rebuild would be refused because of this.
     pub(super) fn is_refused_for(&self, subject: Subject) -> bool {
         self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(subject))

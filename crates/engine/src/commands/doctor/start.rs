@@ -63,8 +63,7 @@ pub fn faults(
         let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
         StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::CorrectClock }
     });
-    let cut = settings.indexes.iter().filter(|_| state.index.is_pruned);
-    let indexes = cut.filter_map(|setting| of_index(setting, state));
+    let indexes = settings.indexes.iter().filter_map(|setting| of_index(setting, state));
     let log = unexplained_error(state).map(|text| StartFault {
         error: Error::new(ErrorKind::Damaged, format!("debug.log: {text}")),
         advice: Advice::LookDeeper,
@@ -128,7 +127,7 @@ pub fn check_last_blocks(
 fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> {
     let IndexSetting { kind, file, line } = setting;
     // Another fault is that these do not go with pruning.
-    if !kind.needs_undo() || state.index.first_stored.0 == 0 {
+    if !kind.needs_undo() || !state.lacks_blocks_of_indexes() {
         return None;
     }
     let is_old = |index: &&FoundIndex| matches!(index.standing, IndexStanding::Superseded);
@@ -136,6 +135,7 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
     let end = match found.map(|index| &index.standing) {
         None => "is absent".to_owned(),
         Some(IndexStanding::BelowPruned { height, .. }) => format!("ends at height {height}"),
+        Some(IndexStanding::Damaged(_)) => "is damaged".to_owned(),
         Some(_) => return None,
     };
     let (name, first) = (kind.option(), state.index.first_stored);
