@@ -134,7 +134,9 @@ impl MadeUndo<'_> {
             copy(disk, (&kept, 0), (&mut *file, &place.source, 0), place.made.used.into())?;
             file.sync().during("sync", &place.source)?;
         }
-        self.take_owner_of(&blk, &place.source)?;
+        // bitcoind may have left an empty file.
+        let like = if exists(disk, &place.target)? { &place.target } else { &blk };
+        self.take_owner_of(like, &place.source)?;
         Ok(disk.rename(&place.source, &place.target).during("put in place as", &place.target)?)
     }
 
@@ -153,11 +155,11 @@ impl MadeUndo<'_> {
         Ok(())
     }
 
-    /// Gives `path` the owner, the group and the mode of a `blk` file. Without that file, which only an
+    /// Gives `path` the owner, the group and the mode of the file `like`. Without that file, which only an
     /// output elsewhere can lack, it keeps those that it was created with.
-    fn take_owner_of(&self, blk: &Path, path: &Path) -> Result<(), DiskError> {
-        if self.disk.exists(blk).during("look for", blk)? {
-            set_owner(self.disk, path, owner_of(self.disk, blk)?, blk)?;
+    fn take_owner_of(&self, like: &Path, path: &Path) -> Result<(), DiskError> {
+        if self.disk.exists(like).during("look for", like)? {
+            set_owner(self.disk, path, owner_of(self.disk, like)?, like)?;
         }
         Ok(())
     }

@@ -338,6 +338,19 @@ fn new_files_have_the_owner_and_mode_of_their_block_file() {
 }
 
 #[test]
+fn an_empty_file_keeps_its_mode() {
+    let case = Case::new();
+    let rev = case.datadir.rev_path(FileNo(2));
+    RealDisk.create(&rev).unwrap();
+    let ownership = Ownership { mode: 0o604, ..RealDisk.ownership(&rev).unwrap() };
+    RealDisk.set_ownership(&rev, ownership).unwrap();
+    let made = case.begin().unwrap();
+    make_all(&made);
+    made.put_in_place().unwrap();
+    assert!(RealDisk.ownership(&rev).unwrap() == ownership && fs::metadata(&rev).unwrap().len() > 0);
+}
+
+#[test]
 fn impossible_records_are_the_callers_error() {
     let case = Case::new();
     let made = case.begin().unwrap();
