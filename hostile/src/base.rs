@@ -3,26 +3,24 @@
 
 use crate::{
     Context, Res,
-    node::{Node, Start, Started, free_port},
     program::{Disturbance, Program},
 };
 use disk::{datadir::Datadir, index::read_block_index};
-use hex_conservative::DisplayHex as _;
-use serde_json::{Value, json};
+use rayon::prelude::*;
+use serde_json::Value;
 use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
-    thread,
-    time::Duration,
 };
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     data::shared_data,
     datadir::Layout,
-    snapshot_chain::{self, SNAPSHOT_HEIGHT},
+    node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port},
+    snapshot_chain::SNAPSHOT_HEIGHT,
 };
 use vfs::RealDisk;
 use wire::Network;
@@ -84,26 +82,6 @@ impl Base {
         let Some((node, port)) = &*server else { return Ok(None) };
         Ok(Some((node.call(method, params)?, format!("127.0.0.1:{port}"))))
     }
-}
-
-/// How the last blocks of a datadir by `bitcoind` are made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tail {
-    Plain,
-    /// There are stale branches that were once the active chain.
-    Reorgs,
-    /// The last blocks are invalidated.
-    Invalidated,
-    /// The node is killed before it has flushed its last blocks.
-    Killed,
-    /// The node crashes between two batches of a flush.
-    HalfFlushed,
-    /// Old block files are removed.
-    Pruned,
-    /// There are headers without blocks, and a block whose parent is missing.
-    Gaps,
-    /// There is a wallet.
-    Wallet,
 }
 
 /// The folder with a copy of a datadir before its oldest blocks were deleted.
@@ -181,54 +159,65 @@ fn has_wallet(bitcoind: &Path) -> Res<bool> {
     Ok(String::from_utf8_lossy(&help.stdout).contains("  -walletdir"))
 }
 
-/// Makes the bases that do not exist yet, and loads all.
+/// Writes a datadir into a folder, for a node with these flags.
+type Make<'a> = Box<dyn Fn(&Path, &[String]) -> Res<()> + Send + Sync + 'a>;
+
+/// A datadir that can be made.
+struct Recipe<'a> {
+    name: &'static str,
+    network: Network,
+    weight: u64,
+    flags: Vec<String>,
+    make: Make<'a>,
+}
+
+/// Makes the bases that do not exist yet, several at a time, and loads all.
 pub fn bases(context: &Context) -> Res<Vec<Base>> {
     let home = context.dir.join("bases");
     fs::create_dir_all(&home)?;
-    let mut all = Vec::new();
-    let wanted = |name: &str| context.base.as_deref().is_none_or(|part| name.contains(part));
+    let is_wanted = |name: &str| context.base.as_deref().is_none_or(|part| name.contains(part));
+    let recipes: Vec<Recipe<'_>> = recipes(context)?.into_iter().filter(|it| is_wanted(it.name)).collect();
+    recipes.into_par_iter().map(|recipe| base(context, &home, recipe)).collect()
+}
+
+fn recipes(context: &Context) -> Res<Vec<Recipe<'_>>> {
+    let (mut all, regtest) = (Vec::new(), Network::Regtest);
     let indexes = index_flags(&context.bitcoind)?;
-    for &(name, flags, blocks, tail) in BY_CORE.iter().filter(|row| wanted(row.0)) {
+    for &(name, flags, blocks, tail) in BY_CORE {
         if tail == Tail::Wallet && !has_wallet(&context.bitcoind)? {
             println!("there is no datadir {name}: this bitcoind has no wallets");
             continue;
         }
-        let flags = &flags.replace(INDEXES, &indexes);
-        let make = |dir: &Path| by_core(context, dir, flags, blocks, tail);
-        let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
-        all.push(base(context, &home, name, (Network::Regtest, 4), flags, make)?);
+        let flags = flags.replace(INDEXES, &indexes).split_whitespace().map(str::to_owned).collect();
+        let make = Box::new(move |dir: &Path, flags: &[String]| by_core(context, dir, flags, blocks, tail));
+        all.push(Recipe { name, network: regtest, weight: 4, flags, make });
     }
-    for &(name, progress) in FROM_SNAPSHOT.iter().filter(|row| wanted(row.0)) {
-        let make = |dir: &Path| from_snapshot(context, dir, progress);
-        all.push(base(context, &home, name, (Network::Regtest, 2), Vec::new(), make)?);
+    for &(name, progress) in FROM_SNAPSHOT {
+        let make = Box::new(move |dir: &Path, _: &[String]| from_snapshot(context, dir, progress));
+        all.push(Recipe { name, network: regtest, weight: 2, flags: Vec::new(), make });
     }
-    for &(name, network, weight) in SHARED.iter().filter(|row| wanted(row.0)) {
+    for &(name, network, weight) in SHARED {
         let Some(archive) = shared_data(&format!("core-datadirs/{name}.tar.xz")) else { break };
-        let make = |dir: &Path| unpack(&archive, &dir.join("datadir"));
-        all.push(base(context, &home, name, (network, weight), Vec::new(), make)?);
+        let make = Box::new(move |dir: &Path, _: &[String]| unpack(&archive, &dir.join("datadir")));
+        all.push(Recipe { name, network, weight, flags: Vec::new(), make });
     }
-    for &(name, file_size, shuffle, index, xor, rebuilt) in BY_TESTKIT.iter().filter(|row| wanted(row.0)) {
-        let make = |dir: &Path| by_testkit(context, dir, (file_size, shuffle, index, xor, rebuilt));
-        all.push(base(context, &home, name, (Network::Regtest, 2), Vec::new(), make)?);
+    for &(name, file_size, shuffle, index, xor, rebuilt) in BY_TESTKIT {
+        let row = (file_size, shuffle, index, xor, rebuilt);
+        let make = Box::new(move |dir: &Path, _: &[String]| by_testkit(context, dir, row));
+        all.push(Recipe { name, network: regtest, weight: 2, flags: Vec::new(), make });
     }
     Ok(all)
 }
 
-fn base(
-    context: &Context,
-    home: &Path,
-    name: &str,
-    (network, weight): (Network, u64),
-    flags: Vec<String>,
-    make: impl Fn(&Path) -> Res<()>,
-) -> Res<Base> {
+fn base(context: &Context, home: &Path, recipe: Recipe<'_>) -> Res<Base> {
+    let Recipe { name, network, weight, flags, make } = recipe;
     let dir = home.join(name);
     if !dir.exists() {
         println!("making the datadir {name}");
         let new = home.join(format!("{name}.new"));
         let _ = fs::remove_dir_all(&new);
         fs::create_dir_all(&new)?;
-        make(&new).map_err(|error| format!("{name}: {error}"))?;
+        make(&new, &flags).map_err(|error| format!("{name}: {error}"))?;
         save_heights(&new, network)?;
         make_hints(context, &new, network)?;
         fs::rename(&new, &dir)?;
@@ -278,15 +267,6 @@ fn unpack(archive: &Path, to: &Path) -> Res<()> {
     Ok(tar::Archive::new(liblzma::read::XzDecoder::new(fs::File::open(archive)?)).unpack(to)?)
 }
 
-/// Copies with `cp -a`, which preserves modes, owners and links, and keeps holes.
-pub fn copy_all(from: &Path, to: &Path) -> Res<()> {
-    let done = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).output()?;
-    if done.status.success() {
-        return Ok(());
-    }
-    Err(format!("cp: {}", String::from_utf8_lossy(&done.stderr)).into())
-}
-
 /// Generates a chain of small blocks with all kinds of scripts and stale branches.
 fn chain(seed: u64, blocks: u32) -> Chain {
     let bytes = u64::from(blocks) * 3_000;
@@ -322,162 +302,24 @@ fn by_testkit(
     Ok(())
 }
 
-/// A datadir that is being made.
-struct Making<'a> {
-    context: &'a Context,
-    datadir: PathBuf,
-    flags: Vec<String>,
-}
-
-impl Making<'_> {
-    fn node(&self, more: &[&str]) -> Res<Node> {
-        let flags: Vec<String> =
-            self.flags.iter().cloned().chain(more.iter().map(|flag| (*flag).to_owned())).collect();
-        let mut node = Node::spawn(Start {
-            program: &self.context.bitcoind,
-            datadir: &self.datadir,
-            network: Network::Regtest,
-            flags: &flags,
-            user: None,
-            serves: None,
-            patience: self.context.patience,
-        })?;
-        match node.wait() {
-            Started::Yes { .. } => Ok(node),
-            Started::No(words) => Err(words.into()),
-        }
-    }
-}
-
-fn submit(node: &Node, bytes: &[u8]) -> Res<Value> {
-    node.call("submitblock", json!([bytes.to_lower_hex_string()]))
-}
-
-fn by_core(context: &Context, dir: &Path, flags: &str, blocks: u32, tail: Tail) -> Res<()> {
-    let datadir = dir.join("datadir");
-    fs::create_dir_all(&datadir)?;
-    let flags = flags.split_whitespace().map(str::to_owned).collect();
-    let making = Making { context, datadir: datadir.clone(), flags };
+fn by_core(context: &Context, dir: &Path, flags: &[String], blocks: u32, tail: Tail) -> Res<()> {
     let chain = chain(u64::from(blocks), blocks);
     save_chain(dir, &chain.blocks)?;
-    let cut = chain.blocks.len() * 3 / 5;
-    let node = making.node(&[])?;
-    for block in chain.blocks.iter().take(cut).skip(1) {
-        submit(&node, &block.bytes)?;
-    }
-    node.stop()?;
-    copy_all(&datadir.join("regtest"), &dir.join("backup"))?;
-    let crash: &[&str] =
-        if tail == Tail::HalfFlushed { &["-dbbatchsize=2000", "-dbcrashratio=3"] } else { &[] };
-    let node = making.node(crash)?;
-    let gap = if tail == Tail::Gaps { 4 } else { 0 };
-    for block in chain.blocks.iter().take(chain.blocks.len() - gap).skip(cut) {
-        submit(&node, &block.bytes)?;
-    }
-    if tail == Tail::Pruned {
-        node.stop()?;
-        copy_all(&datadir, &dir.join(FULL))?;
-        return finish(making.node(&[])?, &chain, tail);
-    }
-    finish(node, &chain, tail)
+    let last = chain.blocks.len() - chain.blocks.len() * 3 / 5;
+    context.writer(flags).write(dir, &chain.blocks, last, tail)
 }
 
 /// Makes a node that was started from a snapshot, which stays in `dir` too.
 fn from_snapshot(context: &Context, dir: &Path, progress: Progress) -> Res<()> {
-    let blocks = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
-    let (below, above) = blocks.split_at(SNAPSHOT_HEIGHT as usize + 1);
-    let fork = &blocks[SNAPSHOT_HEIGHT as usize - 1];
-    let branch = snapshot_chain::branch(fork, 9, 1);
-    save_chain(dir, blocks.iter().chain(&branch))?;
-    let (full, snapshot) = (dir.join("full"), dir.join("snapshot"));
-    let making = |datadir: &Path| {
-        fs::create_dir_all(datadir)?;
-        Making { context, datadir: datadir.to_owned(), flags: Vec::new() }.node(&[])
-    };
-    let node = making(&full)?;
-    for block in below.iter().skip(1) {
-        submit(&node, &block.bytes)?;
-    }
-    node.call("dumptxoutset", json!([snapshot, "latest"]))?;
-    node.stop()?;
-    fs::remove_dir_all(full)?;
-    let datadir = dir.join("datadir");
-    let node = making(&datadir)?;
-    for block in blocks.iter().skip(1) {
-        node.call("submitheader", json!([block.bytes[..80].to_lower_hex_string()]))?;
-    }
-    let cut = 60;
-    for block in below.iter().take(cut).skip(1) {
-        submit(&node, &block.bytes)?;
-    }
-    node.stop()?;
+    let (from, datadir, cut) = (SnapshotDatadirs::new(context.writer(&[]), dir)?, dir.join("datadir"), 60);
+    save_chain(dir, from.blocks.iter().chain(&from.branch))?;
+    from.begin(&datadir, cut)?;
     copy_all(&datadir.join("regtest"), &dir.join("backup"))?;
-    let node = making(&datadir)?;
-    node.call("loadtxoutset", json!([snapshot]))?;
-    for (from, blocks) in
-        [(Progress::Above, above), (Progress::Validated, &below[cut..]), (Progress::OnBranch, &branch)]
-    {
-        for block in blocks.iter().filter(|_| progress >= from) {
-            submit(&node, &block.bytes)?;
-        }
-    }
-    node.stop()
-}
-
-fn finish(node: Node, chain: &Chain, tail: Tail) -> Res<()> {
-    match tail {
-        Tail::Plain => node.stop(),
-        Tail::Reorgs => {
-            reorganise(&node)?;
-            node.stop()
-        }
-        Tail::Invalidated => {
-            let hash = node.call("getblockhash", json!([chain.tip().height - 7]))?;
-            node.call("invalidateblock", json!([hash]))?;
-            node.stop()
-        }
-        // The node loses what it has not flushed.
-        Tail::Killed => {
-            thread::sleep(Duration::from_millis(200));
-            rustix::process::kill_process(node.pid(), rustix::process::Signal::KILL)?;
-            node.wait_end()
-        }
-        Tail::HalfFlushed => {
-            let _ = rustix::process::kill_process(node.pid(), rustix::process::Signal::TERM);
-            node.wait_end()
-        }
-        Tail::Pruned => {
-            node.call("pruneblockchain", json!([chain.tip().height - 290]))?;
-            node.stop()
-        }
-        Tail::Gaps => {
-            for block in chain.blocks.iter().rev().take(4).rev() {
-                node.call("submitheader", json!([block.bytes[..80].to_lower_hex_string()]))?;
-            }
-            // The second last of the missing blocks, whose parent is missing.
-            let last = &chain.blocks[chain.blocks.len() - 2];
-            let _ = submit(&node, &last.bytes);
-            node.stop()
-        }
-        Tail::Wallet => {
-            node.call("createwallet", json!(["mine"]))?;
-            let address = node.call("getnewaddress", json!([]))?;
-            node.call("generatetoaddress", json!([3, address]))?;
-            node.stop()
-        }
-    }
-}
-
-/// Makes stale branches, some of which were the active chain for a time.
-fn reorganise(node: &Node) -> Res<()> {
-    for (back, blocks) in [(2, 3), (5, 6), (1, 2), (3, 2)] {
-        let tip = node.call("getblockcount", json!([]))?.as_u64().ok_or("no height")?;
-        let hash = node.call("getblockhash", json!([tip - back + 1]))?;
-        node.call("invalidateblock", json!([hash]))?;
-        // A different script each time; otherwise the blocks would be the same.
-        let script = format!("raw(51{:02x})", 0x51 + back);
-        node.call("generatetodescriptor", json!([blocks, script]))?;
-        node.call("reconsiderblock", json!([hash]))?;
-    }
-    Ok(())
+    from.load(&datadir)?;
+    let below = &from.up_to(SNAPSHOT_HEIGHT)[cut as usize..];
+    let steps =
+        [(Progress::Above, from.above()), (Progress::Validated, below), (Progress::OnBranch, &from.branch)];
+    from.work(&datadir, |node| {
+        steps.iter().filter(|(step, _)| progress >= *step).try_for_each(|(_, blocks)| node.submit(*blocks))
+    })
 }

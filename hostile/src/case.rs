@@ -6,13 +6,12 @@ mod runs;
 
 use crate::{
     Context, Res,
-    base::{Base, copy_all},
+    base::Base,
     block_files::BlockFiles,
     damage::{KINDS, SITUATION},
     datadir_state::DatadirState,
     finding::{Comparison, Finding, MayAppend},
     indexes::{self, Answers},
-    node::{Node, Start, Started},
     program::{Disturbance, Program, Ran},
     scene::Scene,
     steps::{Command, Step, plan},
@@ -27,7 +26,10 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use testkit::rng::Rng;
+use testkit::{
+    node::{Node, Start, Started, copy_all},
+    rng::Rng,
+};
 
 /// The result of a case.
 pub struct Outcome {
@@ -187,7 +189,7 @@ fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<(Started, O
     let mut node = Node::spawn(start(context, scene, &copy.join("datadir")))?;
     let started = node.wait();
     let answers = match started.is_yes() {
-        true => indexes::ask(&node, scene.base, context.patience)?,
+        true => indexes::ask(&node, scene.base)?,
         false => None,
     };
     drop(node);
@@ -575,7 +577,7 @@ impl Case<'_> {
 
     /// Checks that the node denies nothing by way of its indexes that it did not deny before.
     fn check_indexes(&mut self, node: &Node) -> Res<()> {
-        let now = indexes::ask(node, self.scene.base, self.context.patience)?;
+        let now = indexes::ask(node, self.scene.base)?;
         let denied = now.as_ref().and_then(|now| indexes::denied(self.answers.as_ref(), now));
         // Nothing records where blocks were that a crash has lost from the block index (docs/safety.md).
         let has_unknown_moves = self.scene.base.name == "indexed-killed"

@@ -1,12 +1,9 @@
 //! What a node answers by way of its indexes, before and after the runs of a case.
 
-use crate::{Res, base::Base, node::Node};
-use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    thread,
-    time::{Duration, Instant},
-};
+use crate::{Res, base::Base};
+use serde_json::json;
+use std::collections::BTreeMap;
+use testkit::node::Node;
 
 /// Heights at which a node is asked.
 const HEIGHTS: std::ops::Range<u32> = 1..150;
@@ -30,8 +27,8 @@ pub type Answers = BTreeMap<String, Answer>;
 ///
 /// # Errors
 /// Any error of the connection.
-pub fn ask(node: &Node, base: &Base, patience: Duration) -> Res<Option<Answers>> {
-    if !base.has_index("-txindex") || !are_synced(node, patience)? {
+pub fn ask(node: &Node, base: &Base) -> Res<Option<Answers>> {
+    if !base.has_index("-txindex") || node.wait_for_indexes().is_err() {
         return Ok(None);
     }
     let has_spenders = base.has_index("-txospenderindex");
@@ -66,19 +63,4 @@ pub fn denied<'a>(before: Option<&Answers>, now: &'a Answers) -> Option<&'a str>
     };
     let denied = now.iter().filter(|(_, answer)| **answer == Answer::Denied);
     denied.map(|(what, _)| what.as_str()).find(|what| was(what) != Some(Answer::Denied))
-}
-
-/// Waits until all indexes of a node are at its tip.
-fn are_synced(node: &Node, patience: Duration) -> Res<bool> {
-    let begun = Instant::now();
-    while begun.elapsed() < patience / 2 {
-        // A node ends when an index cannot go on.
-        let Ok(indexes) = node.call("getindexinfo", json!([])) else { return Ok(false) };
-        let mut all = indexes.as_object().into_iter().flat_map(|all| all.values());
-        if all.all(|index: &Value| index["synced"] == true) {
-            return Ok(true);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(false)
 }

@@ -13,7 +13,6 @@ mod damage;
 mod datadir_state;
 mod finding;
 mod indexes;
-mod node;
 mod program;
 mod scene;
 mod steps;
@@ -23,7 +22,6 @@ use case::{Outcome, clear, run_case};
 use clap::Parser;
 use std::{
     collections::BTreeMap,
-    error::Error,
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
@@ -34,9 +32,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use testkit::node::Writer;
 
-/// The result of a step of the loop itself.
-pub type Res<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub use testkit::node::Res;
 
 /// Damages datadirs, runs `peregrine reindex` on them and checks the result with a real bitcoind.
 #[derive(Parser)]
@@ -103,6 +101,13 @@ pub struct Context {
     pub has_strace: bool,
     /// Whether `reindex` has `--keep-old`.
     pub has_keep_old: bool,
+}
+
+impl Context {
+    /// The bitcoind, with these flags.
+    pub fn writer<'a>(&'a self, flags: &'a [String]) -> Writer<'a> {
+        Writer { program: &self.bitcoind, flags, patience: self.patience }
+    }
 }
 
 /// Maximum number of findings of one class whose folders are kept.

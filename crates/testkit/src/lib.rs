@@ -3,8 +3,8 @@
 //! [`ChainSpec`] describes a chain; [`Chain::generate`] makes a small one in memory, with a naive model of
 //! its coins; [`generate::generate`] streams a large one. [`datadir`] writes blocks to disk in Core's layout.
 //! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`situation`] lists what datadirs can
-//! be like, [`fault`] injects I/O errors, [`peer`] serves a chain over the network, [`fuzz`] has the fuzz
-//! targets.
+//! be like, [`fault`] injects I/O errors, [`peer`] serves a chain over the network, [`node`] runs a real
+//! bitcoind, [`fuzz`] has the fuzz targets.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -20,6 +20,7 @@ pub mod keys;
 pub mod make;
 pub mod model;
 pub mod mutation;
+pub mod node;
 pub mod pages;
 pub mod peer;
 pub mod placeholder;

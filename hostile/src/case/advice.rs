@@ -3,12 +3,11 @@
 use super::{Case, MOST_ADVICE, clear, first_line, start};
 use crate::{
     Res,
-    base::copy_all,
-    node::{Node, Start},
     program::{Disturbance, Ran},
     steps::Command,
 };
 use serde_json::{Value, json};
+use testkit::node::{Node, Start, copy_all};
 
 impl Case<'_> {
     /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing. If a command is

@@ -1,10 +1,7 @@
 //! Damage to the block index and the chainstate.
 
 use super::{Description, name};
-use crate::{
-    base::copy_all,
-    scene::{Scene, is_dir},
-};
+use crate::scene::{Scene, is_dir};
 use disk::index::{BlockStatus, read_block_index, write_block_index};
 use std::{
     collections::HashSet,
@@ -12,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use testkit::corrupt::{flip_bit, truncate};
+use testkit::node::copy_all;
 use vfs::RealDisk;
 
 pub fn delete(dir: &Path) -> Description {

@@ -91,7 +91,7 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
     if fs::symlink_metadata(&dir).is_ok() || !is_dir(&scene.paths.chainstate_dir()) {
         return Ok(None);
     }
-    crate::base::copy_all(&scene.paths.chainstate_dir(), &dir)?;
+    testkit::node::copy_all(&scene.paths.chainstate_dir(), &dir)?;
     let _ = fs::remove_file(dir.join("CURRENT"));
     // A directory without a mark would be a foreign one.
     let mark = dir.join("peregrine.mark");

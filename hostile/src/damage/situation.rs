@@ -1,9 +1,12 @@
 //! The situations of testkit's list, which the tests of the advice bring about too.
 
 use super::Description;
-use crate::{base::copy_all, scene::Scene};
+use crate::scene::Scene;
 use std::fs;
-use testkit::situation::{Place, all};
+use testkit::{
+    node::copy_all,
+    situation::{Place, all},
+};
 
 /// Brings the datadir into a situation of the list.
 pub fn situation(scene: &mut Scene<'_>) -> Description {

@@ -84,7 +84,8 @@ fn marks(dir: &Path) -> Vec<(BlockHash, u32, u32)> {
 
 mod node {
     use super::*;
-    use common::bitcoind::Node;
+    use serde_json::json;
+    use testkit::node::Node;
 
     #[test]
     fn peregrine_marks_what_bitcoind_marks_and_bitcoind_starts_on_what_rests_on_marks() {
@@ -94,8 +95,8 @@ mod node {
         let own = marks(dir.path());
         let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
         let Some(node) = Node::start(dir.path(), &["-reindex"]) else { return };
-        assert!(node.has_height(height.into()));
-        node.stop();
+        node.wait_for_height(height).unwrap();
+        node.stop().unwrap();
         let of_core = marks(dir.path());
         for (row, core) in own.iter().zip(&of_core).filter(|(own, _)| own.0 != chain.blocks[0].hash) {
             let is_of_chain = chain.main().any(|block| block.hash == row.0);
@@ -109,13 +110,13 @@ mod node {
             let found = (&scripts["checked"], &scripts["assumed_valid_to"], &scripts["trusted"]);
             assert_eq!(found, expected, "{what}: {report}");
             let node = Node::start(dir.path(), &[]).unwrap();
-            let info = node.call(&["gettxoutsetinfo"]).unwrap();
+            let info = node.call("gettxoutsetinfo", json!([])).unwrap();
             assert_eq!(
                 (&info["bestblock"], &info["hash_serialized_3"]),
                 (&tip.as_str().into(), &report["hash_serialized_3"])
             );
-            assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()), "{what}");
-            node.stop();
+            assert!(node.finds_sound(4, 0), "{what}");
+            node.stop().unwrap();
         }
     }
 }

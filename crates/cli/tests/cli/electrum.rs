@@ -6,15 +6,13 @@
 #![cfg(feature = "export")]
 
 use crate::{
-    common::{
-        bitcoind::{Node, free_port},
-        rebuilt,
-    },
+    common::rebuilt,
     export_history::{Row, export, hash_text, rows},
 };
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
     path::Path,
@@ -22,6 +20,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use testkit::node::{Node, free_port};
 
 /// Time in which the server begins to listen.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,13 +34,22 @@ struct Server {
 impl Server {
     /// Lets the server make its index of the node's blocks, and starts it.
     fn start(node: &Node, datadir: &Path) -> Self {
-        let at_free_port = || format!("127.0.0.1:{}", free_port());
-        let address = at_free_port();
+        let at_free_port = || format!("127.0.0.1:{}", free_port().unwrap());
+        let (address, [rpc_address, credentials]) = (at_free_port(), node.rpc_server());
+        let conf = datadir.join("electrs.toml");
+        fs::write(&conf, format!("auth = \"{credentials}\"\n")).unwrap();
         let command = || {
             let mut command = Command::new(std::env::var_os("PEREGRINE_ELECTRS").unwrap());
             command
-                .args(["--skip-default-conf-files", "--skip-block-download-wait", "--network", "regtest"])
-                .args(["--daemon-rpc-addr", &node.rpc_address(), "--electrum-rpc-addr", &address])
+                .args([
+                    "--conf",
+                    conf.to_str().unwrap(),
+                    "--skip-default-conf-files",
+                    "--skip-block-download-wait",
+                    "--network",
+                    "regtest",
+                ])
+                .args(["--daemon-rpc-addr", &rpc_address, "--electrum-rpc-addr", &address])
                 .args(["--monitoring-addr", &at_free_port(), "--daemon-dir", datadir.to_str().unwrap()])
                 .arg("--db-dir")
                 .arg(datadir.join("electrs"))
@@ -108,10 +116,10 @@ fn histories(rows: Vec<Row>) -> BTreeMap<String, (Vec<(String, String)>, String)
 
 /// A node mines, gives up what it has mined, and mines otherwise. Returns the height of its best block.
 fn reorganise(node: &Node) -> u32 {
-    let mined = node.call(&["generatetodescriptor", "4", "raw(5152)"]).unwrap();
-    node.call(&["invalidateblock", mined[1].as_str().unwrap()]);
-    node.call(&["generatetodescriptor", "7", "raw(5153)"]).unwrap();
-    node.call(&["getblockcount"]).unwrap().as_u64().unwrap() as u32
+    let mined = node.call("generatetodescriptor", json!([4, "raw(5152)"])).unwrap();
+    node.call("invalidateblock", json!([mined[1]])).unwrap();
+    node.call("generatetodescriptor", json!([7, "raw(5153)"])).unwrap();
+    node.height()
 }
 
 #[test]
@@ -123,7 +131,7 @@ fn transactions_and_balances_of_all_scripts_are_those_of_an_electrum_server() {
     let Some(node) = Node::start(dir.path(), &[]) else { return };
     let tip = reorganise(&node);
     assert_eq!(tip, chain.tip().height + 8);
-    node.stop();
+    node.stop().unwrap();
     let out = |name: &str| dir.path().join(name);
     export(dir.path(), "history", &out("history"), &["--format", "csv"]);
     export(dir.path(), "outputs", &out("outputs"), &["--format", "csv", "--columns", "height,script"]);

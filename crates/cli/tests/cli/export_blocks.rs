@@ -506,7 +506,8 @@ fn parquet_files_are_written_as_is_wanted() {
 
 mod node {
     use super::*;
-    use common::bitcoind::Node;
+    use serde_json::json;
+    use testkit::node::Node;
 
     #[test]
     fn block_rows_are_what_getblockstats_returns() {
@@ -515,7 +516,7 @@ mod node {
         assert_eq!(rows.len() as u32, chain.tip().height + 1);
         let Some(node) = Node::start(dir.path(), &[]) else { return };
         for (row, height) in rows.iter().zip(0..) {
-            let stats = node.call(&["getblockstats", &format!("{height}")]).unwrap();
+            let stats = node.call("getblockstats", json!([height])).unwrap();
             for (name, value) in stats.as_object().unwrap() {
                 let found = match name.as_str() {
                     "feerate_percentiles" => {

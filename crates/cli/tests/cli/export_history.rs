@@ -224,7 +224,8 @@ fn what_cannot_be_exported_is_refused_and_nothing_is_left() {
 
 mod node {
     use super::*;
-    use common::bitcoind::Node;
+    use serde_json::json;
+    use testkit::node::Node;
 
     #[test]
     fn scantxoutset_finds_the_same_amounts() {
@@ -235,7 +236,7 @@ mod node {
         let Some(node) = Node::start(dir.path(), &[]) else { return };
         let some = &scripts[..scripts.len().min(500)];
         let wanted: Vec<String> = some.iter().map(|row| format!("raw({})", row["script"])).collect();
-        let found = node.call(&["scantxoutset", "start", &serde_json::to_string(&wanted).unwrap()]).unwrap();
+        let found = node.call("scantxoutset", json!(["start", wanted])).unwrap();
         let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
         for coin in found["unspents"].as_array().unwrap() {
             let sats = (coin["amount"].as_f64().unwrap() * 1e8).round() as i64;

@@ -16,11 +16,7 @@ use std::{
     sync::OnceLock,
 };
 use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec,
-    datadir::Layout,
-    snapshot_chain::{SNAPSHOT_HEIGHT, blocks},
-};
+use testkit::{Chain, ChainSpec, datadir::Layout, snapshot_chain::SNAPSHOT_HEIGHT};
 
 fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
@@ -204,24 +200,18 @@ fn an_interrupt_keeps_what_was_fetched() {
 
 mod node {
     use super::*;
-    use common::bitcoind::{Node, program};
+    use testkit::node::{Node, PATIENCE, SnapshotDatadirs, Writer, program};
 
     /// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
     #[test]
     fn bitcoind_loads_what_was_fetched_from_its_own_snapshot() {
-        let Some(_) = program() else { return };
-        let (dir, chain) = (TempDir::new().unwrap(), blocks(SNAPSHOT_HEIGHT));
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let Some(program) = program() else { return };
+        let writer = Writer { program: &program, flags: &[], patience: PATIENCE };
+        let dir = TempDir::new().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let start = |name: &str| {
-            fs::create_dir(at(name)).unwrap();
-            Node::start(&at(name), &[]).unwrap()
-        };
-        let node = start("full");
-        chain[1..].iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
-        let dumped = at("utxo.dat");
-        assert!(node.call(&["dumptxoutset", text(&dumped), "latest"]).is_some());
-        node.stop();
+        let mut from = SnapshotDatadirs::new(writer, dir.path()).unwrap();
+        from.begin(&at("full"), SNAPSHOT_HEIGHT).unwrap();
+        let dumped = from.file.clone();
         let cut = json(&peregrine(&[
             "snapshot",
             "share",
@@ -246,11 +236,9 @@ mod node {
         let report = done(peregrine(&["snapshot", "fetch", folder, "-o", text(&out)]));
         assert!(report.contains("trust rests on     the hash in Bitcoin Core's source"), "{report}");
         assert!(fs::read(&out).unwrap() == fs::read(&dumped).unwrap());
-        let node = start("new");
-        chain[1..].iter().for_each(|block| drop(node.call(&["submitheader", &hex(&block.bytes[..80])])));
-        assert!(node.call(&["loadtxoutset", text(&out)]).is_some());
-        let tip = node.call(&["getblockcount"]).unwrap();
-        assert_eq!(tip, SNAPSHOT_HEIGHT);
-        node.stop();
+        from.file = out;
+        from.begin(&at("new"), 0).unwrap();
+        from.load(&at("new")).unwrap();
+        assert_eq!(Node::start(&at("new"), &[]).unwrap().height(), SNAPSHOT_HEIGHT);
     }
 }

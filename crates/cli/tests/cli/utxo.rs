@@ -4,7 +4,6 @@ use crate::common;
 
 use common::{json, rebuilt, run_on_regtest as run};
 use serde_json::Value;
-use std::{thread, time::Duration};
 use tempfile::TempDir;
 use testkit::model::ModelCoin;
 
@@ -122,7 +121,8 @@ fn assert_same_fields(core: &Value, report: &Value, height: u32) {
 
 mod node {
     use super::*;
-    use common::bitcoind::Node;
+    use serde_json::json;
+    use testkit::node::Node;
 
     #[test]
     fn statistics_at_heights_are_those_of_coinstatsindex() {
@@ -133,13 +133,9 @@ mod node {
         assert_eq!(heights.len() as u32, tip + 1);
         assert_eq!(heights[tip as usize]["coins"], chain.model.stats().txouts);
         let Some(node) = Node::start(dir.path(), &["-coinstatsindex=1"]) else { return };
-        let is_synced =
-            || node.call(&["getindexinfo"]).is_some_and(|all| all["coinstatsindex"]["synced"] == true);
-        while !is_synced() {
-            thread::sleep(Duration::from_millis(200));
-        }
+        node.wait_for_indexes().unwrap();
         for (report, height) in heights.iter().zip(0..) {
-            let stats = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]).unwrap();
+            let stats = node.call("gettxoutsetinfo", json!(["muhash", height])).unwrap();
             assert_same_fields(&stats, report, height);
         }
     }

@@ -1,7 +1,5 @@
 //! Helpers of the tests that start the program.
 
-pub mod bitcoind;
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{

@@ -3,12 +3,10 @@
 
 use crate::common;
 
-use common::{
-    bitcoind::{Node, Server, program},
-    command, json, run_line, run_on_regtest,
-};
+use common::{command, json, run_line, run_on_regtest};
 use disk::datadir::Datadir;
 use engine::Network;
+use serde_json::json;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -20,6 +18,7 @@ use testkit::{
     Chain, ChainSpec,
     corrupt::copy_dir,
     datadir::Layout,
+    node::{Node, PATIENCE, Res, Started, program},
     situation::{self, OLDER, Place, TIP},
 };
 
@@ -61,7 +60,7 @@ fn as_user(line: &str, at: &Place) -> Option<String> {
 }
 
 /// Follows the advice on a datadir. Returns the commands; the last one starts bitcoind.
-fn follow(at: &Place, server: &Server, is_deep: bool) -> Result<Vec<String>, String> {
+fn follow(at: &Place, server: &Node, is_deep: bool) -> Result<Vec<String>, String> {
     let place = format!("--datadir {} --chain regtest", at.root.display());
     let mut doctor = format!("peregrine doctor {place}");
     let mut steps: Vec<String> = Vec::new();
@@ -88,7 +87,7 @@ fn follow(at: &Place, server: &Server, is_deep: bool) -> Result<Vec<String>, Str
         // The way on that a refused command names.
         while let Some(line) = help.take() {
             let is_download = ["peregrine repair", "peregrine sync"].iter().any(|it| line.starts_with(it));
-            let peer = if is_download { format!(" --connect {}", server.address) } else { String::new() };
+            let peer = if is_download { format!(" --connect {}", server.address()) } else { String::new() };
             let output = run_line(&format!("{line}{peer}"));
             steps.push(line);
             let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -106,22 +105,21 @@ fn follow(at: &Place, server: &Server, is_deep: bool) -> Result<Vec<String>, Str
 }
 
 /// Starts bitcoind as it is printed, and checks that it gets to the tip and that its data is sound.
-fn check_start(line: &str, server: &Server) -> Result<(), String> {
-    let mut all = words(line);
-    all.remove(0);
+fn check_start(line: &str, server: &Node) -> Res<()> {
     // What it cannot have on its disk, it may ask for.
-    let connect = if line.contains(" -reindex") { &*server.address } else { "0" };
-    all.extend(["-listen=0".to_owned(), format!("-connect={connect}")]);
-    let node = Node::run(&server.program, &all).ok_or("bitcoind does not start")?;
-    if !node.has_height(TIP.into()) {
-        return Err(format!("the node ends at height {:?}", node.call(&["getblockcount"])));
+    let connect = if line.contains(" -reindex") { &*server.address() } else { "0" };
+    let mut command = Command::new(program().ok_or("there is no bitcoind")?);
+    command.args(&words(line)[1..]).args(["-listen=0".to_owned(), format!("-connect={connect}")]);
+    let mut node = Node::run(command, PATIENCE)?;
+    if let Started::No(words) = node.wait() {
+        return Err(format!("bitcoind does not start: {words}").into());
     }
+    node.wait_for_height(TIP)?;
     // Level 1 needs no undo data.
-    let level = if line.contains(" -checklevel=1") { "1" } else { "4" };
-    let is_pruned = line.contains(" -prune=");
-    let is_sound = node.call(&["verifychain", level, if is_pruned { "6" } else { "0" }]);
-    node.stop();
-    if is_sound != Some(true.into()) { Err(format!("verifychain: {is_sound:?}")) } else { Ok(()) }
+    let level = if line.contains(" -checklevel=1") { 1 } else { 4 };
+    let is_sound = node.finds_sound(level, if line.contains(" -prune=") { 6 } else { 0 });
+    node.stop()?;
+    if is_sound { Ok(()) } else { Err("bitcoind finds its blocks damaged".into()) }
 }
 
 /// A sound datadir of regtest with its store.
@@ -152,11 +150,11 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
     let base = base();
     let root = &base.path().join("node");
     let Some(node) = Node::start(root, &[]) else { return };
-    assert!(node.has_height(TIP.into()));
-    node.stop();
+    assert_eq!(node.height(), TIP);
+    node.stop().unwrap();
     let serving = TempDir::new().unwrap();
     copy_dir(root, serving.path()).unwrap();
-    let server = Server::start(serving.path()).unwrap();
+    let server = Node::start_server(&program().unwrap(), serving.path(), &[]);
     let mut failed = Vec::new();
     // Without reading everything, it does not know whether blocks are missing below those that it finds.
     for (situation, is_deep) in situation::all().flat_map(|it| [(it, true), (it, false)]) {
@@ -167,7 +165,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
         let (what, (_dir, at)) = (situation.name, place(base.path(), situation.name));
         let done = follow(&at, &server, is_deep).and_then(|steps| {
             println!("{what}: {steps:#?}");
-            check_start(steps.last().unwrap(), &server)
+            check_start(steps.last().unwrap(), &server).map_err(|error| error.to_string())
         });
         failed.extend(done.err().map(|error| format!("{what}, deep {is_deep}: {error}")));
     }
@@ -277,18 +275,16 @@ fn doctor_says_whether_bitcoind_starts() {
         let count = if name.starts_with("listen") { 2 } else { words.len() };
         let datadir = format!("-datadir={}", at.root.display());
         let words = [&words[..count], &[datadir]].concat();
-        let printed = Node::run(bitcoind, &words).map_or_else(
-            || {
-                String::from_utf8_lossy(&Command::new(bitcoind).args(&words).output().unwrap().stderr)
-                    .into_owned()
-            },
-            |node| {
-                node.stop();
-                String::new()
-            },
-        );
-        if printed.is_empty() != refusal.is_empty() || !printed.contains(refusal) {
-            failed.push(format!("{name}: bitcoind prints {printed:?}"));
+        let mut command = Command::new(bitcoind);
+        command.args(words);
+        let mut node = Node::run(command, PATIENCE).unwrap();
+        let started = node.wait();
+        let is_as_said = match &started {
+            Started::Yes { .. } => refusal.is_empty(),
+            Started::No(words) => !refusal.is_empty() && words.contains(refusal),
+        };
+        if !is_as_said {
+            failed.push(format!("{name}: {started:?}"));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
@@ -303,14 +299,15 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
     let Some(node) = Node::start(root, &[&format!("-mocktime={ahead}")]) else {
         return;
     };
-    assert!(node.call(&["generatetodescriptor", "3", "raw(51)"]).is_some());
-    node.stop();
+    node.call("generatetodescriptor", json!([3, "raw(51)"])).unwrap();
+    node.stop().unwrap();
     let object = json(&command(&["doctor", "--chain", "regtest", "--json"], root).output().unwrap());
     assert_eq!((&object["advice"]["code"], &object["exit_code"]), (&"correct-clock".into(), &5.into()));
     for words in [["verify", "--json"], ["reindex", "--json"]] {
         let report = json(&run_on_regtest(root, &words));
         assert_eq!(report["notes"][0]["code"], "from-future", "{report}");
     }
-    let words = [format!("-datadir={}", root.display()), "-regtest".to_owned(), "-listen=0".to_owned()];
-    assert!(Node::run(&program().unwrap(), &words).is_none());
+    let mut command = Command::new(program().unwrap());
+    command.arg(format!("-datadir={}", root.display())).args(["-regtest", "-listen=0"]);
+    assert!(!Node::run(command, PATIENCE).unwrap().wait().is_yes());
 }

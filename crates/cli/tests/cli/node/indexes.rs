@@ -5,10 +5,7 @@
 use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
-use common::{
-    bitcoind::{Node, program},
-    json, rebuilt, run_on_regtest as run,
-};
+use common::{json, rebuilt, run_on_regtest as run};
 use disk::index::read_block_index;
 use serde_json::{Value, json as value};
 use std::{
@@ -16,12 +13,11 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
-    thread,
-    time::Duration,
 };
 use tempfile::TempDir;
 use testkit::{
     Chain,
+    node::{Node, program},
     peer::{Fault, ScriptedPeer, ServedChain},
 };
 
@@ -58,17 +54,8 @@ fn find_flags() -> Vec<&'static str> {
 pub fn start(datadir: &Path) -> Option<Node> {
     program()?;
     let node = Node::start(datadir, flags())?;
-    let is_synced = |found: &Value| {
-        let all = found.as_object().unwrap();
-        all.len() == flags().len() && all.values().all(|index| index["synced"] == true)
-    };
-    for _ in 0..600 {
-        if node.call(&["getindexinfo"]).is_some_and(|found| is_synced(&found)) {
-            return Some(node);
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    panic!("the indexes do not get to the tip: {:?}", node.call(&["getindexinfo"]));
+    node.wait_for_indexes().unwrap();
+    Some(node)
 }
 
 /// What bitcoind answers of transactions, filters, spent outputs and statistics, by way of its indexes.
@@ -84,23 +71,23 @@ pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
         // bitcoind does not give out the coinbase of the genesis block.
         for tx in parsed.txdata.iter().filter(|_| height > 0 && (height == HIT || height % 9 == 0)) {
             let txid = tx.compute_txid().to_string();
-            let found = node.call(&["getrawtransaction", &txid, "1"]);
-            let found = found.unwrap_or_else(|| panic!("height {height}: {txid} is denied"));
+            let found = node.call("getrawtransaction", value!([txid, 1]));
+            let found = found.unwrap_or_else(|error| panic!("height {height}: {txid}: {error}"));
             assert_eq!(found["blockhash"], block.hash.to_string(), "height {height}: {txid}");
             answers.push(found["hash"].clone());
         }
         if height % 10 == 0 || height == HIT {
-            let filter = node.call(&["getblockfilter", &block.hash.to_string()]);
-            answers.push(filter.unwrap_or_else(|| panic!("height {height}: there is no filter")));
+            let filter = node.call("getblockfilter", value!([block.hash.to_string()]));
+            answers.push(filter.unwrap_or_else(|error| panic!("height {height}: {error}")));
         }
         if has_stats && (height % 10 == 0 || height == HIT) {
-            let statistics = node.call(&["gettxoutsetinfo", "muhash", &height.to_string()]);
-            answers.push(statistics.unwrap_or_else(|| panic!("height {height}: there are no statistics")));
+            let statistics = node.call("gettxoutsetinfo", value!(["muhash", height]));
+            answers.push(statistics.unwrap_or_else(|error| panic!("height {height}: {error}")));
         }
     }
     if flags().contains(&"-txospenderindex") {
         for spent in spent.chunks(200) {
-            let found = node.call(&["gettxspendingprevout", &Value::from(spent).to_string()]).unwrap();
+            let found = node.call("gettxspendingprevout", value!([spent])).unwrap();
             let all = found.as_array().unwrap();
             assert!(all.iter().all(|it| it["spendingtxid"].is_string()), "{found}");
             answers.push(found);
@@ -150,7 +137,7 @@ fn indexes_of_bitcoind_stay_right_or_are_built_again() {
     let (dir, chain) = rebuilt();
     let Some(node) = start(dir.path()) else { return };
     let before = answers(&node, &chain);
-    node.stop();
+    node.stop().unwrap();
     let peer = ScriptedPeer::start(&ServedChain::of(chain.main()).into(), Fault::None);
     let address = peer.address().to_string();
     let block = dir.path().join("block");
@@ -186,19 +173,18 @@ fn indexes_of_bitcoind_stay_right_or_are_built_again() {
         let node = start(case.path()).unwrap();
         // bitcoind connects what is above the chainstate, and would download what is missing.
         if command == "reindex --until-damage" {
-            assert_eq!(node.call(&["getblockcount"]).unwrap(), HIT - 1);
-            let hex: String = fs::read(&block).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
-            node.call(&["submitblock", &hex]);
-            node.stop();
+            assert_eq!(node.height(), HIT - 1);
+            node.submit(chain.main().nth(HIT as usize)).unwrap();
+            node.stop().unwrap();
             let node = start(case.path()).unwrap();
-            assert_eq!(node.call(&["getblockcount"]).unwrap(), chain.tip().height);
+            assert_eq!(node.height(), chain.tip().height);
             assert!(answers(&node, &chain) == before, "{command}: bitcoind answers otherwise");
-            node.stop();
+            node.stop().unwrap();
             continue;
         }
-        assert_eq!(node.call(&["getblockcount"]).unwrap(), chain.tip().height, "{command}");
-        assert_eq!(node.call(&["verifychain", "4", "0"]).unwrap(), true, "{command}");
+        assert_eq!(node.height(), chain.tip().height, "{command}");
+        assert!(node.finds_sound(4, 0), "{command}");
         assert!(answers(&node, &chain) == before, "{command}: bitcoind answers otherwise");
-        node.stop();
+        node.stop().unwrap();
     }
 }

@@ -4,11 +4,11 @@
 use super::indexes;
 use crate::common;
 
-use common::{bitcoind::Node, json, rebuilt, run_on_regtest as run};
+use common::{json, rebuilt, run_on_regtest as run};
 use indexes::{answers, copy, flags, start};
-use serde_json::Value;
-use std::{fs, path::Path, thread, time::Duration};
-use testkit::Chain;
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+use testkit::{Chain, node::Node};
 
 /// An address of regtest, to which blocks are mined.
 const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
@@ -39,12 +39,10 @@ fn with_names(words: &str, option: &str) -> String {
 
 /// Starts bitcoind, whose indexes must be at its tip at once.
 fn synced(datadir: &Path, what: &str) -> Node {
-    let log = datadir.join("regtest/debug.log");
-    let before = fs::read_to_string(&log).unwrap_or_default().len();
-    let node = start(datadir).unwrap();
-    let text = fs::read_to_string(&log).unwrap()[before..].to_owned();
+    let mut node = start(datadir).unwrap();
     // It says so of each block after which 30 seconds have passed, and of the first.
-    assert!(!text.contains("Syncing "), "{what}: bitcoind has made an index itself");
+    let is_made = node.log().iter().any(|line| line.contains("Syncing "));
+    assert!(!is_made, "{what}: bitcoind has made an index itself");
     node
 }
 
@@ -52,23 +50,11 @@ fn synced(datadir: &Path, what: &str) -> Node {
 fn reorganise(node: &Node, chain: &Chain) {
     let tip = chain.tip().height;
     let hash = chain.main().nth(tip as usize - 19).unwrap().hash.to_string();
-    node.call(&["invalidateblock", &hash]);
-    assert!(node.has_height(u64::from(tip) - 20));
-    node.call(&["reconsiderblock", &hash]);
-    assert!(node.has_height(tip.into()));
-    wait_for_indexes(node, tip);
-}
-
-/// Waits until all indexes are at this height.
-fn wait_for_indexes(node: &Node, tip: u32) {
-    for _ in 0..200 {
-        let found = node.call(&["getindexinfo"]).unwrap();
-        if found.as_object().unwrap().values().all(|index| index["best_block_height"] == tip) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    panic!("the indexes do not get to the tip: {:?}", node.call(&["getindexinfo"]));
+    node.call("invalidateblock", json!([hash])).unwrap();
+    node.wait_for_height(tip - 20).unwrap();
+    node.call("reconsiderblock", json!([hash])).unwrap();
+    node.wait_for_height(tip).unwrap();
+    node.wait_for_indexes().unwrap();
 }
 
 /// Makes the block filters anew if bitcoind has damaged them itself: 31.99 forgets, when it is killed after a
@@ -90,7 +76,7 @@ fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
     let own = copy(bare.path());
     let Some(node) = start(own.path()) else { return };
     let wanted = answers(&node, &chain);
-    node.stop();
+    node.stop().unwrap();
     assert_sound(own.path(), tip, "those of bitcoind");
     // The form of the index that is there is kept.
     let form = report(own.path(), "index make txindex")["indexes"][0]["form"].clone();
@@ -105,7 +91,7 @@ fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
             answers(&node, &chain) == wanted,
             "{rows}: bitcoind answers otherwise after a reorganisation"
         );
-        node.stop();
+        node.stop().unwrap();
         assert_sound(case.path(), tip, rows);
         let node = synced(case.path(), rows);
         reorganise(&node, &chain);
@@ -113,13 +99,13 @@ fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
         drop(node);
         let node = start(case.path()).unwrap();
         assert!(answers(&node, &chain) == wanted, "{rows}: bitcoind answers otherwise after it was killed");
-        node.stop();
+        node.stop().unwrap();
         mend_filters(case.path());
         assert_sound(case.path(), tip, "after it was killed");
         let node = start(case.path()).unwrap();
-        node.call(&["generatetoaddress", "3", ADDRESS]);
-        wait_for_indexes(&node, tip + 3);
-        node.stop();
+        node.call("generatetoaddress", json!([3, ADDRESS])).unwrap();
+        node.wait_for_indexes().unwrap();
+        node.stop().unwrap();
         assert_sound(case.path(), tip + 3, rows);
     }
 }
@@ -129,23 +115,23 @@ fn indexes_that_were_continued_are_those_that_bitcoind_goes_on_with() {
     let (dir, chain) = rebuilt();
     let tip = chain.tip().height;
     let Some(node) = Node::start(dir.path(), &[]) else { return };
-    node.stop();
+    node.stop().unwrap();
     report(dir.path(), &with_names("index make", ""));
     let node = Node::start(dir.path(), &[]).unwrap();
-    node.call(&["generatetoaddress", "5", ADDRESS]).unwrap();
-    node.stop();
+    node.call("generatetoaddress", json!([5, ADDRESS])).unwrap();
+    node.stop().unwrap();
     report(dir.path(), "index update");
     assert_sound(dir.path(), tip + 5, "continued");
     let node = synced(dir.path(), "continued");
     answers(&node, &chain);
-    node.stop();
+    node.stop().unwrap();
     // The same by a command that changes the chainstate.
     let node = Node::start(dir.path(), &[]).unwrap();
-    node.call(&["generatetoaddress", "2", ADDRESS]).unwrap();
-    node.stop();
+    node.call("generatetoaddress", json!([2, ADDRESS])).unwrap();
+    node.stop().unwrap();
     fs::remove_dir_all(dir.path().join("regtest/indexes/blockfilter")).unwrap();
     let rebuilt = report(dir.path(), &with_names("reindex", "--index "));
     assert_eq!(rebuilt["indexes"]["indexes"].as_array().unwrap().len(), flags().len(), "{rebuilt}");
     assert_sound(dir.path(), tip + 7, "after a rebuild");
-    synced(dir.path(), "after a rebuild").stop();
+    synced(dir.path(), "after a rebuild").stop().unwrap();
 }

@@ -6,26 +6,20 @@
 
 use crate::common;
 
-use bitcoin::Network;
-use common::{
-    bitcoind::{Node, program},
-    run_on_regtest as run,
-};
+use common::run_on_regtest as run;
 use disk::index::read_block_index;
 use std::{
-    cell::OnceCell,
     fmt::Write as _,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     corrupt::{copy_dir, flip_bit},
+    node::{Node, PATIENCE, Res, SnapshotDatadirs, Tail, Writer, copy_all, program},
     peer::{Fault, ScriptedPeer, ServedChain},
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
 };
@@ -51,13 +45,6 @@ enum Kind {
     Snapshot,
 }
 
-/// A datadir that a release has written.
-struct Written {
-    dir: TempDir,
-    /// The same before the last blocks.
-    earlier: TempDir,
-}
-
 impl Release {
     fn new(bitcoind: &str) -> Self {
         let output = Command::new(bitcoind).arg("-version").output().unwrap();
@@ -67,7 +54,7 @@ impl Release {
         Self { bitcoind: bitcoind.into(), version }
     }
 
-    fn flags(&self, kind: Kind) -> Vec<&'static str> {
+    fn flags(&self, kind: Kind) -> Vec<String> {
         let all = match kind {
             Kind::Obfuscated | Kind::Killed | Kind::Snapshot => vec![],
             Kind::Plain => vec!["-blocksxor=0"],
@@ -77,99 +64,62 @@ impl Release {
         let help = Command::new(&self.bitcoind).args(["-help", "-help-debug"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         let knows = |flag: &&str| help.contains(&format!("  {}", flag.split('=').next().unwrap()));
-        all.into_iter().filter(knows).collect()
-    }
-
-    fn start(&self, kind: Kind, datadir: &Path, args: &[&str]) -> Node {
         // A chainstate that was set aside half validated trips the check of the block index on regtest, also
         // without Peregrine.
         let checks = format!("-checkblockindex={}", u8::from(kind != Kind::Snapshot));
-        Node::start_program(&self.bitcoind, datadir, &[&self.flags(kind)[..], &[&checks], args].concat())
+        all.into_iter().filter(knows).map(str::to_owned).chain([checks]).collect()
     }
 
-    /// Lets the release store these blocks.
-    fn import(&self, kind: Kind, datadir: &Path, blocks: &[GeneratedBlock]) -> Node {
-        let file = datadir.join("import.dat");
-        let record = |block: &GeneratedBlock| {
-            let len = u32::try_from(block.bytes.len()).unwrap().to_le_bytes();
-            [&Network::Regtest.magic().to_bytes()[..], &len, &block.bytes].concat()
-        };
-        fs::write(&file, blocks.iter().flat_map(record).collect::<Vec<u8>>()).unwrap();
-        let node = self.start(kind, datadir, &[&format!("-loadblock={}", file.display())]);
-        wait(|| height(&node) == blocks.last().unwrap().height, "bitcoind does not import the blocks");
-        fs::remove_file(file).unwrap();
-        node
+    fn writer<'a>(&'a self, flags: &'a [String]) -> Writer<'a> {
+        Writer { program: &self.bitcoind, flags, patience: PATIENCE }
     }
 
-    fn write(&self, kind: Kind, world: &World) -> Written {
-        let chain = world.chain(kind);
-        let (dir, earlier) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let (first, last) = chain.split_at(chain.len() - MISSING);
-        let keep = |datadir: &Path| {
-            copy_dir(&datadir.join("regtest"), &earlier.path().join("regtest")).unwrap();
-        };
+    fn start(&self, kind: Kind, datadir: &Path) -> Node {
+        self.writer(&self.flags(kind)).node(datadir, &[]).unwrap()
+    }
+
+    /// Lets the release write `datadir`, and `backup`, the same before the last blocks.
+    fn write(&self, kind: Kind, world: &World) -> Res<TempDir> {
+        let (dir, flags) = (TempDir::new()?, self.flags(kind));
+        let writer = self.writer(&flags);
         if kind == Kind::Snapshot {
-            let snapshot = self.snapshot(chain, world.dir.path());
-            let node = self.start(kind, dir.path(), &[]);
-            chain.iter().for_each(|block| drop(node.call(&["submitheader", &hex(&block.bytes[..80])])));
-            assert!(node.call(&["loadtxoutset", snapshot.to_str().unwrap()]).is_some(), "no snapshot");
-            node.stop();
-            keep(dir.path());
-            let node = self.start(kind, dir.path(), &[]);
-            for block in &chain[1..] {
-                drop(node.call(&["submitblock", &hex(&block.bytes)]));
-                // The last of the blocks below the snapshot's are missing: both chainstates stay.
-                if block.height == 100 {
-                    break;
-                }
-            }
-            let above = &chain[SNAPSHOT_HEIGHT as usize + 1..];
-            above.iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
-            node.stop();
-            return Written { dir, earlier };
+            let (from, datadir) = (SnapshotDatadirs::new(writer, dir.path())?, dir.path().join("datadir"));
+            from.begin(&datadir, 0)?;
+            from.load(&datadir)?;
+            copy_all(&datadir.join("regtest"), &dir.path().join("backup"))?;
+            // The last of the blocks below the snapshot's are missing: both chainstates stay.
+            from.work(&datadir, |node| node.submit(from.up_to(100)))?;
+            from.work(&datadir, |node| node.submit(from.above()))?;
+            return Ok(dir);
         }
-        self.import(kind, dir.path(), first).stop();
-        keep(dir.path());
-        let node = self.import(kind, dir.path(), last);
-        match kind {
-            Kind::Killed => drop(node),
-            Kind::Pruned => {
-                assert!(node.call(&["pruneblockchain", "200"]).is_some());
-                node.stop();
-            }
-            Kind::Indexes => {
-                let synced = || {
-                    let found = node.call(&["getindexinfo"]).unwrap();
-                    found.as_object().unwrap().values().all(|index| index["synced"] == true)
-                };
-                wait(synced, "the indexes do not get to the tip");
-                node.stop();
-            }
-            _ => node.stop(),
-        }
+        let tail = match kind {
+            Kind::Killed => Tail::Killed,
+            Kind::Pruned => Tail::Pruned,
+            _ => Tail::Plain,
+        };
+        writer.write(dir.path(), &world.main, MISSING, tail)?;
         // As releases before 28 leave it.
         if kind == Kind::Plain {
-            for dir in [&dir, &earlier] {
-                let key = dir.path().join("regtest/blocks/xor.dat");
-                assert_eq!(fs::read(&key).unwrap(), [0; 8]);
-                fs::remove_file(key).unwrap();
+            for net in ["datadir/regtest", "backup"] {
+                let key = dir.path().join(net).join("blocks/xor.dat");
+                assert_eq!(fs::read(&key)?, [0; 8]);
+                fs::remove_file(key)?;
             }
         }
-        Written { dir, earlier }
+        Ok(dir)
     }
 
     /// Runs a command on a copy of a datadir, lets the release open the result, and returns what happened.
-    fn cell(&self, kind: Kind, job: &str, written: &Written, world: &World) -> String {
+    fn cell(&self, kind: Kind, job: &str, written: &Path, world: &World) -> String {
         let chain = world.chain(kind);
         let case = TempDir::new().unwrap();
-        let from = if job == "sync" { &written.earlier } else { &written.dir };
-        let net = case.path().join("regtest");
-        copy_dir(&from.path().join("regtest"), &net).unwrap();
+        let (net, backup) = (case.path().join("regtest"), written.join("backup"));
+        let from = if job == "sync" { &backup } else { &written.join("datadir/regtest") };
+        copy_dir(from, &net).unwrap();
         match job {
             "update" if kind != Kind::Killed && kind != Kind::Snapshot => {
                 fs::remove_dir_all(net.join("chainstate")).unwrap();
-                copy_dir(&written.earlier.path().join("regtest/chainstate"), &net.join("chainstate"))
-                    .unwrap();
+                copy_dir(&backup.join("chainstate"), &net.join("chainstate")).unwrap();
             }
             "repair" if kind == Kind::Snapshot => damage(&net, &chain[50]),
             // bitcoind reads the last six blocks when it starts. A killed one may not have the last ones.
@@ -190,26 +140,21 @@ impl Release {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         let what = format!("{}, {}, {job}: {error}", self.version, kind.name());
         let code = output.status.code().unwrap_or_else(|| panic!("{what}"));
-        let node = self.start(kind, case.path(), &[]);
+        let node = self.start(kind, case.path());
         if code != 0 {
             assert!(error.contains("help: "), "{what}");
             return format!("refused ({code}); opens as before");
         }
         // Up to release 28, a node that is killed may have stored blocks that its index does not have.
-        let is_behind = kind == Kind::Killed && height(&node) as usize + MISSING + 1 == chain.len();
+        let is_behind = kind == Kind::Killed && node.height() as usize + MISSING + 1 == chain.len();
         if is_behind && job != "sync" {
             remark = " at the last block that its index had";
         } else {
-            assert_eq!(height(&node), chain.last().unwrap().height, "{what}");
+            assert_eq!(node.height(), chain.last().unwrap().height, "{what}");
         }
-        let stored = if kind == Kind::Snapshot { "3" } else { "100" };
-        assert_eq!(node.call(&["verifychain", "4", stored]).unwrap(), true, "{what}");
-        let coins = OnceCell::new();
-        // Some releases refuse it as long as an index is behind.
-        let answers = || node.call(&["gettxoutsetinfo"]).is_some_and(|found| coins.set(found).is_ok());
-        wait(answers, "bitcoind does not count its coins");
-        let coins = coins.into_inner().unwrap()["hash_serialized_3"].clone();
-        node.stop();
+        assert!(node.finds_sound(4, if kind == Kind::Snapshot { 3 } else { 100 }), "{what}");
+        let coins = node.coins().unwrap();
+        node.stop().unwrap();
         if kind != Kind::Snapshot && !is_behind {
             assert_eq!(coins, world.coins, "{what}");
         }
@@ -219,29 +164,16 @@ impl Release {
     /// Lets Peregrine download all blocks from the release, and the release open the result.
     fn download(&self, world: &World) {
         let (source, target) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        self.import(Kind::Obfuscated, source.path(), &world.main).stop();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
-        let serves = ["-listen=1", "-maxtipage=2000000000", &format!("-bind={address}")];
-        let node = self.start(Kind::Obfuscated, source.path(), &serves);
-        let output = run(target.path(), &["sync", "--progress", "none", "--connect", &address]);
-        node.stop();
+        let node = Node::start_server(&self.bitcoind, source.path(), &[]);
+        node.submit(&world.main[1..]).unwrap();
+        let output = run(target.path(), &["sync", "--progress", "none", "--connect", &node.address()]);
+        node.stop().unwrap();
         assert!(output.status.success(), "{}: {output:?}", self.version);
-        let node = self.start(Kind::Obfuscated, target.path(), &[]);
-        assert_eq!(height(&node), world.main.last().unwrap().height);
-        assert_eq!(node.call(&["verifychain", "4", "100"]).unwrap(), true);
-        assert_eq!(node.call(&["gettxoutsetinfo"]).unwrap()["hash_serialized_3"], world.coins);
-        node.stop();
-    }
-
-    /// Writes the snapshot for which this release has the hash.
-    fn snapshot(&self, chain: &[GeneratedBlock], dir: &Path) -> PathBuf {
-        let (file, node_dir) = (dir.join(format!("utxo-{}.dat", self.version)), TempDir::new().unwrap());
-        let below = &chain[..=SNAPSHOT_HEIGHT as usize];
-        let node = self.import(Kind::Obfuscated, node_dir.path(), below);
-        assert!(node.call(&["dumptxoutset", file.to_str().unwrap(), "latest"]).is_some());
-        node.stop();
-        file
+        let node = self.start(Kind::Obfuscated, target.path());
+        assert_eq!(node.height(), world.main.last().unwrap().height);
+        assert!(node.finds_sound(4, 100));
+        assert_eq!(node.coins().unwrap(), world.coins);
+        node.stop().unwrap();
     }
 
     /// The rows of the table.
@@ -253,11 +185,11 @@ impl Release {
             if kind == Kind::Snapshot && !knows_snapshot {
                 continue;
             }
-            let written = self.write(kind, world);
+            let written = self.write(kind, world).unwrap();
             write!(rows, "| {} | {} |", self.version, kind.name()).unwrap();
             for job in ["reindex", "update", "repair", "sync"] {
                 let begun = Instant::now();
-                let cell = self.cell(kind, job, &written, world);
+                let cell = self.cell(kind, job, written.path(), world);
                 println!("{} {} {job}: {cell} ({:?})", self.version, kind.name(), begun.elapsed());
                 write!(rows, " {cell} |").unwrap();
             }
@@ -292,7 +224,6 @@ struct World {
     snapshot_chain: Vec<GeneratedBlock>,
     /// One with each chain.
     peers: [ScriptedPeer; 2],
-    dir: TempDir,
 }
 
 impl World {
@@ -300,12 +231,13 @@ impl World {
         let chain = Chain::generate(&ChainSpec { blocks: Some(640), ..ChainSpec::new(17, 600_000) });
         let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
         let dir = TempDir::new().unwrap();
-        let node = release.import(Kind::Obfuscated, dir.path(), &main);
-        let coins = node.call(&["gettxoutsetinfo"]).unwrap()["hash_serialized_3"].clone();
-        node.stop();
+        let node = release.start(Kind::Obfuscated, dir.path());
+        node.submit(&main[1..]).unwrap();
+        let coins = node.coins().unwrap();
+        node.stop().unwrap();
         let snapshot_chain = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
         let peers = [serve(&main), serve(&snapshot_chain)];
-        Self { main, coins, snapshot_chain, peers, dir }
+        Self { main, coins, snapshot_chain, peers }
     }
 
     fn chain(&self, kind: Kind) -> &[GeneratedBlock] {
@@ -315,23 +247,6 @@ impl World {
 
 fn serve(chain: &[GeneratedBlock]) -> ScriptedPeer {
     ScriptedPeer::start(&ServedChain::of(chain.iter()).into(), Fault::None)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn height(node: &Node) -> u32 {
-    u32::try_from(node.call(&["getblockcount"]).unwrap().as_u64().unwrap()).unwrap()
-}
-
-#[track_caller]
-fn wait(is_done: impl Fn() -> bool, otherwise: &str) {
-    let begun = Instant::now();
-    while !is_done() {
-        assert!(begun.elapsed() < Duration::from_secs(600), "{otherwise}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Flips a bit of a block where it is stored.

@@ -3,36 +3,20 @@
 
 use crate::common;
 
-use common::{
-    bitcoind::{Node, program},
-    run_on_regtest as run,
-};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Output,
-};
+use common::run_on_regtest as run;
+use serde_json::json;
+use std::{fs, path::Path, process::Output};
 use tempfile::TempDir;
 use testkit::{
     GeneratedBlock,
     corrupt::copy_dir,
+    node::{Node, PATIENCE, SnapshotDatadirs, Writer, program},
     peer::{Fault, ScriptedPeer, ServedChain},
-    snapshot_chain::{SNAPSHOT_HEIGHT, blocks, branch},
+    snapshot_chain::SNAPSHOT_HEIGHT,
 };
 
 /// Height of the last block of the chain.
 const TIP: u32 = SNAPSHOT_HEIGHT + 3;
-/// Height of the branch with the most work that leaves the chain below the snapshot's block.
-const HIGHER: u32 = SNAPSHOT_HEIGHT + 9;
-
-/// The blocks that all nodes get, and a snapshot.
-struct World {
-    chain: Vec<GeneratedBlock>,
-    /// From the block below the snapshot's on, with more work than the chain.
-    higher: Vec<GeneratedBlock>,
-    snapshot: PathBuf,
-    dir: TempDir,
-}
 
 /// A datadir in some state of its chainstates.
 struct State {
@@ -47,125 +31,70 @@ struct State {
     has_second: bool,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Starts bitcoind. `checks_index`: it checks the block index after each change, as is usual on regtest.
 fn start_with(datadir: &Path, checks_index: bool) -> Node {
     let check = format!("-checkblockindex={}", u8::from(checks_index));
     Node::start(datadir, &[&check]).unwrap()
 }
 
-fn start(datadir: &Path) -> Node {
-    start_with(datadir, true)
+/// A node that has all headers, and blocks up to a height.
+fn begun(from: &SnapshotDatadirs<'_>, height: u32) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    from.begin(dir.path(), height).unwrap();
+    dir
 }
 
-fn submit<'b>(node: &Node, blocks: impl IntoIterator<Item = &'b GeneratedBlock>) {
-    // What it answers of a block that it has already is no JSON value.
-    blocks.into_iter().for_each(|block| drop(node.call(&["submitblock", &hex(&block.bytes)])));
+/// The same after bitcoind, or Peregrine, has loaded the snapshot.
+fn loaded(from: &SnapshotDatadirs<'_>, height: u32, by_bitcoind: bool) -> TempDir {
+    let dir = begun(from, height);
+    if by_bitcoind {
+        from.load(dir.path()).unwrap();
+    } else {
+        let file = from.file.to_str().unwrap();
+        assert_done(&run(dir.path(), &["snapshot", "load", file]), "snapshot load");
+    }
+    dir
 }
 
-fn height(node: &Node) -> u64 {
-    node.call(&["getblockcount"]).unwrap().as_u64().unwrap()
-}
-
-impl World {
-    fn new() -> Self {
-        let (chain, dir) = (blocks(TIP), TempDir::new().unwrap());
-        let fork = &chain[SNAPSHOT_HEIGHT as usize - 1];
-        let higher = branch(fork, HIGHER - fork.height, 1);
-        let (full, snapshot) = (dir.path().join("full"), dir.path().join("utxo.dat"));
-        fs::create_dir(&full).unwrap();
-        let node = start(&full);
-        submit(&node, &chain[1..=SNAPSHOT_HEIGHT as usize]);
-        assert!(node.call(&["dumptxoutset", snapshot.to_str().unwrap(), "latest"]).is_some());
-        node.stop();
-        Self { chain, higher, snapshot, dir }
-    }
-
-    fn up_to(&self, height: u32) -> &[GeneratedBlock] {
-        &self.chain[1..=height as usize]
-    }
-
-    /// A node that has all headers, and blocks up to a height.
-    fn begun(&self, height: u32) -> TempDir {
-        let dir = TempDir::new().unwrap();
-        let node = start(dir.path());
-        for block in self.up_to(TIP) {
-            node.call(&["submitheader", &hex(&block.bytes[..80])]);
-        }
-        submit(&node, self.up_to(height));
-        node.stop();
+fn states(from: &SnapshotDatadirs<'_>) -> Vec<State> {
+    let state = |what, dir, tip, stored| State { what, dir, tip, stored, has_second: true };
+    let one = |what, dir, tip| State { what, dir, tip, stored: tip, has_second: false };
+    let after = |dir: TempDir, blocks: &[GeneratedBlock]| {
+        from.work(dir.path(), |node| node.submit(blocks)).unwrap();
         dir
-    }
-
-    /// The same after bitcoind, or Peregrine, has loaded the snapshot.
-    fn loaded(&self, height: u32, by_bitcoind: bool) -> TempDir {
-        let dir = self.begun(height);
-        let file = self.snapshot.to_str().unwrap();
-        if by_bitcoind {
-            let node = start(dir.path());
-            assert!(node.call(&["loadtxoutset", file]).is_some());
-            node.stop();
-        } else {
-            assert_done(&run(dir.path(), &["snapshot", "load", file]), "snapshot load");
-        }
-        dir
-    }
-
-    /// Lets bitcoind work on a datadir.
-    fn after(&self, dir: TempDir, work: impl Fn(&Node)) -> TempDir {
-        let node = start(dir.path());
-        work(&node);
-        node.stop();
-        dir
-    }
-
-    fn states(&self) -> Vec<State> {
-        let state = |what, dir, tip, stored| State { what, dir, tip, stored, has_second: true };
-        let one = |what, dir, tip| State { what, dir, tip, stored: tip, has_second: false };
-        let partly = |by_bitcoind| {
-            let dir = self.loaded(60, by_bitcoind);
-            self.after(dir, |node| {
-                submit(node, self.up_to(100));
-                submit(node, &self.chain[SNAPSHOT_HEIGHT as usize + 1..]);
-            })
+    };
+    let partly = |by_bitcoind| after(after(loaded(from, 60, by_bitcoind), from.up_to(100)), from.above());
+    let validated = || after(partly(true), from.up_to(SNAPSHOT_HEIGHT));
+    let other_branch = {
+        let dir = partly(true);
+        let work = |node: &Node| {
+            node.submit(from.up_to(SNAPSHOT_HEIGHT))?;
+            node.submit(&from.branch)
         };
-        let validated = || self.after(partly(true), |node| submit(node, self.up_to(SNAPSHOT_HEIGHT)));
-        let other_branch = self.after(validated(), |_| {});
-        let aside = |dir: TempDir, name: &str| {
-            let second = dir.path().join("regtest/chainstate_snapshot");
-            fs::rename(&second, second.with_file_name(name)).unwrap();
-            dir
-        };
-        let empty = self.after(self.begun(TIP), |_| {});
-        fs::create_dir(empty.path().join("regtest/chainstate_snapshot")).unwrap();
-        vec![
-            state("just loaded by bitcoind", self.loaded(0, true), SNAPSHOT_HEIGHT, 0),
-            state("just loaded by `snapshot load`", self.loaded(0, false), SNAPSHOT_HEIGHT, 0),
-            state("just loaded at height 60 by `snapshot load`", self.loaded(60, false), SNAPSHOT_HEIGHT, 0),
-            state("validated up to height 100", partly(true), TIP, 3),
-            state("validated up to height 100, loaded by `snapshot load`", partly(false), TIP, 3),
-            state("validated and not merged", validated(), TIP, TIP),
-            state(
-                "on another branch, validated",
-                {
-                    let dir = partly(true);
-                    self.after(dir, |node| {
-                        submit(node, self.up_to(SNAPSHOT_HEIGHT));
-                        submit(node, &self.higher);
-                    })
-                },
-                HIGHER,
-                HIGHER,
-            ),
-            one("merged", other_branch, TIP),
-            one("found invalid", aside(partly(true), "chainstate_snapshot_INVALID"), 100),
-            one("set aside", aside(partly(true), "chainstate_snapshot.old"), 100),
-            one("an empty directory", empty, TIP),
-        ]
-    }
+        from.work(dir.path(), work).unwrap();
+        dir
+    };
+    let higher = from.branch.last().unwrap().height;
+    let aside = |dir: TempDir, name: &str| {
+        let second = dir.path().join("regtest/chainstate_snapshot");
+        fs::rename(&second, second.with_file_name(name)).unwrap();
+        dir
+    };
+    let empty = begun(from, TIP);
+    fs::create_dir(empty.path().join("regtest/chainstate_snapshot")).unwrap();
+    vec![
+        state("just loaded by bitcoind", loaded(from, 0, true), SNAPSHOT_HEIGHT, 0),
+        state("just loaded by `snapshot load`", loaded(from, 0, false), SNAPSHOT_HEIGHT, 0),
+        state("just loaded at height 60 by `snapshot load`", loaded(from, 60, false), SNAPSHOT_HEIGHT, 0),
+        state("validated up to height 100", partly(true), TIP, 3),
+        state("validated up to height 100, loaded by `snapshot load`", partly(false), TIP, 3),
+        state("validated and not merged", validated(), TIP, TIP),
+        state("on another branch, validated", other_branch, higher, higher),
+        one("merged", after(validated(), &[]), TIP),
+        one("found invalid", aside(partly(true), "chainstate_snapshot_INVALID"), 100),
+        one("set aside", aside(partly(true), "chainstate_snapshot.old"), 100),
+        one("an empty directory", empty, TIP),
+    ]
 }
 
 #[track_caller]
@@ -180,38 +109,38 @@ fn copy(dir: &Path) -> TempDir {
 }
 
 /// Starts bitcoind, which must come to the height at which it was, and connect what it lacks.
-fn assert_starts(world: &World, datadir: &Path, (tip, stored, checks_index): (u32, u32, bool), what: &str) {
+fn assert_starts(from: &SnapshotDatadirs<'_>, datadir: &Path, state: (u32, u32, bool), what: &str) {
     println!("{what}");
+    let (tip, stored, checks_index) = state;
     let node = start_with(datadir, checks_index);
-    let found = height(&node);
-    assert!(found >= u64::from(tip), "{what}: height {found}");
-    if stored > 0 {
-        let blocks = stored.to_string();
-        assert_eq!(node.call(&["verifychain", "4", &blocks]).unwrap(), true, "{what}");
-    }
-    submit(&node, world.up_to(TIP));
-    assert!(height(&node) >= u64::from(TIP), "{what}: height {} in the end", height(&node));
-    node.stop();
+    assert!(node.height() >= tip, "{what}: height {}", node.height());
+    assert!(stored == 0 || node.finds_sound(4, stored), "{what}");
+    node.submit(from.up_to(TIP)).unwrap();
+    assert!(node.height() >= TIP, "{what}: height {} in the end", node.height());
+    node.stop().unwrap();
     // With all blocks, it merges the two.
     let node = start_with(datadir, checks_index);
-    assert_eq!(node.call(&["getchainstates"]).unwrap()["chainstates"].as_array().unwrap().len(), 1, "{what}");
-    assert_eq!(node.call(&["verifychain", "4", "0"]).unwrap(), true, "{what}");
-    node.stop();
+    let chainstates = node.call("getchainstates", json!([])).unwrap();
+    assert_eq!(chainstates["chainstates"].as_array().unwrap().len(), 1, "{what}");
+    assert!(node.finds_sound(4, 0), "{what}");
+    node.stop().unwrap();
 }
 
 #[test]
 fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
-    let Some(_) = program() else { return };
-    let world = World::new();
-    let peer = ScriptedPeer::start(&ServedChain::of(world.chain.iter()).into(), Fault::None);
+    let Some(program) = program() else { return };
+    let (dir, writer) =
+        (TempDir::new().unwrap(), Writer { program: &program, flags: &[], patience: PATIENCE });
+    let from = SnapshotDatadirs::new(writer, dir.path()).unwrap();
+    let peer = ScriptedPeer::start(&ServedChain::of(&from.blocks).into(), Fault::None);
     let address = peer.address().to_string();
-    let snapshot = world.snapshot.display().to_string();
-    let block = world.dir.path().join("block");
-    fs::write(&block, &world.chain[50].bytes).unwrap();
+    let snapshot = from.file.display().to_string();
+    let block = dir.path().join("block");
+    fs::write(&block, &from.blocks[50].bytes).unwrap();
     let given = format!("reindex --block {}", block.display());
     let load = format!("snapshot load {snapshot}");
     let [sync, repair] = ["sync", "repair"].map(|command| format!("{command} --connect {address}"));
-    for state in world.states() {
+    for state in states(&from) {
         for command in [
             "reindex",
             "reindex --until-damage",
@@ -236,7 +165,7 @@ fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
             let is_loaded = command == load && code == 0;
             let (tip, stored) = if is_loaded { (SNAPSHOT_HEIGHT, 0) } else { (state.tip, state.stored) };
             let expected = (tip, stored, state.has_second);
-            assert_starts(&world, case.path(), expected, &format!("{what}: {code} {error}"));
+            assert_starts(&from, case.path(), expected, &format!("{what}: {code} {error}"));
             let is_rebuild = command.starts_with("reindex") && !command.contains("--");
             if code == 2 && is_rebuild && state.has_second {
                 assert!(error.contains("move the directory away"), "{what}: {error}");
@@ -244,7 +173,7 @@ fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
                 let second = case.path().join("regtest/chainstate_snapshot");
                 fs::rename(&second, second.with_file_name("chainstate_snapshot.old")).unwrap();
                 assert_done(&run(case.path(), &words), &what);
-                assert_starts(&world, case.path(), (0, 0, false), &what);
+                assert_starts(&from, case.path(), (0, 0, false), &what);
             }
         }
     }

@@ -2,14 +2,15 @@
 
 use crate::common;
 
-use common::{bitcoind::Node, command, json, rebuilt, run_on_regtest as run};
-use serde_json::Value;
+use common::{command, json, rebuilt, run_on_regtest as run};
+use serde_json::{Value, json};
 use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     corrupt::copy_dir,
     datadir::Layout,
+    node::Node,
     peer::{Fault, ScriptedPeer, ServedChain},
     sibling::{greedy_sibling, rebase, sibling},
 };
@@ -50,21 +51,21 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         assert_eq!((code, &report["height"]), (Some(0), &tip.into()), "{report}");
         let Some(node) = Node::start(dir.path(), args) else { return };
         let best = main[tip].hash.to_string();
-        assert_eq!(node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"], best.as_str());
-        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
+        assert_eq!(node.call("getbestblockhash", json!([])).unwrap(), best.as_str());
+        assert!(node.finds_sound(4, 0));
         // The user marks the tip; a peer goes on with it.
-        node.call(&["invalidateblock", &best]);
-        node.stop();
+        node.call("invalidateblock", json!([best])).unwrap();
+        node.stop().unwrap();
         let (code, report) = sync(dir.path(), &[&honest], more);
         assert_eq!(code, Some(3), "{report}");
         assert_eq!([&report["height"], &report["chainstate_height"]], [&Value::from(tip - 1); 2], "{report}");
         let text = report["notes"][0]["text"].as_str().unwrap().to_owned();
         assert!(text.contains(&format!("reconsiderblock {best}")), "{text}");
         let node = Node::start(dir.path(), args).unwrap();
-        assert_eq!(node.call(&["getblockcount"]), Some((tip - 1).into()));
-        node.call(&["reconsiderblock", &best]);
-        assert_eq!(node.call(&["getblockcount"]), Some(tip.into()));
-        node.stop();
+        assert_eq!(node.height() as usize, tip - 1);
+        node.call("reconsiderblock", json!([best])).unwrap();
+        assert_eq!(node.height() as usize, tip);
+        node.stop().unwrap();
     }
 }
 
@@ -76,9 +77,9 @@ fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
         (chain.tip(), chain.main().nth(chain.tip().height as usize - 9).unwrap().hash.to_string());
     let best = tip.hash.to_string();
     let Some(node) = Node::start(original.path(), &[]) else { return };
-    node.call(&["invalidateblock", &back]);
-    node.call(&["generatetodescriptor", "3", "raw(51)"]).unwrap();
-    node.stop();
+    node.call("invalidateblock", json!([back])).unwrap();
+    node.call("generatetodescriptor", json!([3, "raw(51)"])).unwrap();
+    node.stop().unwrap();
     let next = |dir: &Path| json(&run(dir, &["doctor", "--json"]))["next"].as_str().unwrap().to_owned();
     assert!(next(original.path()).starts_with("bitcoind "), "the mark may be meant");
     for (command, which) in [("update", &*back), ("reindex", &best), ("repair", ""), ("reindex", "")] {
@@ -90,11 +91,11 @@ fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
         let output = run(dir.path(), words.strip_suffix(&[""]).unwrap_or(&words));
         assert!(output.status.success(), "{output:?}");
         let node = Node::start(dir.path(), &[]).unwrap();
-        let tips = node.call(&["getchaintips"]).unwrap();
+        let tips = node.call("getchaintips", json!([])).unwrap();
         let of = |status: &str| tips.as_array().unwrap().iter().filter(|tip| tip["status"] == status).count();
         assert_eq!((&tips[0]["hash"], of("active"), of("invalid")), (&best.as_str().into(), 1, 0), "{tips}");
-        assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
-        node.stop();
+        assert!(node.finds_sound(4, 0));
+        node.stop().unwrap();
     }
 }
 
@@ -114,8 +115,7 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let report = json(&output);
     assert!(output.status.success() && report["taken"].as_u64() > Some(0), "{report}");
     let Some(node) = Node::start(one.path(), &[]) else { return };
-    let best = node.call(&["getblockchaininfo"]).unwrap()["bestblockhash"].clone();
-    assert_eq!(best, chain.tip().hash.to_string());
-    assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
-    node.stop();
+    assert_eq!(node.call("getbestblockhash", json!([])).unwrap(), chain.tip().hash.to_string());
+    assert!(node.finds_sound(4, 0));
+    node.stop().unwrap();
 }

@@ -4,50 +4,36 @@
 use super::indexes::{copy, flags};
 use crate::common;
 
-use common::{bitcoind::Node, command, json};
-use serde_json::Value;
+use common::{command, json};
+use serde_json::{Value, json};
 use std::{path::Path, process::Stdio, sync::Arc, thread::sleep, time::Duration};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
+    node::{Node, PATIENCE, Tail, Writer, program},
     peer::{Fault, ScriptedPeer, ServedChain},
     rng::Rng,
 };
 
 /// Small block files, and pruning by hand.
-const PRUNED: &[&str] = &["-fastprune", "-prune=1", "-blockfilterindex"];
+const PRUNED: [&str; 3] = ["-fastprune", "-prune=1", "-blockfilterindex"];
 
 fn chain() -> Chain {
     Chain::generate(&ChainSpec { blocks: Some(420), stale: false, ..ChainSpec::new(29, 700_000) })
 }
 
-/// A node that has all blocks, and has then deleted the files of the lowest. Returns its coins too.
+/// The datadir of a node that had all blocks, and has then deleted the files of the lowest; and its coins.
 fn pruned_node(chain: &Chain) -> Option<(TempDir, Value)> {
-    let dir = TempDir::new().unwrap();
-    let node = Node::start(dir.path(), PRUNED)?;
-    for block in chain.main().skip(1) {
-        let hex: String = block.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        node.call(&["submitblock", &hex]);
-    }
-    assert!(node.has_height(chain.tip().height.into()));
-    wait_for_filters(&node);
-    let lowest = node.call(&["pruneblockchain", "130"]).unwrap();
+    let (program, dir) = (program()?, TempDir::new().unwrap());
+    let flags = PRUNED.map(str::to_owned);
+    let writer = Writer { program: &program, flags: &flags, patience: PATIENCE };
+    writer.write(dir.path(), &chain.main().cloned().collect::<Vec<_>>(), 1, Tail::Pruned).unwrap();
+    let node = writer.node(&dir.path().join("datadir"), &[]).unwrap();
+    let coins = node.coins().unwrap();
+    let lowest = node.call("getblockchaininfo", json!([])).unwrap()["pruneheight"].clone();
     assert!(lowest.as_u64().is_some_and(|height| height > 50), "{lowest}");
-    let coins = coins(&node);
-    node.stop();
-    Some((dir, coins))
-}
-
-fn wait_for_filters(node: &Node) {
-    let is_synced =
-        || node.call(&["getindexinfo"]).is_some_and(|it| it["basic block filter index"]["synced"] == true);
-    while !is_synced() {
-        sleep(Duration::from_millis(50));
-    }
-}
-
-fn coins(node: &Node) -> Value {
-    node.call(&["gettxoutsetinfo"]).unwrap()["hash_serialized_3"].clone()
+    node.stop().unwrap();
+    Some((copy(&dir.path().join("datadir")), coins))
 }
 
 fn unpruning(dir: &Path, peer: &ScriptedPeer) -> std::process::Command {
@@ -75,25 +61,21 @@ fn bitcoind_has_all_blocks_again_and_goes_on_without_pruning() {
 fn assert_full(dir: &Path, chain: &Chain, coins_before: &Value) {
     let node = Node::start(dir, flags()).unwrap();
     let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
-    let info = node.call(&["getblockchaininfo"]).unwrap();
+    let info = node.call("getblockchaininfo", json!([])).unwrap();
     assert_eq!((&info["pruned"], &info["bestblockhash"]), (&false.into(), &tip.as_str().into()), "{info}");
-    assert_eq!(node.call(&["verifychain", "4", "0"]), Some(true.into()));
+    assert!(node.finds_sound(4, 0));
     for block in chain.main() {
-        let found = node.call(&["getblock", &block.hash.to_string(), "1"]).unwrap();
+        let found = node.call("getblock", json!([block.hash.to_string()])).unwrap();
         assert_eq!(found["height"], block.height, "{found}");
     }
-    assert_eq!(coins(&node), *coins_before);
+    assert_eq!(node.coins().unwrap(), *coins_before);
     let back = chain.main().nth(height as usize - 25).unwrap().hash.to_string();
-    node.call(&["invalidateblock", &back]);
-    assert!(node.has_height(u64::from(height) - 26));
-    node.call(&["reconsiderblock", &back]);
-    assert!(node.has_height(height.into()));
-    assert_eq!(coins(&node), *coins_before);
-    let is_synced = |it: &Value| it.as_object().unwrap().values().all(|index| index["synced"] == true);
-    while !node.call(&["getindexinfo"]).is_some_and(|found| is_synced(&found)) {
-        sleep(Duration::from_millis(50));
-    }
-    node.stop();
+    node.call("invalidateblock", json!([back])).unwrap();
+    node.wait_for_height(height - 26).unwrap();
+    node.call("reconsiderblock", json!([back])).unwrap();
+    node.wait_for_height(height).unwrap();
+    assert_eq!(node.coins().unwrap(), *coins_before);
+    node.stop().unwrap();
 }
 
 #[test]
@@ -118,12 +100,12 @@ fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
         // Any command finishes or undoes an interrupted exchange of databases.
         let recovered = command(&["recover", "--chain", "regtest"], dir.path()).output().unwrap();
         assert!(recovered.status.success(), "{recovered:?}");
-        let node = Node::start(dir.path(), PRUNED).unwrap();
-        assert_eq!(node.call(&["getblockcount"]), Some(chain.tip().height.into()), "round {round}");
-        assert_eq!(node.call(&["verifychain", "4", "30"]), Some(true.into()), "round {round}");
-        assert_eq!(coins(&node), before, "round {round}");
-        let is_full = node.call(&["getblockchaininfo"]).unwrap()["pruneheight"] == 0;
-        node.stop();
+        let node = Node::start(dir.path(), &PRUNED).unwrap();
+        assert_eq!(node.height(), chain.tip().height, "round {round}");
+        assert!(node.finds_sound(4, 30), "round {round}");
+        assert_eq!(node.coins().unwrap(), before, "round {round}");
+        let is_full = node.call("getblockchaininfo", json!([])).unwrap()["pruneheight"] == 0;
+        node.stop().unwrap();
         if is_full {
             full += 1;
             dir = copy(original.path());
