@@ -15,9 +15,9 @@ impl Case<'_> {
     pub(super) fn follow_advice(&mut self) -> Res<()> {
         let datadir = self.scene.datadir().display().to_string();
         let place = ["--chain", self.scene.base.network.name(), "--datadir", &datadir].map(str::to_owned);
+        let mut doctor = [&["doctor", "--json"].map(str::to_owned)[..], &place].concat();
         for _ in 0..MOST_ADVICE {
-            let words = [&["doctor", "--json"].map(str::to_owned)[..], &place].concat();
-            let ran = self.program().run(&words, &Disturbance::None)?;
+            let ran = self.program().run(&doctor, &Disturbance::None)?;
             // What it finds is in its report, not in an error message.
             if !matches!(ran.code, Some(4 | 5)) {
                 self.check_end(&ran, &Disturbance::None, false, false);
@@ -40,6 +40,10 @@ impl Case<'_> {
                 return Ok(());
             };
             let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            if words.first().is_some_and(|command| command == "doctor") {
+                doctor = [words, vec!["--json".to_owned()]].concat();
+                continue;
+            }
             let Some(ran) = self.follow(words.clone())? else { return Ok(()) };
             // Only the user can do what such an error asks for, such as to change permissions.
             if ran.code == Some(5) {
@@ -70,6 +74,7 @@ impl Case<'_> {
     fn start_as_advised(&mut self, line: &str) -> Res<()> {
         let copy = self.dir.join("advised");
         copy_all(&self.scene.live, &copy)?;
+        let line = &line.replace(&*self.scene.live.to_string_lossy(), &copy.to_string_lossy());
         let is_more = |word: &&str| !["-datadir=", "-chain="].iter().any(|option| word.starts_with(option));
         let own = self.scene.base.flags.iter().filter(|flag| !flag.contains("index"));
         let flags: Vec<_> = own.cloned().chain(line.split(' ').filter(is_more).map(str::to_owned)).collect();
