@@ -351,6 +351,3 @@ fn check_len(path: &Path, len: u64, used: u32) -> Result<(), DiskError> {
     let flaw = format!("{used} bytes of the file are in use, but it has {len}; restore it");
     Err(DiskError::Damaged { path: path.to_owned(), offset: len, flaw })
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,5 +5,6 @@
 mod datadirs;
 mod faults;
 mod index_memory;
+mod made_undo;
 mod snapshot;
 mod utxo_tree;

@@ -7,7 +7,6 @@ mod block_files;
 mod caps;
 mod chain;
 mod fuzz_smoke;
-mod made_undo;
 mod modules;
 mod mutations;
 mod pages;

@@ -1,20 +1,34 @@
-//! Places of records, links, owners, foreign files and outputs elsewhere. Crashes are tested in `testkit`,
-//! which has a disk that fails.
+//! Made undo data: the same bytes as those that [`BlockAppender`](peregrine_disk::block_files::BlockAppender) writes,
+//! places of records, links, owners, foreign files and outputs elsewhere; and no byte in use lost by a crash.
 
-use super::*;
-use crate::error::Obstacle;
-use std::fs;
+use digest::obfuscation::Obfuscation;
+use peregrine_disk::{
+    DiskError, Obstacle,
+    block_files::{AppendOptions, BlockFiles},
+    datadir::Datadir,
+    index::FileInfo,
+    made_undo::{MadeUndo, MadeUndoFile, clear_made_undo, has_made_undo},
+    undo::MAX_UNDO_LEN,
+};
+use std::{cell::Cell, fs, io, ops::Range, path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
-use vfs::{Ownership, RealDisk};
-use wire::Network;
+use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use vfs::{Disk, Ownership, RealDisk};
+use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
+/// Most pairs of files that a block index can list.
+const MAX_FILES: u32 = 1 << 20;
 const KEY: [u8; 8] = [1, 2, 0, 4, 0xff, 6, 7, 0xf9];
+/// Number of records after which [`Case::make`] syncs: the checkpoint of a job.
+const HALF: usize = 100;
 
 /// A datadir with three pairs of files, of whose `rev` files the first has 1,000 bytes in use and 200 more.
 /// The second is empty; the third is missing.
 struct Case {
     root: TempDir,
     datadir: Datadir,
+    /// Number of made records that are on the medium.
+    synced: Cell<usize>,
 }
 
 /// File, parent and undo data of the records that are made.
@@ -34,27 +48,75 @@ fn old_bytes() -> Vec<u8> {
     (0..1_200u32).map(|at| (at * 7) as u8).collect()
 }
 
+/// What the appender adds to the `rev` files when it writes the same records.
+static MADE: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+    let case = Case::new();
+    let mut infos = vec![FileInfo::default(); 3];
+    infos[0].undo_size = 1_000;
+    let options = AppendOptions { preallocate: false, ..AppendOptions::default() };
+    let files = BlockFiles::new(&RealDisk, &case.datadir, Obfuscation::from_key(KEY));
+    let mut appender = files.append_after(infos, options);
+    for (file, prev, undo) in records() {
+        appender.append_undo(file, Height(1), &prev, &undo).unwrap();
+    }
+    appender.flush().unwrap();
+    [0, 1, 2].map(|number| case.rev(number)[if number == 0 { 1_000 } else { 0 }..].to_vec())
+});
+
 impl Case {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let datadir = Datadir::at(root.path(), Network::Regtest);
-        fs::create_dir_all(datadir.blocks_dir()).unwrap();
+        // Records that are in place stay only where a block index could refer to them.
+        fs::create_dir_all(datadir.index_dir()).unwrap();
         (0..3).for_each(|number| fs::write(datadir.blk_path(FileNo(number)), b"blocks").unwrap());
         fs::write(datadir.rev_path(FileNo(0)), old_bytes()).unwrap();
         fs::write(datadir.rev_path(FileNo(1)), b"").unwrap();
-        Self { root, datadir }
+        Self { root, datadir, synced: Cell::new(0) }
+    }
+
+    /// The datadir of an output elsewhere.
+    fn elsewhere(&self) -> Datadir {
+        Datadir::at(&self.root.path().join("output"), Network::Regtest)
     }
 
     fn begin(&self) -> Result<MadeUndo<'static>, DiskError> {
-        self.begin_at(&self.datadir)
+        self.begin_at(&RealDisk, &self.datadir)
     }
 
-    fn begin_at(&self, result: &Datadir) -> Result<MadeUndo<'static>, DiskError> {
-        MadeUndo::begin(&RealDisk, &self.datadir, result, Obfuscation::from_key(KEY), used())
+    fn begin_at<'d>(&self, disk: &'d dyn Disk, result: &Datadir) -> Result<MadeUndo<'d>, DiskError> {
+        MadeUndo::begin(disk, &self.datadir, result, Obfuscation::from_key(KEY), used())
     }
 
     fn resume(&self) -> Result<MadeUndo<'static>, DiskError> {
-        MadeUndo::resume(&RealDisk, &self.datadir, &self.datadir, Obfuscation::from_key(KEY))
+        self.resume_at(&RealDisk, &self.datadir)
+    }
+
+    fn resume_at<'d>(&self, disk: &'d dyn Disk, result: &Datadir) -> Result<MadeUndo<'d>, DiskError> {
+        MadeUndo::resume(disk, &self.datadir, result, Obfuscation::from_key(KEY))
+    }
+
+    /// Makes all records, with a sync between the halves, and puts them in place.
+    fn make(&self, disk: &dyn Disk, result: &Datadir) -> Result<(), DiskError> {
+        self.synced.set(0);
+        let made = self.begin_at(disk, result)?;
+        let positions = reserve(&made)?;
+        write(&made, &positions, 0..HALF)?;
+        made.sync()?;
+        self.synced.set(HALF);
+        write(&made, &positions, HALF..positions.len())?;
+        made.put_in_place()
+    }
+
+    /// Continues what [`Case::make`] has left after its checkpoint; without one, starts over.
+    fn make_rest(&self, disk: &dyn Disk, result: &Datadir) -> Result<(), DiskError> {
+        if self.synced.get() == 0 {
+            return self.make(disk, result);
+        }
+        let made = self.resume_at(disk, result)?;
+        let positions = reserve(&made)?;
+        write(&made, &positions, self.synced.get()..positions.len())?;
+        made.put_in_place()
     }
 
     fn waiting(&self) -> PathBuf {
@@ -65,39 +127,55 @@ impl Case {
         fs::read(self.datadir.rev_path(FileNo(number))).unwrap()
     }
 
+    /// Asserts that the bytes in use are as before.
+    #[track_caller]
+    fn assert_kept(&self, what: &str) {
+        assert!(self.rev(0).get(..1_000) == old_bytes().get(..1_000), "{what}");
+    }
+
+    /// Asserts that the datadir has none of the records.
+    #[track_caller]
+    fn assert_unchanged(&self, what: &str) {
+        assert!((self.rev(0), self.rev(1)) == (old_bytes(), Vec::new()), "{what}");
+        assert!(!self.datadir.rev_path(FileNo(2)).exists(), "{what}");
+    }
+
     /// Asserts that the records are in place, and that nothing else has changed.
-    fn assert_in_place(&self) {
-        let made = made_bytes();
-        let (first, old) = (self.rev(0), old_bytes());
-        assert!(first[..1_000] == old[..1_000] && first[1_000..] == made[0][..]);
-        assert!(self.rev(1) == made[1] && self.rev(2) == made[2]);
-    }
-}
-
-fn reserve_all(made: &MadeUndo<'_>) -> Vec<ByteOffset> {
-    records().iter().map(|(file, _, undo)| made.reserve(*file, undo.len()).unwrap()).collect()
-}
-
-/// Reserves and writes all records, the last first.
-fn make_all(made: &MadeUndo<'_>) {
-    let positions = reserve_all(made);
-    let mut buffer = Vec::new();
-    for ((file, prev, undo), pos) in records().iter().zip(positions).rev() {
-        made.write(*file, pos, prev, undo, &mut buffer).unwrap();
-    }
-}
-
-/// Returns the bytes that the records add to each of the three files.
-fn made_bytes() -> [Vec<u8>; 3] {
-    std::array::from_fn(|number| {
-        let mut bytes = Vec::new();
-        for (_, prev, undo) in records().iter().filter(|(file, ..)| file.0 as usize == number) {
-            undo::write_record(&mut bytes, Network::Regtest.magic(), prev, undo);
+    #[track_caller]
+    fn assert_in_place(&self, result: &Datadir, what: &str) {
+        for (number, made) in (0..).zip(&*MADE) {
+            let old = if number == 0 { old_bytes()[..1_000].to_vec() } else { Vec::new() };
+            let found = fs::read(result.rev_path(FileNo(number))).unwrap();
+            assert!(found == [&old[..], made].concat(), "{what}: file {number}");
         }
-        let first = if number == 0 { 1_000 } else { 0 };
-        Obfuscation::from_key(KEY).apply(&mut bytes, first);
-        bytes
+    }
+}
+
+fn reserve(made: &MadeUndo<'_>) -> Result<Vec<ByteOffset>, DiskError> {
+    records().iter().map(|(file, _, undo)| made.reserve(*file, undo.len())).collect()
+}
+
+fn write(made: &MadeUndo<'_>, positions: &[ByteOffset], mut range: Range<usize>) -> Result<(), DiskError> {
+    let (all, mut buffer) = (records(), Vec::new());
+    range.try_for_each(|at| {
+        let (file, prev, undo) = &all[at];
+        made.write(*file, positions[at], prev, undo, &mut buffer)
     })
+}
+
+/// Reserves all records, and writes them by four threads, the last ones first.
+fn make_all(made: &MadeUndo<'_>) -> Vec<ByteOffset> {
+    let positions = &reserve(made).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                for at in (0..positions.len()).rev().filter(|at| at % 4 == thread) {
+                    write(made, positions, at..at + 1).unwrap();
+                }
+            });
+        }
+    });
+    positions.clone()
 }
 
 #[test]
@@ -105,12 +183,13 @@ fn records_are_appended_to_what_is_in_use() {
     let case = Case::new();
     let made = case.begin().unwrap();
     make_all(&made);
-    assert_eq!((case.rev(0), case.rev(1)), (old_bytes(), Vec::new()), "nothing is in place yet");
+    made.sync().unwrap();
+    case.assert_unchanged("nothing is in place yet");
     made.put_in_place().unwrap();
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
     let waits = [0, 1, 2].map(|number| case.waiting().join(format!("rev0000{number}.dat")).exists());
     assert_eq!(waits, [true, false, false], "an empty file is replaced, not filled");
-    let ends = made_bytes().map(|bytes| bytes.len() as u32);
+    let ends = [0, 1, 2].map(|number: usize| MADE[number].len() as u32);
     assert_eq!(made.undo_sizes(), [1_000 + ends[0], ends[1], ends[2]]);
     let file = |number, used, records| {
         let undo_size = used + ends[number as usize];
@@ -119,21 +198,21 @@ fn records_are_appended_to_what_is_in_use() {
     assert_eq!(made.made(), [file(0, 1_000, 67), file(1, 0, 67), file(2, 0, 66)]);
     assert!(made.is_complete() && has_made_undo(&RealDisk, &case.datadir).unwrap());
     made.put_in_place().unwrap();
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
     made.clean_up().unwrap();
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
     assert!(!case.waiting().exists() && !has_made_undo(&RealDisk, &case.datadir).unwrap());
 }
 
 #[test]
 fn a_longer_file_keeps_what_follows_the_records() {
     let case = Case::new();
-    let tail = vec![9; made_bytes()[0].len() + 5];
+    let tail = vec![9; MADE[0].len() + 5];
     fs::write(case.datadir.rev_path(FileNo(0)), [&old_bytes()[..1_000], &tail].concat()).unwrap();
     let made = case.begin().unwrap();
     make_all(&made);
     made.put_in_place().unwrap();
-    assert_eq!(case.rev(0), [&old_bytes()[..1_000], &made_bytes()[0], &[9; 5]].concat());
+    assert_eq!(case.rev(0), [&old_bytes()[..1_000], &MADE[0], &[9; 5]].concat());
 }
 
 #[test]
@@ -161,40 +240,33 @@ fn a_file_without_the_bytes_in_use_is_refused() {
 fn a_resumed_run_completes_what_was_written() {
     let case = Case::new();
     assert!(matches!(case.resume().err().unwrap(), DiskError::DamagedWorkFile { .. }));
-    let all = records();
-    let write = |made: &MadeUndo<'_>, positions: &[ByteOffset], range: std::ops::Range<usize>| {
-        let mut buffer = Vec::new();
-        range.for_each(|at| {
-            made.write(all[at].0, positions[at], &all[at].1, &all[at].2, &mut buffer).unwrap()
-        });
-    };
     let made = case.begin().unwrap();
-    let positions = reserve_all(&made);
-    write(&made, &positions, 0..120);
+    let positions = reserve(&made).unwrap();
+    write(&made, &positions, 0..120).unwrap();
     made.sync().unwrap();
-    write(&made, &positions, 120..140);
+    write(&made, &positions, 120..140).unwrap();
     drop(made);
     let resumed = case.resume().unwrap();
-    assert_eq!(reserve_all(&resumed), positions);
+    assert_eq!(reserve(&resumed).unwrap(), positions);
     assert!(resumed.put_in_place().unwrap_err().to_string().contains("bytes of undo data were made"));
-    write(&resumed, &positions, 120..200);
+    write(&resumed, &positions, 120..200).unwrap();
     resumed.put_in_place().unwrap();
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
 
     // Files are in place, the block index is not: records are compared, not written.
     let again = case.resume().unwrap();
     assert!(again.is_complete());
-    reserve_all(&again);
-    write(&again, &positions, 0..200);
+    reserve(&again).unwrap();
+    write(&again, &positions, 0..200).unwrap();
     again.put_in_place().unwrap();
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
     let mut buffer = Vec::new();
     for at in [0, 1, 2] {
-        let (file, _, undo) = &all[at];
+        let (file, _, undo) = &records()[at];
         let error = again.write(*file, positions[at], &BlockHash([0; 32]), undo, &mut buffer).unwrap_err();
         assert!(matches!(error, DiskError::DamagedWorkFile { .. }), "{error}");
     }
-    case.assert_in_place();
+    case.assert_in_place(&case.datadir, "");
     again.reserve(FileNo(1), 1).unwrap();
     assert!(matches!(again.put_in_place().unwrap_err(), DiskError::DamagedWorkFile { .. }));
 }
@@ -202,7 +274,6 @@ fn a_resumed_run_completes_what_was_written() {
 #[test]
 fn no_run_continues_after_another_program_has_used_the_block_index() {
     let case = Case::new();
-    fs::create_dir(case.datadir.index_dir()).unwrap();
     fs::write(case.datadir.index_dir().join("CURRENT"), "MANIFEST-000002\n").unwrap();
     make_all(&case.begin().unwrap());
     assert!(case.resume().is_ok());
@@ -280,22 +351,22 @@ fn links_are_followed_and_stay() {
     assert!(other.join("peregrine-undo/rev00000.dat").is_file());
     for _ in 0..2 {
         made.put_in_place().unwrap();
-        case.assert_in_place();
+        case.assert_in_place(&case.datadir, "");
     }
     made.clean_up().unwrap();
     for link in ["rev00000.dat", "rev00002.dat"] {
         assert!(fs::symlink_metadata(other.join(link)).unwrap().is_symlink());
     }
     assert!(fs::symlink_metadata(case.datadir.blocks_dir()).unwrap().is_symlink());
-    assert_eq!(fs::read(further.join("new.dat")).unwrap(), made_bytes()[2]);
+    assert_eq!(fs::read(further.join("new.dat")).unwrap(), MADE[2]);
     assert!(!other.join("peregrine-undo").exists());
 }
 
 #[test]
 fn an_output_elsewhere_gets_whole_files_and_the_datadir_none() {
     let case = Case::new();
-    let result = Datadir::at(&case.root.path().join("output"), Network::Regtest);
-    let made = case.begin_at(&result).unwrap();
+    let result = case.elsewhere();
+    let made = case.begin_at(&RealDisk, &result).unwrap();
     make_all(&made);
     fs::write(result.rev_path(FileNo(2)), "mine").unwrap();
     let error = made.put_in_place().unwrap_err();
@@ -304,15 +375,11 @@ fn an_output_elsewhere_gets_whole_files_and_the_datadir_none() {
     fs::remove_file(result.rev_path(FileNo(2))).unwrap();
     for _ in 0..2 {
         made.put_in_place().unwrap();
-        let expected = made_bytes();
-        let whole = [&old_bytes()[..1_000], &expected[0]].concat();
-        for (number, bytes) in (0..).zip([&whole, &expected[1], &expected[2]]) {
-            assert!(fs::read(result.rev_path(FileNo(number))).unwrap() == *bytes, "{number}");
-        }
+        case.assert_in_place(&result, "");
     }
     made.clean_up().unwrap();
-    assert_eq!((case.rev(0), case.rev(1)), (old_bytes(), Vec::new()));
-    assert_eq!(RealDisk.list(&case.datadir.blocks_dir()).unwrap().len(), 5);
+    case.assert_unchanged("the output is elsewhere");
+    assert_eq!(RealDisk.list(&case.datadir.blocks_dir()).unwrap().len(), 6);
     assert_eq!(RealDisk.list(&result.blocks_dir()).unwrap().len(), 3);
 }
 
@@ -403,10 +470,132 @@ fn records_of_many_files_by_many_threads_are_the_same_bytes() {
     for number in 0..40 {
         let mut expected = Vec::new();
         for (at, (_, undo)) in records.iter().enumerate().filter(|(_, (file, _))| file.0 == number) {
-            undo::write_record(&mut expected, Network::Regtest.magic(), &BlockHash([at as u8; 32]), undo);
+            peregrine_disk::undo::write_record(
+                &mut expected,
+                Network::Regtest.magic(),
+                &BlockHash([at as u8; 32]),
+                undo,
+            );
         }
         let used = if number == 0 { 1_000 } else { 0 };
         Obfuscation::from_key(KEY).apply(&mut expected, used);
         assert!(case.rev(number)[used as usize..] == expected, "{number}");
+    }
+}
+
+/// The power fails at each operation in turn, then again while the next run continues.
+#[test]
+fn a_power_cut_at_any_operation_loses_no_byte_in_use_and_the_next_run_completes() {
+    let mut damaged = 0;
+    for is_elsewhere in [false, true] {
+        for first in 0.. {
+            let case = Case::new();
+            let output = case.elsewhere();
+            fs::create_dir_all(output.blocks_dir()).unwrap();
+            let result = if is_elsewhere { &output } else { &case.datadir };
+            let mut is_done = false;
+            for (round, at) in [first, first % 17, u64::MAX].into_iter().enumerate() {
+                let context =
+                    format!("elsewhere {is_elsewhere}, first {first}, round {round}, operation {at}");
+                let fault = InjectedFault::Sticky;
+                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other)
+                    .with_names_at_risk(case.root.path());
+                let done = match round {
+                    0 => case.make(&disk, result),
+                    _ => case.make_rest(&disk, result),
+                };
+                is_done |= round == 0 && done.is_ok();
+                disk.cut_power(at).unwrap();
+                case.assert_kept(&context);
+                if is_elsewhere {
+                    case.assert_unchanged(&context);
+                }
+                match done {
+                    Ok(()) => case.assert_in_place(result, &context),
+                    // For this disk, a copy of the bytes in use puts all that follows in the file at risk.
+                    Err(DiskError::DamagedWorkFile { .. }) if is_elsewhere && round > 0 => {
+                        damaged += 1;
+                        case.synced.set(0);
+                    }
+                    Err(error) => assert!(disk.has_failed(), "{context}: {error}"),
+                }
+            }
+            case.assert_in_place(result, &format!("operation {first}"));
+            assert!(clear_made_undo(&RealDisk, result).unwrap());
+            if is_done {
+                assert!(first > 50, "{first} operations");
+                break;
+            }
+        }
+    }
+    assert!(damaged < 3, "{damaged} runs could not be continued");
+}
+
+/// A run that begins anew after a crash, and one that removes what is left.
+#[test]
+fn a_power_cut_while_leftovers_are_removed_leaves_nothing_that_hinders() {
+    for at in 0.. {
+        let case = Case::new();
+        case.make(&FaultDisk::healthy(), &case.datadir).unwrap();
+        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
+            .with_names_at_risk(case.root.path());
+        let done = clear_made_undo(&disk, &case.datadir);
+        disk.cut_power(at).unwrap();
+        case.assert_in_place(&case.datadir, &format!("operation {at}"));
+        if done.is_err() {
+            let resumed = case.resume();
+            // Before its first step, everything can be continued; after it, nothing.
+            assert!(resumed.is_err() || at <= 2, "operation {at}");
+            case.make(&RealDisk, &case.datadir).unwrap();
+            case.assert_in_place(&case.datadir, &format!("operation {at}"));
+            clear_made_undo(&RealDisk, &case.datadir).unwrap();
+        }
+        assert!(!has_made_undo(&RealDisk, &case.datadir).unwrap(), "operation {at}");
+        if done.is_ok() {
+            assert!(at > 5, "{at} operations");
+            break;
+        }
+    }
+}
+
+#[test]
+fn any_step_can_be_repeated_after_an_error() {
+    for at in 0.. {
+        let case = Case::new();
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::All, io::ErrorKind::Other);
+        let repeat = |run: &dyn Fn() -> Result<(), DiskError>| run().or_else(|_| run());
+        let made =
+            case.begin_at(&disk, &case.datadir).or_else(|_| case.begin_at(&disk, &case.datadir)).unwrap();
+        let positions = reserve(&made).unwrap();
+        for at in 0..positions.len() {
+            repeat(&|| write(&made, &positions, at..at + 1)).unwrap();
+        }
+        repeat(&|| made.sync()).unwrap();
+        repeat(&|| made.put_in_place()).unwrap();
+        case.assert_in_place(&case.datadir, &format!("operation {at}"));
+        case.assert_kept(&format!("operation {at}"));
+        let _ = made.clean_up();
+        clear_made_undo(&RealDisk, &case.datadir).unwrap();
+        assert!(!has_made_undo(&RealDisk, &case.datadir).unwrap());
+        if !disk.has_failed() {
+            assert!(at > 60, "{at} operations");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_bytes_in_use_as_they_are() {
+    let needed: usize = MADE.iter().map(Vec::len).sum();
+    for bytes in [0, 1_000, needed as u64 / 2, needed as u64] {
+        let case = Case::new();
+        let disk = FaultDisk::full_after(bytes);
+        if let Err(error) = case.make(&disk, &case.datadir) {
+            assert!(error.to_string().contains("the test disk is full"), "{error}");
+        }
+        case.assert_kept(&format!("{bytes} bytes"));
+        disk.heal();
+        case.make_rest(&disk, &case.datadir).unwrap();
+        case.assert_in_place(&case.datadir, &format!("{bytes} bytes"));
     }
 }
