@@ -12,13 +12,13 @@ use testkit::{
 };
 use wire::{Header, Network};
 
-fn delete(path: Option<PathBuf>) -> Description {
+pub fn delete(path: Option<PathBuf>) -> Description {
     let Some(path) = path else { return Ok(None) };
     fs::remove_file(&path)?;
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-pub(super) fn delete_all(paths: &[PathBuf]) -> Description {
+pub fn delete_all(paths: &[PathBuf]) -> Description {
     paths.iter().try_for_each(fs::remove_file)?;
     Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
 }
@@ -42,41 +42,16 @@ fn used(scene: &Scene<'_>, path: Option<PathBuf>) -> Res<Option<(PathBuf, usize)
     Ok((used > 16).then_some((path, used)))
 }
 
-pub fn blk_delete_last(scene: &mut Scene<'_>) -> Description {
-    delete(scene.numbered("blk").pop())
-}
-
-pub fn blk_delete_any(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("blk");
+pub fn delete_any(scene: &mut Scene<'_>, kind: &str) -> Description {
+    let all = scene.numbered(kind);
     delete(scene.pick(&all))
 }
 
-pub fn blk_delete_all(scene: &mut Scene<'_>) -> Description {
-    delete_all(&scene.numbered("blk"))
-}
-
-pub fn rev_delete_all(scene: &mut Scene<'_>) -> Description {
-    delete_all(&scene.numbered("rev"))
-}
-
-pub fn rev_delete_one(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("rev");
-    delete(scene.pick(&all))
-}
-
-fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
+pub fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let len = scene.below(used);
     truncate(&path, len as u64)?;
     Ok(Some(format!("{} cut to {len} of {used} bytes", name(&path))))
-}
-
-pub fn blk_truncate(scene: &mut Scene<'_>) -> Description {
-    cut(scene, "blk")
-}
-
-pub fn rev_truncate(scene: &mut Scene<'_>) -> Description {
-    cut(scene, "rev")
 }
 
 pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Description {
@@ -89,7 +64,7 @@ pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("{} cut to {kept} of {} records", name(&path), records.len())))
 }
 
-fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Description {
+pub fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let from = scene.below(used);
     let len = if to_end { used - from } else { 1 + scene.below((used - from).min(5_000)) };
@@ -102,11 +77,7 @@ pub fn blk_zeros(scene: &mut Scene<'_>) -> Description {
     zeros(scene, "blk", to_end)
 }
 
-pub fn rev_zero_tail(scene: &mut Scene<'_>) -> Description {
-    zeros(scene, "rev", true)
-}
-
-fn flip(scene: &mut Scene<'_>, kind: &str) -> Description {
+pub fn flip(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let times = 1 + scene.below(4);
     let mut description = format!("bits flipped in {}:", name(&path));
@@ -118,16 +89,8 @@ fn flip(scene: &mut Scene<'_>, kind: &str) -> Description {
     Ok(Some(description))
 }
 
-pub fn blk_flip(scene: &mut Scene<'_>) -> Description {
-    flip(scene, "blk")
-}
-
-pub fn rev_flip(scene: &mut Scene<'_>) -> Description {
-    flip(scene, "rev")
-}
-
 /// Writes garbage after the records, or after the preallocated zeros.
-fn garbage(scene: &mut Scene<'_>, kind: &str) -> Description {
+pub fn garbage(scene: &mut Scene<'_>, kind: &str) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
     let at = if scene.rng.chance(1, 2) { used } else { fs::metadata(&path)?.len() as usize };
     let mut bytes = vec![0; 1 + scene.below(3_000)];
@@ -140,14 +103,6 @@ fn garbage(scene: &mut Scene<'_>, kind: &str) -> Description {
         overwrite(&path, at as u64, &bytes)?;
     }
     Ok(Some(format!("{} random bytes at {at} of {}, {used} used", bytes.len(), name(&path))))
-}
-
-pub fn blk_garbage_behind(scene: &mut Scene<'_>) -> Description {
-    garbage(scene, "blk")
-}
-
-pub fn rev_garbage_behind(scene: &mut Scene<'_>) -> Description {
-    garbage(scene, "rev")
 }
 
 /// Repeats records of some file after those of the last file.
@@ -199,7 +154,7 @@ pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("a sibling of the block at {} of {} behind {}", record.at, name(&from), name(&to))))
 }
 
-fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
+pub fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
     let all = scene.numbered(kind);
     let (Some(one), Some(other)) = (scene.pick(&all), scene.pick(&all)) else { return Ok(None) };
     if one == other {
@@ -210,14 +165,6 @@ fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
     fs::rename(&other, &one)?;
     fs::rename(&aside, &other)?;
     Ok(Some(format!("{} and {} swapped", name(&one), name(&other))))
-}
-
-pub fn blk_swap(scene: &mut Scene<'_>) -> Description {
-    swap(scene, "blk")
-}
-
-pub fn rev_swap(scene: &mut Scene<'_>) -> Description {
-    swap(scene, "rev")
 }
 
 /// Replaces a file by one of another chain.

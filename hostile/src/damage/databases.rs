@@ -73,26 +73,6 @@ pub fn replace(from: &Path, dir: &Path) -> Description {
     Ok(Some("replaced".to_owned()))
 }
 
-pub fn index_delete(scene: &mut Scene<'_>) -> Description {
-    delete(&scene.paths.index_dir())
-}
-
-pub fn index_truncate(scene: &mut Scene<'_>) -> Description {
-    cut(scene, &scene.paths.index_dir())
-}
-
-pub fn index_flip(scene: &mut Scene<'_>) -> Description {
-    flip(scene, &scene.paths.index_dir())
-}
-
-pub fn index_table_delete(scene: &mut Scene<'_>) -> Description {
-    delete_data(scene, &scene.paths.index_dir())
-}
-
-pub fn index_current_missing(scene: &mut Scene<'_>) -> Description {
-    delete_current(&scene.paths.index_dir())
-}
-
 /// Restores the index from a backup, so that the chainstate is newer.
 pub fn index_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
@@ -183,10 +163,6 @@ fn change_index(
     Ok(Some(description))
 }
 
-pub fn chainstate_delete(scene: &mut Scene<'_>) -> Description {
-    delete(&scene.paths.chainstate_dir())
-}
-
 pub fn chainstate_empty(scene: &mut Scene<'_>) -> Description {
     let dir = scene.paths.chainstate_dir();
     for path in scene.database_files(&dir) {
@@ -208,20 +184,4 @@ pub fn chainstate_of_another(scene: &mut Scene<'_>) -> Description {
     let from = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).chainstate_dir();
     let description = replace(&from, &scene.paths.chainstate_dir())?;
     Ok(description.map(|description| format!("{description} by that of {}", other.name)))
-}
-
-pub fn chainstate_current_missing(scene: &mut Scene<'_>) -> Description {
-    delete_current(&scene.paths.chainstate_dir())
-}
-
-pub fn chainstate_table_delete(scene: &mut Scene<'_>) -> Description {
-    delete_data(scene, &scene.paths.chainstate_dir())
-}
-
-pub fn chainstate_flip(scene: &mut Scene<'_>) -> Description {
-    flip(scene, &scene.paths.chainstate_dir())
-}
-
-pub fn chainstate_truncate(scene: &mut Scene<'_>) -> Description {
-    cut(scene, &scene.paths.chainstate_dir())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Description,
-    databases::{cut, delete, delete_current, delete_data, flip, replace},
+    databases::{delete, delete_current, replace},
     name,
 };
 use crate::scene::Scene;
@@ -24,7 +24,7 @@ fn index(scene: &mut Scene<'_>) -> Option<(PathBuf, PathBuf)> {
     scene.pick(&found)
 }
 
-fn in_database(
+pub fn in_database(
     scene: &mut Scene<'_>,
     damage: impl FnOnce(&mut Scene<'_>, &Path) -> Description,
 ) -> Description {
@@ -36,18 +36,6 @@ fn in_database(
 pub fn node_index_delete(scene: &mut Scene<'_>) -> Description {
     let Some((dir, _)) = index(scene) else { return Ok(None) };
     Ok(delete(&dir)?.map(|what| format!("{} {what}", name(&dir))))
-}
-
-pub fn node_index_truncate(scene: &mut Scene<'_>) -> Description {
-    in_database(scene, cut)
-}
-
-pub fn node_index_flip(scene: &mut Scene<'_>) -> Description {
-    in_database(scene, flip)
-}
-
-pub fn node_index_table_delete(scene: &mut Scene<'_>) -> Description {
-    in_database(scene, delete_data)
 }
 
 pub fn node_index_current_missing(scene: &mut Scene<'_>) -> Description {

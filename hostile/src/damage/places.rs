@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Moves a folder out of the datadir and replaces it by a link.
-fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
+pub fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
     if !is_dir(dir) {
         return Ok(None);
     }
@@ -30,18 +30,6 @@ fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
     Ok(Some(format!("is a link to {}", target.display())))
 }
 
-pub fn link_chainstate(scene: &mut Scene<'_>) -> Description {
-    link(scene, &scene.paths.chainstate_dir(), "chainstate")
-}
-
-pub fn link_index(scene: &mut Scene<'_>) -> Description {
-    link(scene, &scene.paths.index_dir(), "index")
-}
-
-pub fn link_blocks(scene: &mut Scene<'_>) -> Description {
-    link(scene, &scene.blocks(), "blocks")
-}
-
 pub fn link_dangling(scene: &mut Scene<'_>) -> Description {
     let places = [scene.paths.chainstate_dir(), scene.paths.index_dir(), scene.blocks()];
     let Some(dir) = scene.pick(&places) else { return Ok(None) };
@@ -53,19 +41,8 @@ pub fn link_dangling(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("{} leads nowhere", dir.display())))
 }
 
-pub fn mount_chainstate(scene: &mut Scene<'_>) -> Description {
-    let dir = scene.paths.chainstate_dir();
-    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
-}
-
-pub fn mount_index(scene: &mut Scene<'_>) -> Description {
-    let dir = scene.paths.index_dir();
-    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
-}
-
-pub fn mount_blocks(scene: &mut Scene<'_>) -> Description {
-    let dir = scene.blocks();
-    Ok(scene.mount(&dir)?.then(|| "a file system of its own".to_owned()))
+pub fn mount(scene: &mut Scene<'_>, dir: &Path) -> Description {
+    Ok(scene.mount(dir)?.then(|| "a file system of its own".to_owned()))
 }
 
 /// Returns a random folder of those in which new databases are built.
