@@ -90,10 +90,12 @@ impl Scene<'_> {
         all.filter(|path| path.is_file()).collect()
     }
 
-    /// Returns all paths with the name of a `blk` or `rev` file, sorted by number.
+    /// Returns all paths with the name of a `blk` or `rev` file, sorted by number, also where a situation has
+    /// moved them.
     fn named(&self, kind: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.blocks()).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let other = Datadir::at(&self.live.join("store/other"), self.base.network).blocks_dir();
+        let dirs = [self.blocks(), other].into_iter().filter_map(|dir| fs::read_dir(dir).ok());
+        let mut paths: Vec<PathBuf> = dirs.flatten().flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.len() == 12 && name.starts_with(kind) && name.ends_with(".dat")
