@@ -6,7 +6,7 @@
 use crate::common;
 
 use bitcoin::{Block, OutPoint, Script, consensus::deserialize};
-use common::{json, rebuilt, run_on_regtest as run};
+use common::{json, run_on_regtest as run};
 use std::{collections::BTreeMap, fs, path::Path};
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, datadir::Layout};
@@ -120,41 +120,4 @@ fn ages_are_those_of_a_naive_count() {
             assert_eq!(last["total_amount_sat"], model.coins.values().map(|coin| coin.amount).sum::<i64>());
         }
     }
-}
-
-#[test]
-fn heights_at_intervals_become_files_and_a_picture() {
-    let (dir, chain) = rebuilt();
-    let at = |name: &str| dir.path().join(name).display().to_string();
-    let (parquet, svg) = (at("ages.parquet"), at("ages.svg"));
-    let output =
-        run(dir.path(), &["utxo", "ages", "--every", "50", "-o", &parquet, "--output", &svg, "--json"]);
-    let report = json(&output);
-    let heights: Vec<_> =
-        report["heights"].as_array().unwrap().iter().map(|it| it["height"].clone()).collect();
-    assert_eq!(heights, [0, 50, 100, chain.tip().height]);
-    assert_eq!(report["outputs"], serde_json::json!([&parquet, &svg]));
-    let picture = fs::read_to_string(&svg).unwrap();
-    assert!(picture.starts_with("<svg ") && picture.matches("<polygon").count() >= 12, "{picture}");
-    assert!(picture.contains("under 1 day") && picture.contains("3,650 days or more"), "{picture}");
-    assert!(fs::read(&parquet).unwrap().starts_with(b"PAR1"));
-    let text = String::from_utf8(run(dir.path(), &["utxo", "ages"]).stdout).unwrap();
-    assert!(text.contains(&format!("height             {}", chain.tip().height)), "{text}");
-    for (words, part) in [
-        (&["-o", &parquet][..], "it exists already"),
-        (&["-o", &at("ages.txt")], "must end with .parquet, .arrow, .csv or .svg"),
-        (&["--bands", "7,7"], "must ascend from 1"),
-        (&["--at", "1,131"], "ends at height 130"),
-        (&["--every", "0"], "invalid value"),
-        (&["-o", &at("new.csv"), "-o", &at("new.csv")], "is named twice"),
-    ] {
-        let output = run(dir.path(), &[&["utxo", "ages"], words].concat());
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(part), "{words:?}: {stderr}");
-    }
-    assert!(!fs::exists(at("ages.txt")).unwrap());
-    // Heights that are named again are none of the most.
-    let again = format!("{}130", "0-10,".repeat(9_091));
-    let report = json(&run(dir.path(), &["utxo", "ages", "--at", &again, "--json"]));
-    assert_eq!(report["heights"].as_array().unwrap().len(), 12);
 }
