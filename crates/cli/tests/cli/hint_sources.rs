@@ -1,10 +1,10 @@
-//! `--hints` with packed files and URLs: HTTPS with a certificate that is trusted or not, through a proxy,
+//! `--hints` with URLs: HTTPS with a certificate that is trusted or not, through a proxy,
 //! redirects, errors of the server, and an interrupt.
 #![cfg(feature = "hints-url")]
 
 use crate::common;
 
-use common::{Running, command, datadirs, done, given, json, peregrine, refused, text};
+use common::{Running, command, datadirs, done, given, json, refused, text};
 use digest::sha256::sha256;
 use hex_conservative::DisplayHex;
 use rustix::process::Signal;
@@ -162,22 +162,6 @@ pub fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 pub fn ok(body: &[u8]) -> Vec<u8> {
     answer("200 OK", &format!("Content-Length: {}\r\n", body.len()), body)
-}
-
-#[test]
-fn packed_files_are_used_as_they_are() {
-    let fixture = Fixture::new();
-    let path = fixture.files.path().join("named-as-one-likes");
-    std::fs::write(&path, &packed_hints().1).unwrap();
-    fixture.assert_done(&fixture.reindex(text(&path), &[]));
-    let info = done(peregrine(&["hints", "info", text(&path)]));
-    for line in [
-        format!("size      {} bytes\nsha256    {}\n", packed_hints().0.len(), digest_of(&packed_hints().0)),
-        "pinned    no: this version of Peregrine pins no hints of this network\n".to_owned(),
-        format!("packed    xz, {} bytes, sha256 {}\n", packed_hints().1.len(), digest_of(&packed_hints().1)),
-    ] {
-        assert!(info.contains(&line), "no {line:?} in {info}");
-    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn git(args: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn the_version_has_the_commit_and_that_of_core() {
+fn the_version_has_the_commit() {
     let printed = |flag| done(peregrine(&[flag]));
     assert_eq!(printed("-V"), concat!("peregrine ", env!("CARGO_PKG_VERSION"), "\n"));
     let long = printed("--version");
@@ -29,14 +29,6 @@ fn the_version_has_the_commit_and_that_of_core() {
     if root.join(".git").exists() && std::env::var_os("PEREGRINE_COMMIT").is_none() {
         assert_eq!(Some(commit.to_owned()), git(&["rev-parse", "HEAD"]));
     }
-    assert!(long.contains(&format!("rules        as of Bitcoin Core {}", engine::CORE_VERSION)), "{long}");
-    assert!(
-        long.contains("assumevalid  main 938343, test 4842348, testnet4 123613, signet 293175"),
-        "{long}"
-    );
-    let can_run_scripts = cfg!(feature = "scripts");
-    assert_eq!(long.contains("(libbitcoinkernel)"), can_run_scripts, "{long}");
-    assert_eq!(long.contains("cannot be checked"), !can_run_scripts, "{long}");
 }
 
 #[test]

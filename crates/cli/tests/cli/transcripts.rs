@@ -7,7 +7,7 @@
 //! missing` or another way of [`datadirs::damage`]. A console without `given` goes on in the folder of the one
 //! before it. In it,
 //!
-//! - a line that begins with `$ ` is run by `sh`; it goes on after a `\` at its end,
+//! - a line that begins with `$ ` is run by `sh`; it goes on after a `\` at its end, and with `> `,
 //! - a line like `# damage node: rev: one missing` damages a datadir,
 //! - all else is what is printed, to both streams, and `exit code 4` if that is not 0.
 //!
@@ -99,11 +99,12 @@ impl Runner<'_> {
                     shown.extend([line, "\n"]);
                 } else if let Some(first) = line.strip_prefix("$ ") {
                     let mut command = first.to_owned();
-                    while command.ends_with('\\') {
-                        command.extend(["\n", lines.next().unwrap()]);
+                    shown.extend(["$ ", first, "\n"]);
+                    while let Some(more) = lines.next_if(|line| goes_on(&command, line)) {
+                        command.extend(["\n", more.strip_prefix("> ").unwrap_or(more)]);
+                        shown.extend([more, "\n"]);
                     }
-                    let printed = self.run(&command);
-                    shown.extend(["$ ", &command, "\n", &printed]);
+                    shown += &self.run(&command);
                 }
             }
         }
@@ -129,7 +130,7 @@ impl Runner<'_> {
         let mut command = Command::new("sh");
         command.args(["-c", line]).current_dir(self.dir.path());
         command.env("PATH", path).env("HOME", self.dir.path()).env("LC_ALL", "C");
-        command.env_remove("PEREGRINE_SHA256");
+        command.env_remove("PEREGRINE_SHA256").env_remove("CLICOLOR_FORCE");
         command.stdout(writer.try_clone().unwrap()).stderr(writer);
         let mut child = command.spawn().unwrap();
         drop(command);
@@ -158,6 +159,11 @@ impl Runner<'_> {
         }
         shown_text(line)
     }
+}
+
+/// Whether a line goes on with a command.
+fn goes_on(command: &str, line: &str) -> bool {
+    command.ends_with('\\') || line.starts_with("> ")
 }
 
 /// Returns a line of text without what differs from run to run.
@@ -203,8 +209,8 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// Runs the consoles of these files, two files at a time. Returns the names of the commands whose reports were
-/// seen.
+/// Runs the consoles of these files, two files at a time. Returns the names of the commands of which reports
+/// were seen.
 fn check(files: Vec<PathBuf>) -> BTreeSet<String> {
     let wanted = std::env::var("TRANSCRIPTS").unwrap_or_default();
     let is_wanted = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().contains(&wanted);
@@ -240,8 +246,8 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 fn commands_print_what_the_transcripts_show() {
     let seen = check(files("tests/cli/transcripts", ".console"));
     if std::env::var_os("TRANSCRIPTS").is_none() {
-        // Which need peers: `process.rs` and the modules `node` run them.
-        let elsewhere = ["peers", "sync"].map(str::to_owned);
+        // It needs peers: `process.rs` and the modules `node` run it.
+        let elsewhere = ["sync"].map(str::to_owned);
         let missing: Vec<_> = Schemas::read().commands().difference(&seen).cloned().collect();
         assert_eq!(missing, elsewhere, "no transcript has the report of these");
     }

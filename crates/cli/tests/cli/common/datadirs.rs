@@ -26,12 +26,10 @@ type Files = LazyLock<Vec<(PathBuf, Vec<u8>)>>;
 /// 131 blocks in several files, without a chainstate.
 static SMALL: Files = LazyLock::new(|| written(small()));
 /// The same with its chainstate.
-static REBUILT: Files = LazyLock::new(|| {
-    files(|dir| {
-        write("small", dir);
-        assert!(run_on_regtest(dir, &["reindex"]).status.success());
-    })
-});
+static REBUILT: Files = LazyLock::new(|| rebuilt(small(), &layout()));
+/// The same in one file.
+static ONE_FILE: Files =
+    LazyLock::new(|| rebuilt(small(), &Layout { preallocate: false, ..Layout::new(17) }));
 /// A chain whose blocks, except the last ones, are buried deep enough to be assumed valid.
 static DEEP: Files = LazyLock::new(|| {
     written(&Chain::generate(&ChainSpec {
@@ -62,10 +60,7 @@ static SNAPSHOT: Files = LazyLock::new(|| {
 /// 1,121 blocks, which become two files of a table, with their chainstate.
 static LONG: Files = LazyLock::new(|| {
     let spec = ChainSpec { blocks: Some(1_120), stale: false, ..ChainSpec::new(31, 300_000) };
-    files(|dir| {
-        write_chain(&Chain::generate(&spec), dir);
-        assert!(run_on_regtest(dir, &["reindex"]).status.success());
-    })
+    rebuilt(&Chain::generate(&spec), &layout())
 });
 /// That of [`busy`].
 static BUSY: Files = LazyLock::new(|| written(busy()));
@@ -118,6 +113,7 @@ pub fn write(name: &str, dir: &Path) {
     let files = match name {
         "small" => &SMALL,
         "rebuilt" => &REBUILT,
+        "one-file" => &ONE_FILE,
         "deep" => &DEEP,
         "invalid" => &INVALID,
         "bad-script" => &BAD_SCRIPT,
@@ -137,6 +133,14 @@ pub fn write(name: &str, dir: &Path) {
 
 fn written(chain: &Chain) -> Vec<(PathBuf, Vec<u8>)> {
     files(|dir| write_chain(chain, dir))
+}
+
+/// The datadir of a chain with its chainstate.
+fn rebuilt(chain: &Chain, layout: &Layout) -> Vec<(PathBuf, Vec<u8>)> {
+    files(|dir| {
+        chain.write_datadir(dir, layout).unwrap();
+        assert!(run_on_regtest(dir, &["reindex"]).status.success());
+    })
 }
 
 /// The files that `make` leaves in a folder.

@@ -39,7 +39,7 @@ pub fn given(name: &str) -> TempDir {
 
 /// A datadir of a generated chain, with its chainstate.
 pub fn rebuilt() -> (TempDir, Chain) {
-    (given("rebuilt"), datadirs::small().clone())
+    (given("one-file"), datadirs::small().clone())
 }
 
 /// Takes a lock as bitcoind does, which excludes other processes, such as those that tests start.
