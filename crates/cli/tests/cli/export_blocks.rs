@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use testkit::Chain;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
-fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {
+pub fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {
     let out = TempDir::new().unwrap();
     let out = out.path().join("out");
     export(datadir, table, &out, &[&["--format", "csv"], words].concat());
