@@ -1,5 +1,5 @@
-//! `utxo ages` counts the outputs that are not spent after a block, by the times of their blocks: as the tables
-//! of outputs and blocks have them.
+//! `utxo ages` counts the outputs that are not spent after a block, by the times of their blocks: as the
+//! tables of outputs and blocks have them.
 
 #![cfg(feature = "export")]
 

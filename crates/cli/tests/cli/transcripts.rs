@@ -3,16 +3,17 @@
 //! runs only the files with that in their name.
 //!
 //! A console is a block of Markdown that begins with ` ```console given small as node `: it starts in a new
-//! folder, in which the datadir `small` of [`datadirs`] is called `node`. It may be damaged, `with rev: one
-//! missing` or another way of [`datadirs::damage`]. A console without `given` goes on in the folder of the one
-//! before it. In it,
+//! folder, in which the datadir `small` of [`datadirs`] is called `node`. It may be damaged in a way of
+//! [`datadirs::damage`]: `given small as node with rev: one missing`. A console without `given` goes on in
+//! the folder of the one before it. In it,
 //!
 //! - a line that begins with `$ ` is run by `sh`; it goes on after a `\` at its end, and with `> `,
 //! - a line like `# damage node: rev: one missing` damages a datadir,
 //! - all else is what is printed, to both streams, and `exit code 4` if that is not 0.
 //!
 //! The folder is called `DIR`, the time `TIME`, what differs from run to run is `[..]`, and `...` stands for
-//! any lines. Each JSON object is printed with a line for each field, and must match its schema in `docs/json`.
+//! any lines. Each JSON object is printed with a line for each field, and must match its schema in
+//! `docs/json`.
 
 use crate::common::{datadirs, schemas::Schemas};
 use serde_json::Value;
