@@ -14,8 +14,11 @@ use std::{collections::BTreeMap, fs, path::Path};
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 
-/// Number and amount of coins by height, first day of the band, and type of script.
-type Counts = BTreeMap<(u32, u32, String), (i64, i64)>;
+/// Height, first day of the band, and type of script.
+type Key = (u32, u32, String);
+
+/// Number and amount of coins.
+type Counts = BTreeMap<Key, (i64, i64)>;
 
 const BANDS: [u32; 4] = [0, 1, 3, 10];
 
@@ -40,7 +43,7 @@ fn counted(outputs: &[Row], median_times: &[u32], heights: &[u32]) -> Counts {
 }
 
 /// What a CSV file has, in its order.
-fn written(dir: &Path) -> Vec<((u32, u32, String), (i64, i64))> {
+fn written(dir: &Path) -> Vec<(Key, (i64, i64))> {
     let number = |row: &Row, name: &str| row[name].parse::<i64>().unwrap();
     let rows = read(dir, "ages").into_iter().map(|row| {
         let key = (number(&row, "height") as u32, number(&row, "from_days") as u32);
