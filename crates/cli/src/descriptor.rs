@@ -226,10 +226,6 @@ mod tests {
         of(text).into_iter().map(|wanted| address(wanted).unwrap_or_default()).collect()
     }
 
-    fn flaw(text: &str) -> String {
-        parse(text, Network::Main, &(0..=2)).unwrap_err().to_string()
-    }
-
     #[test]
     fn a_combo_is_what_a_key_can_be_paid_by() {
         let expected = [
@@ -281,21 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_scanned_for_is_named() {
-        let other = XPUB.replace("xpub6", "tpub6");
-        let private = "L4rK1yDtCWekvXuE6oXD9jCYfFNV2cWRpVuPLBcCU2z8TrisoyY1";
-        for (text, why) in [
-            ("mipcBbFg9gMiCh81Kj8tqqdgoZub1ZJRfn".to_owned(), "of another network"),
-            (format!("wpkh({KEY})#aaaaaaaa"), "checksum"),
-            (format!("rawtr({})", &KEY[2..]), "rawtr() is not supported"),
-            (format!("pkh({other}/*)"), ""),
-            (format!("wpkh({XPUB}/*h)"), "ardened"),
-            (format!("wsh(pk({KEY})"), ""),
-        ] {
-            let flaw = flaw(&text);
-            assert!(flaw.starts_with(&text) && flaw.contains(why), "{flaw}");
-        }
-        let flaw = flaw(&format!("pkh({private})"));
-        assert!(flaw.contains("private key") && !flaw.contains(private), "{flaw}");
+    fn hardened_steps_of_public_keys_are_refused() {
+        let text = format!("wpkh({XPUB}/*h)");
+        let flaw = parse(&text, Network::Main, &(0..=2)).unwrap_err().to_string();
+        assert!(flaw.starts_with(&text) && flaw.contains("ardened"), "{flaw}");
     }
 }

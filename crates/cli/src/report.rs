@@ -340,22 +340,6 @@ mod tests {
     }
 
     #[test]
-    fn report_shows_what_was_trusted_because_of_assumevalid() {
-        let text = reindex_text(&with_hints(true), None);
-        assert!(text.contains("all consensus rules except scripts"), "{text}");
-        assert!(text.contains("the sum (siphash128) is zero") && !text.contains("trusted"), "{text}");
-        let text = reindex_text(&with_hints(false), None);
-        assert!(text.contains("all rules of blocks, no rules of spends"), "{text}");
-        assert!(text.contains("\ntrusted            up to height 9, by --assumevalid: scripts"), "{text}");
-        let json = |report| -> serde_json::Value { serde_json::to_value::<ReindexReport>(report).unwrap() };
-        assert!(json(reindexed(0))["hints"].is_null());
-        assert_eq!(json(with_hints(true))["hints"]["trusted"], serde_json::json!([]));
-        let hints = &json(with_hints(false))["hints"];
-        assert_eq!((&hints["height"], &hints["with_undo"]), (&9.into(), &false.into()));
-        assert_eq!(hints["trusted"][2], "coinbase_maturity");
-    }
-
-    #[test]
     fn values_are_aligned_in_one_column() {
         let text = [reindexed(7), with_hints(false)].map(|report| reindex_text(&report, None)).join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));

@@ -1,99 +1,68 @@
-//! `utxo ages` as users meet it: what it counts is what a naive program counts that reads the blocks with
-//! another library.
+//! `utxo ages` counts the outputs that are not spent after a block, by the times of their blocks: as the
+//! tables of outputs and blocks have them.
 
 #![cfg(feature = "export")]
 
-use crate::common;
+use crate::{
+    common,
+    export_blocks::rows,
+    export_history::{Row, rows as read},
+};
 
-use bitcoin::{Block, OutPoint, Script, consensus::deserialize};
-use common::{json, rebuilt, run_on_regtest as run};
+use common::{json, run_on_regtest as run, text};
 use std::{collections::BTreeMap, fs, path::Path};
 use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 
-/// Number and amount of coins by height, first day of the band, and type of script.
-type Counts = BTreeMap<(u32, u32, &'static str), (i64, i64)>;
+/// Height, first day of the band, and type of script.
+type Key = (u32, u32, String);
+
+/// Number and amount of coins.
+type Counts = BTreeMap<Key, (i64, i64)>;
 
 const BANDS: [u32; 4] = [0, 1, 3, 10];
 
-fn type_of(script: &Script) -> &'static str {
-    match script.as_bytes() {
-        _ if script.is_p2pkh() => "p2pkh",
-        _ if script.is_p2sh() => "p2sh",
-        _ if script.is_p2wpkh() => "p2wpkh",
-        _ if script.is_p2wsh() => "p2wsh",
-        _ if script.is_p2tr() => "p2tr",
-        [0x51, 2, 0x4e, 0x73] => "p2a",
-        _ if script.is_p2pk() => "p2pk",
-        _ if script.is_multisig() => "multisig",
-        _ => "other",
-    }
-}
-
-fn counted(chain: &Chain, heights: &[u32]) -> Counts {
-    let blocks: Vec<Block> = chain.main().map(|block| deserialize(&block.bytes).unwrap()).collect();
-    let (mut coins, mut medians, mut counts) = (BTreeMap::new(), Vec::new(), Counts::new());
-    for (block, height) in blocks.iter().zip(0u32..) {
-        let mut last: Vec<u32> = blocks[height.saturating_sub(10) as usize..]
-            .iter()
-            .take(11.min(height as usize + 1))
-            .map(|it| it.header.time)
-            .collect();
-        last.sort_unstable();
-        medians.push(last[last.len() / 2]);
-        for tx in block.txdata.iter().filter(|_| height > 0) {
-            for input in &tx.input {
-                assert_eq!(coins.remove(&input.previous_output).is_none(), tx.is_coinbase());
+fn counted(outputs: &[Row], median_times: &[u32], heights: &[u32]) -> Counts {
+    let mut counts = Counts::new();
+    for &height in heights {
+        for row in outputs {
+            let created: u32 = row["height"].parse().unwrap();
+            let is_spent = row["spent_height"].parse().is_ok_and(|spent: u32| spent <= height);
+            // The genesis block has no coins, and some outputs never become coins.
+            let is_coin = created > 0 && !row["script"].starts_with("6a") && row["script"].len() <= 20_000;
+            if created > height || is_spent || !is_coin {
+                continue;
             }
-            let txid = tx.compute_txid();
-            for (output, vout) in tx.output.iter().zip(0..) {
-                let script = &output.script_pubkey;
-                if !script.is_op_return() && script.len() <= 10_000 {
-                    let coin = (height, type_of(script), output.value.to_sat() as i64);
-                    coins.insert(OutPoint { txid, vout }, coin);
-                }
-            }
-        }
-        if heights.contains(&height) {
-            for (created, script_type, value) in coins.values() {
-                let age = medians[height as usize] - medians[*created as usize];
-                let band = BANDS.into_iter().rfind(|days| days * 86_400 <= age).unwrap();
-                let count = counts.entry((height, band, script_type)).or_default();
-                *count = (count.0 + 1, count.1 + value);
-            }
+            let age = median_times[height as usize] - median_times[created as usize];
+            let band = BANDS.into_iter().rfind(|days| days * 86_400 <= age).unwrap();
+            let count = counts.entry((height, band, row["script_type"].clone())).or_default();
+            *count = (count.0 + 1, count.1 + row["value"].parse::<i64>().unwrap());
         }
     }
     counts
 }
 
-/// What a CSV file has, in its order: height, first day of the band and type, and what is counted.
-type Rows = Vec<((u32, u32, String), (i64, i64))>;
-
-fn written(path: &Path) -> Rows {
-    let text = fs::read_to_string(path).unwrap();
-    let mut lines = text.lines();
-    assert_eq!(
-        lines.next().unwrap(),
-        "height,from_days,to_days,block_time,mediantime,script_type,coins,value"
-    );
-    let number = |text: &str| text.parse::<i64>().unwrap();
-    lines
-        .map(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            let key = (number(fields[0]) as u32, number(fields[1]) as u32, fields[5].to_owned());
-            (key, (number(fields[6]), number(fields[7])))
-        })
-        .collect()
+/// What a CSV file has, in its order.
+fn written(dir: &Path) -> Vec<(Key, (i64, i64))> {
+    let number = |row: &Row, name: &str| row[name].parse::<i64>().unwrap();
+    let rows = read(dir, "ages").into_iter().map(|row| {
+        let key = (number(&row, "height") as u32, number(&row, "from_days") as u32);
+        ((key.0, key.1, row["script_type"].clone()), (number(&row, "coins"), number(&row, "value")))
+    });
+    rows.collect()
 }
 
 #[test]
-fn ages_are_those_of_a_naive_count() {
+fn ages_are_those_of_unspent_outputs() {
     let chain = Chain::generate(&ChainSpec { blocks: Some(2_300), ..ChainSpec::new(23, 600_000) });
     let dir = TempDir::new().unwrap();
     chain.write_datadir(dir.path(), &Layout::new(23)).unwrap();
     assert!(run(dir.path(), &["reindex"]).status.success());
     let tip = chain.tip().height;
-    let expected = counted(&chain, &[0, 1, 150, 999, 1000, 1001, tip]);
+    let outputs = rows(dir.path(), "outputs", &["--columns", "height,value,script_type,script,spent_height"]);
+    let blocks = rows(dir.path(), "blocks", &["--columns", "mediantime"]);
+    let median_times: Vec<u32> = blocks.iter().map(|row| row["mediantime"].parse().unwrap()).collect();
+    let expected = counted(&outputs, &median_times, &[0, 1, 150, 999, 1000, 1001, tip]);
     let bands = expected.keys().map(|key| key.1).collect::<std::collections::BTreeSet<_>>();
     assert!(bands.len() == BANDS.len() && expected.len() > 40, "{bands:?}");
     for (name, words) in [
@@ -101,18 +70,19 @@ fn ages_are_those_of_a_naive_count() {
         ("eight", &["--threads", "8"]),
         ("live", &["--live", "--scan"]),
     ] {
-        let file = dir.path().join(format!("{name}.csv"));
+        let out = dir.path().join(name);
+        fs::create_dir(&out).unwrap();
+        let file = out.join("ages.csv");
         let is_live = name == "live";
         let at = if is_live { "0-1,150,999-1001".to_owned() } else { format!("0-1,150,999-1001,{tip}") };
-        let all = ["utxo", "ages", "--bands", "1,3,10", "--at", &at, "--json", "-o", file.to_str().unwrap()];
+        let all = ["utxo", "ages", "--bands", "1,3,10", "--at", &at, "--json", "-o", text(&file)];
         let output = run(dir.path(), &[&all[..], words].concat());
         assert!(output.status.success(), "{output:?}");
         let expected = expected.iter().filter(|(key, _)| !is_live || key.0 < tip);
-        let rows = written(&file);
+        let rows = written(&out);
         assert!(rows.is_sorted_by_key(|(key, _)| (key.0, key.1)));
-        let rows: BTreeMap<_, _> =
-            rows.iter().map(|((a, b, c), held)| ((*a, *b, c.as_str()), held)).collect();
-        assert!(rows.into_iter().eq(expected.map(|(key, held)| (*key, held))), "{name}");
+        let rows: BTreeMap<_, _> = rows.into_iter().collect();
+        assert!(rows.iter().eq(expected), "{name}");
         if !is_live {
             let last = json(&output)["heights"].as_array().unwrap().last().unwrap().clone();
             let model = &chain.model;
@@ -120,41 +90,4 @@ fn ages_are_those_of_a_naive_count() {
             assert_eq!(last["total_amount_sat"], model.coins.values().map(|coin| coin.amount).sum::<i64>());
         }
     }
-}
-
-#[test]
-fn heights_at_intervals_become_files_and_a_picture() {
-    let (dir, chain) = rebuilt();
-    let at = |name: &str| dir.path().join(name).display().to_string();
-    let (parquet, svg) = (at("ages.parquet"), at("ages.svg"));
-    let output =
-        run(dir.path(), &["utxo", "ages", "--every", "50", "-o", &parquet, "--output", &svg, "--json"]);
-    let report = json(&output);
-    let heights: Vec<_> =
-        report["heights"].as_array().unwrap().iter().map(|it| it["height"].clone()).collect();
-    assert_eq!(heights, [0, 50, 100, chain.tip().height]);
-    assert_eq!(report["outputs"], serde_json::json!([&parquet, &svg]));
-    let picture = fs::read_to_string(&svg).unwrap();
-    assert!(picture.starts_with("<svg ") && picture.matches("<polygon").count() >= 12, "{picture}");
-    assert!(picture.contains("under 1 day") && picture.contains("3,650 days or more"), "{picture}");
-    assert!(fs::read(&parquet).unwrap().starts_with(b"PAR1"));
-    let text = String::from_utf8(run(dir.path(), &["utxo", "ages"]).stdout).unwrap();
-    assert!(text.contains(&format!("height             {}", chain.tip().height)), "{text}");
-    for (words, part) in [
-        (&["-o", &parquet][..], "it exists already"),
-        (&["-o", &at("ages.txt")], "must end with .parquet, .arrow, .csv or .svg"),
-        (&["--bands", "7,7"], "must ascend from 1"),
-        (&["--at", "1,131"], "ends at height 130"),
-        (&["--every", "0"], "invalid value"),
-        (&["-o", &at("new.csv"), "-o", &at("new.csv")], "is named twice"),
-    ] {
-        let output = run(dir.path(), &[&["utxo", "ages"], words].concat());
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(part), "{words:?}: {stderr}");
-    }
-    assert!(!fs::exists(at("ages.txt")).unwrap());
-    // Heights that are named again are none of the most.
-    let again = format!("{}130", "0-10,".repeat(9_091));
-    let report = json(&run(dir.path(), &["utxo", "ages", "--at", &again, "--json"]));
-    assert_eq!(report["heights"].as_array().unwrap().len(), 12);
 }

@@ -1,10 +1,12 @@
-//! `--hints` with packed files and URLs: HTTPS with a certificate that is trusted or not, through a proxy,
+//! `--hints` with URLs: HTTPS with a certificate that is trusted or not, through a proxy,
 //! redirects, errors of the server, and an interrupt.
 #![cfg(feature = "hints-url")]
 
 use crate::common;
 
-use common::{Running, command, json};
+use common::{Running, command, datadirs, done, given, json, refused, text};
+use digest::sha256::sha256;
+use hex_conservative::DisplayHex;
 use rustix::process::Signal;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
 use std::{
@@ -17,15 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// Hints end at this height.
 const HEIGHT: &str = "60";
-
-fn chain() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(|| Chain::generate(&ChainSpec::new(31, 100_000)))
-}
 
 /// The bytes of a hint file for the chain, in xz.
 fn packed_hints() -> &'static (Vec<u8>, Vec<u8>) {
@@ -33,9 +29,7 @@ fn packed_hints() -> &'static (Vec<u8>, Vec<u8>) {
     HINTS.get_or_init(|| {
         let fixture = Fixture::new();
         let path = fixture.files.path().join("hints");
-        let words = ["hints", "make", "--height", HEIGHT, "-o", path.to_str().unwrap()];
-        let made = fixture.run(&words);
-        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        done(fixture.run(&["hints", "make", "--height", HEIGHT, "-o", text(&path)]));
         let plain = std::fs::read(path).unwrap();
         let packed = liblzma::encode_all(plain.as_slice(), 6).unwrap();
         (plain, packed)
@@ -50,9 +44,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let (datadir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        chain().write_datadir(datadir.path(), &Layout::new(31)).unwrap();
-        Self { datadir, files }
+        Self { datadir: given("small"), files: TempDir::new().unwrap() }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -81,7 +73,7 @@ impl Fixture {
     fn assert_done(&self, output: &Output) {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let report = json(output);
-        assert_eq!(report["hash_serialized_3"], chain().model.stats().hash_hex());
+        assert_eq!(report["hash_serialized_3"], datadirs::small().model.stats().hash_hex());
         let sha256 = digest_of(&packed_hints().0);
         assert_eq!(
             (&report["hints"]["sha256"], &report["hints"]["pinned"]),
@@ -92,16 +84,13 @@ impl Fixture {
 
     /// Checks that a rebuild failed with this code and these words, and left no copy.
     fn assert_refused(&self, output: &Output, code: i32, words: &[&str]) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
-        assert!(!self.copies().exists(), "{stderr}");
+        refused(output, code, words);
+        assert!(!self.copies().exists(), "{output:?}");
     }
 }
 
 fn digest_of(bytes: &[u8]) -> String {
-    let words: Vec<String> = digest::sha256::sha256(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    words.concat()
+    sha256(bytes).to_lower_hex_string()
 }
 
 /// A stream that a server reads and writes.
@@ -173,24 +162,6 @@ pub fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 pub fn ok(body: &[u8]) -> Vec<u8> {
     answer("200 OK", &format!("Content-Length: {}\r\n", body.len()), body)
-}
-
-#[test]
-fn packed_files_are_used_as_they_are() {
-    let fixture = Fixture::new();
-    let path = fixture.files.path().join("named-as-one-likes");
-    std::fs::write(&path, &packed_hints().1).unwrap();
-    let path = path.to_str().unwrap();
-    fixture.assert_done(&fixture.reindex(path, &[]));
-    let info = Command::new(env!("CARGO_BIN_EXE_peregrine")).args(["hints", "info", path]).output().unwrap();
-    let text = String::from_utf8(info.stdout).unwrap();
-    for line in [
-        format!("size      {} bytes\nsha256    {}\n", packed_hints().0.len(), digest_of(&packed_hints().0)),
-        "pinned    no: this version of Peregrine pins no hints of this network\n".to_owned(),
-        format!("packed    xz, {} bytes, sha256 {}\n", packed_hints().1.len(), digest_of(&packed_hints().1)),
-    ] {
-        assert!(text.contains(&line), "no {line:?} in {text}");
-    }
 }
 
 #[test]
@@ -334,9 +305,7 @@ fn sync_reports_hints_that_it_cannot_get_before_anything_else() {
     let url = format!("http://{address}/hints");
     let words = ["sync", "--chain", "regtest", "--connect", "127.0.0.1:1", "--hints", &url];
     let output = command(&words, root.path()).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(5), "{stderr}");
-    assert!(stderr.contains("the server answered with status 404"), "{stderr}");
+    refused(&output, 5, &["the server answered with status 404"]);
     let left: Vec<_> = std::fs::read_dir(root.path().join("regtest")).unwrap().collect();
     let names = left.iter().map(|entry| entry.as_ref().unwrap().file_name());
     assert!(!names.into_iter().any(|name| Path::new(&name).starts_with("peregrine-hints")));

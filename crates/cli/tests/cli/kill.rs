@@ -5,7 +5,7 @@
 
 use crate::common;
 
-use common::{Running, command, json};
+use common::{Running, command, files, json};
 use engine::{AssumeValid, BlockHash, Height, Network, RealDisk, ReindexOptions, ScriptChecks};
 use rustix::process::Signal;
 use std::{
@@ -158,12 +158,6 @@ impl Case {
     fn assert_blocks_untouched(&self) {
         assert!(files(&self.net("blocks")) == self.blocks, "blocks or their index were touched");
     }
-}
-
-/// Reads all files below `dir`, except the lock files.
-fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let all = snapshot(dir).unwrap().into_iter();
-    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
 /// Returns the number of blocks that an earlier run had done, from the report.

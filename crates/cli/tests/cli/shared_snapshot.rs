@@ -6,41 +6,16 @@ use crate::{
     hint_sources::{answer, http, ok},
 };
 
-use common::{Running, json, run_on_regtest};
+use common::{Running, done, json, peregrine, refused, run_on_regtest, text};
 use engine::Network;
 use rustix::process::Signal;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::OnceLock,
+    process::Command,
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout, snapshot_chain::SNAPSHOT_HEIGHT};
-
-fn chain() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) }))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn peregrine(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_peregrine")).args(words).output().unwrap()
-}
-
-fn done(output: Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(output: &Output, code: i32, words: &[&str]) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
-}
+use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 
 /// A snapshot of three chunks, cut. Returns the file, the folder and the root.
 fn three_chunks(dir: &Path) -> (PathBuf, PathBuf, String) {
@@ -59,79 +34,6 @@ fn three_chunks(dir: &Path) -> (PathBuf, PathBuf, String) {
     let set = json(&cut)["sets"][0].clone();
     assert_eq!((&set["chunks"], &set["height"]), (&3.into(), &serde_json::Value::Null));
     (file, set["folder"].as_str().unwrap().into(), set["merkle_root"].as_str().unwrap().to_owned())
-}
-
-#[test]
-fn heights_are_shared_in_one_run_and_fetched() {
-    let (datadir, files) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    chain().write_datadir(datadir.path(), &Layout::new(17)).unwrap();
-    let sets = files.path().join("sets");
-    let words = ["snapshot", "share", "--height", "100,130", "-o", text(&sets), "--json"];
-    let shared = json(&run_on_regtest(datadir.path(), &words));
-    let set = &shared["sets"][1];
-    assert_eq!(set["hash_serialized_3"], chain().model.stats().hash_hex());
-    assert_eq!((&set["height"], &set["chunks"]), (&130.into(), &1.into()));
-    let folder = Path::new(set["folder"].as_str().unwrap());
-    assert_eq!(folder, sets.join(format!("130-{}", chain().tip().hash)));
-    let tree = fs::read(folder.join("tree.json")).unwrap();
-    let tree: serde_json::Value = serde_json::from_slice(&tree).unwrap();
-    let same =
-        ["height", "block_hash", "coins", "bytes", "merkle_root", "hash_serialized_3", "chain_transactions"];
-    for name in same {
-        assert_eq!(tree[name], set[name], "{name}");
-    }
-    let root = set["merkle_root"].as_str().unwrap();
-    assert!(set["chain_params"].as_str().unwrap().contains(root), "{set}");
-    let file = files.path().join("utxo.dat");
-    let report = done(peregrine(&["snapshot", "fetch", text(folder), "-o", text(&file), "--root", root]));
-    for line in [
-        &format!("merkle root        {root}\n"),
-        "size               ",
-        "1 chunk, 0 of them from an earlier run",
-        "trust rests on     the root that --root names, and on who stated it: the coins could be forged",
-    ] {
-        assert!(report.contains(line), "no {line:?} in {report}");
-    }
-    let made = files.path().join("made.dat");
-    done(run_on_regtest(datadir.path(), &["snapshot", "make", "-o", text(&made)]));
-    assert!(fs::read(&made).unwrap() == fs::read(&file).unwrap());
-    let verify = ["snapshot", "verify", text(&file), "--datadir", text(datadir.path())];
-    assert!(done(peregrine(&verify)).contains("proof              the coins match the blocks"));
-    let again = run_on_regtest(datadir.path(), &words);
-    refused(&again, 2, &["a snapshot of height 100 is there already", "move it away", "--output"]);
-    let short = ["snapshot", "share", "-o", text(&sets)];
-    refused(&run_on_regtest(datadir.path(), &short), 2, &["ends at height 130", "name the heights"]);
-    let high = ["snapshot", "share", "--height", "131", "-o", text(&sets)];
-    refused(&run_on_regtest(datadir.path(), &high), 2, &["the highest one for --height is 130"]);
-    let inside = datadir.path().join("regtest/blocks/sets");
-    let inside = ["snapshot", "share", "--height", "1", "-o", text(&inside)];
-    refused(&run_on_regtest(datadir.path(), &inside), 2, &["which holds other data"]);
-}
-
-#[test]
-fn what_is_trusted_is_said_or_asked_for() {
-    let dir = TempDir::new().unwrap();
-    let (_, folder, root) = three_chunks(dir.path());
-    let out = dir.path().join("out.dat");
-    let fetch =
-        |more: &[&str]| peregrine(&[&["snapshot", "fetch", text(&folder), "-o", text(&out)], more].concat());
-    refused(&fetch(&[]), 2, &["nothing vouches for these coins", "pass --root", "pass --trust-sources"]);
-    let other = "11".repeat(32);
-    refused(&fetch(&["--root", &other]), 4, &["its tree has the root", &root, &other]);
-    refused(&fetch(&["--root", "11"]), 2, &["must be 64 hexadecimal digits"]);
-    refused(&fetch(&["--root", &root, "--trust-sources"]), 2, &["cannot be used with"]);
-    let report = done(fetch(&["--trust-sources"]));
-    assert!(report.contains("trust rests on     NOTHING but those who made the sources"), "{report}");
-    refused(&fetch(&["--trust-sources"]), 2, &["a file exists there already"]);
-    let gone = peregrine(&["snapshot", "fetch", "nowhere", "-o", "x", "--root", &root]);
-    refused(&gone, 4, &["nowhere/utxotree", "cannot read"]);
-    let info = done(peregrine(&["snapshot", "info", text(&out)]));
-    assert!(!info.contains("height"), "{info}");
-    let bytes = fs::read(&out).unwrap();
-    let draft = dir.path().join("draft.dat");
-    fs::write(&draft, [&bytes[..11], &7u32.to_le_bytes(), &bytes[11..]].concat()).unwrap();
-    let info = done(peregrine(&["snapshot", "info", text(&draft)]));
-    assert!(info.contains("height             7, by the header"), "{info}");
 }
 
 #[cfg(feature = "hints-url")]

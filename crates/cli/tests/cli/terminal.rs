@@ -1,5 +1,6 @@
 //! Progress and messages on a pseudo-terminal, whose screen an emulator reads.
 
+use crate::common::{datadirs::busy, given};
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
@@ -9,25 +10,10 @@ use std::{
     io::Read,
     path::Path,
     process::{Command, Stdio},
-    sync::OnceLock,
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 
 const ROWS: u16 = 30;
-
-/// A chain that keeps a process busy for some tenths of a second.
-fn chain() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    let spec = ChainSpec { signed: false, empty_tail: 2100, ..ChainSpec::new(18, 12_000_000) };
-    CHAIN.get_or_init(|| Chain::generate(&spec))
-}
-
-fn datadir() -> TempDir {
-    let dir = TempDir::new().unwrap();
-    chain().write_datadir(dir.path(), &Layout::new(17)).unwrap();
-    dir
-}
 
 /// What a terminal has shown.
 struct Terminal {
@@ -99,14 +85,14 @@ fn run(words: &[&str], datadir: &Path, width: u16, environment: &[(&str, &str)])
 /// What stays on the screen is what was printed, whatever the bar has done in between.
 #[test]
 fn a_bar_fits_its_terminal_and_leaves_nothing_behind() {
-    let (totals, before_tail) = (&chain().totals, chain().totals.before_tail.to_string());
+    let (totals, before_tail) = (&busy().totals, busy().totals.before_tail.to_string());
     let words = ["reindex", "--chain", "regtest", "--threads", "1", "--checkpoint-every", "0"];
     let words = [&words[..], &["--assumevalid", &before_tail]].concat();
     for width in [40, 60, 80, 200] {
-        let terminal = run(&words, datadir().path(), width, &[]);
+        let terminal = run(&words, given("busy").path(), width, &[]);
         let (text, bars) = (terminal.text(), &terminal.bars);
         assert!(terminal.success, "{width}: {text}");
-        assert!(terminal.stdout.contains(&chain().model.stats().hash_hex()));
+        assert!(terminal.stdout.contains(&busy().model.stats().hash_hex()));
         assert!(bars.len() > 1, "{width}: no bar was seen");
         for rows in bars {
             assert_eq!(rows.len(), 1, "{width}: a bar is left behind: {rows:?}");

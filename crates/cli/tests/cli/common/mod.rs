@@ -1,14 +1,21 @@
 //! Helpers of the tests that start the program.
 
-use rustix::process::{Pid, Signal, kill_process};
+pub mod datadirs;
+pub mod schemas;
+
+use rustix::{
+    fs::{FlockOperation, fcntl_lock},
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Read},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
+use testkit::{Chain, corrupt::snapshot};
 
 /// A command that runs `peregrine` with these arguments on a datadir.
 pub fn command(args: &[&str], datadir: &Path) -> Command {
@@ -22,13 +29,46 @@ pub fn run_on_regtest(datadir: &Path, args: &[&str]) -> Output {
     command(&[args, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
 }
 
+/// A new folder with the datadir of this name.
+pub fn given(name: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    datadirs::write(name, dir.path());
+    dir
+}
+
 /// A datadir of a generated chain, with its chainstate.
 pub fn rebuilt() -> (TempDir, Chain) {
-    let dir = TempDir::new().unwrap();
-    let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
-    chain.write_datadir(dir.path(), &Layout::new(17)).unwrap();
-    assert!(run_on_regtest(dir.path(), &["reindex"]).status.success());
-    (dir, chain)
+    (given("one-file"), datadirs::small().clone())
+}
+
+/// Takes a lock as bitcoind does, which excludes other processes, such as those that tests start.
+pub fn lock(path: &Path) -> File {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    file
+}
+
+/// Runs `peregrine` with these arguments.
+pub fn peregrine(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_peregrine")).args(args).output().unwrap()
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Returns what a command printed that has succeeded.
+pub fn done(output: Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Checks the exit code of a command, and that its messages contain these words.
+pub fn refused(output: &Output, code: i32, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
 }
 
 /// Runs a line in a shell that finds the program.
@@ -42,6 +82,12 @@ pub fn run_line(line: &str) -> Output {
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
+}
+
+/// Reads all files below `dir`, except the lock files.
+pub fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let all = snapshot(dir).unwrap().into_iter();
+    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
 /// A running process.
