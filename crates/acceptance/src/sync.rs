@@ -345,8 +345,8 @@ pub fn assert_sound(root: &Path, chain: &Chain, what: &str) {
     assert_checked(root, chain.tip().hash, what);
 }
 
-/// Asserts that the commands which check a datadir find nothing up to its last block, and that nothing of ours
-/// is left.
+/// Asserts that the commands which check a datadir find nothing up to this block, its last one, and that
+/// nothing of ours is left.
 pub fn assert_checked(root: &Path, tip: BlockHash, what: &str) {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let options = super::for_verifying(&options(root), true);

@@ -1,5 +1,5 @@
-//! A message of each kind, as the fuzz target has them: it is decoded to what it was, and not at all if it ends
-//! early. Any bytes are tried by the fuzz targets (`testkit::fuzz`).
+//! A message of each kind, as the fuzz target has them: it is decoded to what it was, and not at all if it
+//! ends early. Any bytes are tried by the fuzz targets (`testkit::fuzz`).
 
 use peregrine_net::{
     frame::{Command, RawMessage},

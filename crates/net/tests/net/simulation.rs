@@ -1,8 +1,8 @@
 //! Headers and blocks from a simulated network: links with a delay and a rate, and peers that have other
 //! branches, find blocks, lie, stall, die and come back. Each run is repeated by its seed.
 //!
-//! A failure of the random networks names its seed: `SIMULATION_SEED=17 cargo test -p peregrine-net --test net
-//! simulation`.
+//! A failure of the random networks names its seed:
+//! `SIMULATION_SEED=17 cargo test -p peregrine-net --test net simulation`.
 
 use crate::simulator;
 
