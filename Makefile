@@ -23,10 +23,13 @@ export DESTDIR ?=
 export FEATURES ?=
 ARTIFACTS = $(TARGET)/artifacts
 CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
+# What `make test-quick` leaves out: packages that compile C++ or measure, and tests that take long or wait.
+UNQUICK = bench hostile oracle peregrine peregrine-bench peregrine-python peregrine-script
+SLOW = ::long:: node:: faults:: hints:: indexes:: plan_memory ranges:: sync:: undo:: ways:: block_files client:: fuzz_smoke
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -34,6 +37,9 @@ demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and
 test: setup ## Run the tests, also those against Bitcoin Core's own code (the first time, compiling it takes some minutes)
 	CARGO="$(CARGO)" ./.ci/test --skip ::long:: --skip node::
 	$(CARGO) test --workspace --doc
+
+test-quick: setup ## Run in about two minutes the tests that compile no C++ and take no long: after a change, before `make test`
+	$(CARGO) test --workspace $(addprefix --exclude ,$(UNQUICK)) --lib --tests -- $(addprefix --skip ,$(SLOW))
 
 test-long: setup ## Run the tests that take long: hundreds of kills and power failures, long random walks, mutants of blocks
 	CARGO="$(CARGO)" ./.ci/test ::long::

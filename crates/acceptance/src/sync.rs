@@ -7,13 +7,16 @@ use disk::{
     xor::read_block_obfuscation,
 };
 use engine::{
-    BlockHash, CheckUndoOptions, Disk, Error, Event, EventSink, Height, Network, ScriptChecks, Warning,
-    check_undo, verify,
+    AggregateKind, BlockHash, CheckUndoOptions, Disk, Error, ErrorKind, Event, EventSink, Height,
+    HintOptions, Network, Note, ScriptChecks, Warning, check_undo, verify,
 };
 use std::{
     collections::BTreeSet,
-    path::Path,
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, LazyLock, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +25,7 @@ use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     fault::FaultDisk,
     peer::{Fault, ScriptedPeer, ServedChain},
+    sibling::{greedy_sibling, rebase, sibling},
 };
 use vfs::RealDisk;
 use wire::Header;
@@ -45,6 +49,46 @@ pub fn honest() -> ScriptedPeer {
     ScriptedPeer::start(&served(), Fault::None)
 }
 
+/// A peer with these blocks.
+pub fn peer_with(blocks: &[GeneratedBlock]) -> ScriptedPeer {
+    ScriptedPeer::start(&serving(blocks), Fault::None)
+}
+
+/// Height of the last block of the tests' chain.
+pub fn tip() -> usize {
+    chain().tip().height as usize
+}
+
+/// The blocks of the tests' chain up to a height.
+pub fn main_to(height: usize) -> Vec<GeneratedBlock> {
+    chain().main().take(height + 1).cloned().collect()
+}
+
+/// The same, for siblings of all blocks above `fork`.
+pub fn branch(fork: usize, height: usize) -> Vec<GeneratedBlock> {
+    branch_of(main_to(height), fork, |block| sibling(block, 7, |_| {}))
+}
+
+/// The same, whose block at height `invalid` pays its coinbase too much.
+pub fn greedy_branch(fork: usize, invalid: usize, height: usize, number: u64) -> Vec<GeneratedBlock> {
+    branch_of(main_to(height), fork, |block| match block.height as usize == invalid {
+        true => greedy_sibling(block, number),
+        false => sibling(block, number, |_| {}),
+    })
+}
+
+/// A chain with others in the place of all blocks above `fork`.
+pub fn branch_of(
+    mut blocks: Vec<GeneratedBlock>,
+    fork: usize,
+    other: impl Fn(&GeneratedBlock) -> GeneratedBlock,
+) -> Vec<GeneratedBlock> {
+    let onto = blocks[fork].hash;
+    blocks[fork + 1..].iter_mut().for_each(|block| *block = other(block));
+    rebase(blocks[fork + 1..].iter_mut(), onto);
+    blocks
+}
+
 /// A small chain with some spends, without stale blocks.
 pub fn tiny() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
@@ -65,28 +109,40 @@ pub fn from(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { peers, ..SyncOptions::new(root, Network::Regtest, ScriptChecks::LeftOut) }
 }
 
+/// The same options, where twenty seconds of the peers pass in each second.
+pub fn impatient(mut options: SyncOptions) -> SyncOptions {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    options.chain.hooks.now = || *START + START.elapsed() * 20;
+    options
+}
+
+/// Hints in a file, with which no undo data is made.
+pub fn hints_of(file: PathBuf, aggregate: AggregateKind) -> HintOptions {
+    HintOptions { file, remote: None, format: None, aggregate, without_undo: true, on_failure_join: false }
+}
+
 /// What a download reported while it ran.
 #[derive(Default)]
 pub struct Seen {
     closed: Mutex<Vec<(String, String)>>,
-    connected: Mutex<Vec<String>>,
-    notes: Mutex<Vec<String>>,
+    notes: Mutex<Vec<Note>>,
+    invalid: Mutex<Vec<BlockHash>>,
 }
 
 impl EventSink for Seen {
     fn event(&self, event: Event) {
-        if let Event::Note(note) = event {
-            self.notes.lock().unwrap().push(note.to_string());
+        match event {
+            Event::Note(note) => self.notes.lock().unwrap().push(note),
+            Event::Warning(Warning::InvalidBlock { hash, .. }) => self.invalid.lock().unwrap().push(hash),
+            _ => {}
         }
     }
 }
 
 impl SyncSink for Seen {
     fn peer(&self, event: PeerEvent) {
-        match event {
-            PeerEvent::Closed { peer, reason } => self.closed.lock().unwrap().push((peer, reason)),
-            PeerEvent::Connected { peer, .. } => self.connected.lock().unwrap().push(peer),
-            _ => {}
+        if let PeerEvent::Closed { peer, reason } = event {
+            self.closed.lock().unwrap().push((peer, reason));
         }
     }
 }
@@ -95,7 +151,7 @@ impl Seen {
     /// The notes about a peer.
     pub fn notes_about(&self, peer: &ScriptedPeer) -> Vec<String> {
         let (notes, name) = (self.notes.lock().unwrap(), peer.address().to_string());
-        notes.iter().filter(|note| note.contains(&name)).cloned().collect()
+        notes.iter().map(ToString::to_string).filter(|note| note.contains(&name)).collect()
     }
 
     /// Why connections to a peer were closed.
@@ -103,6 +159,73 @@ impl Seen {
         let (closed, name) = (self.closed.lock().unwrap(), peer.address().to_string());
         closed.iter().filter(|(closed, _)| *closed == name).map(|(_, reason)| reason.clone()).collect()
     }
+
+    /// Whether a block was found to be invalid.
+    pub fn has_invalid(&self, block: &GeneratedBlock) -> bool {
+        self.invalid.lock().unwrap().contains(&block.hash)
+    }
+
+    /// Whether a run that stays at the tip is there.
+    pub fn is_at_tip(&self) -> bool {
+        self.notes.lock().unwrap().iter().any(|note| matches!(note, Note::AtTip { .. }))
+    }
+
+    /// Waits until a run that stays at the tip is there.
+    pub fn wait_for_tip(&self) {
+        wait_until("at the tip", || self.is_at_tip());
+    }
+
+    /// Whether such a run has last connected the last of these blocks.
+    pub fn has_tip(&self, blocks: &[GeneratedBlock]) -> bool {
+        let connected =
+            |note: &Note| if let Note::ConnectedAtTip(step) = note { Some(step.hash) } else { None };
+        let last = self.notes.lock().unwrap().iter().rev().find_map(connected);
+        last.is_some_and(|hash| hash == blocks.last().unwrap().hash)
+    }
+}
+
+/// Ends a run, also if what happens meanwhile panics.
+struct EndsRun<'a>(&'a AtomicBool);
+
+impl Drop for EndsRun<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Downloads in another thread, while `meanwhile` determines what happens. A run that stays at the tip is
+/// interrupted then.
+pub fn run_beside(
+    disk: &dyn Disk,
+    options: &SyncOptions,
+    interrupt: &AtomicBool,
+    meanwhile: impl FnOnce(&Seen),
+) -> (Result<SyncReport, Error>, Seen) {
+    let seen = Seen::default();
+    let done = thread::scope(|scope| {
+        let sink = &seen;
+        let running = scope.spawn(move || sync(disk, options, sink, interrupt));
+        let ended = EndsRun(interrupt);
+        meanwhile(&seen);
+        if options.follow {
+            drop(ended)
+        } else {
+            std::mem::forget(ended)
+        }
+        running.join().unwrap()
+    });
+    (done, seen)
+}
+
+/// The same on a disk whose syncs cost nothing.
+pub fn run_while(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, Seen) {
+    let (done, seen) = run_beside(&FaultDisk::healthy(), options, &AtomicBool::new(false), meanwhile);
+    (done.unwrap_or_else(|error| panic!("{error}: {:?}", seen.closed.lock().unwrap())), seen)
+}
+
+/// Downloads on a disk whose syncs cost nothing.
+pub fn run(options: &SyncOptions) -> (SyncReport, Seen) {
+    run_while(options, |_| {})
 }
 
 /// Downloads with a disk and an interrupt.
@@ -111,28 +234,32 @@ pub fn run_on(
     options: &SyncOptions,
     interrupt: &AtomicBool,
 ) -> (Result<SyncReport, Error>, Seen) {
-    let seen = Seen::default();
-    let done = sync(disk, options, &seen, interrupt);
-    (done, seen)
+    run_beside(disk, options, interrupt, |_| {})
 }
 
-/// Downloads on a disk whose syncs cost nothing.
-pub fn run(options: &SyncOptions) -> (SyncReport, Seen) {
-    let (done, seen) = run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false));
-    (done.unwrap_or_else(|error| panic!("{error}: {:?}", seen.closed.lock().unwrap())), seen)
+/// Downloads on a disk whose syncs cost nothing, and may fail.
+pub fn try_run(options: &SyncOptions) -> Result<SyncReport, Error> {
+    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
 }
 
-/// Downloads in another thread, while `meanwhile` determines what peers do.
-pub fn run_while(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, Seen) {
-    let seen = Seen::default();
-    let report = thread::scope(|scope| {
-        let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let sink = &seen;
-        let running = scope.spawn(move || sync(&disk, options, sink, &never));
-        meanwhile(&seen);
-        running.join().unwrap()
+/// Downloads until something is so, and is interrupted then.
+pub fn interrupt_when(options: &SyncOptions, is_so: impl FnMut() -> bool) {
+    let interrupt = AtomicBool::new(false);
+    let (done, _) = run_beside(&FaultDisk::healthy(), options, &interrupt, |_| {
+        wait_until("time for an interrupt", is_so);
+        interrupt.store(true, Ordering::Relaxed);
     });
-    (report.unwrap_or_else(|error| panic!("{error}")), seen)
+    assert_eq!(done.unwrap_err().kind, ErrorKind::Interrupted);
+}
+
+/// Downloads until so many blocks were asked of a peer, which sends no more, and for some time after that.
+pub fn interrupt_at(options: &SyncOptions, peer: &ScriptedPeer, asked: usize, rest: Duration) {
+    let reached = OnceLock::new();
+    peer.hold_at(asked);
+    interrupt_when(options, || {
+        peer.asked().len() >= asked && reached.get_or_init(Instant::now).elapsed() >= rest
+    });
+    peer.hold_at(usize::MAX);
 }
 
 /// Waits until something is so.
@@ -182,6 +309,16 @@ pub fn assert_index_is_true(root: &Path, what: &str) -> BTreeSet<BlockHash> {
     found
 }
 
+/// Number of blocks above genesis that the index places, which must be true; 0 if there is no datadir yet.
+pub fn placed(root: &Path, what: &str) -> usize {
+    let has_index = root.join("regtest/blocks/index/CURRENT").exists();
+    if has_index && root.join("regtest/blocks/blk00000.dat").exists() {
+        assert_index_is_true(root, what).len() - 1
+    } else {
+        0
+    }
+}
+
 /// Asserts that a datadir has all blocks of a chain, their undo data as Core writes it, and the chainstate.
 pub fn assert_synced(root: &Path, chain: &Chain, what: &str) {
     assert_synced_to(chain.tip().height, root, chain, what);
@@ -205,10 +342,16 @@ pub fn assert_synced_to(height: u32, root: &Path, chain: &Chain, what: &str) {
 /// Asserts the same, and that the commands which check a datadir find nothing.
 pub fn assert_sound(root: &Path, chain: &Chain, what: &str) {
     assert_synced(root, chain, what);
+    assert_checked(root, chain.tip().hash, what);
+}
+
+/// Asserts that the commands which check a datadir find nothing up to this block, its last one, and that
+/// nothing of ours is left.
+pub fn assert_checked(root: &Path, tip: BlockHash, what: &str) {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let options = super::for_verifying(&options(root), true);
     let verified = verify(&disk, &options, &|_| {}, &never).unwrap();
-    assert_eq!((verified.hash, verified.notes.len()), (chain.tip().hash, 0), "{what}: {:?}", verified.notes);
+    assert_eq!((verified.hash, verified.notes.len()), (tip, 0), "{what}: {:?}", verified.notes);
     let compared = verified.against_chainstate.unwrap();
     assert_eq!(compared.differences, 0, "{what}: {:?}", compared.first);
     let options = CheckUndoOptions { chain: options.chain, scan: false };

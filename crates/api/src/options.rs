@@ -17,7 +17,7 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU64},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use wire::{BlockHash, Height, Network, ScriptVerifier};
 
@@ -325,6 +325,8 @@ pub struct TestHooks {
     pub obfuscation_key: Option<[u8; 8]>,
     /// Counts the blocks that are checked by workers or connected in order, each as often as that is done.
     pub blocks_checked: Arc<AtomicU64>,
+    /// The clock by which peers are too slow.
+    pub now: fn() -> Instant,
 }
 
 impl Default for TestHooks {
@@ -339,6 +341,7 @@ impl Default for TestHooks {
             chunk_len: CHUNK_LEN,
             obfuscation_key: None,
             blocks_checked: Arc::default(),
+            now: Instant::now,
         }
     }
 }

@@ -134,6 +134,7 @@ impl Client {
         }
         let resolves = options.pool.proxy.is_none();
         Ok(Self {
+            last_reading: (options.pool.now)(),
             spent: SpentCoins::new(options.pool.memory_bytes / SPENT_SHARE),
             pool: Pool::new(options.pool)?,
             download: Download::new(options.first_height, sizes, options.download),
@@ -141,7 +142,6 @@ impl Client {
             dialer: Dialer::new(networks, only_user_targets, use_v2, resolves, peers_max),
             found: Vec::new(),
             is_settling: false,
-            last_reading: Instant::now(),
         })
     }
 
@@ -154,13 +154,13 @@ impl Client {
     /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
     #[must_use]
     pub fn names(&self) -> Vec<Target> {
-        self.dialer.unresolved(Instant::now())
+        self.dialer.unresolved(self.now())
     }
 
     /// Takes the addresses of a name, which are dialled in this order until one is connected; none if it
     /// could not be resolved.
     pub fn set_addresses(&mut self, name: &Target, addresses: &[Target]) {
-        self.dialer.resolved(name, addresses, Instant::now());
+        self.dialer.resolved(name, addresses, self.pool.now());
     }
 
     /// Returns what the user gave that leads to a target: this, or a name; `None` if it was found.
@@ -227,6 +227,12 @@ impl Client {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.pool.memory_bytes()
+    }
+
+    /// Returns the time of the client's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.pool.now()
     }
 
     /// Returns a handle with which another thread ends a waiting [`Client::poll`].
@@ -337,14 +343,12 @@ impl Client {
     /// If the operating system's poll fails; errors of connections are events.
     pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<ClientEvent>> {
         // What the caller answered since the last call can make requests possible at once.
-        self.decide(Instant::now());
+        self.decide(self.now());
         let timeout = timeout.min(self.download.next_poll());
         let timeout = if self.found.is_empty() { timeout } else { Duration::ZERO };
         let events = self.pool.poll(timeout)?;
-        let now = Instant::now();
-        for event in events {
-            self.handle(event, now);
-        }
+        let now = self.now();
+        events.into_iter().for_each(|event| self.handle(event, now));
         self.decide(now);
         Ok(std::mem::take(&mut self.found))
     }
@@ -551,7 +555,7 @@ impl Client {
     fn close(&mut self, peer: PeerId, reason: CloseReason) {
         if let Some(target) = self.pool.target(peer).cloned() {
             self.pool.close(peer);
-            self.closed(peer, target, reason, Instant::now());
+            self.closed(peer, target, reason, self.pool.now());
         }
     }
 

@@ -249,7 +249,6 @@ pub fn write_frame(out: &mut Vec<u8>, magic: [u8; 4], command: Command, payload:
 mod tests {
     use super::*;
     use crate::message::command;
-    use proptest::prelude::*;
 
     const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 
@@ -329,45 +328,5 @@ mod tests {
             assert!(decoder.memory_bytes() <= (2 * arrived).max(FIRST_RESERVE));
         }
         assert_eq!(decoder.memory_bytes(), 0);
-    }
-
-    proptest! {
-        #[test]
-        fn any_split_gives_the_same_messages(
-            messages in prop::collection::vec(
-                ("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..300)), 0..6,
-            ),
-            cuts in prop::collection::vec(1usize..400, 0..40),
-        ) {
-            let messages: Vec<RawMessage> = messages
-                .into_iter()
-                .map(|(name, payload)| RawMessage { command: Command::new(&name), payload })
-                .collect();
-            let mut bytes = Vec::new();
-            for message in &messages {
-                write_frame(&mut bytes, MAGIC, message.command, &message.payload);
-            }
-            let mut decoder = FrameDecoder::new(MAGIC);
-            let (mut found, mut rest) = (Vec::new(), bytes.as_slice());
-            for cut in cuts.into_iter().chain([usize::MAX]) {
-                let (piece, after) = rest.split_at(cut.min(rest.len()));
-                found.extend(decode_all(&mut decoder, piece).unwrap());
-                rest = after;
-            }
-            let expected: Vec<Received> = messages.into_iter().map(Received::Message).collect();
-            prop_assert_eq!(found, expected);
-        }
-
-        #[test]
-        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), with_magic: bool) {
-            let mut bytes = bytes;
-            if with_magic && bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&MAGIC);
-            }
-            let mut decoder = FrameDecoder::new(MAGIC);
-            let mut rest = bytes.as_slice();
-            while let Ok(Some(_)) = decoder.receive(&mut rest) {}
-            prop_assert!(decoder.memory_bytes() <= FIRST_RESERVE);
-        }
     }
 }

@@ -167,15 +167,14 @@ impl HeaderSync {
 
     /// Adds a peer that can be asked.
     pub fn add_peer(&mut self, id: PeerId, round_trip: Duration) {
-        let (state, last_named) = (PeerState::Idle, None);
         let peer = HeaderPeer {
             round_trip,
-            state,
+            state: PeerState::Idle,
             last: None,
             stale_batches: 0,
             has_named: false,
             has_announced: false,
-            last_named,
+            last_named: None,
         };
         self.peers.insert(id, peer);
     }
@@ -353,13 +352,8 @@ impl HeaderSync {
         self.peers.values().filter(|peer| peer.state == PeerState::Finished).count()
     }
 
-    /// Returns whether all peers have no more headers or do not answer, and at least one has no more.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.is_complete_after(REPLY_TIMEOUT, Instant::now())
-    }
-
-    /// The same, where a peer that was asked so long ago counts as one that does not answer.
+    /// Returns whether all peers have no more headers or do not answer, and at least one has no more. A peer
+    /// that was asked so long ago counts as one that does not answer.
     #[must_use]
     pub fn is_complete_after(&self, patience: Duration, now: Instant) -> bool {
         let is_settled = |peer: &HeaderPeer| match peer.state {

@@ -86,6 +86,8 @@ pub struct PoolOptions {
     pub memory_bytes: usize,
     /// Maximum number of bytes that are read in a second; `None`: as many as come.
     pub bytes_per_second: Option<u64>,
+    /// The clock.
+    pub now: fn() -> Instant,
 }
 
 /// An event of the pool.
@@ -156,7 +158,8 @@ impl Pool {
     pub fn new(options: PoolOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let throttle = options.bytes_per_second.map(|rate| Throttle::new(rate, Instant::now()));
+        let now = (options.now)();
+        let throttle = options.bytes_per_second.map(|rate| Throttle::new(rate, now));
         Ok(Self {
             options,
             poll,
@@ -169,7 +172,7 @@ impl Pool {
             held_bytes: 0,
             full_since: None,
             throttle,
-            last_clock: Instant::now(),
+            last_clock: now,
             i2p: None,
         })
     }
@@ -198,7 +201,6 @@ impl Pool {
             TransportVersion::V1 => Transport::v1(magic),
             TransportVersion::V2 => Transport::v2(magic, Role::Initiator),
         };
-        let now = Instant::now();
         let connection = Connection::new(
             id,
             socket,
@@ -206,7 +208,7 @@ impl Pool {
             (through, proxy),
             transport,
             self.introduction(),
-            now,
+            self.now(),
         );
         self.connections.insert(id, connection);
         Ok(id)
@@ -246,7 +248,7 @@ impl Pool {
         let session = match self.i2p.take() {
             Some(session) => session,
             None => {
-                let started = I2pSession::start(router, self.poll.registry(), I2P_SESSION, Instant::now());
+                let started = I2pSession::start(router, self.poll.registry(), I2P_SESSION, self.now());
                 started.map_err(|error| self.no_router(error.kind()))?
             }
         };
@@ -346,6 +348,12 @@ impl Pool {
         all.map(|connection| (connection.id, connection.is_readable, connection.transport.incoming()))
     }
 
+    /// Returns the time of the pool's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        (self.options.now)()
+    }
+
     /// Notes that a block of this length is no longer in memory.
     pub fn release(&mut self, bytes: usize) {
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
@@ -362,7 +370,7 @@ impl Pool {
     /// # Errors
     /// If the operating system's poll fails; errors of connections are events.
     pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<PoolEvent>> {
-        let throttled = self.throttled(Instant::now());
+        let throttled = self.throttled(self.now());
         let (is_free, has_memory) = (throttled.is_zero(), self.has_memory());
         let may_read = |connection: &Connection| has_memory && (is_free || connection.is_opening());
         let has_work = self.connections.values().any(|connection| connection.has_work(may_read(connection)));
@@ -381,7 +389,7 @@ impl Pool {
                 connection.is_writable |= event.is_writable() || event.is_error();
             }
         }
-        let now = Instant::now();
+        let now = self.now();
         self.drive_i2p_session(now);
         self.drive_all(now);
         self.check_times(now);
@@ -427,9 +435,7 @@ impl Pool {
             }
         }
         self.full_since = if is_full { Some(self.full_since.unwrap_or(now)) } else { None };
-        for (id, reason) in ended {
-            self.end(id, reason);
-        }
+        ended.into_iter().for_each(|(id, reason)| self.end(id, reason));
     }
 
     fn check_times(&mut self, now: Instant) {
@@ -473,10 +479,7 @@ impl Pool {
 
 /// Returns the bytes that were read.
 const fn read_len(event: &PoolEvent) -> u64 {
-    match event {
-        PoolEvent::Bytes { bytes, .. } => *bytes,
-        _ => 0,
-    }
+    if let PoolEvent::Bytes { bytes, .. } = event { *bytes } else { 0 }
 }
 
 /// Returns the bytes that a message holds until it is released.

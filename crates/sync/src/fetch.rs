@@ -195,6 +195,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
                 i2p_sam: *i2p_sam,
                 memory_bytes: memory_bytes as usize,
                 bytes_per_second,
+                now: options.chain.hooks.now,
             },
             download: DownloadOptions { memory_bytes, bytes_per_second, ..DownloadOptions::default() },
             first_height: 1,
@@ -207,9 +208,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
         locator(chain),
     );
     let mut client = client.map_err(poll_failed)?;
-    for target in connect.iter().chain(add) {
-        client.add_target(target.clone());
-    }
+    connect.iter().chain(add).for_each(|target| client.add_target(target.clone()));
     for peer in known {
         let KnownPeer { address, services, bytes_per_second, needs_v1, failures } = *peer;
         let record = AddressRecord { time: 0, services: Services(services), address };
@@ -449,7 +448,7 @@ impl Fetch<'_> {
             ClientEvent::Block { peer, height, hash, bytes, coins } => {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
-                self.seen.sources.note_progress();
+                self.seen.sources.note_progress(self.client.now());
                 let median_time_past_prev = self.chain.median_time_before(height);
                 self.writing.in_hand += 1;
                 let coins = coins.map(|coins| self.note_coins(hash, coins));
@@ -573,9 +572,9 @@ impl Fetch<'_> {
             return Ok(true);
         }
         if let Phase::Ending(since) = self.phase {
-            return Ok(self.peers_have_no_more() || since.elapsed() >= END_PATIENCE);
+            return Ok(self.peers_have_no_more() || self.client.now() - since >= END_PATIENCE);
         }
-        self.phase = Phase::Ending(Instant::now());
+        self.phase = Phase::Ending(self.client.now());
         self.seen.first_finished = None;
         self.client.ask_headers(locator(&self.chain));
         Ok(false)

@@ -8,7 +8,7 @@ mod fault;
 mod served;
 mod session;
 
-pub use fault::Fault;
+pub use fault::{Asked, BlockAnswer, End, Fault};
 pub use served::ServedChain;
 pub use session::without_witnesses;
 

@@ -31,6 +31,30 @@ fn answer(chain: &[Header], locator: &[BlockHash]) -> Vec<Header> {
     chain.iter().skip(start).take(MAX_HEADERS).copied().collect()
 }
 
+/// Lets peers with these chains answer until the caller has all headers. Returns whose batches came, and the
+/// best chain.
+fn sync_all(sync: &mut HeaderSync, chains: &[&[Header]], now: Instant) -> (Vec<PeerId>, Vec<BlockHash>) {
+    let (mut batches, mut best) = (Vec::new(), vec![chains[0][0].hash()]);
+    while !sync.is_complete_after(REPLY_TIMEOUT, now) {
+        let requests = sync.poll(now);
+        assert!(!requests.is_empty(), "nothing is asked although it is not complete");
+        for request in requests {
+            let reply = answer(chains[request.peer.0 as usize], &request.locator);
+            let Some(batch) = sync.receive(request.peer, reply).unwrap() else { continue };
+            batches.push(request.peer);
+            let at =
+                best.iter().position(|hash| *hash == batch.parent).expect("it connects to the best chain");
+            let known = best.len();
+            if at + 1 + batch.hashes.len() > known {
+                best.truncate(at + 1);
+                best.extend(&batch.hashes);
+            }
+            sync.accept(request.peer, best.len().saturating_sub(known), locator(&best));
+        }
+    }
+    (batches, best)
+}
+
 #[test]
 fn locators_are_those_of_core() {
     assert_eq!(locator_heights(0), [0]);
@@ -44,33 +68,13 @@ fn locators_are_those_of_core() {
 fn all_peers_are_asked_from_the_leaders_tip() {
     let now = Instant::now();
     let (short, long) = (chain(4_500, usize::MAX, 0), chain(4_700, 4_400, 1));
-    let chains = [&short, &short, &long];
-    let mut best = vec![short[0].hash()];
-    let mut sync = HeaderSync::new(best.clone());
+    let mut sync = HeaderSync::new(vec![short[0].hash()]);
     for (id, round_trip) in [(0, 80), (1, 20), (2, 50)] {
         sync.add_peer(PeerId(id), Duration::from_millis(round_trip));
     }
-    let mut asked = Vec::new();
-    while !sync.is_complete() {
-        let requests = sync.poll(now);
-        assert!(!requests.is_empty(), "nothing is asked although it is not complete");
-        for request in requests {
-            asked.push(request.peer.0);
-            let reply = answer(chains[request.peer.0 as usize], &request.locator);
-            let Some(batch) = sync.receive(request.peer, reply).unwrap() else { continue };
-            let at =
-                best.iter().position(|hash| *hash == batch.parent).expect("it connects to the best chain");
-            let known = best.len();
-            if at + 1 + batch.hashes.len() > known {
-                best.truncate(at + 1);
-                best.extend(&batch.hashes);
-            }
-            let new = best.len().saturating_sub(known);
-            sync.accept(request.peer, new, locator(&best));
-        }
-    }
+    let (batches, best) = sync_all(&mut sync, &[&short, &short, &long], now);
     assert_eq!(best.last(), Some(&long[4_699].hash()));
-    assert_eq!(asked, [1, 1, 1, 0, 2]);
+    assert_eq!(batches, [1, 1, 1, 2].map(PeerId), "peer 0 has nothing new");
     assert_eq!(sync.finished_peers(), 3);
     sync.restart(locator(&best));
     assert_eq!(sync.poll(now).len(), 3);
@@ -89,8 +93,8 @@ fn a_batch_that_does_not_connect_any_more_is_asked_for_again() {
         assert_eq!(requests[0].locator.last(), Some(&genesis));
         assert!(sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().is_some());
         sync.ask_again(PeerId(1), vec![headers[4].hash(), genesis]);
-        assert_eq!(sync.is_complete(), times == MAX_STALE_BATCHES, "{times} times");
-        if sync.is_complete() {
+        assert_eq!(sync.is_complete_after(REPLY_TIMEOUT, now), times == MAX_STALE_BATCHES, "{times} times");
+        if sync.is_complete_after(REPLY_TIMEOUT, now) {
             break;
         }
     }
@@ -108,7 +112,7 @@ fn a_silent_leader_is_replaced() {
     sync.remove_peer(PeerId(2));
     assert_eq!(sync.poll(now + REPLY_TIMEOUT), [], "the silent one is left alone for a while");
     assert_eq!(sync.poll(now + REPLY_TIMEOUT + SILENT_RETRY)[0].peer, PeerId(1));
-    assert!(!sync.is_complete());
+    assert!(!sync.is_complete_after(REPLY_TIMEOUT, now));
 }
 
 #[test]
@@ -131,7 +135,7 @@ fn wrong_headers_are_faults_of_the_peer() {
     assert_eq!((batch.parent, batch.headers.len()), (good[0].hash(), 9));
     assert_eq!(batch.hashes, hashes(&good)[1..]);
     sync.reject(PeerId(1));
-    assert!(!sync.is_complete() && sync.poll(now).is_empty());
+    assert!(!sync.is_complete_after(REPLY_TIMEOUT, now) && sync.poll(now).is_empty());
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
         let batch = sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().unwrap();
         sync.accept(PeerId(1), if batches == 0 { batch.headers.len() } else { 0 }, vec![genesis]);
     }
-    assert!(sync.is_complete());
+    assert!(sync.is_complete_after(REPLY_TIMEOUT, now));
 }
 
 /// A leader that hides its headers does not make all others send the same ones.
@@ -158,30 +162,13 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
 fn a_peer_with_many_more_headers_leads_alone() {
     let now = Instant::now();
     let long = chain(3 * MAX_HEADERS + 500, usize::MAX, 0);
-    let mut best = vec![long[0].hash()];
-    let mut sync = HeaderSync::new(best.clone());
+    let mut sync = HeaderSync::new(vec![long[0].hash()]);
     (0..5).for_each(|id| sync.add_peer(PeerId(id), Duration::from_millis(id)));
     let liar = sync.poll(now);
     assert_eq!(sync.receive(liar[0].peer, vec![]), Ok(None));
-    let mut batches = 0;
-    while !sync.is_complete() {
-        let requests = sync.poll(now);
-        assert!(!requests.is_empty(), "nothing is asked although it is not complete");
-        for request in requests {
-            let reply = answer(&long, &request.locator);
-            let Some(batch) = sync.receive(request.peer, reply).unwrap() else { continue };
-            batches += 1;
-            let at = best.iter().position(|hash| *hash == batch.parent).unwrap();
-            let known = best.len();
-            if at + 1 + batch.hashes.len() > known {
-                best.truncate(at + 1);
-                best.extend(&batch.hashes);
-            }
-            sync.accept(request.peer, best.len() - known, locator(&best));
-        }
-    }
+    let (batches, best) = sync_all(&mut sync, &[long.as_slice(); 5], now);
     assert_eq!(best.len(), long.len());
-    assert!(batches <= 4 + 3, "{batches} batches: 4 of one peer, and the first of three others");
+    assert!(batches.len() <= 4 + 3, "{batches:?}: 4 of one peer, and the first of three others");
 }
 
 /// At the tip, a peer sends headers unasked, or names a block: then it is asked, at most once in a second.

@@ -1,87 +1,10 @@
-//! Tests of messages: bytes, limits, hostile payloads.
+//! Tests of messages: limits and hostile payloads. What round trips is tested in `tests/net/messages.rs`.
 
 use super::*;
 use crate::frame::MAX_PAYLOAD_LEN;
-use proptest::prelude::*;
 
 fn raw(command: Command, payload: Vec<u8>) -> RawMessage {
     RawMessage { command, payload }
-}
-
-fn any_hash() -> impl Strategy<Value = BlockHash> {
-    any::<[u8; 32]>().prop_map(BlockHash)
-}
-
-fn any_inventory() -> impl Strategy<Value = Vec<Inventory>> {
-    prop::collection::vec(
-        (any::<u32>(), any::<[u8; 32]>()).prop_map(|(kind, hash)| Inventory { kind, hash }),
-        0..9,
-    )
-}
-
-fn any_record() -> impl Strategy<Value = AddressRecord> {
-    (any::<u32>(), any::<u64>(), any::<[u8; 32]>(), any::<u16>()).prop_map(|(time, services, key, port)| {
-        let address = PeerAddress { host: crate::address::Host::Onion(key), port };
-        AddressRecord { time, services: Services(services), address }
-    })
-}
-
-fn any_version() -> impl Strategy<Value = Version> {
-    (
-        any::<i32>(),
-        any::<u64>(),
-        any::<i64>(),
-        any::<u64>(),
-        "[ -)/:a-z0-9.]{0,256}",
-        any::<i32>(),
-        any::<bool>(),
-    )
-        .prop_map(
-            |(version, services, time, nonce, user_agent, height, relay): (_, _, _, _, String, _, _)| {
-                Version {
-                    version,
-                    services: Services(services),
-                    time,
-                    nonce,
-                    user_agent: sanitise_user_agent(user_agent.as_bytes()),
-                    height,
-                    relay,
-                }
-            },
-        )
-}
-
-fn any_form() -> impl Strategy<Value = SpentCoinsForm> {
-    prop_oneof![Just(SpentCoinsForm::Draft), Just(SpentCoinsForm::Reference)]
-}
-
-fn any_message() -> impl Strategy<Value = Message> {
-    prop_oneof![
-        any_version().prop_map(Message::Version),
-        Just(Message::Verack),
-        Just(Message::WtxidRelay),
-        Just(Message::SendAddrV2),
-        any::<u64>().prop_map(Message::Ping),
-        any::<u64>().prop_map(Message::Pong),
-        (prop::collection::vec(any_hash(), 0..=MAX_LOCATOR), any_hash())
-            .prop_map(|(locator, stop)| Message::GetHeaders { locator, stop }),
-        prop::collection::vec(any_hash(), 0..9).prop_map(|hashes| {
-            Message::Headers(hashes.into_iter().map(|prev| Header { prev, ..Header::default() }).collect())
-        }),
-        any_inventory().prop_map(Message::GetData),
-        any_inventory().prop_map(Message::NotFound),
-        any_inventory().prop_map(Message::Inv),
-        prop::collection::vec(any::<u8>(), 0..99).prop_map(Message::Block),
-        (prop::collection::vec(any::<u8>(), 4..=80), prop::collection::vec(any::<u8>(), 0..=512))
-            .prop_map(|(id, data)| Message::Feature { id, data }),
-        (any_form(), any_hash()).prop_map(|(form, block)| Message::GetSpentCoins { form, block }),
-        (any_form(), prop::collection::vec(any::<u8>(), 0..99))
-            .prop_map(|(form, bytes)| Message::SpentCoins { form, bytes }),
-        Just(Message::GetAddr),
-        prop::collection::vec(any_record(), 0..9).prop_map(Message::Addresses),
-        Just(Message::SendHeaders),
-        Just(Message::Ignored(Command::new("sendcmpct"))),
-    ]
 }
 
 #[test]
@@ -115,57 +38,6 @@ fn questions_for_spent_coins_have_the_bytes_of_the_draft_and_of_its_reference_co
     assert_eq!((draft.command, draft.payload), (command::GETBSPENT, [&[1][..], &hash_and_cutoff].concat()));
     let reference = payload(SpentCoinsForm::Reference);
     assert_eq!((reference.command, reference.payload), (command::GETBUNDO, hash_and_cutoff));
-}
-
-const KNOWN: [Command; 16] = [
-    command::ADDR,
-    command::ADDRV2,
-    command::BLOCK,
-    command::GETADDR,
-    command::GETDATA,
-    command::GETHEADERS,
-    command::HEADERS,
-    command::INV,
-    command::NOTFOUND,
-    command::PING,
-    command::PONG,
-    command::SENDADDRV2,
-    command::SENDHEADERS,
-    command::VERACK,
-    command::VERSION,
-    command::WTXIDRELAY,
-];
-
-proptest! {
-    #[test]
-    fn messages_round_trip(message in any_message()) {
-        prop_assert_eq!(Message::decode(message.encode()), Ok(message));
-    }
-
-    #[test]
-    fn random_payloads_never_panic(
-        kind in 0..KNOWN.len(),
-        payload in prop::collection::vec(any::<u8>(), 0..200),
-    ) {
-        let decoded = Message::decode(raw(KNOWN[kind], payload.clone()));
-        if let Ok(Message::Block(bytes)) = decoded {
-            prop_assert_eq!(bytes, payload);
-        }
-    }
-
-    #[test]
-    fn a_message_that_ends_early_is_an_error(message in any_message(), cut in 1usize..9) {
-        let whole = message.encode();
-        // Blocks and coins stay bytes, and a malformed feature is ignored.
-        let is_checked = !matches!(
-            message,
-            Message::Version(_) | Message::Block(_) | Message::SpentCoins { .. } | Message::Feature { .. }
-        );
-        if is_checked && whole.payload.len() >= cut {
-            let cut = raw(whole.command, whole.payload[..whole.payload.len() - cut].to_vec());
-            prop_assert!(Message::decode(cut).is_err());
-        }
-    }
 }
 
 #[test]

@@ -6,7 +6,6 @@ use crate::{
     message::{Message, command},
 };
 use bip324::{GarbageResult, Handshake, PacketType, VersionResult};
-use proptest::prelude::*;
 
 const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 
@@ -187,42 +186,6 @@ fn the_crate_bip324_understands_us() {
         let reply = outbound.encrypt_to_vec(&contents[1..], PacketType::Genuine, None);
         let received = ours.receive(&mut reply.as_slice()).unwrap();
         assert_eq!(received, Some(Received::Message(message)));
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-    #[test]
-    fn any_split_gives_the_same_messages_with_both_versions(
-        is_v2: bool,
-        garbage in (0usize..4_096, 0usize..4_096),
-        payloads in prop::collection::vec(
-            ("[a-z]{1,12}", prop::collection::vec(any::<u8>(), 0..500)), 0..300,
-        ),
-        pieces in prop::collection::vec(1usize..2_000, 1..20),
-    ) {
-        let (mut ours, mut theirs) =
-            if is_v2 { pair(garbage) } else { (Transport::v1(MAGIC), Transport::v1(MAGIC)) };
-        let messages: Vec<RawMessage> =
-            payloads.into_iter().map(|(name, payload)| raw(&name, payload)).collect();
-        deliver(&mut ours, &mut theirs, &pieces).unwrap();
-        deliver(&mut theirs, &mut ours, &pieces).unwrap();
-        deliver(&mut ours, &mut theirs, &pieces).unwrap();
-        for message in &messages {
-            ours.send(message.clone());
-        }
-        let found = deliver(&mut ours, &mut theirs, &pieces).unwrap();
-        let expected: Vec<Received> = messages.into_iter().map(Received::Message).collect();
-        prop_assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..6_000), is_initiator: bool) {
-        let role = if is_initiator { Role::Initiator } else { Role::Responder };
-        let mut transport = Transport::v2(MAGIC, role);
-        let mut rest = bytes.as_slice();
-        let result = transport.receive(&mut rest);
-        prop_assert!(!matches!(result, Ok(Some(Received::Message(_)))));
     }
 }
 

@@ -101,7 +101,7 @@ impl Fetch<'_> {
         self.index.is_behind |= added.new > 0;
         if added.new > 0 {
             self.index.announced_at.get_or_insert_with(Instant::now);
-            self.seen.sources.note_progress();
+            self.seen.sources.note_progress(self.client.now());
             let first = Height(added.height.0 - added.new as u32);
             self.index.true_to = self.index.true_to.map(|height| height.min(first));
         }
@@ -126,10 +126,10 @@ impl Fetch<'_> {
         }
         // Honest peers may be slow to connect.
         let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
-        let since = *self.seen.first_finished.get_or_insert_with(Instant::now);
+        let now = self.client.now();
+        let since = *self.seen.first_finished.get_or_insert(now);
         let is_settled = self.client.opening() == 0 || matches!(self.phase, Phase::Ending(_));
-        headers.is_complete_after(HEADER_PATIENCE, Instant::now()) && is_settled
-            || since.elapsed() >= patience
+        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || now - since >= patience
     }
 
     /// Finds blocks in the block files whose headers have come, before any other is appended.

@@ -68,8 +68,8 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(super) fn note_progress(&mut self) {
-        self.progress = Some(Instant::now());
+    pub(super) fn note_progress(&mut self, now: Instant) {
+        self.progress = Some(now);
     }
 
     /// Notes up to where the chain of a peer was accepted, and which of its blocks comes too early.
@@ -205,7 +205,7 @@ impl Fetch<'_> {
 
     /// Ends a download that makes no progress any more.
     pub(super) fn check_progress(&mut self, seeds_may_help: bool) -> Result<(), Error> {
-        let (now, sources) = (Instant::now(), &mut self.seen.sources);
+        let (now, sources) = (self.client.now(), &mut self.seen.sources);
         let PeerOptions { connect, wait, bytes_per_second, .. } = &self.options.peers;
         let since_look = now - sources.last_look.replace(now).unwrap_or(now);
         let bytes = self.client.download().received_bytes_total();

@@ -7,7 +7,6 @@ use api::{
     note::Note,
     remedy::Remedy,
 };
-use std::time::Instant;
 use wire::Height;
 
 /// Number of headers above a block that nobody has with which the branch is left. A chain with more of them
@@ -17,7 +16,8 @@ const MAX_WITHHELD: u32 = 1_000;
 impl Fetch<'_> {
     /// Goes on without a block at the end of the chain that all peers lack.
     pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
-        let Some(height) = self.client.download().withheld(Instant::now()).map(Height) else { return Ok(()) };
+        let withheld = self.client.download().withheld(self.client.now());
+        let Some(height) = withheld.map(Height) else { return Ok(()) };
         if self.aim.keeps_chain {
             return Err(self.nobody_has(height));
         }

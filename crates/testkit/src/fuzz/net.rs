@@ -8,7 +8,7 @@ use net::{
     transport::{Role, Transport, TransportError},
 };
 use std::iter::from_fn;
-use wire::{BlockHash, Header};
+use wire::{BlockHash, Header, SpentCoinsForm};
 
 const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 
@@ -153,7 +153,10 @@ fn some_messages() -> Vec<Message> {
     let hash = BlockHash([7; 32]);
     let header = Header { version: 4, prev: hash, nonce: 9, ..Header::default() };
     let inventory = vec![Inventory::witness_block(hash), Inventory { kind: 1, hash: [8; 32] }];
-    let addresses = ["1.2.3.4", "2a01::7", "fc00::1"].into_iter().filter_map(|host| host.parse().ok());
+    let onion = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion";
+    let i2p = "ukeu3k5oycgaauneqgtnvselmt4yemvoilkln7jpvamvfx7dnkdq.b32.i2p";
+    let addresses =
+        ["1.2.3.4", "2a01::7", "fc00::1", onion, i2p].into_iter().filter_map(|host| host.parse().ok());
     let addresses = addresses.map(|host| AddressRecord {
         time: 1_700_000_000,
         services: Services(9),
@@ -183,6 +186,10 @@ fn some_messages() -> Vec<Message> {
         Message::Inv(inventory),
         Message::Block(vec![1; 100]),
         Message::Addresses(addresses.collect()),
+        Message::Feature { id: b"BIP434-test".to_vec(), data: vec![1; 9] },
+        Message::GetSpentCoins { form: SpentCoinsForm::Draft, block: hash },
+        Message::GetSpentCoins { form: SpentCoinsForm::Reference, block: hash },
+        Message::SpentCoins { form: SpentCoinsForm::Draft, bytes: vec![2; 50] },
     ]
 }
 

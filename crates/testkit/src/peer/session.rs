@@ -1,12 +1,12 @@
 //! One connection to a scripted peer.
 
-use super::{Fault, POLL_INTERVAL, ServedChain, Shared, coins::SpentCoinsServer, lock};
+use super::{Asked, BlockAnswer, Fault, POLL_INTERVAL, ServedChain, Shared, coins::SpentCoinsServer, lock};
 use net::{
     address::{Host, PeerAddress},
     frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
     message::{
-        AddressRecord, FEATURE_VERSION, Inventory, MAX_HEADERS, Message, PROTOCOL_VERSION,
-        SPENT_COINS_FEATURE, Services, Version, command,
+        AddressRecord, FEATURE_VERSION, Inventory, Message, PROTOCOL_VERSION, SPENT_COINS_FEATURE, Services,
+        Version, command,
     },
     transport::{Role, Transport},
 };
@@ -26,9 +26,6 @@ const DRIP: Duration = Duration::from_secs(1);
 /// Maximum number of headers in an announcement (Core `MAX_BLOCKS_TO_ANNOUNCE`).
 const MAX_ANNOUNCED: usize = 8;
 
-/// Depth of the deepest block of a peer that offers only the last ones (Core `ProcessGetBlockData`).
-const MAX_DEPTH: usize = 290;
-
 /// Size of the send buffer of a peer that waits when it is full, in bytes (Core `DEFAULT_MAXSENDBUFFER`).
 const FULL: usize = 1_000_000;
 
@@ -46,6 +43,8 @@ pub(super) struct Session {
     unanswered: VecDeque<Message>,
     /// Blocks that the client has asked for and that were not sent. No further message is answered before.
     wanted: VecDeque<Inventory>,
+    /// The same, of a peer that answers the next ping first.
+    put_off: VecDeque<Inventory>,
     coins: SpentCoinsServer,
 }
 
@@ -59,10 +58,18 @@ impl Session {
         let (magic, fault) = (Network::Regtest.magic(), shared.fault);
         let is_v1 = first == magic || fault == Fault::OnlyV1;
         let transport = if is_v1 { Transport::v1(magic) } else { Transport::v2(magic, Role::Responder) };
-        let (announced, sends_headers, unanswered, wanted) = Default::default();
-        let coins = SpentCoinsServer::new(fault);
-        let mut session =
-            Self { socket, transport, shared, fault, announced, sends_headers, unanswered, wanted, coins };
+        let mut session = Self {
+            socket,
+            transport,
+            shared,
+            fault,
+            announced: None,
+            sends_headers: false,
+            unanswered: VecDeque::new(),
+            wanted: VecDeque::new(),
+            put_off: VecDeque::new(),
+            coins: SpentCoinsServer::new(fault),
+        };
         session.receive(&first)?;
         let mut buffer = vec![0; 1 << 16];
         while !session.shared.is_over() {
@@ -132,6 +139,7 @@ impl Session {
             Message::Version(theirs) => self.introduce(&theirs),
             Message::Verack => self.after_handshake(),
             Message::Ping(number) if self.fault != Fault::PingFlood && !self.coins.is_mute => {
+                self.wanted.append(&mut self.put_off);
                 self.send(&Message::Pong(number))
             }
             Message::GetSpentCoins { form, block } => {
@@ -141,7 +149,9 @@ impl Session {
             }
             Message::GetHeaders { locator, .. } => self.headers(&locator),
             Message::GetData(list) => {
-                self.wanted.extend(list.iter().filter(|item| item.block_hash().is_some()));
+                let wanted =
+                    if self.fault == Fault::LyingPong { &mut self.put_off } else { &mut self.wanted };
+                wanted.extend(list.iter().filter(|item| item.block_hash().is_some()));
                 Ok(())
             }
             Message::SendHeaders => {
@@ -213,10 +223,6 @@ impl Session {
             Fault::TooMuchInventory => {
                 self.send(&Message::Inv(vec![Inventory { kind: 1, hash: [1; 32] }; 50_001]))
             }
-            Fault::Unrequested => {
-                let chain = self.shared.chain();
-                (1..5).try_for_each(|height| self.send(&Message::Block(chain.blocks[height].clone())))
-            }
             Fault::AddressFlood => {
                 (0..40).try_for_each(|seed| self.send(&Message::Addresses(addresses(1_000, seed))))
             }
@@ -250,28 +256,15 @@ impl Session {
 
     fn headers(&mut self, locator: &[BlockHash]) -> io::Result<()> {
         let chain = self.shared.chain();
-        let start = locator.iter().find_map(|hash| chain.find(hash)).unwrap_or(0) + 1;
-        let mut headers: Vec<_> = chain.headers.iter().skip(start).take(MAX_HEADERS).copied().collect();
-        match self.fault {
-            Fault::NoHeaders => return Ok(()),
-            Fault::IsSyncing => headers.clear(),
-            Fault::HeaderGap if headers.len() > 5 => drop(headers.remove(3)),
-            Fault::TooManyHeaders => headers.resize(MAX_HEADERS + 1, chain.headers[1]),
-            Fault::HeaderWithoutWork => {
-                if let Some(last) = headers.last_mut() {
-                    crate::block::mine(last, |hash| !crate::block::has_work(hash));
-                }
-            }
-            Fault::WrongChecksum => {
-                let mut bytes = Vec::new();
-                let bad = Message::Headers(vec![chain.headers[0]]).encode();
-                write_frame(&mut bytes, Network::Regtest.magic(), bad.command, &bad.payload);
-                bytes[20] ^= 1;
-                self.socket.write_all(&bytes)?;
-            }
-            _ => {}
+        if self.fault == Fault::WrongChecksum {
+            let mut bytes = Vec::new();
+            let bad = Message::Headers(vec![chain.headers[0]]).encode();
+            write_frame(&mut bytes, Network::Regtest.magic(), bad.command, &bad.payload);
+            bytes[20] ^= 1;
+            self.socket.write_all(&bytes)?;
         }
-        self.send(&Message::Headers(headers))
+        let headers = self.fault.headers(&chain, locator);
+        headers.map_or(Ok(()), |headers| self.send(&Message::Headers(headers)))
     }
 
     fn send_wanted(&mut self) -> io::Result<()> {
@@ -304,23 +297,24 @@ impl Session {
             }
             thread::sleep(POLL_INTERVAL);
         }
-        match self.fault {
-            Fault::NoBlocks => return Ok(()),
-            Fault::Limited if height + MAX_DEPTH < chain.height() => {
-                return Err(io::Error::other("the block is deleted"));
+        match self.fault.block(Asked { height, tip: chain.height(), before }) {
+            BlockAnswer::Block => {}
+            BlockAnswer::Changed => block.iter_mut().last().into_iter().for_each(|byte| *byte ^= 1),
+            BlockAnswer::Stripped => block = without_witnesses(&block),
+            BlockAnswer::Another => block = chain.blocks[0].clone(),
+            BlockAnswer::Nothing => return Ok(()),
+            BlockAnswer::NotFound => {
+                return self.send(&Message::NotFound(vec![Inventory::witness_block(hash)]));
             }
-            Fault::NotFound => return self.send(&Message::NotFound(vec![Inventory::witness_block(hash)])),
-            Fault::Mutates => block.iter_mut().last().into_iter().for_each(|byte| *byte ^= 1),
-            Fault::Strips => block = without_witnesses(&block),
-            Fault::Stall(after) if before >= after => return self.idle(None),
-            Fault::Drip => return self.idle(Some(block)),
-            Fault::ClosesInBlock => {
+            BlockAnswer::Silence => return self.idle(None),
+            BlockAnswer::Drip => return self.idle(Some(block)),
+            BlockAnswer::Closes => return Err(io::Error::other("the block is deleted")),
+            BlockAnswer::Half => {
                 self.transport.send(Message::Block(block).encode());
                 let half = self.transport.outgoing().len() / 2;
                 self.socket.write_all(&self.transport.outgoing()[..half])?;
                 return Err(io::Error::other("closed on purpose"));
             }
-            _ => {}
         }
         self.send(&Message::Block(block))
     }

@@ -3,11 +3,12 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, index, run, run_while, served,
-    serving, wait_until, with_holes,
+    assert_index_is_true, assert_sound, from, honest, index, interrupt_when, run, run_while, served, serving,
+    try_run, wait_until, with_holes,
 };
 use rules::{ChainParams, U256};
-use sync::{SyncOptions, sync};
+use std::time::Instant;
+use sync::SyncOptions;
 use testkit::peer::{Fault, ScriptedPeer};
 use wire::BlockHash;
 
@@ -20,18 +21,58 @@ fn asked(peers: &[ScriptedPeer]) -> usize {
     peers.iter().map(|peer| peer.asked().len()).sum()
 }
 
+/// All that does not depend on the order in which blocks came: what the index says of each block.
+fn rows(root: &Path) -> BTreeMap<BlockHash, IndexEntry> {
+    let rows = index(root).entries.into_iter().map(|mut entry| {
+        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+        (entry.hash, entry)
+    });
+    rows.collect()
+}
+
+/// How a download is made.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    peers: usize,
+    use_v2: bool,
+    threads: usize,
+    memory_bytes: u64,
+    /// Bytes of blocks that wait in memory for the rebuild; others are read from their files.
+    kept_bytes_max: u64,
+}
+
 #[test]
-fn one_or_twelve_peers_and_both_transports_give_the_same_datadir() {
-    for (count, use_v2) in [(1, false), (1, true), (12, true), (12, false)] {
-        let what = format!("{count} peers, version 2: {use_v2}");
-        let (dir, peers) = (scratch(), (0..count).map(|_| honest()).collect::<Vec<_>>());
+fn peers_transports_threads_and_memory_change_nothing() {
+    let (memory_bytes, kept_bytes_max) = (u64::MAX, u64::MAX);
+    let one = Way { peers: 1, use_v2: false, threads: 2, memory_bytes, kept_bytes_max };
+    let twelve = Way { peers: 12, ..one };
+    let two = Way { peers: 2, use_v2: true, ..one };
+    let mut first = None;
+    for way in [
+        one,
+        Way { use_v2: true, ..one },
+        Way { use_v2: true, ..twelve },
+        Way { threads: 8, ..twelve },
+        Way { threads: 1, ..two },
+        Way { memory_bytes: 128 << 20, ..two },
+        Way { kept_bytes_max: 0, ..one },
+        Way { kept_bytes_max: 20_000, ..one },
+    ] {
+        let what = format!("{way:?}");
+        let (dir, peers) = (scratch(), (0..way.peers).map(|_| honest()).collect::<Vec<_>>());
         let mut options = from(dir.path(), &peers.iter().collect::<Vec<_>>());
-        options.peers.use_v2 = use_v2;
+        options.peers.use_v2 = way.use_v2;
+        options.chain.threads = NonZeroUsize::new(way.threads).unwrap();
+        options.chain.memory_bytes = way.memory_bytes;
+        options.chain.hooks.kept_bytes_max = way.kept_bytes_max;
         let (report, seen) = run(&options);
         assert_sound(dir.path(), chain(), &what);
         assert_eq!((report.height, report.hash), (Height(blocks() as u32), chain().tip().hash), "{what}");
         assert_eq!((report.header_height, report.download.blocks as usize), (report.height, blocks()));
-        assert_eq!(report.rebuild.unwrap().hash_serialized_3, chain().model.stats().hash_serialized_3);
+        let rebuild = report.rebuild.unwrap();
+        assert_eq!(rebuild.hash_serialized_3, chain().model.stats().hash_serialized_3, "{what}");
+        let found = (rows(dir.path()), rebuild.counts);
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{what}");
         assert_eq!(report.notes.len(), 0, "{what}: {:?}", report.notes);
         // Late blocks are asked of a second peer.
         assert!(asked(&peers) <= blocks() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
@@ -140,8 +181,7 @@ fn a_node_with_the_chainstate_of_a_snapshot_is_left_to_bitcoind() {
     std::fs::create_dir(&second).unwrap();
     std::fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
     let before = tree(dir.path());
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let error = sync(&disk, &from(dir.path(), &[&peer]), &|_| {}, &never).map(drop).unwrap_err();
+    let error = try_run(&from(dir.path(), &[&peer])).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert_same_tree(&before, dir.path(), "nothing was changed");
 }
@@ -162,72 +202,6 @@ fn blocks_only_leaves_blocks_that_a_later_run_checks() {
     run(&from(dir.path(), &[&peer]));
     assert_eq!(peer.asked().len(), blocks());
     assert_sound(dir.path(), chain(), "after blocks only");
-}
-
-/// All that does not depend on the order in which blocks came: what the index says of each block.
-fn rows(root: &Path) -> BTreeMap<BlockHash, IndexEntry> {
-    let rows = index(root).entries.into_iter().map(|mut entry| {
-        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
-        (entry.hash, entry)
-    });
-    rows.collect()
-}
-
-#[test]
-fn threads_and_memory_change_nothing() {
-    let (case, mut first) = (scratch(), None);
-    for (threads, memory_bytes) in
-        THREADS.map(|threads| (threads, u64::MAX)).into_iter().chain([(2, 128 << 20)])
-    {
-        let what = format!("{threads} threads, {memory_bytes} bytes");
-        let (root, peers) = (case.path().join(format!("{threads}-{memory_bytes}")), [honest(), honest()]);
-        let mut options = from(&root, &[&peers[0], &peers[1]]);
-        options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        options.chain.memory_bytes = memory_bytes;
-        run(&options);
-        assert_synced(&root, chain(), &what);
-        let rows = rows(&root);
-        assert_eq!(first.get_or_insert_with(|| rows.clone()), &rows, "{what}");
-    }
-}
-
-#[test]
-fn blocks_are_the_same_from_memory_and_from_their_files() {
-    let (case, mut first) = (scratch(), None);
-    // No block, a few of them, all.
-    for kept_bytes_max in [0, 20_000, u64::MAX] {
-        let what = format!("{kept_bytes_max} bytes");
-        let (root, peer) = (case.path().join(&what), honest());
-        let mut options = from(&root, &[&peer]);
-        options.chain.hooks.kept_bytes_max = kept_bytes_max;
-        let (report, _) = run(&options);
-        assert_synced(&root, chain(), &what);
-        let counts = report.rebuild.unwrap().counts;
-        let found = (rows(&root), counts);
-        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{what}");
-    }
-}
-
-#[test]
-fn peers_with_half_of_the_chain_are_asked_for_that_half() {
-    let half = serving(chain().main().take(71));
-    let (dir, peers) = (scratch(), [ScriptedPeer::start(&half, Fault::None), honest()]);
-    run(&from(dir.path(), &[&peers[0], &peers[1]]));
-    assert!(peers[0].asked().len() <= 70);
-    assert_sound(dir.path(), chain(), "half");
-}
-
-#[test]
-fn peers_that_know_only_half_of_the_chain_give_that_half() {
-    let half = serving(chain().main().take(71));
-    let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
-    let (report, _) = run(&from(dir.path(), &[&peer]));
-    assert_eq!((report.height, report.header_height), (Height(70), Height(70)));
-    // It gets the other half later.
-    peer.serve(&served());
-    let (report, _) = run(&from(dir.path(), &[&peer]));
-    assert_eq!((report.height, peer.asked().len()), (Height(blocks() as u32), blocks()));
-    assert_sound(dir.path(), chain(), "half after half");
 }
 
 /// A download of hours sees new blocks, which peers that are connected since the start have, too: what a peer
@@ -256,25 +230,14 @@ fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
     let minimum_chain_work = U256::from_u64(2 * blocks() as u64);
     let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
     options.chain.params = Box::leak(Box::new(params));
-    let interrupt = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let running = scope.spawn(|| sync(&FaultDisk::healthy(), &options, &Seen::default(), &interrupt));
-        wait_until("a connection", || peer.accepted() > 0);
-        thread::sleep(Duration::from_millis(700));
-        interrupt.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
+    let connected = OnceLock::new();
+    interrupt_when(&options, || {
+        peer.accepted() > 0 && connected.get_or_init(Instant::now).elapsed() >= Duration::from_millis(700)
     });
     assert!(peer.asked().is_empty());
     peer.serve(&served());
     run(&options);
     assert_sound(dir.path(), chain(), "minimum work");
-}
-
-#[test]
-fn a_peer_that_says_height_zero_is_believed_by_its_headers() {
-    let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), Fault::SaysHeightZero));
-    run(&from(dir.path(), &[&peer]));
-    assert_sound(dir.path(), chain(), "height zero");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny};
+use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, tiny, try_run};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     datadir::{Datadir, FileKind},
@@ -13,6 +13,7 @@ use disk::{
 use sync::{RepairOptions, SyncOptions, repair};
 use testkit::{
     corrupt::{flip_bit, truncate},
+    peer::ScriptedPeer,
     sibling::sibling,
 };
 use wire::{ByteOffset, FileNo, Height};
@@ -84,13 +85,18 @@ fn blocks_without_a_block_index_are_found_by_a_scan_and_the_others_are_downloade
                 "{what}: {:?}",
                 report.notes
             );
-            let mut asked = peer.asked();
-            asked.sort_unstable();
             lost.sort_unstable();
-            assert_eq!(asked, lost, "{what}");
+            assert_eq!(asked(&peer), lost, "{what}");
             assert_synced(dir.path(), tiny(), &what);
         }
     }
+}
+
+/// The blocks that were asked for.
+fn asked(peer: &ScriptedPeer) -> Vec<BlockHash> {
+    let mut asked = peer.asked();
+    asked.sort_unstable();
+    asked
 }
 
 /// Number of blocks above the genesis block.
@@ -214,10 +220,8 @@ fn blocks_whose_files_are_missing_or_cut_are_downloaded_again() {
                 continue;
             }
             run(&from(dir.path(), &[&peer]));
-            let mut asked = peer.asked();
-            asked.sort_unstable();
             lost.sort_unstable();
-            assert_eq!(asked, lost, "{what}");
+            assert_eq!(asked(&peer), lost, "{what}");
             assert_synced(dir.path(), tiny(), &what);
         }
     }
@@ -228,8 +232,7 @@ fn a_pruned_index_is_refused_and_nothing_changes() {
     let (dir, peer) = (in_small_files(), peer());
     edit_index(dir.path(), |index| index.pruned = true);
     let before = tree(dir.path());
-    let (done, _) = run_on(&FaultDisk::healthy(), &from(dir.path(), &[&peer]), &AtomicBool::new(false));
-    assert_eq!(done.unwrap_err().kind, ErrorKind::Usage);
+    assert_eq!(try_run(&from(dir.path(), &[&peer])).unwrap_err().kind, ErrorKind::Usage);
     assert_same_tree(&before, dir.path(), "refused");
     assert_eq!(peer.accepted(), 0);
 }
@@ -241,8 +244,7 @@ fn without_index_and_first_block_nothing_changes() {
     std::fs::remove_dir_all(index_dir(dir.path())).unwrap();
     std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(0))).unwrap();
     let before = tree(dir.path());
-    let (done, _) = run_on(&FaultDisk::healthy(), &from(dir.path(), &[&peer]), &AtomicBool::new(false));
-    let error = done.map(drop).unwrap_err();
+    let error = try_run(&from(dir.path(), &[&peer])).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.remedies.contains(&Remedy::BitcoindDownload), "{error}");
     assert_same_tree(&before, dir.path(), "refused");
@@ -280,8 +282,7 @@ fn undo_files_without_block_files_are_refused() {
     let rev = dir.path().join("regtest/blocks/rev00003.dat");
     std::fs::create_dir_all(rev.parent().unwrap()).unwrap();
     std::fs::write(&rev, [7; 100]).unwrap();
-    let (done, _) = run_on(&RealDisk, &from(dir.path(), &[&peer]), &AtomicBool::new(false));
-    let error = done.unwrap_err();
+    let error = try_run(&from(dir.path(), &[&peer])).unwrap_err();
     assert!(error.to_string().contains("there are no block files (blkNNNNN.dat)"), "{error}");
     assert_eq!(std::fs::read(&rev).unwrap(), [7; 100]);
     assert!(!dir.path().join("regtest/blocks/blk00000.dat").exists());

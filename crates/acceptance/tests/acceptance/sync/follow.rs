@@ -2,118 +2,28 @@
 //! and crashes. After each block, the chainstate is compared with the model's.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_index_is_true, from, invalid_blocks, mark_next, serving, wait_until};
-use bitcoin::Amount;
+use acceptance::sync::{
+    Seen, assert_checked, assert_index_is_true, branch, from, greedy_branch, invalid_blocks, main_to,
+    mark_next, peer_with as peer, run_beside, run_while, serving, tip, try_run, wait_until,
+};
 use disk::{
     datadir::Datadir,
     index::{FileInfo, IndexRows},
 };
-use engine::{CheckUndoOptions, Disk, check_undo, verify};
-use sync::{ConnectedAtTip, FollowEnd, FollowReport, SyncOptions, SyncReport, sync};
+use sync::{FollowEnd, FollowReport, SyncOptions, SyncReport};
 use testkit::{
     corrupt::snapshot,
     model::Model,
     peer::{Fault, ScriptedPeer},
-    sibling::{rebase, sibling},
 };
 use wire::FileNo;
-
-fn tip() -> usize {
-    chain().tip().height as usize
-}
-
-/// The blocks of the tests' chain up to a height.
-fn main_to(height: usize) -> Vec<GeneratedBlock> {
-    chain().main().take(height + 1).cloned().collect()
-}
-
-/// The same, for siblings of all blocks above `fork`.
-fn branch(fork: usize, height: usize) -> Vec<GeneratedBlock> {
-    branch_with(fork, height, |_, _| {})
-}
-
-/// The same, with a change of some blocks.
-fn branch_with(
-    fork: usize,
-    height: usize,
-    change: impl Fn(usize, &mut bitcoin::Block),
-) -> Vec<GeneratedBlock> {
-    let mut blocks = main_to(height);
-    let onto = blocks[fork].hash;
-    for block in &mut blocks[fork + 1..] {
-        let height = block.height as usize;
-        *block = sibling(block, 7, |block| change(height, block));
-    }
-    rebase(blocks[fork + 1..].iter_mut(), onto);
-    blocks
-}
-
-fn peer(blocks: &[GeneratedBlock]) -> ScriptedPeer {
-    ScriptedPeer::start(&serving(blocks), Fault::None)
-}
 
 fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { follow: true, ..from(root, peers) }
 }
 
-/// What a run has reported.
-#[derive(Default)]
-struct Seen {
-    is_at_tip: AtomicBool,
-    steps: Mutex<Vec<ConnectedAtTip>>,
-    invalid: Mutex<Vec<BlockHash>>,
-}
-
-impl Seen {
-    fn event(&self, event: &Event) {
-        match event {
-            Event::Note(Note::AtTip { .. }) => self.is_at_tip.store(true, Ordering::Relaxed),
-            Event::Note(Note::ConnectedAtTip(step)) => self.steps.lock().unwrap().push(*step),
-            Event::Warning(Warning::InvalidBlock { hash, .. }) => self.invalid.lock().unwrap().push(*hash),
-            _ => {}
-        }
-    }
-
-    fn has_tip(&self, blocks: &[GeneratedBlock]) -> bool {
-        let steps = self.steps.lock().unwrap();
-        steps.last().is_some_and(|step| step.hash == blocks.last().unwrap().hash)
-    }
-
-    fn wait_for_tip(&self) {
-        wait_until("at the tip", || self.is_at_tip.load(Ordering::Relaxed));
-    }
-}
-
-/// Runs in another thread, until `meanwhile` has ended.
-fn run_on(
-    disk: &dyn Disk,
-    options: &SyncOptions,
-    interrupt: &AtomicBool,
-    meanwhile: impl FnOnce(&Seen),
-) -> Result<SyncReport, engine::Error> {
-    let seen = Seen::default();
-    thread::scope(|scope| {
-        let sink = |event: Event| seen.event(&event);
-        let running = scope.spawn(move || sync(disk, options, &sink, interrupt));
-        let ended = EndsRun(interrupt);
-        meanwhile(&seen);
-        drop(ended);
-        running.join().unwrap()
-    })
-}
-
-/// Ends a run, also if what happens meanwhile panics.
-struct EndsRun<'a>(&'a AtomicBool);
-
-impl Drop for EndsRun<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn run(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, FollowReport) {
-    let done = run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false), meanwhile);
-    let report = done.unwrap_or_else(|error| panic!("{error}"));
+    let (report, _) = run_while(options, meanwhile);
     let follow = report.follow.clone().unwrap();
     (report, follow)
 }
@@ -132,15 +42,7 @@ fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
 /// Asserts the same, and that the commands which check a datadir find nothing.
 fn assert_sound(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     assert_at(root, blocks, what);
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let options = acceptance::for_verifying(&options(root), true);
-    let verified = verify(&disk, &options, &|_| {}, &never).unwrap();
-    assert_eq!((verified.hash, verified.notes.len()), (blocks.last().unwrap().hash, 0), "{what}");
-    assert_eq!(verified.against_chainstate.unwrap().differences, 0, "{what}");
-    let checked =
-        check_undo(&disk, &CheckUndoOptions { chain: options.chain, scan: false }, &|_| {}, &never).unwrap();
-    assert!(checked.files.iter().all(|file| file.missing + file.damaged == 0), "{what}: {checked:?}");
-    assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
+    assert_checked(root, blocks.last().unwrap().hash, what);
 }
 
 #[test]
@@ -226,15 +128,8 @@ fn a_peer_that_vanishes_and_comes_back_is_asked_again() {
 fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
     let (dir, height) = (scratch(), tip() - 10);
     let good = main_to(height);
-    let greedy = |fork: usize, at: usize, to: usize| {
-        branch_with(fork, to, move |height, block| {
-            if height == at {
-                block.txdata[0].output[0].value = Amount::MAX_MONEY;
-            }
-        })
-    };
-    let (at_tip, in_branch) =
-        (greedy(height, height + 1, height + 1), greedy(height - 5, height - 2, height + 2));
+    let at_tip = greedy_branch(height, height + 1, height + 1, 7);
+    let in_branch = greedy_branch(height - 5, height - 2, height + 2, 7);
     // A peer that has shown an invalid block, and repeats its header, is not dialled for a day.
     let [first, second, honest] = [(); 3].map(|()| peer(&good));
     let (report, _) = run(&staying(dir.path(), &[&first, &second, &honest]), |seen| {
@@ -242,7 +137,7 @@ fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
         for (liar, bad, invalid) in [(&first, &at_tip, height + 1), (&second, &in_branch, height - 2)] {
             liar.serve(&serving(bad));
             // Asked for is not connected: another branch would come first.
-            wait_until("the invalid block", || seen.invalid.lock().unwrap().contains(&bad[invalid].hash));
+            wait_until("the invalid block", || seen.has_invalid(&bad[invalid]));
         }
         honest.serve(&serving(&main_to(height + 1)));
         wait_until("the valid block", || seen.has_tip(&main_to(height + 1)));
@@ -330,7 +225,7 @@ fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
             let healthy = FaultDisk::counting_changes();
             let before = {
                 let interrupt = AtomicBool::new(false);
-                run_on(&healthy, &options, &interrupt, Seen::wait_for_tip).unwrap();
+                run_beside(&healthy, &options, &interrupt, Seen::wait_for_tip).0.unwrap();
                 healthy.count()
             };
             let interrupt = Arc::new(AtomicBool::new(false));
@@ -344,8 +239,8 @@ fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
                 false => FaultDisk::signal_at(before + at, &interrupt),
             };
             let mut was_reached = false;
-            let done = run_on(&disk, &options, &interrupt, |seen| {
-                wait_until("at the tip", || seen.is_at_tip.load(Ordering::Relaxed) || disk.has_failed());
+            let (done, _) = run_beside(&disk, &options, &interrupt, |seen| {
+                wait_until("at the tip", || seen.is_at_tip() || disk.has_failed());
                 peer.serve(&serving(&other));
                 wait_until("the branch or a fault", || {
                     was_reached = seen.has_tip(&other);
@@ -404,7 +299,7 @@ fn what_keeps_the_chainstate_away_from_the_tip_is_refused_before_anything_is_cre
         SyncOptions { stop_at_height: Some(Height(7)), ..options },
     ];
     for options in refused {
-        let error = sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+        let error = try_run(&options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
         assert!(error.to_string().contains("needs all blocks and a chainstate"), "{error}");
         assert!(!root.exists());

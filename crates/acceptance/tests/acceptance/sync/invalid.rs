@@ -3,44 +3,24 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    assert_synced_to, from, index, invalid_blocks, mark_next, run, run_while, serving, wait_until,
+    Seen, assert_synced_to, from, greedy_branch, impatient, index, interrupt_when, invalid_blocks, main_to,
+    mark_next, peer_with as peer, run, run_while, tip, wait_until,
 };
 use std::{collections::BTreeSet, sync::atomic::AtomicU32};
 use sync::{MarkedBranch, SyncOptions, SyncReport, sync};
-use testkit::{
-    peer::{Fault, ScriptedPeer},
-    sibling::{greedy_sibling, rebase, sibling},
-};
+use testkit::peer::ScriptedPeer;
 
 /// Number of blocks by which the invalid branches are longer than the honest chain.
 const LONGER: usize = 5;
 
 /// Height of the honest peer's last block.
-fn tip() -> usize {
-    chain().tip().height as usize - LONGER
+fn honest_tip() -> usize {
+    tip() - LONGER
 }
 
-fn main_to(height: usize) -> Vec<GeneratedBlock> {
-    chain().main().take(height + 1).cloned().collect()
-}
-
-/// A chain with other blocks than the main chain above `fork`, whose block at height `invalid` pays its
-/// coinbase too much, and which is longer than the honest chain.
-pub fn greedy(fork: usize, invalid: usize, number: u64) -> Vec<GeneratedBlock> {
-    let mut blocks = main_to(tip() + LONGER);
-    let onto = blocks[fork].hash;
-    for (height, block) in (0..).zip(&mut blocks).skip(fork + 1) {
-        *block = match height == invalid {
-            true => greedy_sibling(block, number),
-            false => sibling(block, number, |_| {}),
-        };
-    }
-    rebase(blocks[fork + 1..].iter_mut(), onto);
-    blocks
-}
-
-fn peer(blocks: &[GeneratedBlock]) -> ScriptedPeer {
-    ScriptedPeer::start(&serving(blocks), Fault::None)
+/// A branch that is longer than the honest chain.
+fn greedy(fork: usize, invalid: usize, number: u64) -> Vec<GeneratedBlock> {
+    greedy_branch(fork, invalid, tip(), number)
 }
 
 /// The hashes of the blocks that the block index marks as invalid.
@@ -69,17 +49,17 @@ fn assert_marked(root: &Path, branches: &[Greedy], found: &[(BlockHash, String)]
 
 /// Asserts that a download has ended with the honest chain, and that its report says so.
 fn assert_honest(options: &SyncOptions, report: &SyncReport, what: &str) {
-    let end = Height(tip() as u32);
+    let end = Height(honest_tip() as u32);
     assert_eq!((report.height, report.header_height), (end, end), "{what}");
-    assert_eq!(report.chainstate_height, Some(end), "{what}");
-    assert_eq!(report.hash, main_to(tip())[tip()].hash, "{what}");
+    assert_eq!((report.chainstate_height, report.left_out), (Some(end), None), "{what}");
+    assert_eq!(report.hash, main_to(honest_tip())[honest_tip()].hash, "{what}");
     assert_synced_to(end.0, &options.chain.datadir, chain(), what);
 }
 
 /// Downloads from an honest peer and those with these branches, and asserts that the result is the honest
 /// chain, that each invalid block is named once and marked with all above it, and that the work is bounded.
 fn check(branches: &[Greedy], what: &str) {
-    let (dir, honest) = (scratch(), peer(&main_to(tip())));
+    let (dir, honest) = (scratch(), peer(&main_to(honest_tip())));
     let evil: Vec<ScriptedPeer> = branches.iter().map(|(blocks, _)| peer(blocks)).collect();
     let peers: Vec<&ScriptedPeer> = evil.iter().chain([&honest]).collect();
     let options = from(dir.path(), &peers);
@@ -89,7 +69,7 @@ fn check(branches: &[Greedy], what: &str) {
     let found = invalid_blocks(&report);
     assert_marked(dir.path(), branches, &found, what);
     let checked = options.chain.hooks.blocks_checked.load(Ordering::Relaxed);
-    let valid = tip() as u64 + 1;
+    let valid = honest_tip() as u64 + 1;
     // A branch that breaks two rules can cost a third pass.
     let passes = 1 + 2 * found.len() as u64 + u64::from(found.len() > 1);
     assert!(checked <= valid * passes, "{what}: {checked} blocks of {valid}");
@@ -97,44 +77,29 @@ fn check(branches: &[Greedy], what: &str) {
 
 #[test]
 fn the_best_valid_chain_is_taken_wherever_an_invalid_one_forks() {
-    for (fork, invalid) in
-        [(0, 1), (1, 2), (1, tip() - 10), (60, 61), (tip() - 16, tip() - 15), (tip() - 1, tip())]
-    {
+    for (fork, invalid) in [
+        (0, 1),
+        (1, 2),
+        (1, honest_tip() - 10),
+        (60, 61),
+        (honest_tip() - 16, honest_tip() - 15),
+        (honest_tip() - 1, honest_tip()),
+    ] {
         let what = format!("fork at {fork}, invalid at {invalid}");
         check(&[(greedy(fork, invalid, 1), invalid)], &what);
     }
 }
 
-/// Two peers: one has 210 blocks of which block 190 is invalid, the other 205 valid ones.
-#[test]
-fn a_download_ends_at_the_tip_of_the_honest_peer() {
-    let chain =
-        Chain::generate(&ChainSpec { blocks: Some(209), stale: false, ..ChainSpec::new(31, 200_000) });
-    let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
-    let mut evil = main.clone();
-    for (height, block) in (0..).zip(&mut evil).skip(190) {
-        *block = if height == 190 { greedy_sibling(block, 1) } else { sibling(block, 1, |_| {}) };
-    }
-    rebase(evil[190..].iter_mut(), main[189].hash);
-    let (dir, evil, honest) = (scratch(), peer(&evil), peer(&main[..205]));
-    let options = from(dir.path(), &[&evil, &honest]);
-    let (report, _) = run(&options);
-    assert_eq!((report.height, report.header_height), (Height(204), Height(204)));
-    assert_eq!((report.chainstate_height, report.left_out), (Some(Height(204)), None));
-    assert_synced_to(204, dir.path(), &chain, "205 blocks");
-    assert!(options.chain.hooks.blocks_checked.load(Ordering::Relaxed) <= 2 * 210 + 16);
-}
-
 #[test]
 fn several_invalid_branches_are_left_one_after_another() {
-    let at = [(tip() - 15, tip() - 14), (50, tip() - 3), (1, 90)];
+    let at = [(honest_tip() - 15, honest_tip() - 14), (50, honest_tip() - 3), (1, 90)];
     let branches = at.iter().zip(1..).map(|(&(fork, at), number)| (greedy(fork, at, number), at));
     check(&branches.collect::<Vec<_>>(), "three branches");
 }
 
 #[test]
 fn a_peer_that_offers_only_an_invalid_chain_is_left_with_the_blocks_below() {
-    let (dir, invalid) = (scratch(), tip() - 14);
+    let (dir, invalid) = (scratch(), honest_tip() - 14);
     let evil = peer(&greedy(invalid - 1, invalid, 1));
     let options = from(dir.path(), &[&evil]);
     let (report, seen) = run(&options);
@@ -144,7 +109,7 @@ fn a_peer_that_offers_only_an_invalid_chain_is_left_with_the_blocks_below() {
     assert_synced_to(invalid as u32 - 1, dir.path(), chain(), "below the invalid block");
     // Another run has nothing to check.
     options.chain.hooks.blocks_checked.store(0, Ordering::Relaxed);
-    let honest = peer(&main_to(tip()));
+    let honest = peer(&main_to(honest_tip()));
     let options = SyncOptions { chain: options.chain.clone(), ..from(dir.path(), &[&evil, &honest]) };
     let (report, _) = run(&options);
     assert_honest(&options, &report, "the next run");
@@ -159,7 +124,7 @@ fn run_until(options: &SyncOptions, events: u32) -> Result<SyncReport, Error> {
 
 #[test]
 fn an_interrupted_run_goes_on_to_the_best_valid_chain() {
-    let (honest, at) = (peer(&main_to(tip())), tip() - 14);
+    let (honest, at) = (peer(&main_to(honest_tip())), honest_tip() - 14);
     let evil = peer(&greedy(at - 1, at, 1));
     for events in (0..60).step_by(3) {
         let (dir, what) = (scratch(), format!("interrupted after {events} events"));
@@ -175,15 +140,20 @@ fn an_interrupted_run_goes_on_to_the_best_valid_chain() {
 
 #[test]
 fn the_best_valid_chain_is_taken_where_block_files_are_deleted() {
-    for (fork, at) in [(tip() - 15, tip() - 14), (40, tip() - 5), (tip() - 4, tip() - 1), (1, tip() - 20)] {
+    for (fork, at) in [
+        (honest_tip() - 15, honest_tip() - 14),
+        (40, honest_tip() - 5),
+        (honest_tip() - 4, honest_tip() - 1),
+        (1, honest_tip() - 20),
+    ] {
         let (dir, what) = (scratch(), format!("fork at {fork}, invalid at {at}"));
-        let (honest, evil) = (peer(&main_to(tip())), peer(&greedy(fork, at, 1)));
+        let (honest, evil) = (peer(&main_to(honest_tip())), peer(&greedy(fork, at, 1)));
         let mut options = from(dir.path(), &[&evil, &honest]);
         options.prune_bytes = Some(120_000);
         options.chain.memory_bytes = 256 << 20;
         (options.chain.hooks.block_file_len, options.chain.hooks.undo_blocks) = (10_000, 100);
         let (report, _) = run(&options);
-        let end = Height(tip() as u32);
+        let end = Height(honest_tip() as u32);
         assert_eq!((report.height, report.header_height), (end, end), "{what}");
         assert!(report.chainstate_height.is_some_and(|height| height.0 + 1 >= end.0), "{what}: {report:?}");
         let found = stats(dir.path(), Network::Regtest).unwrap();
@@ -195,32 +165,22 @@ fn the_best_valid_chain_is_taken_where_block_files_are_deleted() {
 
 #[test]
 fn the_best_valid_chain_is_followed() {
-    let (dir, at) = (scratch(), tip() - 14);
-    let (honest, evil) = (peer(&main_to(tip())), peer(&greedy(at - 1, at, 1)));
+    let (dir, at) = (scratch(), honest_tip() - 14);
+    let (honest, evil) = (peer(&main_to(honest_tip())), peer(&greedy(at - 1, at, 1)));
     let options = SyncOptions { follow: true, ..from(dir.path(), &[&evil, &honest]) };
-    let (interrupt, is_at_tip) = (AtomicBool::new(false), AtomicBool::new(false));
-    let report = thread::scope(|scope| {
-        let sink = |event: Event| {
-            is_at_tip.fetch_or(matches!(event, Event::Note(Note::AtTip { .. })), Ordering::Relaxed);
-        };
-        let (options, interrupt) = (&options, &interrupt);
-        let running = scope.spawn(move || sync(&FaultDisk::healthy(), options, &sink, interrupt));
-        wait_until("at the tip", || is_at_tip.load(Ordering::Relaxed) || running.is_finished());
-        interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap().unwrap()
-    });
+    let (report, _) = run_while(&options, Seen::wait_for_tip);
     assert_honest(&options, &report, "followed");
 }
 
 #[test]
 fn a_mark_in_the_datadir_ends_the_run_and_is_named() {
-    let (dir, all) = (scratch(), main_to(tip()));
-    let (ahead, below) = (peer(&all), peer(&main_to(tip() - 1)));
+    let (dir, all) = (scratch(), main_to(honest_tip()));
+    let (ahead, below) = (peer(&all), peer(&main_to(honest_tip() - 1)));
     run(&from(dir.path(), &[&below]));
-    mark_next(dir.path(), &all[tip()]);
+    mark_next(dir.path(), &all[honest_tip()]);
     let before = index(dir.path());
     let (report, seen) = run(&from(dir.path(), &[&ahead]));
-    let (height, hash) = (Height(tip() as u32), all[tip()].hash);
+    let (height, hash) = (Height(honest_tip() as u32), all[honest_tip()].hash);
     assert_eq!(report.left_out, Some(MarkedBranch { height, hash, tip: height }));
     assert_eq!((report.height, report.header_height), (Height(height.0 - 1), Height(height.0 - 1)));
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
@@ -236,13 +196,14 @@ fn a_mark_in_the_datadir_ends_the_run_and_is_named() {
 /// The honest peer connects only when the other one has been closed for some time.
 #[test]
 fn an_honest_peer_that_is_slow_to_connect_is_waited_for() {
-    let (dir, at) = (scratch(), tip() - 14);
-    let (evil, honest) = (peer(&greedy(at - 1, at, 1)), peer(&main_to(tip())));
+    let (dir, at) = (scratch(), honest_tip() - 14);
+    let (evil, honest) = (peer(&greedy(at - 1, at, 1)), peer(&main_to(honest_tip())));
     honest.set_offline(true);
-    let options = from(dir.path(), &[&evil, &honest]);
+    let options = impatient(from(dir.path(), &[&evil, &honest]));
     let (report, _) = run_while(&options, |seen| {
         wait_until("closed", || !seen.reasons(&evil).is_empty());
-        thread::sleep(Duration::from_secs(8));
+        // Ten seconds of the client.
+        thread::sleep(Duration::from_millis(500));
         honest.set_offline(false);
     });
     assert_honest(&options, &report, "a slow peer");
@@ -251,19 +212,12 @@ fn an_honest_peer_that_is_slow_to_connect_is_waited_for() {
 /// The headers of a chain are known, and its blocks are gone with the peer that had them.
 #[test]
 fn a_chain_of_which_only_headers_are_known_is_left() {
-    let (dir, at) = (scratch(), tip() - 14);
+    let (dir, at) = (scratch(), honest_tip() - 14);
     let gone = peer(&greedy(at - 1, at, 1));
     gone.hold_at(0);
-    let interrupt = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (options, interrupt) = (from(dir.path(), &[&gone]), &interrupt);
-        let running = scope.spawn(move || sync(&FaultDisk::healthy(), &options, &|_| {}, interrupt));
-        wait_until("the headers are known", || !gone.asked().is_empty());
-        interrupt.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-    });
-    let honest = peer(&main_to(tip()));
-    let options = from(dir.path(), &[&honest]);
+    interrupt_when(&from(dir.path(), &[&gone]), || !gone.asked().is_empty());
+    let honest = peer(&main_to(honest_tip()));
+    let options = impatient(from(dir.path(), &[&honest]));
     let (report, seen) = run(&options);
     assert_eq!(seen.reasons(&honest), [] as [&str; 0]);
     assert_honest(&options, &report, "headers alone");

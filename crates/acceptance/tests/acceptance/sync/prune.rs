@@ -4,14 +4,16 @@
 use acceptance::prelude::*;
 use acceptance::{
     hinted,
-    sync::{assert_index_is_true, from, index, run_on, serving, wait_until},
+    sync::{
+        assert_index_is_true, from, hints_of, index, interrupt_at, placed, run_on, serving, try_run as run,
+    },
     undo::{Expected, UndoFiles},
 };
 use disk::undo::checksum;
-use engine::{AggregateKind, HintOptions};
+use engine::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use sync::{SyncOptions, SyncReport};
+use sync::SyncOptions;
 use testkit::peer::{Fault, ScriptedPeer, ServedChain};
 
 /// A chain that is several times as long as what is kept.
@@ -57,15 +59,7 @@ fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
     bury(&options.chain.datadir.join("regtest/blocks/index"));
     let file = dir.join("hints");
     TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(height));
-    let aggregate = AggregateKind::Sha256;
-    let hints = HintOptions {
-        file,
-        format: None,
-        aggregate,
-        without_undo: true,
-        on_failure_join: false,
-        remote: None,
-    };
+    let hints = hints_of(file, AggregateKind::Sha256);
     let mut options = SyncOptions { hints: Some(hints), stop_at_height: Some(Height(END)), ..options };
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(height));
     options
@@ -74,10 +68,6 @@ fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
 /// The last block of a download: with hints, [`with_hints`] chooses it.
 fn end_of(hints: Option<u32>) -> u32 {
     if hints.is_some() { END } else { long().tip().height }
-}
-
-fn run(options: &SyncOptions) -> Result<SyncReport, Error> {
-    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
 }
 
 /// Bytes of the block files.
@@ -168,16 +158,7 @@ fn the_chainstate_is_the_same_and_the_files_take_little_space() {
 
 /// Downloads until `blocks` blocks were asked for, waits until files are deleted, and interrupts.
 pub fn interrupted_at(options: &SyncOptions, peer: &ScriptedPeer, blocks: usize) {
-    peer.hold_at(blocks);
-    let interrupt = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let running = scope.spawn(|| run_on(&FaultDisk::healthy(), options, &interrupt).0);
-        wait_until("blocks", || peer.asked().len() >= blocks);
-        thread::sleep(Duration::from_secs(1));
-        interrupt.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-    });
-    peer.hold_at(usize::MAX);
+    interrupt_at(options, peer, blocks, Duration::from_secs(1));
 }
 
 #[test]
@@ -268,55 +249,27 @@ fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
 /// Wherever the power fails, the next run completes the work.
 #[test]
 fn a_power_cut_leaves_what_the_next_run_completes() {
-    let operations = {
-        let (dir, peer, disk) = (scratch(), peer(), FaultDisk::healthy());
-        run_on(&disk, &pruned(dir.path(), &[&peer]), &AtomicBool::new(false)).0.unwrap();
-        // The last thing that is removed.
-        let work = dir.path().join("regtest/peregrine-work");
-        fs::create_dir(&work).unwrap();
-        fs::write(work.join("peregrine.lock"), "").unwrap();
-        run(&pruned(dir.path(), &[&peer])).unwrap();
-        assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
-        disk.count()
-    };
-    let next = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds() {
-                        return;
-                    }
-                    power_cut(seed, operations);
-                }
-            });
-        }
-    });
-}
-
-/// Number of power cuts that are tried; more with an environment variable.
-fn seeds() -> u64 {
-    std::env::var("PEREGRINE_POWER_CUTS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(16)
-}
-
-fn power_cut(seed: u64, operations: u64) {
-    let at = Rng::new(seed, "prune").below(operations);
-    let what = format!("power cut at operation {at} of {operations}, seed {seed}");
-    let (dir, aside, peer) = (scratch(), scratch(), peer());
-    let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
-        .with_names_at_risk(aside.path());
-    let options = pruned(dir.path(), &[&peer]);
-    let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
-    disk.cut_power(seed).unwrap();
-    if done.is_ok() {
-        return;
+    let states = Scenario {
+        before: &|| Case::of(scratch()),
+        run: &|disk, case| {
+            run_on(disk, &pruned(case.root(), &[&peer()]), &AtomicBool::new(false)).0.map(drop)
+        },
+        is_whole: &|case, _, what| {
+            placed(case.root(), what);
+        },
+        succeeds: &|case, what| {
+            run(&pruned(case.root(), &[&peer()])).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+            assert_pruned(case.root(), what);
+        },
     }
-    if dir.path().join("regtest/blocks/index/CURRENT").exists()
-        && dir.path().join("regtest/blocks/blk00000.dat").exists()
-    {
-        assert_index_is_true(dir.path(), &what);
-    }
-    run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
-    assert_pruned(dir.path(), &what);
+    .explore(Crashes { stride: 200, twice: false, ..Crashes::default() });
+    assert!(states > 10, "{states}");
+    // The lock of the work directory is the last thing that is removed.
+    let dir = scratch();
+    let work = dir.path().join("regtest/peregrine-work");
+    run(&pruned(dir.path(), &[&peer()])).unwrap();
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("peregrine.lock"), "").unwrap();
+    run(&pruned(dir.path(), &[&peer()])).unwrap();
+    assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
 }

@@ -1,9 +1,10 @@
 //! A download is interrupted, or the disk or the power fails: the block index is true afterwards, and the
 //! next run goes on without downloading what is stored.
 
+use acceptance::faults::each_operation;
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, run_on, tiny};
+use acceptance::sync::{assert_synced, from, placed, run, run_on, tiny, try_run};
 use disk::{
     datadir::Datadir,
     scan::{ScannedBlock, scan_files},
@@ -11,28 +12,11 @@ use disk::{
 };
 use std::collections::BTreeSet;
 use sync::{SyncOptions, SyncReport};
+use testkit::peer::ScriptedPeer;
 use vfs::Disk as _;
 
 fn blocks() -> usize {
     tiny().main().count() - 1
-}
-
-/// Calls `trial` with each number below `count`, on several threads.
-fn each(count: u64, trial: impl Fn(u64) + Sync) {
-    let next = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        return;
-                    }
-                    trial(number);
-                }
-            });
-        }
-    });
 }
 
 /// The blocks above genesis that the block files contain, whole and where a scan finds them. A scan does not
@@ -51,35 +35,27 @@ fn in_files(root: &Path) -> BTreeSet<BlockHash> {
     scan.blocks.iter().filter(|found| is_whole(found)).map(|found| found.hash).collect()
 }
 
-/// Number of blocks above genesis that the index places; 0 if there is no datadir yet.
-fn placed(root: &Path, what: &str) -> usize {
-    let has_index = root.join("regtest/blocks/index/CURRENT").exists();
-    if has_index && root.join("regtest/blocks/blk00000.dat").exists() {
-        assert_index_is_true(root, what).len() - 1
-    } else {
-        0
-    }
-}
-
 /// Lets a later run finish.
 fn finish(options: &SyncOptions, what: &str) -> SyncReport {
     let root = &options.chain.datadir;
-    let (done, _) = run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false));
-    let report = done.unwrap_or_else(|error| panic!("{what}, again: {error}"));
+    let report = try_run(options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+    // If nothing was left to do, nobody has looked for checkpoints.
+    let _ = fs::remove_dir_all(root.join("regtest/peregrine-work"));
     assert_synced(root, tiny(), what);
+    assert!(!root.join("regtest/blocks/peregrine-spent-coins").exists(), "{what}");
     report
 }
 
-/// Number of operations that change something in an undisturbed run.
-fn operations() -> u64 {
-    static COUNT: OnceLock<u64> = OnceLock::new();
-    *COUNT.get_or_init(|| {
-        let (dir, peer) = (scratch(), peer());
-        let disk = FaultDisk::healthy();
-        run_on(&disk, &from(dir.path(), &[&peer]), &AtomicBool::new(false)).0.unwrap();
-        disk.count()
-    })
-}
+/// Options for a kind of download from a peer.
+type Kind = fn(&Path, &ScriptedPeer) -> SyncOptions;
+
+const OF_BLOCKS: Kind = |root, peer| from(root, &[peer]);
+const WITH_COINS: Kind = |root, peer| SyncOptions { spent_coins: true, ..OF_BLOCKS(root, peer) };
+const WITH_CHECKPOINTS: Kind = |root, peer| {
+    let mut options = WITH_COINS(root, peer);
+    options.resume.checkpoint_interval = Duration::ZERO;
+    options
+};
 
 #[test]
 fn an_interrupted_download_goes_on_where_it_was() {
@@ -87,14 +63,14 @@ fn an_interrupted_download_goes_on_where_it_was() {
     let mut operations: Vec<u64> = (0..20).map(|_| rng.below(400)).collect();
     operations.extend([0, 1]);
     let interrupted = AtomicU64::new(0);
-    each(operations.len() as u64, |number| {
-        let at = operations[number as usize];
+    each_operation(1, |number| {
+        let Some(&at) = operations.get(number as usize) else { return true };
         let what = format!("interrupted at operation {at}");
         let (dir, peer, interrupt) = (scratch(), peer(), Arc::new(AtomicBool::new(false)));
         let options = from(dir.path(), &[&peer]);
         let disk = FaultDisk::signal_at(at, &interrupt);
         let (done, _) = run_on(&disk, &options, &interrupt);
-        let Err(error) = done else { return };
+        let Err(error) = done else { return false };
         assert_eq!(error.kind, ErrorKind::Interrupted, "{what}: {error}");
         interrupted.fetch_add(1, Ordering::Relaxed);
         let placed = placed(dir.path(), &what);
@@ -105,74 +81,71 @@ fn an_interrupted_download_goes_on_where_it_was() {
             (blocks() - placed, 0),
             "{what}"
         );
+        false
     });
     assert!(interrupted.into_inner() >= 10, "few runs were interrupted");
 }
 
-/// Fails at operation after operation, and checks what the next run does.
-fn fault_loop(fault: InjectedFault, operations: Operations, kind: io::ErrorKind, stride: u64, count: u64) {
+/// Lets each third operation of those fail once, and checks what the next run does.
+fn fault_loop(kind: Kind, operations: Operations, count: u64) {
     let failures = AtomicU64::new(0);
-    each(count, |number| {
-        let at = number * stride;
-        let what = format!("operation {at}, {fault:?}, {operations:?}, {kind:?}");
+    each_operation(1, |number| {
+        let (at, what) = (number * 3, format!("operation {}, {operations:?}", number * 3));
         let (dir, peer) = (scratch(), peer());
-        let disk = FaultDisk::fail_at(at, fault, operations, kind);
-        let options = SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) };
-        let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
+        let options = kind(dir.path(), &peer);
+        let blocks_only = SyncOptions { blocks_only: !options.spent_coins, ..options.clone() };
+        let (done, _) = run_on(&disk, &blocks_only, &AtomicBool::new(false));
         disk.heal();
+        let placed = placed(dir.path(), &what);
         let Err(error) = done else {
-            assert_eq!(placed(dir.path(), &what), blocks(), "{what}: it reported success");
-            return;
+            assert_eq!(placed, blocks(), "{what}: it reported success");
+            return number >= count;
         };
         failures.fetch_add(1, Ordering::Relaxed);
         assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
-        let placed = placed(dir.path(), &what);
-        let stored = if placed > 0 || dir.path().join("regtest/blocks/blk00000.dat").exists() {
-            in_files(dir.path()).len()
-        } else {
-            0
-        };
-        let report = finish(&SyncOptions { blocks_only: false, ..options }, &what);
-        assert_eq!(report.download.found as usize, stored - placed, "{what}: {placed} are in the index");
-        assert_eq!(report.download.blocks as usize, blocks() - stored, "{what}: blocks came twice");
+        let has_files = placed > 0 || dir.path().join("regtest/blocks/blk00000.dat").exists();
+        let stored = if has_files { in_files(dir.path()).len() } else { 0 };
+        let report = finish(&options, &what);
+        if blocks_only.blocks_only {
+            assert_eq!(report.download.found as usize, stored - placed, "{what}: {placed} are in the index");
+            assert_eq!(report.download.blocks as usize, blocks() - stored, "{what}: blocks came twice");
+        }
+        number >= count
     });
     assert!(failures.into_inner() >= count / 2, "few operations failed a run");
 }
 
 #[test]
 fn a_single_fault_fails_the_run_and_loses_nothing() {
-    fault_loop(InjectedFault::Once, Operations::Changes, io::ErrorKind::Other, 3, 40);
+    fault_loop(OF_BLOCKS, Operations::Changes, 40);
+    fault_loop(WITH_COINS, Operations::Changes, 20);
 }
 
 #[test]
 fn a_failed_read_fails_the_run_and_loses_nothing() {
-    fault_loop(InjectedFault::Once, Operations::All, io::ErrorKind::Other, 5, 30);
+    fault_loop(OF_BLOCKS, Operations::All, 50);
 }
 
 #[test]
-fn a_dead_disk_leaves_a_datadir_that_is_completed_later() {
-    fault_loop(InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull, 4, 30);
-}
-
-#[test]
-fn a_power_cut_loses_only_what_was_not_synced() {
-    let operations = operations();
-    each(60, |seed| {
-        let mut rng = Rng::new(seed, "cut");
-        let at = rng.below(operations);
-        let what = format!("power cut at operation {at} of {operations}, seed {seed}");
-        let (dir, aside, peer) = (scratch(), scratch(), peer());
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
-            .with_names_at_risk(aside.path());
-        let options = from(dir.path(), &[&peer]);
-        // The disk may die when all is done except removals of old files.
-        let _ = run_on(&disk, &options, &AtomicBool::new(false));
-        disk.cut_power(seed).unwrap();
-        let placed = placed(dir.path(), &what);
-        let report = finish(&options, &what);
-        assert!(report.download.blocks as usize <= blocks() - placed, "{what}: blocks came twice");
-        assert!(index(dir.path()).entries.len() > blocks(), "{what}");
-    });
+fn wherever_a_run_is_killed_or_the_power_fails_the_next_one_completes_the_work() {
+    for kind in [OF_BLOCKS, WITH_COINS, WITH_CHECKPOINTS] {
+        let states = Scenario {
+            before: &|| Case::of(scratch()),
+            run: &|disk, case| run_on(disk, &kind(case.root(), &peer()), &AtomicBool::new(false)).0.map(drop),
+            is_whole: &|case, is_done, what| {
+                let placed = placed(case.root(), what);
+                assert!(!is_done || placed == blocks(), "{what}: it reported success");
+            },
+            succeeds: &|case, what| {
+                let placed = placed(case.root(), what);
+                let report = finish(&kind(case.root(), &peer()), what);
+                assert!(report.download.blocks as usize <= blocks() - placed, "{what}: blocks came twice");
+            },
+        }
+        .explore(Crashes { stride: 20, twice: false, ..Crashes::default() });
+        assert!(states > 30, "{states}");
+    }
 }
 
 #[test]

@@ -3,18 +3,18 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, run, run_on, run_while, served,
-    tiny, tiny_peer, wait_until,
+    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, impatient, interrupt_at, run,
+    run_while, served, wait_until,
 };
 use disk::undo::{UndoArena, UndoView};
 use engine::ScriptVerifier;
 use std::{collections::HashMap, ops::Range, time::Instant};
 use sync::{SyncOptions, SyncReport};
 use testkit::peer::{Fault, ScriptedPeer};
-use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, SpentCoinsForm, TxVerifier, TxView};
+use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
-fn tip(chain: &Chain) -> u32 {
-    chain.tip().height
+fn tip() -> u32 {
+    chain().tip().height
 }
 
 /// Options for a download that asks these peers for spent coins.
@@ -102,42 +102,24 @@ fn all_coins_come_from_a_peer_and_the_result_is_the_same() {
             let (report, seen) = run(&options);
             assert_sound(dir.path(), chain(), &what);
             let download = report.download;
-            assert_eq!((download.blocks, download.blocks_with_coins), (tip(chain()), tip(chain())), "{what}");
-            assert!(download.coins_bytes > 33 * u64::from(tip(chain())), "{what}");
+            assert_eq!((download.blocks, download.blocks_with_coins), (tip(), tip()), "{what}");
+            assert!(download.coins_bytes > 33 * u64::from(tip()), "{what}");
             assert_eq!((report.notes.len(), seen.notes_about(&peer).len()), (0, 0), "{what}");
             let rebuild = report.rebuild.unwrap();
-            assert_eq!(rebuild.undo.unwrap().blocks, tip(chain()), "{what}");
+            assert_eq!(rebuild.undo.unwrap().blocks, tip(), "{what}");
             let runs = rebuild.scripts.map(|scripts| scripts.inputs);
             assert_eq!(runs.is_some_and(|runs| runs > 0), scripts, "{what}");
+            assert_eq!(peer.coins_asked() as u32, tip(), "{what}: one question for each block");
         }
     }
-}
-
-/// The undo data of a block is checked once, not made in a second pass, if its coins have come.
-#[test]
-fn blocks_with_coins_are_not_read_again() {
     let (dir, peer) = (scratch(), honest());
-    peer.hold_at(100);
-    let (report, _) = run_while(&asking(dir.path(), &[&peer]), |_| {
-        wait_until("100 blocks", || peer.asked().len() >= 100);
-        peer.hold_at(usize::MAX);
-    });
-    assert_eq!(report.download.blocks_with_coins, tip(chain()));
-    assert_eq!(peer.coins_asked() as u32, tip(chain()), "one question for each block");
-    assert_synced(dir.path(), chain(), "with coins");
-    let without = honest();
-    let (dir, (report, _)) = {
-        let dir = scratch();
-        let done = run(&from(dir.path(), &[&without]));
-        (dir, done)
-    };
-    assert_eq!((report.download.blocks_with_coins, without.coins_asked()), (0, 0), "they were not wanted");
-    assert_synced(dir.path(), chain(), "without coins");
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    assert_eq!((report.download.blocks_with_coins, peer.coins_asked()), (0, 0), "they were not wanted");
 }
 
 #[test]
 fn the_reference_code_of_the_draft_is_understood_and_so_is_its_absence() {
-    for (fault, blocks) in [(Fault::ReferenceCoins, tip(chain())), (Fault::OffersNoCoins, 0)] {
+    for (fault, blocks) in [(Fault::ReferenceCoins, tip()), (Fault::OffersNoCoins, 0)] {
         let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), fault));
         let (report, seen) = run(&asking(dir.path(), &[&peer]));
         assert_eq!(report.download.blocks_with_coins, blocks, "{fault:?}");
@@ -168,6 +150,11 @@ const FAULTS: [(Fault, Named); 9] = [
     (Fault::MuteCoins, Named::Noted("within 10 seconds")),
 ];
 
+/// The same options, for a client that does not wait long for a peer that says nothing.
+fn against(fault: Fault, options: SyncOptions) -> SyncOptions {
+    if fault == Fault::MuteCoins { impatient(options) } else { options }
+}
+
 fn check_named(report: &SyncReport, seen: &Seen, peer: &ScriptedPeer, named: &Named, what: &str) {
     match named {
         Named::Closed(words) => {
@@ -187,23 +174,32 @@ fn check_named(report: &SyncReport, seen: &Seen, peer: &ScriptedPeer, named: &Na
 }
 
 #[test]
-fn a_faulty_peer_alone_is_named_and_its_blocks_are_good() {
+fn a_faulty_peer_alone_or_beside_an_honest_one_is_named_and_does_no_harm() {
     thread::scope(|scope| {
         for (number, (fault, named)) in FAULTS.iter().enumerate() {
             scope.spawn(move || {
-                for (threads, with) in [(1, false), (8, true)] {
-                    let what = format!("{fault:?}, {threads} threads, scripts {with}");
-                    let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), *fault));
-                    let mut options = asking(dir.path(), &[&peer]);
+                for (threads, with, is_alone) in [(1, false, true), (8, true, true), (2, false, false)] {
+                    let what = format!("{fault:?}, {threads} threads, scripts {with}, alone {is_alone}");
+                    let (dir, good) = (scratch(), honest());
+                    let faulty = ScriptedPeer::start(&served(), *fault);
+                    let peers: &[_] = if is_alone { &[&faulty] } else { &[&faulty, &good] };
+                    let mut options = against(*fault, asking(dir.path(), peers));
                     if with {
                         options = with_scripts(options);
                     }
                     options.chain.threads = NonZeroUsize::new(threads).unwrap();
                     options.peers.use_v2 = number % 2 == 0;
                     let started = Instant::now();
-                    let (report, seen) = run(&options);
+                    good.hold_at(20);
+                    let (report, seen) = run_while(&options, |_| {
+                        wait_until(&what, || faulty.asked().len() >= 20);
+                        good.hold_at(usize::MAX);
+                    });
                     assert_sound(dir.path(), chain(), &what);
-                    check_named(&report, &seen, &peer, named, &what);
+                    check_named(&report, &seen, &faulty, named, &what);
+                    assert_eq!(seen.notes_about(&good).len(), 0, "{what}");
+                    let closed = seen.reasons(&good);
+                    assert!(closed.iter().all(|reason| !reason.contains("coins")), "{what}: {closed:?}");
                     assert!(started.elapsed() < Duration::from_secs(50), "{what}: the download stalled");
                 }
             });
@@ -227,30 +223,6 @@ fn the_first_false_block_is_named() {
     assert!(report.rebuild.unwrap().undo.unwrap().blocks > 0);
 }
 
-#[test]
-fn a_faulty_peer_beside_an_honest_one_does_no_harm() {
-    thread::scope(|scope| {
-        for (fault, named) in &FAULTS {
-            scope.spawn(move || {
-                let what = format!("{fault:?} beside an honest peer");
-                let (dir, faulty) = (scratch(), ScriptedPeer::start(&served(), *fault));
-                let good = honest();
-                let options = asking(dir.path(), &[&faulty, &good]);
-                good.hold_at(20);
-                let (report, seen) = run_while(&options, |_| {
-                    wait_until(&what, || faulty.asked().len() >= 20);
-                    good.hold_at(usize::MAX);
-                });
-                assert_sound(dir.path(), chain(), &what);
-                check_named(&report, &seen, &faulty, named, &what);
-                assert_eq!(seen.notes_about(&good).len(), 0, "{what}");
-                let closed = seen.reasons(&good);
-                assert!(closed.iter().all(|reason| !reason.contains("coins")), "{what}: {closed:?}");
-            });
-        }
-    });
-}
-
 /// Blocks come from a peer without coins too; some of their coins come from the other one.
 #[test]
 fn coins_are_asked_of_another_peer_than_the_block() {
@@ -260,7 +232,7 @@ fn coins_are_asked_of_another_peer_than_the_block() {
     // The other one holds its own blocks, and so all that is asked behind them.
     let (report, seen) = run(&options);
     let sent = offering.asked().len() as u32;
-    assert!(report.download.blocks_with_coins >= sent.min(tip(chain())), "{:?}, {sent}", report.download);
+    assert!(report.download.blocks_with_coins >= sent.min(tip()), "{:?}, {sent}", report.download);
     assert_eq!(seen.notes_about(&offering).len() + seen.notes_about(&plain).len(), 0);
     assert_sound(dir.path(), chain(), "two peers");
 }
@@ -268,25 +240,17 @@ fn coins_are_asked_of_another_peer_than_the_block() {
 #[test]
 fn an_interrupted_download_with_coins_goes_on() {
     for (number, checkpoint) in [(0, true), (1, false), (2, true)] {
-        let (dir, peer, interrupt) = (scratch(), honest(), AtomicBool::new(false));
+        let (dir, peer) = (scratch(), honest());
         let mut options = asking(dir.path(), &[&peer]);
         if checkpoint {
             options.resume.checkpoint_interval = Duration::ZERO;
         }
         let blocks = 40 + 40 * number;
-        peer.hold_at(blocks);
-        thread::scope(|scope| {
-            let running = scope.spawn(|| run_on(&FaultDisk::healthy(), &options, &interrupt).0);
-            wait_until("blocks", || peer.asked().len() >= blocks);
-            thread::sleep(Duration::from_secs(1));
-            interrupt.store(true, Ordering::Relaxed);
-            assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-        });
+        interrupt_at(&options, &peer, blocks, Duration::from_secs(1));
         assert_index_is_true(dir.path(), "interrupted");
-        peer.hold_at(usize::MAX);
         let (report, _) = run(&options);
         assert_eq!(report.download.blocks_with_coins, report.download.blocks);
-        assert!(report.download.blocks < tip(chain()));
+        assert!(report.download.blocks < tip());
         assert_sound(dir.path(), chain(), &format!("after {blocks} blocks"));
     }
 }
@@ -295,94 +259,15 @@ fn an_interrupted_download_with_coins_goes_on() {
 #[test]
 fn a_run_that_had_false_coins_is_resumed_beside_an_honest_peer() {
     for threads in [1, 8] {
-        let (dir, interrupt) = (scratch(), AtomicBool::new(false));
-        let peer = ScriptedPeer::start(&served(), Fault::FalseCoins);
+        let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), Fault::FalseCoins));
         let mut options = asking(dir.path(), &[&peer]);
         options.resume.checkpoint_interval = Duration::ZERO;
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        peer.hold_at(130);
-        thread::scope(|scope| {
-            let running = scope.spawn(|| run_on(&FaultDisk::healthy(), &options, &interrupt).0);
-            wait_until("130 blocks", || peer.asked().len() >= 130);
-            thread::sleep(Duration::from_secs(1));
-            interrupt.store(true, Ordering::Relaxed);
-            assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-        });
+        interrupt_at(&options, &peer, 130, Duration::from_secs(1));
         let good = honest();
         let next = SyncOptions { peers: from(dir.path(), &[&good]).peers, ..options };
         let (report, seen) = run(&next);
         assert_eq!(seen.notes_about(&good).len() + false_coins(&report).len(), 0);
         assert_sound(dir.path(), chain(), &format!("{threads} threads, resumed"));
     }
-}
-
-/// Calls `trial` with each number below `count`, on several threads.
-fn each(count: u64, trial: impl Fn(u64) + Sync) {
-    thread::scope(|scope| {
-        for first in 0..6 {
-            let trial = &trial;
-            scope.spawn(move || (first..count).step_by(6).for_each(trial));
-        }
-    });
-}
-
-#[test]
-fn power_cuts_and_failing_disks_lose_nothing() {
-    let operations = {
-        let (dir, peer, disk) = (scratch(), tiny_peer(), FaultDisk::healthy());
-        run_on(&disk, &asking(dir.path(), &[&peer]), &AtomicBool::new(false)).0.unwrap();
-        disk.count()
-    };
-    each(48, |seed| {
-        let mut rng = Rng::new(seed, "cut");
-        let at = rng.below(operations);
-        let what = format!("operation {at} of {operations}, seed {seed}");
-        let (dir, aside, peer) = (scratch(), scratch(), tiny_peer());
-        let fault = if seed % 4 == 0 { InjectedFault::Once } else { InjectedFault::Sticky };
-        let mut disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
-        if seed % 2 == 1 {
-            disk = disk.with_names_at_risk(aside.path());
-        }
-        let mut options = asking(dir.path(), &[&peer]);
-        let saves = seed % 3 > 0;
-        if saves {
-            options.resume.checkpoint_interval = Duration::ZERO;
-        }
-        let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
-        match seed % 2 {
-            0 => disk.heal(),
-            _ => disk.cut_power(seed).unwrap(),
-        }
-        if let (0, Err(error)) = (seed % 2, &done) {
-            assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
-        }
-        let (again, _) = run_on(&FaultDisk::healthy(), &options, &AtomicBool::new(false));
-        again.unwrap_or_else(|error| panic!("{what}, again: {error}"));
-        if saves {
-            // If nothing was left to do, nobody has looked for it.
-            let _ = std::fs::remove_dir_all(dir.path().join("regtest/peregrine-work"));
-        }
-        assert_synced(dir.path(), tiny(), &what);
-        assert!(!dir.path().join("regtest/blocks/peregrine-spent-coins").exists(), "{what}");
-    });
-}
-
-/// What the form carries is the undo data of the chain, byte for byte.
-#[test]
-fn both_forms_carry_the_undo_data_of_generated_chains() {
-    let (mut arena, mut undo_arena) = <(BlockArena, UndoArena)>::default();
-    let mut coins = 0;
-    for block in chain().main().skip(1).chain(tiny().main().skip(1)) {
-        let undo = block.undo.as_ref().unwrap();
-        let view = UndoView::parse(undo, &mut undo_arena).unwrap();
-        coins += view.coin_count();
-        let parsed = arena.parse(&block.bytes).unwrap();
-        let inputs: Vec<usize> = parsed.txs().skip(1).map(|tx| tx.input_count()).collect();
-        for form in [SpentCoinsForm::Draft, SpentCoinsForm::Reference] {
-            let bytes = form.write(&block.hash, view.coins()).unwrap();
-            let back = form.read_undo(&bytes, &block.hash, inputs.iter().copied()).unwrap();
-            assert_eq!(back, *undo, "{form:?} at {}", block.height);
-        }
-    }
-    assert!(coins > 1_000, "{coins}");
 }

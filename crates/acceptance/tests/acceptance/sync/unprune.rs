@@ -1,19 +1,19 @@
 //! The oldest blocks of a full datadir are deleted, and a pruned datadir becomes a full one. At any moment,
 //! all is there that bitcoind needs.
 
-use super::{invalid::greedy, prune};
+use super::prune;
 use crate::indexes::in_pass::{healthy, observe_for};
 use acceptance::prelude::*;
 use acceptance::{
     sync::{
-        assert_index_is_true, assert_sound, assert_synced_to, from, honest, index, run_on, serving,
-        wait_until,
+        assert_index_is_true, assert_sound, assert_synced_to, from, greedy_branch, honest, index,
+        interrupt_at, peer_with, run_on, serving, tip, try_run as run,
     },
     update::behind,
 };
 use engine::{SetAsideIndexes, diagnose};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use sync::{SyncOptions, SyncReport};
+use sync::SyncOptions;
 use testkit::peer::{Fault, ScriptedPeer};
 use wire::FileNo;
 
@@ -25,10 +25,6 @@ fn full() -> Case {
     let case = Case::new();
     acceptance::run(&case.options()).unwrap();
     case
-}
-
-fn run(options: &SyncOptions) -> Result<SyncReport, Error> {
-    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
 }
 
 fn pruning(root: &Path, peer: &ScriptedPeer) -> SyncOptions {
@@ -182,33 +178,14 @@ fn an_interrupt_leaves_a_pruned_datadir_and_the_next_run_continues() {
     let (case, peer) = (pruned(), honest());
     let options = unpruning(case.root(), &peer);
     for blocks in [10, 40] {
-        peer.hold_at(blocks);
-        let interrupt = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let running = scope.spawn(|| run_on(&FaultDisk::healthy(), &options, &interrupt).0);
-            wait_until("blocks", || peer.asked().len() >= blocks);
-            interrupt.store(true, Ordering::Relaxed);
-            assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-        });
+        interrupt_at(&options, &peer, blocks, Duration::ZERO);
         assert_pruned(case.root(), &format!("interrupted after {blocks} blocks"));
     }
-    peer.hold_at(usize::MAX);
     assert!(run(&options).unwrap().unpruned);
     assert_full(case.root(), "at last");
     // bitcoind deletes what was downloaded, if it is started in between.
     let case = pruned();
-    peer.hold_at(peer.asked().len() + 40);
-    let interrupt = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let before = peer.asked().len();
-        let options = unpruning(case.root(), &peer);
-        let interrupt = &interrupt;
-        let running = scope.spawn(move || run_on(&FaultDisk::healthy(), &options, interrupt).0);
-        wait_until("blocks", || peer.asked().len() >= before + 40);
-        interrupt.store(true, Ordering::Relaxed);
-        assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
-    });
-    peer.hold_at(usize::MAX);
+    interrupt_at(&unpruning(case.root(), &peer), &peer, peer.asked().len() + 40, Duration::ZERO);
     run(&pruning(case.root(), &peer)).unwrap();
     assert_pruned(case.root(), "pruned again");
     assert!(run(&unpruning(case.root(), &peer)).unwrap().unpruned);
@@ -247,7 +224,7 @@ fn a_longer_invalid_branch_that_forks_below_what_is_deleted_is_left() {
     let dir = behind(blocks(), height, &layout());
     let honest = ScriptedPeer::start(&serving(blocks()), Fault::None);
     assert!(run(&pruning(dir.path(), &honest)).unwrap().download.pruned > 50);
-    let evil = ScriptedPeer::start(&serving(&greedy(20, 90, 1)), Fault::None);
+    let evil = peer_with(&greedy_branch(20, 90, tip(), 1));
     let peers = from(dir.path(), &[&evil, &honest]).peers;
     let report = run(&SyncOptions { peers, ..unpruning(dir.path(), &evil) }).unwrap();
     assert!(report.unpruned, "{report:?}");

@@ -1,23 +1,23 @@
 //! The caller's side: validates headers by comparing them, checks blocks, and stores them in memory.
 
-use super::chain::is_intact;
+use super::{chain::is_intact, clock};
 use peregrine_net::{
     address::NetworkKind,
     client::{Client, ClientEvent, ClientOptions},
     download::DownloadOptions,
     headers::locator_heights,
     message::Services,
-    peer::{CloseReason, PeerId, SpentCoinsFault},
+    peer::{CloseReason, PeerId},
     pool::{PoolOptions, Target},
     transport::TransportVersion,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 use testkit::peer::{ScriptedPeer, ServedChain};
-use wire::{BlockHash, Network, SpentCoinsForm};
+use wire::{BlockHash, Network};
 
 pub fn options() -> ClientOptions {
     ClientOptions {
@@ -32,6 +32,7 @@ pub fn options() -> ClientOptions {
             i2p_sam: None,
             memory_bytes: 64 << 20,
             bytes_per_second: None,
+            now: clock::now,
         },
         download: DownloadOptions::default(),
         first_height: 1,
@@ -52,13 +53,11 @@ pub struct Driver {
     pub stored: BTreeSet<u32>,
     pub ready: Vec<(PeerId, Target, TransportVersion, String)>,
     pub closed: Vec<(Target, CloseReason)>,
-    /// Coins that came with blocks, by height, and their form.
-    pub coins: BTreeMap<u32, (SpentCoinsForm, Vec<u8>)>,
-    /// Peers that are not asked for coins any more, and why.
-    pub refused: Vec<(Target, SpentCoinsFault)>,
     pub most_memory: usize,
     /// Blocks that are kept before they are accepted.
     pub hold: usize,
+    /// The time that passes when nothing happens.
+    pub idle_time: Duration,
     held: Vec<(u32, BlockHash, usize)>,
 }
 
@@ -72,10 +71,9 @@ impl Driver {
             stored: BTreeSet::new(),
             ready: Vec::new(),
             closed: Vec::new(),
-            coins: BTreeMap::new(),
-            refused: Vec::new(),
             most_memory: 0,
             hold: 0,
+            idle_time: Duration::ZERO,
             held: Vec::new(),
         }
     }
@@ -110,6 +108,7 @@ impl Driver {
     pub fn step(&mut self) {
         let events = self.client.poll(Duration::from_millis(50)).unwrap();
         let is_idle = events.is_empty();
+        clock::skip(if is_idle { self.idle_time } else { Duration::ZERO });
         for event in events {
             match event {
                 ClientEvent::Ready { peer, target, info, transport } => {
@@ -117,13 +116,8 @@ impl Driver {
                 }
                 ClientEvent::Closed { target, reason, .. } => self.closed.push((target, reason)),
                 ClientEvent::Headers(batch) => self.headers(&batch),
-                ClientEvent::CoinsRefused { target, fault } => self.refused.push((target, fault)),
-                ClientEvent::Block { height, hash, bytes, coins, .. } => {
-                    // Their memory is released with the block's.
-                    let len = bytes.len() + coins.as_ref().map_or(0, |coins| coins.bytes.len());
-                    self.coins.extend(coins.map(|coins| (height, (coins.form, coins.bytes))));
-                    self.block(height, hash, &bytes, len);
-                }
+                ClientEvent::Block { height, hash, bytes, .. } => self.block(height, hash, &bytes),
+                ClientEvent::CoinsRefused { .. } => unreachable!("they are not wanted"),
             }
         }
         self.most_memory = self.most_memory.max(self.client.memory_bytes());
@@ -157,15 +151,15 @@ impl Driver {
         self.client.extend(hashes, self.given == self.known.len());
     }
 
-    fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8], len: usize) {
+    fn block(&mut self, height: u32, hash: BlockHash, bytes: &[u8]) {
         assert_eq!(hash, self.chain.hashes[height as usize]);
         if !is_intact(bytes) {
-            self.client.reject_block(height, hash, len);
+            self.client.reject_block(height, hash, bytes.len());
             return;
         }
         assert_eq!(bytes, self.chain.blocks[height as usize]);
         assert!(self.stored.insert(height), "block {height} was delivered twice");
-        self.held.push((height, hash, len));
+        self.held.push((height, hash, bytes.len()));
         self.give();
     }
 }
