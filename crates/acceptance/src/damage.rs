@@ -1,7 +1,7 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, blk, chain, entry, options, rev, run, scratch, tree};
+use super::{BUSY, Case, Template, blk, chain, entry, options, rev, run, scratch, tree};
 use disk::index::{BlockStatus, IndexEntry};
 use engine::{Height, ReindexOptions};
 use std::{
@@ -9,7 +9,6 @@ use std::{
     path::{Path, PathBuf},
     sync::LazyLock,
 };
-use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
     corrupt::{copy_dir, flip_bit, truncate},
@@ -200,9 +199,7 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
     if let Some((_, cause)) = OWN.iter().find(|(own, _)| *own == name) {
         return cause(case);
     }
-    for kept in ["older", "foreign"] {
-        copy_dir(&KEPT.path().join(kept), &store.join(kept)).unwrap();
-    }
+    STORE.write_to(store);
     if name == "blocks: in a directory that only the user knows" {
         fs::write(case.root().join("regtest/debug.log"), "").unwrap();
     }
@@ -210,15 +207,15 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
 }
 
 /// An older chainstate, and one of another chain.
-static KEPT: LazyLock<TempDir> = LazyLock::new(|| {
-    let (kept, case, foreign) = (scratch(), Case::new(), scratch());
+static STORE: LazyLock<Template> = LazyLock::new(|| {
+    let (store, case, foreign) = (scratch(), Case::new(), scratch());
     let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
     other.write_datadir(foreign.path(), &super::layout()).unwrap();
     run(&options(foreign.path())).unwrap();
     let stop_at_height = Some(Height(OLDER));
     run(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..case.options() }).unwrap();
     for (root, name) in [(case.root(), "older"), (foreign.path(), "foreign")] {
-        copy_dir(&root.join("regtest/chainstate"), &kept.path().join(name)).unwrap();
+        copy_dir(&root.join("regtest/chainstate"), &store.path().join(name)).unwrap();
     }
-    kept
+    Template::copy_of(store.path())
 });

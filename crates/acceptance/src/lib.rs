@@ -297,8 +297,8 @@ impl Template {
         Self::copy_of(dir.path())
     }
 
-    /// A datadir that exists.
-    fn copy_of(root: &Path) -> Self {
+    /// The files of a directory.
+    pub fn copy_of(root: &Path) -> Self {
         let relative =
             |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(root).unwrap().to_owned(), bytes);
         Self(snapshot(root).unwrap().into_iter().map(relative).collect())
@@ -307,12 +307,17 @@ impl Template {
     /// Copies the files to a new directory.
     pub fn case(&self) -> Case {
         let dir = scratch();
+        self.write_to(dir.path());
+        Case { dir }
+    }
+
+    /// Copies the files to a directory.
+    pub fn write_to(&self, dir: &Path) {
         for (name, bytes) in &self.0 {
-            let path = dir.path().join(name);
+            let path = dir.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, bytes).unwrap();
         }
-        Case { dir }
     }
 }
 

@@ -2,8 +2,8 @@
 //! refuses, and to which commands the advice leads until all is sound. `situations.txt` has the text of each
 //! cell; `UPDATE_DOCS=1` rewrites it.
 //!
-//! Whatever the cell, a command that is refused changes nothing, and one that succeeds leaves a true block
-//! index and the coins of its height.
+//! Whatever the cell, a command that is refused changes nothing, one that succeeds leaves the coins of its
+//! height and, where it writes one, a true block index, and what it has left out can be downloaded.
 
 use acceptance::prelude::*;
 use acceptance::{

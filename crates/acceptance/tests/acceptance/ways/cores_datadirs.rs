@@ -1,5 +1,5 @@
-//! Datadirs written by Bitcoin Core: every way gives the hashes that Core's `gettxoutsetinfo` printed, at each
-//! recorded height, with hints that are made there too.
+//! Datadirs written by Bitcoin Core: every way gives the hashes that Core's `gettxoutsetinfo` printed, at
+//! each recorded height, with hints that are made there too.
 
 use acceptance::prelude::*;
 use acceptance::{
