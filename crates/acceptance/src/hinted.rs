@@ -171,21 +171,6 @@ pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
     crate::changed(options.clone(), |it| it.resume.checkpoint_interval = Duration::ZERO)
 }
 
-/// Rebuilds, and returns all notes and warnings too.
-pub fn run_with_notes(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<String>) {
-    let notes = std::sync::Mutex::new(Vec::new());
-    let sink = |event| {
-        let text = match event {
-            engine::Event::Note(note) => note.to_string(),
-            engine::Event::Warning(warning) => warning.to_string(),
-            _ => return,
-        };
-        notes.lock().unwrap().push(text);
-    };
-    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
-    (done, notes.into_inner().unwrap())
-}
-
 /// A disk that sets the flag when the n-th file is created on it, from 1.
 pub fn interrupting_at_file(at: u64) -> (FaultDisk, Arc<AtomicBool>) {
     let interrupt = Arc::new(AtomicBool::new(false));

@@ -8,15 +8,19 @@
     reason = "helpers of tests are tests"
 )]
 
+pub mod damage;
 pub mod faults;
 pub mod hinted;
 pub mod indexes;
 pub mod lies;
+pub mod matrix;
 pub mod prelude;
 pub mod ranges;
+pub mod shell;
 pub mod sync;
 pub mod undo;
 pub mod update;
+pub mod ways;
 
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -24,7 +28,7 @@ use disk::{
     index::IndexEntry,
 };
 use engine::{
-    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Height, Location, MakeOptions, Network,
+    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Event, Height, Location, MakeOptions, Network,
     ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
     VerifyOptions, Watch,
 };
@@ -32,14 +36,13 @@ use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 use tempfile::TempDir;
-pub use testkit::pages::assert_named_table;
 use testkit::{
     Chain, ChainSpec,
-    corrupt::snapshot,
+    corrupt::{flip_bit, snapshot},
     datadir::Layout,
     fault::FaultDisk,
     model::{Model, ModelStats},
@@ -109,6 +112,33 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
 /// Rebuilds on this disk.
 pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexReport, Error> {
     engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
+pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
+    let seen = Mutex::new(Vec::new());
+    let sink = |event| seen.lock().unwrap().push(event);
+    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
+    (done, seen.into_inner().unwrap())
+}
+
+/// The texts of notes and warnings.
+pub fn notes(events: &[Event]) -> Vec<String> {
+    let text = |event: &Event| match event {
+        Event::Note(note) => Some(note.to_string()),
+        Event::Warning(warning) => Some(warning.to_string()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
+}
+
+/// The names of the stages that began.
+pub fn stages(events: &[Event]) -> Vec<&'static str> {
+    let name = |event: &Event| match event {
+        Event::Started(stage) => Some(stage.name()),
+        _ => None,
+    };
+    events.iter().filter_map(name).collect()
 }
 
 /// The same options, but the join is spilled after each block, and checkpoints are frequent.
@@ -264,20 +294,30 @@ impl Template {
         chain.write_datadir(dir.path(), layout).unwrap();
         let behind = engine::Height(chain.tip().height - 3);
         run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
+        Self::copy_of(dir.path())
+    }
+
+    /// The files of a directory.
+    pub fn copy_of(root: &Path) -> Self {
         let relative =
-            |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(dir.path()).unwrap().to_owned(), bytes);
-        Self(snapshot(dir.path()).unwrap().into_iter().map(relative).collect())
+            |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(root).unwrap().to_owned(), bytes);
+        Self(snapshot(root).unwrap().into_iter().map(relative).collect())
     }
 
     /// Copies the files to a new directory.
     pub fn case(&self) -> Case {
         let dir = scratch();
+        self.write_to(dir.path());
+        Case { dir }
+    }
+
+    /// Copies the files to a directory.
+    pub fn write_to(&self, dir: &Path) {
         for (name, bytes) in &self.0 {
-            let path = dir.path().join(name);
+            let path = dir.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, bytes).unwrap();
         }
-        Case { dir }
     }
 }
 
@@ -296,6 +336,17 @@ impl Case {
     pub fn new() -> Self {
         static TEMPLATE: OnceLock<Template> = OnceLock::new();
         TEMPLATE.get_or_init(|| Template::of(chain())).case()
+    }
+
+    /// The same with a chainstate at the last block.
+    pub fn at_tip() -> Self {
+        static TEMPLATE: OnceLock<Template> = OnceLock::new();
+        let made = || {
+            let case = Self::new();
+            run(&case.options()).unwrap();
+            Template::copy_of(case.root())
+        };
+        TEMPLATE.get_or_init(made).case()
     }
 
     /// The datadir.
@@ -321,6 +372,24 @@ impl Case {
     /// Its block index.
     pub fn index(&self) -> disk::index::BlockIndex {
         disk::index::read_block_index(&vfs::RealDisk, &self.blocks("index")).unwrap()
+    }
+
+    /// Inverts a bit of the block at this height of the main chain, so many bytes behind its beginning.
+    pub fn flip_block(&self, height: u32, at: u64) {
+        let hit = entry(self, height);
+        flip_bit(&blk(self, &hit), hit.data_pos.unwrap().0 + at, 3).unwrap();
+    }
+
+    /// Inverts a bit in the undo data of the block at this height of the main chain.
+    pub fn flip_undo(&self, height: u32) {
+        let hit = entry(self, height);
+        flip_bit(&rev(self, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
+    }
+
+    /// Changes the entry of the block at this height of the main chain.
+    pub fn edit_entry(&self, height: u32, edit: impl FnOnce(&mut IndexEntry)) {
+        let hash = chain().main().nth(height as usize).unwrap().hash;
+        self.edit_index(|index| edit(index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap()));
     }
 
     /// Rewrites the block index.
@@ -392,9 +461,3 @@ pub fn assert_names(error: &Error, file: &Path, height: u32) {
 /// Height of a block with witnesses and spends, in the middle of the chain, and neither first nor last in its
 /// file.
 pub const BUSY: u32 = 125;
-
-/// Asserts that the table in a page of the documentation is this one; with `UPDATE_DOCS`, puts it there.
-#[track_caller]
-pub fn assert_table_of(page: &str, table: &str) {
-    assert_named_table(page, "table", table);
-}

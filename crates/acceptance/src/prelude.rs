@@ -2,8 +2,8 @@
 
 pub use crate::{
     Case, THREADS, Template, assert_mentions, assert_offers, assert_same_tree, blk, bounded, chain, changed,
-    entry, faults::Scenario, layout, leftovers, options, refused, rev, run, run_on, run_until, scratch,
-    stats, stats_by_height, tree, trusting, with_threads,
+    entry, faults::Scenario, layout, leftovers, notes, options, refused, rev, run, run_on, run_seen,
+    run_until, scratch, stages, stats, stats_by_height, tree, trusting, with_threads,
 };
 pub use disk::index::{BlockStatus, IndexEntry};
 pub use engine::{

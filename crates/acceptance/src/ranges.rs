@@ -1,7 +1,7 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
 use super::{Case, Template, chain, scratch, tree};
-use engine::{ChainOptions, Error, ResumeOptions, Watch};
+use engine::{ChainOptions, Error, Height, ResumeOptions, Watch};
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
     RangesReport, check_range, finish_ranges, merge_deltas, plan_ranges,
@@ -32,10 +32,19 @@ pub struct Ranges {
 
 impl Ranges {
     pub fn plan(chain: ChainOptions, ranges: u32, shards: Option<u32>) -> Result<Self, Error> {
+        Self::plan_to(chain, None, ranges, shards)
+    }
+
+    /// The same up to a height.
+    pub fn plan_to(
+        chain: ChainOptions,
+        stop_at_height: Option<Height>,
+        ranges: u32,
+        shards: Option<u32>,
+    ) -> Result<Self, Error> {
         let dir = scratch();
         let path = dir.path().join("plan.blocks");
-        let options =
-            PlanRangesOptions { chain: chain.clone(), scan: false, stop_at_height: None, ranges, shards };
+        let options = PlanRangesOptions { chain: chain.clone(), scan: false, stop_at_height, ranges, shards };
         let plan = plan_ranges(&FaultDisk::healthy(), &options, &path, quiet())?;
         let read = RangePlan::read(&FaultDisk::healthy(), &path)?;
         assert_eq!((read.digest(), read.tip()), (plan.digest(), plan.tip()));
@@ -100,9 +109,14 @@ impl Ranges {
 
     /// All of it, to a report and the directory of the chainstate.
     pub fn run(&self) -> Result<(RangesReport, TempDir), Error> {
-        let merged = self.merge_all(&self.check_all()?)?;
         let output = scratch();
-        Ok((self.finish(&[merged], None, output.path())?, output))
+        Ok((self.run_to(output.path())?, output))
+    }
+
+    /// The same in this directory.
+    pub fn run_to(&self, output: &Path) -> Result<RangesReport, Error> {
+        let merged = self.merge_all(&self.check_all()?)?;
+        self.finish(&[merged], None, output)
     }
 }
 
@@ -111,10 +125,6 @@ pub fn cut(ranges: u32, shards: Option<u32>) -> (Case, Ranges) {
     let case = TEMPLATE.case();
     let ranges = Ranges::plan(case.options().chain, ranges, shards).unwrap();
     (case, ranges)
-}
-
-pub fn two_threads(chain: ChainOptions) -> ChainOptions {
-    ChainOptions { threads: NonZeroUsize::new(2).unwrap(), ..chain }
 }
 
 /// The files of a delta, by name.

@@ -10,7 +10,7 @@ use disk::{
     undo::{CHECKSUM_LEN, checksum, write_record},
     xor::read_block_obfuscation,
 };
-use engine::{BlockHash, Height, Network, ReindexOptions, ReindexReport, ScriptChecks, UndoPolicy};
+use engine::{BlockHash, Error, Height, Network, ReindexOptions, ReindexReport, ScriptChecks, UndoPolicy};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -337,10 +337,11 @@ pub fn assert_complete_from(root: &Path, network: Network, expected: &Expected, 
     assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
 }
 
-/// Asserts that a rebuild makes all undo data that is lacking, and nothing else. Returns the report and all
+/// Asserts that a `rebuild` makes all undo data that is lacking, and nothing else. Returns the report and all
 /// that must not depend on the machine: the rows of the index and the `rev` files.
 pub fn assert_mends(
     options: &ReindexOptions,
+    rebuild: impl Fn(&ReindexOptions) -> Result<ReindexReport, Error>,
     expected: &Expected,
     what: &str,
 ) -> (ReindexReport, (BlockIndex, BTreeMap<PathBuf, Vec<u8>>)) {
@@ -349,7 +350,7 @@ pub fn assert_mends(
     let lacking = before.lacking(expected, options.scan);
     let paths = Datadir::at(root, network);
     let (blk, old_tree) = (files_of(&paths.blocks_dir(), "blk"), tree(root));
-    let report = run(options).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let report = rebuild(options).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{what}");
     let undo = report.undo.as_ref().unwrap();
     assert_eq!(undo.blocks as usize, lacking.len(), "{what}");

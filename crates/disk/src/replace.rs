@@ -134,8 +134,8 @@ impl ReplacedDatabase {
     /// Creates the directory for the new database, with its mark.
     fn begin(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
         disk.create_dir_all(&self.beside).during_creation(&self.beside)?;
-        // Those of the old one. If there is none, the owner it was created with and Core's mode. The node could
-        // not open what the superuser has made in a directory of its user.
+        // Those of the old one. If there is none, the owner it was created with and Core's mode. The node
+        // could not open what the superuser has made in a directory of its user.
         let created = Ownership { mode: CORE_DIR_MODE, ..owner_of(disk, &self.beside)? };
         let old = if exists(disk, &self.live)? { owner_of(disk, &self.live)? } else { created };
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };

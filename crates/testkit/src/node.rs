@@ -1,5 +1,5 @@
-//! Runs a real `bitcoind` on a datadir, without connections to others: whether it starts, at which height, and
-//! what it answers.
+//! Runs a real `bitcoind` on a datadir, without connections to others: whether it starts, at which height,
+//! and what it answers.
 
 mod datadirs;
 
@@ -126,8 +126,8 @@ impl Started {
 }
 
 impl Node {
-    /// Starts the bitcoind of [`program`] on a datadir of regtest, and waits until it has connected its blocks.
-    /// Returns `None` if there is none.
+    /// Starts the bitcoind of [`program`] on a datadir of regtest, and waits until it has connected its
+    /// blocks. Returns `None` if there is none.
     ///
     /// # Panics
     /// If it does not start.
@@ -353,7 +353,8 @@ impl Node {
         Ok(())
     }
 
-    /// Returns what the node says of this many of the last blocks, or of all (0), at a level of `verifychain`.
+    /// Returns what the node says of this many of the last blocks, or of all (0), at a level of
+    /// `verifychain`.
     #[must_use]
     pub fn finds_sound(&self, level: u32, blocks: u32) -> bool {
         self.call("verifychain", json!([level, blocks])).is_ok_and(|sound| sound == true)

@@ -58,6 +58,11 @@ pub fn all() -> impl Iterator<Item = &'static Situation> {
         .flatten()
 }
 
+/// Returns the situations in which something other than a setting is not as it should be.
+pub fn of_files() -> impl Iterator<Item = &'static Situation> {
+    [databases::CHAINSTATE, databases::INDEX, blocks::BLOCKS, blocks::OTHERS].into_iter().flatten()
+}
+
 /// Brings the datadir at `root` into a situation; `store` is a folder outside of it.
 ///
 /// # Panics

@@ -4,6 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+/// Every way from blocks to a chainstate, compared.
+mod ways {
+    mod coins;
+    mod cores_datadirs;
+    mod undo;
+    mod verdicts;
+}
+
 /// What a rebuild reads: blocks, undo data and the block index, sound and damaged.
 mod input {
     mod bad_input;
@@ -11,13 +19,13 @@ mod input {
     mod damage_table;
     mod flipped_bits;
     mod given_blocks;
+    mod in_place;
     mod plan_memory;
     mod read_blocks;
     mod read_history;
-    mod real_datadirs;
-    mod same_answer;
     mod scripts;
     mod siblings;
+    mod situations;
     mod spending_inputs;
     mod unreadable;
     mod until_damage;

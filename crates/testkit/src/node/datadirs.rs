@@ -65,8 +65,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes `datadir` in a folder, and beside it `backup`, the network's folder before the `last` blocks were
-    /// submitted. Of a pruned node, there is also `full`, the datadir before its oldest blocks were deleted.
+    /// Writes `datadir` in a folder, and beside it `backup`, the network's folder before the `last` blocks
+    /// were submitted. Of a pruned node, there is also `full`, the datadir before its oldest blocks were
+    /// deleted.
     ///
     /// # Errors
     /// If the node does not do what it must.

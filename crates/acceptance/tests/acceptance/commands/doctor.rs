@@ -1,23 +1,19 @@
-//! A diagnosis names each kind of damage, changes nothing, and advises what then helps.
+//! What a diagnosis says of sound datadirs, of what is none, of users, locks and leftovers. What it says of
+//! each kind of damage, and that its advice helps, is in `input/situations.txt`.
 
 use acceptance::prelude::*;
 use acceptance::unwatched;
 use disk::index::write_block_index;
 use engine::{
     Absence, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis, Location,
-    LockState, MakeUndoOptions, RealDisk, Recovery, RecoveryReport, StatsOptions, diagnose, make_undo,
-    recover, utxo_stats,
+    LockState, RealDisk, Recovery, RecoveryReport, StatsOptions, diagnose, recover, utxo_stats,
 };
 use std::os::unix::fs::MetadataExt as _;
 use sync::{RepairOptions, SyncOptions, repair, sync};
 use testkit::{
-    corrupt::{flip_bit, truncate},
     peer::{Fault, ScriptedPeer},
     situation,
 };
-
-/// A kind of damage and what causes it.
-type Damage<T> = (&'static str, fn(&T));
 
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {
@@ -59,13 +55,6 @@ fn advised(case: &Case, advice: &Advice) -> DatadirState {
     *found.found.unwrap()
 }
 
-/// A datadir whose chainstate is at the last block.
-fn sound() -> Case {
-    let case = Case::new();
-    run(&case.options()).unwrap();
-    case
-}
-
 fn is_sound(case: &Case) -> bool {
     diagnosed(case.root(), true).is_sound()
 }
@@ -90,7 +79,7 @@ fn a_chainstate_is_rebuilt_if_it_is_further_behind_than_a_node_stores_ahead() {
 
 #[test]
 fn a_sound_datadir_needs_only_bitcoind() {
-    let case = sound();
+    let case = Case::at_tip();
     let state = advised(&case, &Advice::StartBitcoind);
     assert_eq!(state.dir, case.root().join("regtest"));
     assert!(matches!(state.lock, LockState::Free));
@@ -154,232 +143,10 @@ fn what_is_no_datadir_is_named() {
     assert_eq!(found.advice, Advice::ChooseNetwork { network: Network::Regtest });
 }
 
-#[test]
-fn a_damaged_chainstate_is_rebuilt_as_advised() {
-    let damage: [Damage<Path>; 5] = [
-        ("CURRENT", |dir| fs::write(dir.join("CURRENT"), "MANIFEST-999999\n").unwrap()),
-        ("a short table", |dir| {
-            let table = table_of(dir);
-            truncate(&table, fs::metadata(&table).unwrap().len() - 1).unwrap();
-        }),
-        ("a missing table", |dir| fs::remove_file(table_of(dir)).unwrap()),
-        ("no CURRENT", |dir| fs::remove_file(dir.join("CURRENT")).unwrap()),
-        ("absent", |dir| fs::remove_dir_all(dir).unwrap()),
-    ];
-    for (what, damage) in damage {
-        let case = sound();
-        damage(&case.root().join("regtest/chainstate"));
-        let state = advised(&case, &Advice::Reindex);
-        match &state.chainstate.state {
-            DatabaseState::Absent => assert_eq!(what, "absent"),
-            DatabaseState::Broken(error) => assert!(what != "absent", "{error}"),
-            state => panic!("{what}: {state:?}"),
-        }
-        assert!(state.index.state.is_sound() && !state.is_sound(), "{what}");
-        run(&case.options()).unwrap();
-        assert!(is_sound(&case), "{what}");
-    }
-}
-
-/// The largest table of a database.
-fn table_of(dir: &Path) -> PathBuf {
-    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let tables = names.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
-    tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
-}
-
-#[test]
-fn only_reading_all_coins_finds_damage_within_a_table() {
-    let case = sound();
-    let table = table_of(&case.root().join("regtest/chainstate"));
-    flip_bit(&table, fs::metadata(&table).unwrap().len() / 2, 3).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
-    let deep = diagnosed(case.root(), true);
-    assert_eq!(deep.advice, Advice::Reindex);
-    let deep = deep.found.unwrap().deep.unwrap();
-    assert!(deep.coins.is_err() && deep.damaged == 0);
-}
-
-#[test]
-fn a_damaged_block_index_is_rebuilt_as_advised() {
-    let damage: [Damage<Case>; 5] = [
-        ("broken", |case| fs::write(case.blocks("index/CURRENT"), "MANIFEST-999999\n").unwrap()),
-        ("absent", |case| fs::remove_dir_all(case.blocks("index")).unwrap()),
-        ("interrupted", |case| case.edit_index(|index| index.reindexing = true)),
-        ("old", |case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120))),
-        ("small sizes", |case| {
-            case.edit_index(|index| index.files.iter_mut().for_each(|info| info.size /= 2))
-        }),
-    ];
-    for (what, damage) in damage {
-        let case = sound();
-        damage(&case);
-        let state = advised(&case, &Advice::ReindexByScan);
-        assert!(!state.is_sound(), "{what}");
-        assert_eq!(state.index.state.is_sound(), ["old", "small sizes"].contains(&what), "{what}");
-        assert_eq!(matches!(state.index.state, DatabaseState::Absent), what == "absent");
-        assert_eq!(state.blocks.beyond_use > 0, what == "small sizes");
-        let not_in_index = state.chainstate.position == Some(ChainstatePosition::NotInIndex);
-        assert_eq!(not_in_index, what == "old");
-        run(&case.scan()).unwrap();
-        assert!(is_sound(&case), "{what}");
-    }
-}
-
-#[test]
-fn undo_data_that_is_missing_is_made_as_advised() {
-    let damage: [Damage<Case>; 3] = [
-        ("missing", |case| fs::remove_file(case.blocks("rev00001.dat")).unwrap()),
-        ("short", |case| truncate(&case.blocks("rev00001.dat"), 300).unwrap()),
-        ("unrecorded", |case| {
-            case.edit_index(|index| {
-                for entry in index.entries.iter_mut().filter(|entry| [30, 40].contains(&entry.height.0)) {
-                    entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-                    entry.undo_pos = None;
-                    let on_disk = entry.status.has_data();
-                    entry.file = entry.file.filter(|_| on_disk);
-                }
-            });
-        }),
-    ];
-    for (what, damage) in damage {
-        let case = sound();
-        damage(&case);
-        let state = advised(&case, &Advice::MakeUndo);
-        let undo = &state.undo;
-        assert_eq!(
-            (undo.missing.len(), undo.short.len()),
-            match what {
-                "missing" => (1, 0),
-                "short" => (0, 1),
-                _ => (0, 0),
-            }
-        );
-        assert_eq!(
-            (undo.lost > 0, undo.unrecorded),
-            if what == "unrecorded" { (false, 2) } else { (true, 0) }
-        );
-        let (height, hash) = undo.first.unwrap();
-        assert_eq!(chain().main().nth(height.0 as usize).unwrap().hash, hash);
-        assert!(what != "unrecorded" || height == Height(30));
-        made_undo(&case);
-        assert!(is_sound(&case), "{what}");
-    }
-}
-
-#[test]
-fn only_reading_all_undo_data_finds_damage_within_it() {
-    let case = sound();
-    let entry = acceptance::entry(&case, acceptance::BUSY);
-    flip_bit(&acceptance::rev(&case, &entry), entry.undo_pos.unwrap().0 + 2, 1).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
-    let deep = diagnosed(case.root(), true);
-    assert_eq!(deep.advice, Advice::MakeUndo);
-    let undo = deep.found.unwrap().deep.unwrap().undo;
-    assert_eq!((undo.len(), undo[0].damaged, undo[0].first[0].height), (1, 1, Height(acceptance::BUSY)));
-}
-
-#[test]
-fn a_damaged_block_is_named_and_to_be_downloaded() {
-    let case = sound();
-    let entry = acceptance::entry(&case, acceptance::BUSY);
-    // In a transaction: the header's hash stays the same.
-    flip_bit(&acceptance::blk(&case, &entry), entry.data_pos.unwrap().0 + 200, 1).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartBitcoind);
-    let deep = diagnosed(case.root(), true);
-    assert_eq!(deep.advice, Advice::Repair);
-    let deep = deep.found.unwrap().deep.unwrap();
-    assert_eq!((deep.damaged, deep.first.len()), (1, 1));
-    assert_eq!(
-        (deep.first[0].kind, deep.first[0].height),
-        (ErrorKind::Damaged, Some(Height(acceptance::BUSY)))
-    );
-}
-
-#[test]
-fn block_files_that_are_missing_or_short_are_downloaded_as_advised() {
-    let last = sound().index().files.len() - 1;
-    let name = |number: usize| format!("blk{number:05}.dat");
-    for (number, len) in [(1, None), (1, Some(20_000)), (last, Some(9_000)), (last, None)] {
-        let (case, what) = (sound(), format!("{number} {len:?}"));
-        let path = case.blocks(&name(number));
-        match len {
-            None => fs::remove_file(&path).unwrap(),
-            Some(len) => truncate(&path, len).unwrap(),
-        }
-        let state = advised(&case, &Advice::Repair);
-        let blocks = &state.blocks;
-        assert_eq!((blocks.missing.len(), blocks.short.len()), if len.is_none() { (1, 0) } else { (0, 1) });
-        assert!(blocks.lost > 0 && blocks.unrecorded == 0, "{what}");
-        let peer = ScriptedPeer::start(&acceptance::sync::served(), Fault::None);
-        let peers = acceptance::sync::from(case.root(), &[&peer]).peers;
-        let options = RepairOptions {
-            peers,
-            ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
-        };
-        let mut steps = Vec::new();
-        loop {
-            let advice = diagnosed(case.root(), true).advice;
-            match &advice {
-                Advice::Repair => {
-                    repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-                }
-                Advice::ReindexByScan => drop(run(&case.scan()).unwrap()),
-                Advice::MakeUndo => made_undo(&case),
-                _ => break assert_eq!(advice, Advice::StartBitcoind, "{what}: {steps:?}"),
-            }
-            assert!(!steps.contains(&advice), "{what}: {steps:?}, and again {advice:?}");
-            steps.push(advice);
-        }
-        assert!(is_sound(&case) && steps == [Advice::Repair], "{what}: {steps:?}");
-    }
-}
-
-/// A rebuild by a scan would be refused.
-#[test]
-fn the_highest_blocks_are_to_be_downloaded_if_the_index_is_lost_too() {
-    let file_of_tip = |case: &Case| acceptance::entry(case, tip().0).file.unwrap().0;
-    let last = |case: &Case| case.index().files.len() as u32 - 1;
-    let broken = |case: &Case| fs::remove_file(case.blocks("index/CURRENT")).unwrap();
-    let old = |case: &Case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 60));
-    type Lost = fn(&Case) -> u32;
-    for (what, damage, first, is_shown) in [
-        ("broken", broken as fn(&Case), file_of_tip as Lost, true),
-        ("old", old, file_of_tip, true),
-        // Only reading shows that blocks below the last one are lost.
-        ("broken, others", broken, last, false),
-    ] {
-        let case = sound();
-        let lost = first(&case);
-        for number in lost..=last(&case) {
-            for name in ["blk", "rev"] {
-                fs::remove_file(case.blocks(&format!("{name}{number:05}.dat"))).unwrap();
-            }
-        }
-        damage(&case);
-        let deep = diagnosed(case.root(), true);
-        assert_eq!(deep.advice, Advice::Repair, "{what}");
-        if is_shown {
-            let state = advised(&case, &Advice::Repair);
-            assert_eq!(state.chainstate.position, Some(ChainstatePosition::NotStored), "{what}");
-        }
-        let error = run(&case.scan()).unwrap_err();
-        acceptance::assert_offers(&error, &[Remedy::Repair, Remedy::EndBelowDamage]);
-        let peer = ScriptedPeer::start(&acceptance::sync::served(), Fault::None);
-        let peers = acceptance::sync::from(case.root(), &[&peer]).peers;
-        let options = RepairOptions {
-            peers,
-            ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
-        };
-        repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-        assert!(is_sound(&case), "{what}");
-    }
-}
-
 /// A repair needs a block index, and the scan that makes one needs the genesis block.
 #[test]
 fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
-    let case = sound();
+    let case = Case::at_tip();
     let genesis = acceptance::entry(&case, 0);
     let end = genesis.data_pos.unwrap().0 + chain().main().next().unwrap().bytes.len() as u64;
     for number in 1..case.index().files.len() {
@@ -395,34 +162,17 @@ fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
     acceptance::assert_mentions(&error, &["the genesis block"]);
 }
 
-fn made_undo(case: &Case) {
-    let options = MakeUndoOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
-    make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-}
-
 #[test]
-fn a_pruned_datadir_is_sound_but_cannot_be_rebuilt() {
-    let case = sound();
+fn a_pruned_datadir_has_nothing_to_rebuild_from() {
+    let case = Case::at_tip();
     situation::cause("pruned", case.root(), case.root());
-    let found = diagnosed(case.root(), false);
-    assert_eq!(found.advice, Advice::StartBitcoind, "{found:?}");
-    assert!(found.is_sound());
-    let state = found.found.unwrap();
-    // There is nothing to rebuild from.
+    let state = diagnosed(case.root(), true).found.unwrap();
     assert!(state.index.is_pruned && state.rebuild.duration.is_none() && state.rebuild.need.chainstate == 0);
-    assert!(is_sound(&case));
-    let last = case.blocks(&format!("rev{:05}.dat", case.index().files.len() - 1));
-    let kept = fs::read(&last).unwrap();
-    fs::remove_file(&last).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::StartWithoutUndo);
-    fs::write(&last, kept).unwrap();
-    fs::remove_file(case.root().join("regtest/chainstate/CURRENT")).unwrap();
-    assert_eq!(diagnosed(case.root(), false).advice, Advice::SyncPruned);
 }
 
 #[test]
 fn lost_block_files_without_an_index_are_downloaded() {
-    let case = sound();
+    let case = Case::at_tip();
     fs::remove_dir_all(case.blocks("index")).unwrap();
     fs::remove_file(case.blocks("blk00001.dat")).unwrap();
     // bitcoind -reindex would discard the chainstate.
@@ -447,7 +197,7 @@ fn write_log(case: &Case, arguments: &str) {
 /// `bitcoind -reindex` without that option would begin a chain without blocks.
 #[test]
 fn block_files_in_another_directory_are_not_called_lost() {
-    let (case, other) = (sound(), scratch());
+    let (case, other) = (Case::at_tip(), scratch());
     fs::write(case.root().join("regtest/debug.log"), "").unwrap();
     situation::cause("blocks: in a directory that only the user knows", case.root(), other.path());
     let other = other.path().join("other");
@@ -471,7 +221,7 @@ fn block_files_in_another_directory_are_not_called_lost() {
 #[test]
 fn what_is_in_the_place_of_new_files_is_to_be_moved() {
     for name in ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine"] {
-        let case = sound();
+        let case = Case::at_tip();
         let place = case.root().join("regtest").join(name);
         fs::create_dir(&place).unwrap();
         fs::write(place.join("notes.txt"), "a user's").unwrap();
@@ -481,7 +231,7 @@ fn what_is_in_the_place_of_new_files_is_to_be_moved() {
         fs::rename(&place, case.root().join("away")).unwrap();
         advised(&case, &Advice::MakeUndo);
     }
-    let case = sound();
+    let case = Case::at_tip();
     let work = case.root().join("regtest/peregrine-work");
     fs::write(&work, "a file").unwrap();
     fs::remove_file(case.blocks("rev00001.dat")).unwrap();
@@ -539,7 +289,7 @@ fn what_an_interrupted_run_has_left_is_named() {
 
 #[test]
 fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
-    let case = sound();
+    let case = Case::at_tip();
     let before = acceptance::tree(case.root());
     let nothing = RecoveryReport {
         network: Network::Regtest,
@@ -563,7 +313,7 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
 
 #[test]
 fn what_belongs_to_other_users_is_named() {
-    let case = sound();
+    let case = Case::at_tip();
     let uid = fs::metadata(case.root()).unwrap().uid();
     let disk = FaultDisk::healthy().with_user(uid + 4711);
     let options = DoctorOptions::new(case.root(), Network::Regtest);
@@ -579,7 +329,7 @@ fn what_belongs_to_other_users_is_named() {
 
 #[test]
 fn what_may_not_be_read_is_not_called_damaged() {
-    let case = sound();
+    let case = Case::at_tip();
     let uid = fs::metadata(case.root()).unwrap().uid();
     let options = DoctorOptions::new(case.root(), Network::Regtest);
     fs::write(case.blocks("xor.dat"), [0; 8]).unwrap();
@@ -610,7 +360,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
 
 #[test]
 fn other_contents_are_reported() {
-    let case = sound();
+    let case = Case::at_tip();
     let net = case.root().join("regtest");
     fs::create_dir_all(net.join("indexes/txindex")).unwrap();
     fs::create_dir_all(net.join("chainstate_snapshot")).unwrap();

@@ -5,15 +5,11 @@
 //! stay right too is tested beside one (`cli/tests/cli/node/indexes.rs`).
 
 use acceptance::prelude::*;
-use acceptance::{
-    BUSY, assert_named_table,
-    sync::{from, honest},
-};
+use acceptance::{BUSY, matrix::Matrix, shell::Shell};
 use disk::node_indexes::{INDEXES_DIR, NodeIndex};
-use engine::{MakeUndoOptions, SetAsideIndexes, UpdateOptions, make_undo, reindex, update};
+use engine::SetAsideIndexes;
 use leveldb::{Database, TableWriter, write_database};
 use std::slice;
-use sync::{RepairOptions, SyncOptions, repair, sync};
 use testkit::corrupt::flip_bit;
 use wire::{ByteOffset, read::write_var_int};
 
@@ -118,114 +114,86 @@ impl Row {
     }
 }
 
-/// The commands, as columns of the table.
-const COMMANDS: [&str; 11] = [
-    "reindex",
-    "reindex --scan",
-    "reindex --stop-at-height --accept-lower-tip",
-    "reindex --until-damage",
-    "reindex --block",
-    "undo make",
-    "update",
-    "repair` of nothing, `sync` of new blocks",
-    "repair` of a block",
-    "repair` of a file",
-    "sync` where blocks are gone",
-];
+/// A column of the table: commands, and what they mend.
+struct Column {
+    what: &'static str,
+    commands: &'static [&'static str],
+    damage: fn(&Case),
+}
 
-/// Brings a datadir into the state that a command mends.
-fn damage(command: &str, case: &Case) {
-    let hit = entry(case, BUSY);
-    match command {
-        "reindex --until-damage" | "reindex --block" | "repair` of a block" => {
-            flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
-        }
-        "undo make" => fs::remove_file(rev(case, &hit)).unwrap(),
-        "repair` of a file" => fs::remove_file(blk(case, &hit)).unwrap(),
-        "sync` where blocks are gone" => {
+const fn column(what: &'static str, commands: &'static [&'static str]) -> Column {
+    Column { what, commands, damage: |_| {} }
+}
+
+const REPAIR: Column = Column { damage: flip_block, ..column("`repair` of a block", &["repair"]) };
+
+const COLUMNS: [Column; 11] = [
+    column("reindex", &["reindex"]),
+    column("reindex --scan", &["reindex --scan"]),
+    column(
+        "reindex --stop-at-height --accept-lower-tip",
+        &["reindex --stop-at-height 100 --accept-lower-tip"],
+    ),
+    Column { damage: flip_block, ..column("reindex --until-damage", &["reindex --until-damage"]) },
+    Column { damage: flip_block, ..column("reindex --block", &["reindex --block"]) },
+    Column {
+        damage: |case| fs::remove_file(rev(case, &entry(case, BUSY))).unwrap(),
+        ..column("undo make", &["undo make"])
+    },
+    column("update", &["update"]),
+    column("`repair` of nothing, `sync` of new blocks", &["repair", "sync"]),
+    REPAIR,
+    Column {
+        damage: |case| fs::remove_file(blk(case, &entry(case, BUSY))).unwrap(),
+        ..column("`repair` of a file", &["repair"])
+    },
+    Column {
+        damage: |case| {
             fs::remove_dir_all(case.blocks("")).unwrap();
             fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+        },
+        ..column("`sync` where blocks are gone", &["sync"])
+    },
+];
+
+fn flip_block(case: &Case) {
+    case.flip_block(BUSY, 100);
+}
+
+impl Column {
+    /// Runs the commands. Returns where indexes were set aside.
+    fn run(&self, case: &Case, may_set_aside: bool) -> Result<Vec<PathBuf>, Error> {
+        let mut shell = Shell::of(case);
+        shell.set_aside = if may_set_aside { SetAsideIndexes::Any } else { SetAsideIndexes::None };
+        shell.given = vec![BUSY];
+        let mut kept = Vec::new();
+        for command in self.commands {
+            kept.extend(shell.run(command)?.kept);
         }
-        _ => {}
+        Ok(kept)
     }
 }
 
-/// Runs a command. Returns where indexes were set aside.
-fn execute(command: &str, case: &Case, may_set_aside: bool) -> Result<Vec<PathBuf>, Error> {
-    let (disk, never, dir) = (FaultDisk::healthy(), AtomicBool::new(false), scratch());
-    let kept = Mutex::new(Vec::new());
-    let sink = |event| {
-        if let engine::Event::Warning(Warning::IndexSetAside { kept: path, .. }) = event {
-            kept.lock().unwrap().push(path);
-        }
-    };
-    let set_aside_indexes = if may_set_aside { SetAsideIndexes::Any } else { SetAsideIndexes::None };
-    let options = ReindexOptions { set_aside_indexes: set_aside_indexes.clone(), ..case.options() };
-    let peer = honest();
-    let download =
-        SyncOptions { set_aside_indexes: set_aside_indexes.clone(), ..from(case.root(), &[&peer]) };
-    let repairing = RepairOptions {
-        set_aside_indexes,
-        peers: download.peers.clone(),
-        ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
-    };
-    let rebuild = |options: &ReindexOptions| reindex(&disk, options, &sink, &never).map(drop);
-    match command {
-        "undo make" => {
-            let chain = options.chain.clone();
-            make_undo(&disk, &MakeUndoOptions { chain, keep_old: false }, &sink, &never).map(drop)
-        }
-        "update" => update(
-            &disk,
-            &UpdateOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut),
-            &sink,
-            &never,
-        )
-        .map(drop),
-        "reindex --block" => {
-            let path = dir.path().join("block");
-            fs::write(&path, &chain().main().nth(BUSY as usize).unwrap().bytes).unwrap();
-            rebuild(&ReindexOptions { blocks: vec![path], ..options })
-        }
-        "repair` of nothing, `sync` of new blocks" => {
-            repair(&disk, &repairing, &sink, &never)?;
-            sync(&disk, &download, &sink, &never).map(drop)
-        }
-        "repair` of a block" | "repair` of a file" => repair(&disk, &repairing, &sink, &never).map(drop),
-        "sync` where blocks are gone" => sync(&disk, &download, &sink, &never).map(drop),
-        "reindex --stop-at-height --accept-lower-tip" => {
-            let stop_at_height = Some(Height(100));
-            rebuild(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..options })
-        }
-        _ => {
-            let (scan, until_damage) = (command.contains("--scan"), command.contains("--until-damage"));
-            rebuild(&ReindexOptions { scan, until_damage, ..options })
-        }
-    }?;
-    Ok(kept.into_inner().unwrap())
-}
-
 /// A datadir at its tip with an index, in the state that a command mends.
-fn case_of(row: &Row, command: &str) -> Case {
-    let case = Case::new();
-    run(&case.options()).unwrap();
+fn case_of(row: &Row, column: &Column) -> Case {
+    let case = Case::at_tip();
     row.write(&case);
-    damage(command, &case);
+    (column.damage)(&case);
     case
 }
 
-fn cell(row: &Row, command: &str) -> &'static str {
-    let (case, what) = (case_of(row, command), format!("{} and {command}", row.what));
+fn cell(row: &Row, column: &Column) -> &'static str {
+    let (case, what) = (case_of(row, column), format!("{} and {}", row.what, column.what));
     let before = tree(case.root());
     let index = tree(&row.dir(case.root()));
-    let error = match execute(command, &case, false) {
+    let error = match column.run(&case, false) {
         Ok(kept) => {
             assert_eq!(kept, Vec::<PathBuf>::new(), "{what}");
             assert_same_tree(&index, &row.dir(case.root()), &what);
             row.assert_true(&case, &what);
             // The option changes nothing where nothing is wrong.
-            let other = case_of(row, command);
-            assert_eq!(execute(command, &other, true).unwrap(), Vec::<PathBuf>::new(), "{what}");
+            let other = case_of(row, column);
+            assert_eq!(column.run(&other, true).unwrap(), Vec::<PathBuf>::new(), "{what}");
             return "stays right";
         }
         Err(error) => error,
@@ -233,11 +201,11 @@ fn cell(row: &Row, command: &str) -> &'static str {
     assert_eq!(error.kind, ErrorKind::Usage, "{what}: {error}");
     assert_mentions(&error, &[&format!("{}: its ", row.name), "nothing was changed"]);
     assert_offers(&error, &[Remedy::SetIndexesAside]);
-    if !command.contains("gone") {
+    if !column.what.contains("gone") {
         assert_same_tree(&before, case.root(), &what);
     }
-    let kept = execute(command, &case, true).unwrap_or_else(|error| panic!("{what}: {error}"));
-    if command.contains("of nothing") {
+    let kept = column.run(&case, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+    if column.what.contains("of nothing") {
         // No block has come.
         assert_eq!(kept, Vec::<PathBuf>::new(), "{what}");
         assert_same_tree(&index, &row.dir(case.root()), &what);
@@ -253,15 +221,17 @@ fn cell(row: &Row, command: &str) -> &'static str {
 
 #[test]
 fn each_command_does_to_indexes_what_the_table_says() {
-    let mut table = format!("| in `indexes/` | {} |\n", COMMANDS.map(|it| format!("`{it}`")).join(" | "));
-    table = table.replace("new blocks`", "new blocks").replace("a block`", "a block");
-    table = table.replace("a file`", "a file").replace("are gone`", "are gone");
-    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
-    for row in ROWS {
-        let cells = COMMANDS.map(|command| cell(&row, command));
-        table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
+    Matrix {
+        page: "docs/safety.md",
+        name: "table of indexes",
+        corner: "in `indexes/`",
+        rows: &ROWS,
+        columns: &COLUMNS,
+        of_row: |row| row.what,
+        of_column: |column| column.what,
+        cell: &|row, column| cell(row, column).to_owned(),
     }
-    assert_named_table("docs/safety.md", "table of indexes", &table);
+    .assert_is_documented();
 }
 
 /// A block index made by a scan has no header of a block that is not stored. bitcoind would not start with
@@ -326,10 +296,10 @@ fn an_index_whose_best_block_is_stale_needs_that_block_whole() {
 
 #[test]
 fn an_index_that_does_not_open_counts_as_wrong_where_blocks_move() {
-    let case = case_of(&OLD_TXINDEX, "repair` of a block");
+    let case = case_of(&OLD_TXINDEX, &REPAIR);
     let current = OLD_TXINDEX.dir(case.root()).join("CURRENT");
     fs::write(&current, "nothing").unwrap();
-    let error = execute("repair` of a block", &case, false).unwrap_err();
+    let error = REPAIR.run(&case, false).unwrap_err();
     assert_mentions(&error, &["txindex: it does not open"]);
-    assert_eq!(execute("repair` of a block", &case, true).unwrap().len(), 1);
+    assert_eq!(REPAIR.run(&case, true).unwrap().len(), 1);
 }

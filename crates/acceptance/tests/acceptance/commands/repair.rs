@@ -1,24 +1,16 @@
 //! A repair downloads the blocks that are damaged or missing, no others, and rebuilds only what needs it.
+//! `input/situations.txt` has what it does about each kind of damage.
 
 use acceptance::prelude::*;
 use acceptance::sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until};
 use disk::{blk::RECORD_HEADER_LEN, xor::read_block_obfuscation};
-use engine::Subject;
 use std::time::Instant;
 use sync::{PeerOptions, RepairOptions, RepairReport, repair};
 use testkit::{
-    corrupt::{copy_dir, flip_bit, truncate},
+    corrupt::{copy_dir, flip_bit},
     peer::{Fault, ScriptedPeer},
     sibling::{rebase, sibling},
 };
-use wire::FileNo;
-
-/// A datadir whose chainstate is at the tip.
-fn at_tip() -> Case {
-    let case = Case::new();
-    assert_eq!(run(&case.options()).unwrap().height, Height(140));
-    case
-}
 
 fn from(case: &Case, peers: &[&ScriptedPeer]) -> RepairOptions {
     let connect = peers.iter().map(|peer| peer.target()).collect();
@@ -34,12 +26,6 @@ fn repair_on(disk: &FaultDisk, options: &RepairOptions) -> Result<RepairReport, 
 fn repaired(case: &Case) -> RepairReport {
     let peer = honest();
     repair_on(&FaultDisk::healthy(), &from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Flips a bit of the block at `height`.
-fn flip(case: &Case, height: u32, at: u64) {
-    let hit = entry(case, height);
-    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + at, 3).unwrap();
 }
 
 fn chainstate(case: &Case) -> impl PartialEq + use<> {
@@ -83,7 +69,7 @@ const RECORD_DAMAGE: [RecordDamage; 5] = [
 #[test]
 fn nothing_ends_below_blocks_whose_parent_is_missing() {
     for (what, damage, is_found) in RECORD_DAMAGE {
-        let case = at_tip();
+        let case = Case::at_tip();
         let whole = rewrite_record(&case, 125, damage);
         for dir in [case.root().join("regtest/chainstate"), case.blocks("index")] {
             fs::write(dir.join("CURRENT"), "").unwrap();
@@ -129,7 +115,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
 fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
     let inserted: fn(&mut Vec<u8>) = |record| record.splice(..0, [0; 8]).for_each(drop);
     for (what, damage) in [("inserted", inserted), ("a length", |record| set_len(record, 3_000_000))] {
-        let case = at_tip();
+        let case = Case::at_tip();
         rewrite_record(&case, 100, damage);
         let coins = chainstate(&case);
         let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
@@ -137,7 +123,7 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
         assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
         assert_sound(case.root(), chain(), what);
     }
-    let case = at_tip();
+    let case = Case::at_tip();
     rewrite_record(&case, 100, inserted);
     let lower = ReindexOptions { until_damage: true, ..case.options() };
     let error = run(&lower).map(|report| report.height).unwrap_err();
@@ -148,9 +134,9 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
 /// Once, the result ended below the damage: a scan does not find the blocks above it.
 #[test]
 fn what_a_reindexing_block_index_had_connected_is_downloaded() {
-    let case = at_tip();
+    let case = Case::at_tip();
     case.edit_index(|index| index.reindexing = true);
-    flip(&case, 125, 40);
+    case.flip_block(125, 40);
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     let report = repaired(&case);
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
@@ -161,8 +147,8 @@ fn what_a_reindexing_block_index_had_connected_is_downloaded() {
 fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
     for heights in [vec![140], vec![125], vec![1], vec![30, 31, 90, 139]] {
         for at in [40, 100] {
-            let (case, what) = (at_tip(), format!("{heights:?} at {at}"));
-            heights.iter().for_each(|&height| flip(&case, height, at));
+            let (case, what) = (Case::at_tip(), format!("{heights:?} at {at}"));
+            heights.iter().for_each(|&height| case.flip_block(height, at));
             let (before, coins) = (case.index(), chainstate(&case));
             let report = repaired(&case);
             assert_eq!((report.damaged as usize, report.missing), (heights.len(), 0), "{what}");
@@ -198,8 +184,8 @@ fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
 
 #[test]
 fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
-    let case = at_tip();
-    [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+    let case = Case::at_tip();
+    [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
     let before = case.index();
     // Nobody has the second block.
     let peer = ScriptedPeer::start(&serving(chain().main().take(80)), Fault::None);
@@ -230,69 +216,12 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     assert_sound(case.root(), chain(), "after an interrupt");
 }
 
-#[test]
-fn missing_and_cut_files_are_filled_again() {
-    for (number, is_missing) in [(0, true), (1, true), (2, false), (3, true), (4, true), (4, false)] {
-        let (case, what) = (at_tip(), format!("blk{number:05}.dat, missing {is_missing}"));
-        let path = case.blocks(&format!("blk{number:05}.dat"));
-        if !path.exists() {
-            continue;
-        }
-        let len = fs::metadata(&path).unwrap().len();
-        if is_missing {
-            fs::remove_file(&path).unwrap()
-        } else {
-            truncate(&path, len / 3).unwrap()
-        }
-        let report = repaired(&case);
-        assert!(report.damaged > 0 && report.rebuild.is_none(), "{what}");
-        assert_eq!((report.lost > 0, report.lost_files), (is_missing, is_missing.into()), "{what}");
-        assert_sound(case.root(), chain(), &what);
-        assert!(
-            index(case.root()).entries.iter().all(|entry| !is_missing || entry.file != Some(FileNo(number)))
-        );
-    }
-}
-
-/// Without the index, nobody knows how many blocks were in the last files; the chainstate was above them.
-#[test]
-fn the_highest_blocks_are_downloaded_also_without_a_block_index_that_has_them() {
-    type Damage = fn(&Case);
-    let damage: [(&str, Damage); 3] = [
-        ("broken", |case| fs::remove_file(case.blocks("index/CURRENT")).unwrap()),
-        ("absent", |case| fs::remove_dir_all(case.blocks("index")).unwrap()),
-        ("old", |case| case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 60))),
-    ];
-    let last = at_tip().index().files.len() - 1;
-    for (what, damage) in damage {
-        for missing in [0, 1, 2] {
-            let (case, what) = (at_tip(), format!("{what}, without {missing} files"));
-            let (coins, stored) = (chainstate(&case), case.index());
-            let is_lost = |file: FileNo| file.0 as usize > last - missing;
-            let is_of_chain = |entry: &&IndexEntry| chain().main().any(|block| block.hash == entry.hash);
-            // Others above them are in the files.
-            let lost = stored.entries.iter().filter(|entry| entry.file.is_some_and(is_lost));
-            let lost = lost.filter(is_of_chain).count();
-            for number in last + 1 - missing..=last {
-                fs::remove_file(case.blocks(&format!("blk{number:05}.dat"))).unwrap();
-                let _ = fs::remove_file(case.blocks(&format!("rev{number:05}.dat")));
-            }
-            damage(&case);
-            let report = repaired(&case);
-            assert_eq!(report.download.map_or(0, |download| download.blocks as usize), lost, "{what}");
-            assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
-            assert_eq!(report.height, Height(140), "{what}");
-            assert_sound(case.root(), chain(), &what);
-        }
-    }
-}
-
 /// `reindex` and `reindex --scan` refuse it, and name `repair`.
 #[test]
 fn a_chainstate_of_another_chain_is_set_aside() {
     let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
     for has_index in [true, false] {
-        let (case, foreign) = (at_tip(), acceptance::scratch());
+        let (case, foreign) = (Case::at_tip(), acceptance::scratch());
         other.write_datadir(foreign.path(), &acceptance::layout()).unwrap();
         run(&acceptance::options(foreign.path())).unwrap();
         let place = case.root().join("regtest/chainstate");
@@ -315,27 +244,10 @@ fn a_chainstate_of_another_chain_is_set_aside() {
     }
 }
 
-/// The first five lines were all about the same file.
-#[test]
-fn a_damaged_block_beside_a_missing_file_is_counted_and_named_by_itself() {
-    let case = at_tip();
-    flip(&case, 139, 100);
-    let file = entry(&case, 60).file.unwrap();
-    assert_ne!(entry(&case, 139).file, Some(file));
-    let entries = case.index().entries.into_iter();
-    let lost = entries.filter(|entry| entry.file == Some(file)).count() as u32;
-    fs::remove_file(blk(&case, &entry(&case, 60))).unwrap();
-    let report = repaired(&case);
-    assert_eq!((report.damaged, report.lost, report.lost_files), (lost + 1, lost, 1));
-    assert!(lost > 5 && report.first.len() == 2 && report.others == 0, "{:?}", report.first);
-    assert!(report.first[0].is_about(Subject::MissingFile) && report.first[1].height == Some(Height(139)));
-    assert_sound(case.root(), chain(), "a damaged block and a missing file");
-}
-
 #[test]
 fn blocks_that_the_index_does_not_place_are_downloaded() {
-    let case = at_tip();
-    flip(&case, 100, 90);
+    let case = Case::at_tip();
+    case.flip_block(100, 90);
     let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     assert_eq!(lower.height, Height(99));
     let report = repaired(&case);
@@ -349,7 +261,7 @@ fn blocks_that_the_index_does_not_place_are_downloaded() {
 /// The old index, which may come back, can refer to what a scan does not recognize.
 #[test]
 fn without_an_index_no_byte_of_undo_files_is_overwritten() {
-    let case = at_tip();
+    let case = Case::at_tip();
     let file = rev(&case, &entry(&case, 120));
     let foreign = vec![0xa5; 3000];
     fs::write(&file, &foreign).unwrap();
@@ -361,62 +273,11 @@ fn without_an_index_no_byte_of_undo_files_is_overwritten() {
     assert_sound(case.root(), chain(), "foreign undo data");
 }
 
-#[test]
-fn damaged_undo_data_and_a_damaged_chainstate_need_no_peers() {
-    let case = at_tip();
-    let hit = entry(&case, 120);
-    flip_bit(&rev(&case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
-    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
-    assert_eq!((report.damaged, report.damaged_undo, report.undo.unwrap().undo.blocks), (0, 1, 1));
-    assert_sound(case.root(), chain(), "undo data");
-    for name in ["CURRENT", "000003.ldb"] {
-        let path = case.root().join("regtest/chainstate").join(name);
-        let path = if path.exists() { path } else { table(&case) };
-        // The first rows of a table: the filter behind all rows is not needed.
-        flip_bit(&path, 10, 1).unwrap();
-        let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
-        assert_eq!(report.rebuild.unwrap().height, Height(140), "{name}");
-        assert_sound(case.root(), chain(), name);
-    }
-}
-
-/// A table of the chainstate.
-fn table(case: &Case) -> std::path::PathBuf {
-    let files = tree(&case.root().join("regtest/chainstate")).into_keys();
-    files.into_iter().find(|path| path.extension() == Some("ldb".as_ref())).unwrap()
-}
-
-#[test]
-fn everything_can_be_damaged_at_once() {
-    let case = at_tip();
-    [20, 110].into_iter().for_each(|height| flip(&case, height, 200));
-    let hit = entry(&case, 70);
-    flip_bit(&rev(&case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
-    fs::remove_file(case.blocks("blk00003.dat")).unwrap();
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
-    let report = repaired(&case);
-    assert!(report.damaged > 2 && report.damaged_undo > 0 && report.rebuild.is_some());
-    assert_sound(case.root(), chain(), "everything");
-}
-
-/// A stale block cannot be downloaded: it leaves the index.
-#[test]
-fn a_damaged_stale_block_is_forgotten() {
-    let case = at_tip();
-    let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
-    let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
-    flip_bit(&blk(&case, &find()), find().data_pos.unwrap().0 + 100, 1).unwrap();
-    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
-    assert!(report.damaged == 1 && report.download.is_none());
-    assert_eq!(find().status, BlockStatus(BlockStatus::VALID_TREE));
-    assert_sound(case.root(), chain(), "a stale block");
-}
-
 /// The damaged copy is still in its file, before the other one.
 #[test]
 fn a_scan_takes_the_sound_copy() {
-    let case = at_tip();
-    [60, 139].into_iter().for_each(|height| flip(&case, height, 100));
+    let case = Case::at_tip();
+    [60, 139].into_iter().for_each(|height| case.flip_block(height, 100));
     repaired(&case);
     let report = run(&case.scan()).unwrap();
     assert_eq!((report.height, report.notes.len()), (Height(140), 0), "{:?}", report.notes);
@@ -431,8 +292,8 @@ fn a_scan_takes_the_sound_copy() {
 /// The block index is replaced at the end, when the indexes of the node have been set aside already.
 #[test]
 fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
-    let (case, peer) = (at_tip(), honest());
-    flip(&case, 125, 100);
+    let (case, peer) = (Case::at_tip(), honest());
+    case.flip_block(125, 100);
     let before = tree(case.root());
     let disk = FaultDisk::healthy().with_mount(&case.root().join("regtest/blocks/index"));
     let error = repair_on(&disk, &from(&case, &[&peer])).unwrap_err();
@@ -443,8 +304,8 @@ fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
 
 #[test]
 fn nobody_is_believed() {
-    let case = at_tip();
-    [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+    let case = Case::at_tip();
+    [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
     let liar = ScriptedPeer::start(&acceptance::sync::served(), Fault::Mutates);
     let peer = honest();
     let report = repair_on(&FaultDisk::healthy(), &from(&case, &[&liar, &peer])).unwrap();
@@ -456,8 +317,8 @@ fn nobody_is_believed() {
 #[test]
 fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
     for (fork, tip) in [(1, 139), (59, 140), (1, 100)] {
-        let (case, what) = (at_tip(), format!("fork at {fork}, tip {tip}"));
-        [60, 100].into_iter().for_each(|height| flip(&case, height, 100));
+        let (case, what) = (Case::at_tip(), format!("fork at {fork}, tip {tip}"));
+        [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
         let mut other: Vec<_> = chain().main().take(tip + 1).cloned().collect();
         other.extend((tip == 140).then(|| other[140].clone()));
         other[fork + 1..].iter_mut().for_each(|block| *block = sibling(block, 3, |_| {}));
@@ -480,8 +341,8 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     let repair = |disk: &FaultDisk, case: &Case| repair_on(disk, &from(case, &[&peer])).map(drop);
     let states = Scenario {
         before: &|| {
-            let case = at_tip();
-            flip(&case, 100, 100);
+            let case = Case::at_tip();
+            case.flip_block(100, 100);
             case
         },
         run: &repair,
@@ -497,20 +358,11 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     assert!(states > 20, "{states}");
 }
 
-#[test]
-fn a_pruned_node_is_refused() {
-    let case = at_tip();
-    case.edit_index(|index| index.pruned = true);
-    let error = repair_on(&FaultDisk::healthy(), &from(&case, &[])).map(drop).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Usage);
-    assert_mentions(&error, &["was pruned"]);
-}
-
 /// Below the snapshot, blocks are missing because bitcoind has not come to them yet.
 #[test]
 fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
-    let case = at_tip();
-    flip(&case, 100, 90);
+    let case = Case::at_tip();
+    case.flip_block(100, 90);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     let second = case.root().join("regtest/chainstate_snapshot");
     fs::create_dir(&second).unwrap();
@@ -522,8 +374,8 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
 
 #[test]
 fn progress_names_the_stages() {
-    let case = at_tip();
-    flip(&case, 100, 100);
+    let case = Case::at_tip();
+    case.flip_block(100, 100);
     let stages = std::sync::Mutex::new(Vec::new());
     let sink = |event| {
         if let Event::Started(stage) = event {

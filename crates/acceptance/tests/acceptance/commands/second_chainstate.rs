@@ -6,17 +6,13 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    assert_named_table,
-    sync::{from, honest},
+    matrix::Matrix,
+    shell::{Done, Shell},
 };
 use digest::obfuscation::Obfuscation;
 use disk::chainstate::ChainstateWriter;
-use engine::{
-    Diagnosis, Engine, MakeUndoOptions, UpdateOptions, diagnose, load_snapshot, make_snapshot, make_undo,
-    reindex, update,
-};
+use engine::{Diagnosis, Engine, make_snapshot};
 use rules::params::PinnedUtxoSet;
-use sync::{RepairOptions, SyncOptions, repair, sync};
 use wire::BlockHash;
 
 const TIP: u32 = 140;
@@ -176,58 +172,17 @@ const COMMANDS: [&str; 12] = [
     "snapshot load",
 ];
 
-fn doctor(case: &Case) -> Diagnosis {
-    let chain = options(case).chain;
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    diagnose(
-        &disk,
-        &DoctorOptions { chain, ..DoctorOptions::new(case.root(), Network::Regtest) },
-        &|_| {},
-        &never,
-    )
-    .unwrap()
+/// Runs a command that knows both snapshots.
+fn execute(command: &str, case: &Case) -> Result<Done, Error> {
+    let mut shell = Shell::of(case);
+    shell.chain.params = params();
+    shell.snapshot = snapshot().to_owned();
+    shell.given = vec![30];
+    shell.run(command)
 }
 
-fn execute(command: &str, case: &Case) -> Result<(), Error> {
-    let (disk, never, dir) = (FaultDisk::healthy(), AtomicBool::new(false), scratch());
-    let (sink, options) = (|_| {}, options(case));
-    let chain_options: ChainOptions = options.chain.clone();
-    let peer = honest();
-    let sync_options = SyncOptions { chain: chain_options.clone(), ..from(case.root(), &[&peer]) };
-    let peers = sync_options.peers.clone();
-    let rebuild = |options: &ReindexOptions| reindex(&disk, options, &sink, &never).map(drop);
-    match command {
-        "update" => {
-            let options = UpdateOptions { chain: chain_options, stop_at_height: None };
-            update(&disk, &options, &sink, &never).map(drop)
-        }
-        "undo make" => {
-            let options = MakeUndoOptions { chain: chain_options, keep_old: false };
-            make_undo(&disk, &options, &sink, &never).map(drop)
-        }
-        "repair" => {
-            let options = RepairOptions {
-                chain: chain_options,
-                peers,
-                ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
-            };
-            repair(&disk, &options, &sink, &never).map(drop)
-        }
-        "sync" => sync(&disk, &sync_options, &sink, &never).map(drop),
-        "snapshot load" => load_snapshot(&disk, snapshot(), &chain_options, &sink, &never).map(drop),
-        "reindex --block" => {
-            let path = dir.path().join("block");
-            fs::write(&path, &chain().main().nth(30).unwrap().bytes).unwrap();
-            rebuild(&ReindexOptions { blocks: vec![path], ..options })
-        }
-        "reindex --until-damage" => rebuild(&ReindexOptions { until_damage: true, ..options }),
-        "reindex --engine cache" => rebuild(&ReindexOptions { engine: Engine::Cache, ..options }),
-        "reindex --scan" => rebuild(&ReindexOptions { scan: true, ..options }),
-        "reindex --stop-at-height 120" => {
-            rebuild(&ReindexOptions { stop_at_height: Some(Height(BASE)), ..options })
-        }
-        _ => rebuild(&options),
-    }
+fn doctor(case: &Case) -> Diagnosis {
+    execute("doctor", case).unwrap().diagnosis.unwrap()
 }
 
 fn cell((what, prepare): &Row, command: &str) -> String {
@@ -251,7 +206,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
     }
     let after = tree(case.root());
     match done {
-        Ok(()) => {
+        Ok(_) => {
             let state = doctor(&case).found.unwrap();
             assert!(state.snapshot.error.is_none(), "{what}: {:?}", state.snapshot.error);
             let has_changed = |part: &str| {
@@ -285,14 +240,17 @@ fn cell((what, prepare): &Row, command: &str) -> String {
 
 #[test]
 fn each_command_does_to_two_chainstates_what_the_table_says() {
-    let mut table =
-        format!("| the second chainstate | {} |\n", COMMANDS.map(|it| format!("`{it}`")).join(" | "));
-    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
-    for row in ROWS {
-        let cells = COMMANDS.map(|command| cell(&row, command));
-        table += &format!("| {} | {} |\n", row.0, cells.join(" | "));
+    Matrix {
+        page: "docs/safety.md",
+        name: "table of snapshots",
+        corner: "the second chainstate",
+        rows: &ROWS,
+        columns: &COMMANDS,
+        of_row: |row| row.0,
+        of_column: |command| command,
+        cell: &|row, command| cell(row, command),
     }
-    assert_named_table("docs/safety.md", "table of snapshots", &table);
+    .assert_is_documented();
 }
 
 /// The chain with the most work does not contain the snapshot's block: bitcoind ended at its next start after
@@ -345,7 +303,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     let until = ReindexOptions { stop_at_height: Some(Height(BASE)), until_damage: true, ..options(&case) };
     let error = acceptance::refused(&until, ErrorKind::Usage);
     assert_mentions(&error, &["its block at height 125 is damaged or missing"]);
-    let error = execute("repair", &case).unwrap_err();
+    let error = execute("repair", &case).map(drop).unwrap_err();
     assert_mentions(&error, &["has two chainstates"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
     assert_eq!(doctor(&case).advice, Advice::StartBitcoind);
@@ -376,7 +334,7 @@ fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
     write_chainstate(&case.root().join("regtest/chainstate"), BlockHash([9; 32]));
     assert_eq!(doctor(&case).advice, Advice::Repair);
     second(&case, hash(BASE), hash(TIP));
-    assert_offers(&execute("repair", &case).unwrap_err(), &[Remedy::MoveSnapshotAway]);
+    assert_offers(&execute("repair", &case).map(drop).unwrap_err(), &[Remedy::MoveSnapshotAway]);
     assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
 }
 
@@ -386,7 +344,7 @@ fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
     let case = Case::new();
     write_chainstate(&case.root().join("regtest/chainstate"), stale().hash);
     let before = tree(case.root());
-    let error = execute("snapshot load", &case).unwrap_err();
+    let error = execute("snapshot load", &case).map(drop).unwrap_err();
     assert_mentions(&error, &["is not below the snapshot's block"]);
     assert_same_tree(&before, case.root(), "snapshot load");
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();

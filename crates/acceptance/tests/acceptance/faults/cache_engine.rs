@@ -1,18 +1,15 @@
-//! The engine with the coins cache comes to the same result as the join: the same coins, the same undo data
-//! at the same places, and the same verdicts, whatever the number of threads and however often it writes.
+//! The engine with the coins cache: repeated coinbases, faults, interrupts and checkpoints. That it comes to
+//! the same result as the join is tested in `ways`.
 
 use acceptance::prelude::*;
 use acceptance::{
-    CORE_DATADIRS, error_text,
     faults::{tiny, tiny_case},
-    lies::falsified,
-    undo::{Expected, UndoDamage, assert_mends},
+    undo::UndoDamage,
 };
-use engine::{BuriedDeployment, Engine, HintOptions, Matching, Stage, hex_reversed};
+use engine::{BuriedDeployment, Engine, HintOptions, Matching};
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
-    mutation::{CheckLevel, base_chain, mutations},
 };
 use wire::Header;
 
@@ -24,112 +21,6 @@ fn with_cache(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)
         it.engine = Engine::Cache;
         it.chain.hooks.join_bytes = bytes;
     })
-}
-
-#[test]
-fn coins_and_undo_data_are_those_of_the_join() {
-    for (seed, damage) in (0..).zip(UndoDamage::ALL) {
-        let chain = Chain::generate(&ChainSpec { signed: false, ..ChainSpec::new(40 + seed, 250_000) });
-        let expected = Expected::of(&chain);
-        let shuffle = if seed % 2 == 0 { 16 } else { 1 };
-        let template =
-            Template::laid_out(&chain, &Layout { file_size: 32 << 10, shuffle, ..Layout::new(seed) });
-        let policy = if seed % 4 == 3 { UndoPolicy::Make } else { UndoPolicy::Auto };
-        let rebuild = |way: Option<(usize, Option<usize>)>| {
-            let case = template.case();
-            damage.apply(case.root(), Network::Regtest);
-            let join = changed(case.options(), |it| it.chain.undo = policy);
-            let options = way.map_or_else(|| join.clone(), |way| with_cache(&join, way));
-            let what = format!("{damage:?}, {policy:?}, {way:?}");
-            let (report, files) = assert_mends(&options, &expected, &what);
-            let stats = stats(case.root(), Network::Regtest).unwrap();
-            assert_eq!(stats.hash_serialized_3, report.hash_serialized_3, "{what}");
-            (report, files, (stats.best_block, stats.muhash, stats.transactions))
-        };
-        let (joined, join_files, join_stats) = rebuild(None);
-        for way in WAYS {
-            let (report, files, stats) = rebuild(Some(way));
-            let what = format!("{damage:?}, {way:?}");
-            assert!(files == join_files, "{what}: the block index or the rev files differ");
-            assert_eq!(stats, join_stats, "{what}");
-            assert_eq!((report.matching, joined.matching), (Matching::Cache, Matching::Parallel), "{what}");
-            assert_eq!(report.counts, joined.counts, "{what}");
-            assert_eq!((report.txouts, report.total_amount), (joined.txouts, joined.total_amount), "{what}");
-            assert_eq!(report.undo, joined.undo, "{what}");
-        }
-    }
-}
-
-#[test]
-fn each_height_has_the_models_coins_with_and_without_a_scan() {
-    let (mut rng, tip) = (Rng::new(3, "heights"), chain().tip().height);
-    let case = Case::new();
-    for height in [0, 1, 2, 100, tip].into_iter().chain((0..8).map(|_| rng.below(tip.into()) as u32)) {
-        let way = WAYS[height as usize % 3];
-        let output = acceptance::scratch();
-        let options = changed(with_cache(&case.options(), way), |it| {
-            it.stop_at_height = Some(Height(height));
-            it.scan = height % 2 == 1;
-            it.output = Some(output.path().to_owned());
-        });
-        let report = run(&options).unwrap_or_else(|error| panic!("{height}: {error}"));
-        let expected = &stats_by_height(chain())[height as usize];
-        assert_eq!((report.height, report.counts.blocks), (Height(height), u64::from(height) + 1));
-        assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "height {height}");
-        assert_eq!(report.txouts, expected.txouts, "height {height}");
-    }
-}
-
-#[test]
-fn datadirs_of_bitcoin_core_get_cores_coins() {
-    for (name, network) in CORE_DATADIRS {
-        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
-        let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
-        let options = changed(ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut), |it| {
-            it.chain.undo = UndoPolicy::Make;
-            it.stop_at_height = Some(Height(tip["height"].as_u64().unwrap() as u32));
-        });
-        let report = run(&with_cache(&options, (2, Some(300_000)))).unwrap_or_else(|error| {
-            panic!("{name}: {error}");
-        });
-        assert_eq!(report.hash.to_string(), tip["hash"], "{name}");
-        assert_eq!(hex_reversed(&report.hash_serialized_3), tip["hash_serialized_3"], "{name}");
-        assert_eq!(report.undo.unwrap().blocks, 0, "{name}: Core's undo data is the same");
-    }
-}
-
-#[test]
-fn each_mutation_gets_the_joins_verdict() {
-    let base = base_chain(8);
-    let mut wrong = String::new();
-    for (number, mutation) in mutations().enumerate() {
-        if mutation.level == CheckLevel::Script && mutation.core.is_some() {
-            continue;
-        }
-        let mutated = mutation.apply(&base);
-        let dir = acceptance::scratch();
-        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
-        let before = tree(dir.path());
-        let verdict = |way: Option<(usize, Option<usize>)>| {
-            let output = acceptance::scratch();
-            let join = ReindexOptions { output: Some(output.path().to_owned()), ..options(dir.path()) };
-            let done = run(&way.map_or_else(|| join.clone(), |way| with_cache(&join, way)));
-            match done {
-                Ok(report) => format!("{} {:?}", report.hash, report.hash_serialized_3),
-                Err(error) => {
-                    let place = (error.height, error.block_hash, error.txid, &error.core, error.rule);
-                    format!("{} {place:?}", error_text(&error, dir.path()))
-                }
-            }
-        };
-        let joined = verdict(None);
-        let found = verdict(Some(WAYS[number % 3]));
-        if found != joined {
-            wrong += &format!("\n{}: {found}, the join says {joined}", mutation.name);
-        }
-        assert_same_tree(&before, dir.path(), mutation.name);
-    }
-    assert!(wrong.is_empty(), "{wrong}");
 }
 
 /// The coins of a block can be written, and leave the memory, after the next block was looked up.
@@ -153,21 +44,6 @@ fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() 
             assert_eq!(error.core.as_deref(), Some("bad-txns-BIP30"), "{original}: {error}");
             assert_eq!(error.height, Some(Height(TIP + 1)), "{original}: {error}");
         }
-    }
-}
-
-#[test]
-fn undo_data_that_is_trusted_is_compared() {
-    for (number, (what, falsified, ..)) in falsified(chain()).enumerate() {
-        let dir = acceptance::scratch();
-        falsified.write_datadir(dir.path(), &layout()).unwrap();
-        let join = trusting(&options(dir.path()));
-        let texts = [join.clone(), with_cache(&join, WAYS[number % 3])].map(|options| {
-            let error = run(&options).map(|report| report.height).expect_err(what);
-            assert_eq!(error.kind, ErrorKind::Damaged, "{what}: {error}");
-            (error_text(&error, dir.path()), error.height, error.txid)
-        });
-        assert_eq!(texts[0], texts[1], "{what}");
     }
 }
 
@@ -275,16 +151,9 @@ fn hints_are_refused_before_anything_is_opened() {
 #[test]
 fn events_name_the_stages_and_tables_are_merged() {
     let case = Case::new();
-    let seen = Mutex::new(Vec::new());
-    let sink = |event| seen.lock().unwrap().push(event);
-    let options = with_cache(&case.options(), WAYS[0]);
-    let disk = FaultDisk::healthy();
-    let report = engine::reindex(&disk, &options, &sink, &AtomicBool::new(false)).unwrap();
-    let stages = seen.into_inner().unwrap().into_iter().filter_map(|event| match event {
-        Event::Started(stage) => Some(stage),
-        _ => None,
-    });
-    assert_eq!(stages.collect::<Vec<_>>(), [Stage::Plan, Stage::Connect, Stage::Prove, Stage::Commit]);
+    let (done, events) = run_seen(&with_cache(&case.options(), WAYS[0]));
+    assert_eq!(stages(&events), ["plan", "connect", "prove", "commit"]);
+    let report = done.unwrap();
     let tables = acceptance::files(&report.chainstate).into_keys();
     let tables = tables.filter(|name| name.extension().is_some_and(|ending| ending == "ldb")).count();
     assert!(tables < 8, "{tables} tables after a commit for each block");

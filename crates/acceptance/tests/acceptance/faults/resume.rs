@@ -1,12 +1,8 @@
 //! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
 //! names the file, and `--restart` discards the checkpoint.
 
+use acceptance::for_making;
 use acceptance::prelude::*;
-use acceptance::{
-    for_making,
-    lies::falsified,
-    undo::{Expected, assert_complete},
-};
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{AggregateKind, BuriedDeployment, HintFormat, HintOptions, Stage};
 use std::process::Command;
@@ -57,22 +53,16 @@ fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
 #[test]
 fn an_interrupted_run_is_resumed_with_a_note() {
     let (case, options) = interrupted();
-    let done = checkpoint(case.root()).state.counts[0];
-    assert!(done > 50 && done < 140, "{done}");
-    let notes = Mutex::new(Vec::new());
-    let sink = |event| {
-        if let Event::Note(note) = event {
-            notes.lock().unwrap().push(note.to_string());
-        }
-    };
-    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
-    assert_eq!(u64::from(report.resumed), done);
+    let done_before = checkpoint(case.root()).state.counts[0];
+    assert!(done_before > 50 && done_before < 140, "{done_before}");
+    let (done, events) = run_seen(&options);
+    let (report, notes) = (done.unwrap(), notes(&events));
+    assert_eq!(u64::from(report.resumed), done_before);
     assert_eq!(report.counts, {
         let case = Case::new();
         run(&case.options()).unwrap().counts
     });
-    let expected = format!("resuming an interrupted run: {done} of 141 blocks are done");
-    let notes = notes.into_inner().unwrap();
+    let expected = format!("resuming an interrupted run: {done_before} of 141 blocks are done");
     assert!(notes.iter().any(|note| note.starts_with(&expected)), "{notes:?}");
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
 }
@@ -250,16 +240,10 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
     // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are
     // unchanged.
     testkit::corrupt::pad(&blk, 100_000).unwrap();
-    let notes = Mutex::new(Vec::new());
-    let sink = |event| {
-        if let Event::Note(note) = event {
-            notes.lock().unwrap().push(note.to_string());
-        }
-    };
-    let report = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+    let (done, events) = run_seen(&options);
+    let (report, notes) = (done.unwrap(), notes(&events));
     assert!(report.resumed > 50);
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
-    let notes = notes.into_inner().unwrap();
     assert!(notes.iter().any(|note| note.contains("1 block files have changed")), "{notes:?}");
 }
 
@@ -455,31 +439,4 @@ fn a_second_run_is_refused_while_one_works() {
     std::fs::remove_dir_all(two.path().join("regtest")).unwrap();
     assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
-}
-
-/// Once, a checkpoint forgot that a spend and its coin differ, and false undo data could get into the result
-/// of the resumed run.
-#[test]
-fn a_resumed_run_takes_no_false_undo_data() {
-    let truth = chain().model.stats().hash_serialized_3;
-    for (what, falsified, ..) in falsified(chain()) {
-        for join_bytes in [None, Some(1)] {
-            let dir = scratch();
-            falsified.write_datadir(dir.path(), &layout()).unwrap();
-            let options = changed(options(dir.path()), |it| {
-                (it.chain.hooks.join_bytes, it.resume.checkpoint_interval) = (join_bytes, Duration::ZERO);
-            });
-            let mut done = None;
-            for _ in 0..40 {
-                done = run_until(&options, 60).0.ok();
-                if done.is_some() {
-                    break;
-                }
-            }
-            let report = done.map_or_else(|| run(&options), Ok);
-            let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(report.hash_serialized_3, truth, "{what}, join of {join_bytes:?}");
-            assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), what);
-        }
-    }
 }

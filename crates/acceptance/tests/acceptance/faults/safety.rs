@@ -2,8 +2,8 @@
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{assert_table_of, for_making, for_verifying, unwatched};
-use engine::{ChainstateOptions, HintFormat, Location, StatsOptions, UpdateOptions, UtxoStatsReport};
+use acceptance::{matrix::Matrix, shell::Shell, unwatched};
+use engine::{ChainstateOptions, StatsOptions, UtxoStatsReport};
 use std::os::unix::fs::symlink;
 use testkit::corrupt::interrupt_replacement;
 
@@ -167,39 +167,6 @@ fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-fn execute(command: &str, case: &Case, disk: &FaultDisk, elsewhere: &Path) -> Result<Option<Height>, Error> {
-    let (interrupt, options) = (AtomicBool::new(false), case.options());
-    let reindex = |options: ReindexOptions| {
-        engine::reindex(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
-    };
-    match command {
-        "doctor" => {
-            let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-            engine::diagnose(disk, &options, &|_| {}, &interrupt).map(|_| None)
-        }
-        "recover" => engine::recover(disk, &Location::new(case.root(), Network::Regtest)).map(|_| None),
-        "reindex" => reindex(options),
-        "reindex --undo trust" => reindex(acceptance::trusting(&options)),
-        "reindex --scan" => reindex(case.scan()),
-        "reindex --keep-old" => reindex(ReindexOptions { keep_old: true, ..options }),
-        "reindex --output" => reindex(ReindexOptions { output: Some(elsewhere.join("out")), ..options }),
-        "update" => {
-            let options = UpdateOptions { chain: options.chain, stop_at_height: None };
-            engine::update(disk, &options, &|_| {}, &interrupt).map(|report| Some(report.height))
-        }
-        "verify" => engine::verify(disk, &for_verifying(&options, false), &|_| {}, &interrupt).map(|_| None),
-        "hints make" => {
-            let (file, format) = (elsewhere.join("hints"), HintFormat::Peregrine);
-            engine::make_hints(disk, &for_making(&options), &file, format, &|_| {}, &interrupt).map(|_| None)
-        }
-        "snapshot make" => {
-            let file = elsewhere.join("snapshot");
-            engine::make_snapshot(disk, &for_making(&options), &file, &|_| {}, &interrupt).map(|_| None)
-        }
-        _ => stats(case, disk).map(|_| None),
-    }
-}
-
 /// Runs one cell of the table, and returns its text.
 fn cell(row: &Row, command: &str) -> String {
     let what = format!("{}, {command}", row.what);
@@ -209,8 +176,9 @@ fn cell(row: &Row, command: &str) -> String {
     let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(net(case).join(name)).ok());
     let (before, others) = (tree(case.root()), untouchable(&case, elsewhere.path()));
     let (old_height, old_links) = (height(&case), links(&case));
-    let disk = (row.disk)(&case, FaultDisk::healthy());
-    let done = execute(command, &case, &disk, elsewhere.path());
+    let mut shell = Shell::of(&case);
+    shell.disk = (row.disk)(&case, FaultDisk::healthy());
+    let done = shell.run(if command == "doctor" { "doctor --deep" } else { command });
     let is_same = tree(case.root()) == before;
     let mut now = untouchable(&case, elsewhere.path());
     // Undo files that were missing are made.
@@ -218,7 +186,7 @@ fn cell(row: &Row, command: &str) -> String {
     assert!(now == others, "{what}: foreign files have changed");
     assert_eq!(links(&case), old_links, "{what}: links have changed");
     assert!(height(&case) >= old_height, "{what}: the chainstate is lower");
-    match done {
+    match done.map(|done| done.height) {
         Ok(Some(new)) if !command.contains("--output") => {
             assert_eq!(height(&case), Some(new), "{what}");
             let rev_files = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
@@ -259,12 +227,15 @@ fn cell(row: &Row, command: &str) -> String {
 
 #[test]
 fn each_command_does_what_the_table_says() {
-    let mut table =
-        format!("| in the datadir | {} |\n", COMMANDS.map(|command| format!("`{command}`")).join(" | "));
-    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
-    for row in rows() {
-        let cells = COMMANDS.map(|command| cell(&row, command));
-        table += &format!("| {} | {} |\n", row.what, cells.join(" | "));
+    Matrix {
+        page: "docs/safety.md",
+        name: "table",
+        corner: "in the datadir",
+        rows: &rows(),
+        columns: &COMMANDS,
+        of_row: |row| row.what,
+        of_column: |command| command,
+        cell: &|row, command| cell(row, command),
     }
-    assert_table_of("docs/safety.md", &table);
+    .assert_is_documented();
 }

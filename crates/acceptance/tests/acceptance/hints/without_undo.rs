@@ -3,9 +3,7 @@
 
 use acceptance::hinted;
 use acceptance::prelude::*;
-use hinted::{
-    AGGREGATES, Truth, bury, file_in, run_with_notes, with_hints, with_join_fallback, without_undo,
-};
+use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
 use hints::HintFormat;
 
 /// A datadir without undo data up to a height, and hints of that height.
@@ -86,7 +84,8 @@ fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
         let hash = without.truth.hash(tip);
         for format in [HintFormat::Peregrine, HintFormat::TheStack] {
             let options = without.options(&without.hints(format, tip), hash);
-            let (done, notes) = run_with_notes(&options);
+            let (done, events) = run_seen(&options);
+            let notes = notes(&events);
             let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
             assert_eq!((report.hash, report.hints.is_some()), (hash, true), "{missing:?}");
             assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{missing:?}");
@@ -113,7 +112,8 @@ fn undo_data_is_needed_above_the_last_block_of_the_hints() {
         let without = WithoutUndo::new(missing, end);
         let hash = without.truth.hash(end);
         let hints = without.hints(HintFormat::Peregrine, end);
-        let (done, notes) = run_with_notes(&without.options(&hints, hash));
+        let (done, events) = run_seen(&without.options(&hints, hash));
+        let notes = notes(&events);
         let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
         assert_eq!(report.hash_serialized_3, model[tip as usize].hash_serialized_3, "{missing:?}");
         assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
@@ -159,7 +159,8 @@ fn a_scan_works_without_undo_data_too() {
         testkit::corrupt::overwrite(&paths.rev_path(file), pos.0 - 8, &[0x55; 12]).unwrap();
     }
     std::fs::remove_dir_all(paths.index_dir()).unwrap();
-    let (done, notes) = run_with_notes(&options);
+    let (done, events) = run_seen(&options);
+    let notes = notes(&events);
     let report = done.unwrap();
     assert_eq!(report.hash_serialized_3, long.model.stats().hash_serialized_3);
     assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");

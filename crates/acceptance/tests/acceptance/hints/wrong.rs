@@ -5,8 +5,8 @@ use acceptance::prelude::*;
 use acceptance::{for_checking_hints, hinted};
 use engine::Matching;
 use hinted::{
-    AGGREGATES, Hints, Truth, bury, file_in, run_until, run_with_notes, with_frequent_checkpoints,
-    with_hints, with_join_fallback, without_undo,
+    AGGREGATES, Hints, Truth, bury, file_in, run_until, with_frequent_checkpoints, with_hints,
+    with_join_fallback, without_undo,
 };
 use hints::HintFormat;
 
@@ -216,13 +216,17 @@ fn the_join_names_the_first_wrong_hint_and_rebuilds() {
         let output = TempDir::new().unwrap();
         let options = with_join_fallback(&both(&case, &path, seed)[seed as usize / 5 % 2]);
         let options = ReindexOptions { output: Some(output.path().to_owned()), ..options };
-        let (done, notes) = run_with_notes(&options);
+        let (done, events) = run_seen(&options);
         let report = done.unwrap_or_else(|error| panic!("{what} {seed}: {error}"));
         assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what} {seed}");
         assert_eq!((report.matching, report.hints), (Matching::Parallel, None), "{what} {seed}");
         let expected =
             format!("the first wrong hint: {}; rebuilding without hints", first_wrong(&hints, &truth));
-        assert!(notes.contains(&expected), "{what} {seed}: {expected:?} is not in {notes:?}");
+        assert!(
+            notes(&events).contains(&expected),
+            "{what} {seed}: {expected:?} is not in {:?}",
+            notes(&events)
+        );
         let check = engine::check_hints(
             &testkit::fault::FaultDisk::healthy(),
             &for_checking_hints(&case.options()),

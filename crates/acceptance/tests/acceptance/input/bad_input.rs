@@ -1,11 +1,11 @@
-//! Bad input, one test for each kind: the error has the right kind, names location and remedy, and the
-//! datadir is unchanged.
+//! Bad input that is not damage of one datadir: directories that are none, other networks, options that do
+//! not fit. What becomes of damage is in `situations.txt`.
 
 use acceptance::BUSY;
 use acceptance::prelude::*;
 use digest::obfuscation::Obfuscation;
 use std::process::Command;
-use testkit::corrupt::{flip_bit, truncate};
+use testkit::corrupt::flip_bit;
 
 #[test]
 fn an_empty_datadir_is_damaged() {
@@ -22,17 +22,6 @@ fn a_missing_datadir_is_damaged_and_not_created() {
     assert_eq!(error.kind, ErrorKind::Damaged);
     assert_mentions(&error, &["no such directory", "-datadir"]);
     assert!(!missing.exists(), "it must not be created");
-}
-
-#[test]
-fn empty_block_directories_are_damaged() {
-    let dir = acceptance::scratch();
-    std::fs::create_dir_all(dir.path().join("regtest/blocks")).unwrap();
-    for scan in [false, true] {
-        let options = ReindexOptions { scan, ..acceptance::options(dir.path()) };
-        let error = refused(&options, ErrorKind::Damaged);
-        assert!(!error.to_string().is_empty());
-    }
 }
 
 #[test]
@@ -64,59 +53,6 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     assert_mentions(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
 
-#[test]
-fn a_pruned_node_is_reported() {
-    let case = Case::new();
-    testkit::situation::cause("pruned", case.root(), case.root());
-    for options in [case.options(), case.scan()] {
-        let error = refused(&options, ErrorKind::Damaged);
-        assert_mentions(&error, &["this node was pruned", "all blocks from the genesis block on"]);
-        assert_eq!(error.remedies, [Remedy::Unprune]);
-    }
-}
-
-#[test]
-fn the_first_missing_block_of_a_pruned_node_is_named() {
-    let case = Case::new();
-    let hole = entry(&case, BUSY);
-    case.edit_index(|index| {
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == hole.hash).unwrap();
-        entry.status = BlockStatus(entry.status.0 & !(BlockStatus::HAVE_DATA | BlockStatus::HAVE_UNDO));
-        (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
-    });
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hole.hash)));
-    assert_mentions(
-        &error,
-        &["the block is not on disk", "pruned", "restore the files", "up to the block below"],
-    );
-}
-
-#[test]
-fn a_missing_blk_file_is_named() {
-    let case = Case::new();
-    std::fs::remove_file(case.blocks("blk00001.dat")).unwrap();
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_eq!(error.file, Some(case.blocks("blk00001.dat")));
-    assert_mentions(&error, &["the file is missing", "restore the file"]);
-    let ways_on = [Remedy::Repair, Remedy::GiveBlock, Remedy::EndBelowDamage];
-    assert_offers(&error, &ways_on);
-    let error = refused(&case.scan(), ErrorKind::Damaged);
-    assert_mentions(&error, &["is not on disk", "restore the files"]);
-    assert_offers(&error, &[Remedy::Repair, Remedy::EndBelowDamage]);
-}
-
-#[test]
-fn a_missing_rev_file_is_named() {
-    let case = Case::new();
-    std::fs::remove_file(case.blocks("rev00001.dat")).unwrap();
-    let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
-    assert_eq!(error.file, Some(case.blocks("rev00001.dat")));
-    assert_mentions(&error, &["the file is missing", "restore the file", "make the undo data"]);
-    let error = refused(&trusting(&case.scan()), ErrorKind::Damaged);
-    assert_mentions(&error, &["undo data of the block is not on disk", "make the undo data"]);
-}
-
 /// A scan recognizes neither file's records. They were once overwritten, although the old block index, which
 /// a crash would leave in place, referred to them.
 #[test]
@@ -132,20 +68,6 @@ fn a_scan_appends_to_undo_files_that_it_does_not_recognize() {
     run(&trusting(&case.options())).unwrap();
 }
 
-/// The attempt once failed at its end only, and left the undo data that it had made.
-#[test]
-fn a_directory_in_place_of_a_rev_file_is_named_at_once() {
-    let case = Case::new();
-    let path = case.blocks("rev00001.dat");
-    std::fs::remove_file(&path).unwrap();
-    std::fs::create_dir(&path).unwrap();
-    for options in [case.options(), case.scan()] {
-        let error = refused(&options, ErrorKind::Damaged);
-        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
-        assert!(!case.blocks("peregrine-undo").exists(), "{error}");
-    }
-}
-
 /// The damage is found while blocks are checked. The record was once made and appended before the run failed.
 #[test]
 fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
@@ -157,47 +79,6 @@ fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
     std::fs::write(&notes, "mine").unwrap();
     let error = refused(&case.options(), ErrorKind::Environment);
     assert_mentions(&error, &["index.peregrine", "move it away"]);
-}
-
-#[test]
-fn a_blk_file_truncated_inside_a_block_is_named() {
-    let case = Case::new();
-    let cut = entry(&case, BUSY);
-    let (path, pos) = (blk(&case, &cut), cut.data_pos.unwrap().0);
-    let cuts = [pos + 100, pos + 1, pos, pos - 4, 0];
-    for len in cuts {
-        truncate(&path, len).unwrap();
-        let error = refused(&case.options(), ErrorKind::Damaged);
-        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
-        assert!(error.height.is_some() && error.offset.is_some(), "{error}");
-        let scanned = refused(&case.scan(), ErrorKind::Damaged);
-        assert_mentions(&scanned, &["not on disk"]);
-    }
-}
-
-#[test]
-fn a_truncated_last_block_is_reported() {
-    let case = Case::new();
-    let index = case.index();
-    let last = index.entries.iter().max_by_key(|entry| (entry.file, entry.data_pos)).unwrap();
-    let path = blk(&case, last);
-    truncate(&path, last.data_pos.unwrap().0 + 85).unwrap();
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_eq!(error.file.as_ref(), Some(&path));
-    assert_mentions(&error, &["beyond the end of the file", "restore the file"]);
-}
-
-#[test]
-fn a_rev_file_truncated_inside_a_record_is_named() {
-    let case = Case::new();
-    let cut = entry(&case, BUSY);
-    let (path, pos) = (rev(&case, &cut), cut.undo_pos.unwrap().0);
-    for len in [pos + 33, pos + 1, pos, pos - 4, 0] {
-        truncate(&path, len).unwrap();
-        let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
-        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
-        assert!(error.height.is_some() && error.offset.is_some(), "{error}");
-    }
 }
 
 /// Core ignores what follows a block in its record, and so does `-reindex`: such a record was once reported
@@ -303,88 +184,6 @@ fn the_networks_own_directory_is_accepted_as_datadir() {
 }
 
 #[test]
-fn a_missing_or_incomplete_index_is_reported() {
-    let case = Case::new();
-    case.edit_index(|index| index.reindexing = true);
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(&error, &["-reindex was interrupted"]);
-    assert_offers(&error, &[Remedy::RebuildIndex]);
-    case.edit_index(|index| {
-        index.reindexing = false;
-        index.entries.clear();
-    });
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(&error, &["index is empty"]);
-    assert_offers(&error, &[Remedy::RebuildIndex]);
-    std::fs::remove_file(case.blocks("index").join("CURRENT")).unwrap();
-    assert_mentions(&refused(&case.options(), ErrorKind::Damaged), &["index"]);
-    std::fs::remove_dir_all(case.blocks("index")).unwrap();
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_mentions(&error, &["index"]);
-    assert_offers(&error, &[Remedy::RebuildIndex]);
-}
-
-#[test]
-fn an_index_with_positions_beyond_its_files_is_damaged() {
-    for (what, far) in [("blk", 1 << 30), ("rev", 1 << 30), ("blk", 7), ("rev", 7)] {
-        let case = Case::new();
-        let hit = entry(&case, BUSY);
-        case.edit_index(|index| {
-            let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
-            let pos = if what == "blk" { &mut entry.data_pos } else { &mut entry.undo_pos };
-            *pos = Some(wire::ByteOffset(far));
-        });
-        let error = refused(&trusting(&case.options()), ErrorKind::Damaged);
-        assert_offers(&error, &[Remedy::RebuildIndex]);
-        if far > 7 {
-            assert_eq!(error.height, Some(Height(BUSY)), "{error}");
-            let path = if what == "blk" { blk(&case, &hit) } else { rev(&case, &hit) };
-            assert_eq!(error.file, Some(path));
-        }
-    }
-}
-
-#[test]
-fn an_index_with_the_position_of_another_block_is_damaged() {
-    let case = Case::new();
-    let (hit, other) = (entry(&case, BUSY), entry(&case, BUSY + 1));
-    case.edit_index(|index| {
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
-        (entry.file, entry.data_pos) = (other.file, other.data_pos);
-    });
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_eq!((error.height, error.block_hash), (Some(Height(BUSY)), Some(hit.hash)));
-    run(&case.scan()).unwrap();
-}
-
-#[test]
-fn a_file_number_without_a_file_is_named() {
-    let case = Case::new();
-    let hit = entry(&case, BUSY);
-    case.edit_index(|index| {
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == hit.hash).unwrap();
-        entry.file = Some(wire::FileNo(99_999));
-    });
-    let error = refused(&case.options(), ErrorKind::Damaged);
-    assert_eq!(error.file, Some(case.blocks("blk99999.dat")));
-    assert_mentions(&error, &["missing"]);
-}
-
-#[test]
-fn the_chain_ends_below_a_block_that_core_has_marked_as_failed() {
-    let case = Case::new();
-    let tip = entry(&case, chain().tip().height);
-    for flag in [BlockStatus::FAILED_VALID, BlockStatus::FAILED_CHILD] {
-        case.edit_index(|index| {
-            let entry = index.entries.iter_mut().find(|entry| entry.hash == tip.hash).unwrap();
-            entry.status = BlockStatus(tip.status.0 | flag);
-        });
-        let report = run(&case.options()).unwrap();
-        assert_eq!(report.height, Height(tip.height.0 - 1), "the chain ends below the failed block");
-    }
-}
-
-#[test]
 fn blocks_that_were_never_connected_are_counted() {
     let case = Case::new();
     let top = chain().tip().height;
@@ -396,40 +195,21 @@ fn blocks_that_were_never_connected_are_counted() {
             entry.undo_pos = None;
         }
     });
-    let seen = Mutex::new(None);
-    let sink = |event| {
-        if let Event::Planned { unconnected, .. } = event {
-            *seen.lock().unwrap() = Some(unconnected);
-        }
-    };
-    let report =
-        engine::reindex(&FaultDisk::healthy(), &trusting(&case.options()), &sink, &AtomicBool::new(false));
+    let (report, events) = run_seen(&trusting(&case.options()));
     assert_eq!(report.unwrap().height, Height(top - 2));
-    assert_eq!(seen.into_inner().unwrap(), Some(2));
-}
-
-/// The warnings of a rebuild that succeeds.
-fn warnings(options: &ReindexOptions) -> Vec<String> {
-    let texts = Mutex::new(Vec::new());
-    let sink = |event| {
-        if let Event::Warning(warning) = event {
-            texts.lock().unwrap().push(warning.to_string());
-        }
-    };
-    engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false)).unwrap();
-    texts.into_inner().unwrap()
+    assert!(events.iter().any(|event| matches!(event, Event::Planned { unconnected: 2, .. })));
 }
 
 #[test]
 fn indexes_are_left_unchanged_with_a_warning() {
     let case = Case::new();
-    assert_eq!(warnings(&case.options()), [] as [String; 0]);
+    let warnings = || run(&case.options()).unwrap().notes;
+    assert!(warnings().is_empty());
     let indexes = case.root().join("regtest/indexes");
     std::fs::create_dir_all(indexes.join("txindex")).unwrap();
     std::fs::write(indexes.join("txindex/LOCK"), "").unwrap();
-    let texts = warnings(&case.options());
-    assert_eq!(texts.len(), 1);
-    assert!(texts[0].contains("(txindex) are left unchanged"), "{texts:?}");
+    let [warning] = &warnings()[..] else { panic!("one warning") };
+    assert!(warning.to_string().contains("(txindex) are left unchanged"), "{warning}");
     assert!(indexes.join("txindex/LOCK").exists());
 }
 
@@ -517,21 +297,4 @@ fn leftovers_of_an_earlier_run_are_removed_and_files_of_others_are_refused() {
         &refused(&case.options(), ErrorKind::Environment),
         &["chainstate.peregrine", "move it away"],
     );
-}
-
-#[test]
-fn a_damaged_or_missing_old_chainstate_does_not_matter() {
-    let case = Case::new();
-    let chainstate = case.root().join("regtest/chainstate");
-    for (path, bytes) in tree(&chainstate) {
-        if bytes.is_some_and(|bytes| !bytes.is_empty()) {
-            flip_bit(&path, 0, 0).unwrap();
-        }
-    }
-    let error = stats(case.root(), Network::Regtest).map(|report| report.txouts).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged);
-    run(&case.options()).unwrap();
-    std::fs::remove_dir_all(&chainstate).unwrap();
-    let report = run(&case.options()).unwrap();
-    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
 }

@@ -2,13 +2,8 @@
 //! compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{
-    assert_table_of,
-    sync::{assert_index_is_true, from, honest},
-};
-use engine::diagnose;
-use sync::{RepairOptions, repair};
-use testkit::corrupt::{flip_bit, truncate};
+use acceptance::{matrix::Matrix, shell::Shell, sync::assert_index_is_true};
+use testkit::corrupt::truncate;
 
 /// The damaged block, which is not in the first file.
 const HIT: u32 = 132;
@@ -29,14 +24,11 @@ type Damage = fn(&Case);
 
 const ROWS: [(&str, Damage); 10] = [
     ("nothing", |_| {}),
-    ("a changed bit in a block", |case| flip_block(case, 100)),
-    ("a changed bit in a block's header", |case| flip_block(case, 40)),
-    ("a changed bit in undo data", |case| {
-        let hit = entry(case, HIT);
-        flip_bit(&rev(case, &hit), hit.undo_pos.unwrap().0 + 1, 1).unwrap();
-    }),
+    ("a changed bit in a block", |case| case.flip_block(HIT, 100)),
+    ("a changed bit in a block's header", |case| case.flip_block(HIT, 40)),
+    ("a changed bit in undo data", |case| case.flip_undo(HIT)),
     ("a block that the index does not place", |case| {
-        flip_block(case, 100);
+        case.flip_block(HIT, 100);
         run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     }),
     ("a block file that ends early", |case| {
@@ -52,93 +44,61 @@ const ROWS: [(&str, Damage); 10] = [
     ("an undo file that is missing", |case| fs::remove_file(rev(case, &entry(case, HIT))).unwrap()),
 ];
 
-fn flip_block(case: &Case, at: u64) {
-    let hit = entry(case, HIT);
-    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + at, 1).unwrap();
-}
-
-fn bytes(height: u32) -> &'static [u8] {
-    &chain().main().nth(height as usize).unwrap().bytes
-}
-
-/// Runs a command. Returns what it did, if not only the height counts.
-fn execute(command: &str, case: &Case, dir: &Path) -> Result<Option<String>, Error> {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), case.options());
-    match command {
-        "doctor --deep" => {
-            let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-            let diagnosis = diagnose(&disk, &options, &|_| {}, &never)?;
-            return Ok(Some(format!("advises {:?}", diagnosis.advice)));
-        }
-        "repair" => {
-            let peer = honest();
-            let peers = from(case.root(), &[&peer]).peers;
-            let options = RepairOptions {
-                peers,
-                ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut)
-            };
-            let report = repair(&disk, &options, &|_| {}, &never)?;
-            // With so few blocks above the chainstate, bitcoind connects them.
-            return Ok(Some(match report.download {
-                Some(download) if download.blocks == 1 => "downloads the block".to_owned(),
-                Some(_) => "downloads the blocks".to_owned(),
-                None if report.undo.is_some() => "makes the undo data".to_owned(),
-                None => "leaves all as it is".to_owned(),
-            }));
-        }
-        "reindex --block" => {
-            // Those that are not whole in their files, or the block itself.
-            let is_lost = |height: &u32| {
-                let entry = entry(case, *height);
-                let end = entry.data_pos.map_or(0, |pos| pos.0 + bytes(*height).len() as u64);
-                entry.file.is_some() && fs::metadata(blk(case, &entry)).map_or(0, |file| file.len()) < end
-            };
-            let mut heights: Vec<u32> = (0..=TIP).filter(is_lost).collect();
-            if heights.is_empty() {
-                heights.push(HIT);
-            }
-            let write = |height: u32| {
-                let path = dir.join(height.to_string());
-                fs::write(&path, bytes(height)).unwrap();
-                path
-            };
-            run(&ReindexOptions { blocks: heights.into_iter().map(write).collect(), ..options })?;
-        }
-        _ => {
-            let (scan, until_damage) = (command.contains("--scan"), command.contains("--until-damage"));
-            run(&ReindexOptions { scan, until_damage, ..options })?;
-        }
-    }
-    Ok(None)
+/// Heights of the blocks that are not whole in their files, or that of the damaged block.
+fn lost(case: &Case) -> Vec<u32> {
+    let is_lost = |height: &u32| {
+        let entry = entry(case, *height);
+        let len = chain().main().nth(*height as usize).unwrap().bytes.len() as u64;
+        let end = entry.data_pos.map_or(0, |pos| pos.0 + len);
+        entry.file.is_some() && fs::metadata(blk(case, &entry)).map_or(0, |file| file.len()) < end
+    };
+    let heights: Vec<u32> = (0..=TIP).filter(is_lost).collect();
+    if heights.is_empty() { vec![HIT] } else { heights }
 }
 
 fn cell(damage: Damage, command: &str) -> String {
-    let (case, dir) = (Case::new(), scratch());
-    run(&case.options()).unwrap();
+    let case = Case::at_tip();
     damage(&case);
-    match execute(command, &case, dir.path()) {
-        Ok(Some(done)) => done,
-        Ok(None) => {
-            assert_index_is_true(case.root(), command);
-            match stats(case.root(), Network::Regtest).unwrap().height.unwrap() {
-                Height(TIP) => "rebuilds all".to_owned(),
-                height if height < Height(HIT) => "rebuilds up to below the damage".to_owned(),
-                height => panic!("{command}: height {height}"),
-            }
+    let mut shell = Shell::of(&case);
+    if command.contains("--block") {
+        shell.given = lost(&case);
+    }
+    let done = match shell.run(command) {
+        Ok(done) => done,
+        Err(error) => return format!("refuses ({})", if error.kind == ErrorKind::Usage { 2 } else { 4 }),
+    };
+    if let Some(diagnosis) = done.diagnosis {
+        return format!("advises {:?}", diagnosis.advice);
+    }
+    if let Some(report) = done.repair {
+        // With so few blocks above the chainstate, bitcoind connects them.
+        return match report.download {
+            Some(download) if download.blocks == 1 => "downloads the block",
+            Some(_) => "downloads the blocks",
+            None if report.undo.is_some() => "makes the undo data",
+            None => "leaves all as it is",
         }
-        Err(error) => {
-            format!("refuses ({})", if error.kind == engine::ErrorKind::Usage { 2 } else { 4 })
-        }
+        .to_owned();
+    }
+    assert_index_is_true(case.root(), command);
+    match stats(case.root(), Network::Regtest).unwrap().height.unwrap() {
+        Height(TIP) => "rebuilds all".to_owned(),
+        height if height < Height(HIT) => "rebuilds up to below the damage".to_owned(),
+        height => panic!("{command}: height {height}"),
     }
 }
 
 #[test]
 fn each_command_does_what_the_table_of_damage_says() {
-    let mut table = format!("| damage | {} |\n", COMMANDS.map(|command| format!("`{command}`")).join(" | "));
-    table += &format!("| --- |{}\n", " --- |".repeat(COMMANDS.len()));
-    for (what, damage) in ROWS {
-        let cells = COMMANDS.map(|command| cell(damage, command));
-        table += &format!("| {what} | {} |\n", cells.join(" | "));
+    Matrix {
+        page: "docs/repair.md",
+        name: "table",
+        corner: "damage",
+        rows: &ROWS,
+        columns: &COMMANDS,
+        of_row: |row| row.0,
+        of_column: |command| command,
+        cell: &|(_, damage), command| cell(*damage, command),
     }
-    assert_table_of("docs/repair.md", &table);
+    .assert_is_documented();
 }

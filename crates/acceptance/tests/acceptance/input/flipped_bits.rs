@@ -156,31 +156,3 @@ fn a_header_without_proof_of_work_is_damage() {
     }
     assert!(found > 0, "no bit out of 8 breaks the proof of work");
 }
-
-#[test]
-fn a_wrong_key_in_xor_dat_is_found() {
-    let case = Case::new();
-    let path = case.blocks("xor.dat");
-    let key = std::fs::read(&path).unwrap();
-    for at in [0, 3, 7] {
-        flip_bit(&path, at, at as u32 % 8).unwrap();
-        let error = refused(&case.options(), ErrorKind::Damaged);
-        assert_mentions(&error, &["xor.dat"]);
-        let error = refused(&case.scan(), ErrorKind::Damaged);
-        assert_mentions(&error, &["xor.dat"]);
-        std::fs::write(&path, &key).unwrap();
-    }
-    for wrong in [&key[..7], &[]] {
-        std::fs::write(&path, wrong).unwrap();
-        let error = refused(&case.options(), ErrorKind::Damaged);
-        assert_eq!(error.file.as_ref(), Some(&path));
-        assert_mentions(&error, &["8", "restore it"]);
-    }
-    std::fs::remove_file(&path).unwrap();
-    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    for options in [case.options(), case.scan()] {
-        let error = refused(&options, ErrorKind::Damaged);
-        assert_mentions(&error, &["xor.dat", "the file is missing", &digits, "printf '"]);
-        assert!(!error.remedies.contains(&Remedy::RebuildIndex), "a scan cannot help: {error}");
-    }
-}

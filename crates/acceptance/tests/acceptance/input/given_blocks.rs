@@ -3,18 +3,10 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{assert_sound, index};
-use engine::reindex;
-use testkit::corrupt::flip_bit;
 use wire::FileNo;
 
 fn block(height: u32) -> &'static GeneratedBlock {
     chain().main().nth(height as usize).unwrap()
-}
-
-/// Flips a bit of the block at `height`.
-fn flip(case: &Case, height: u32) {
-    let hit = entry(case, height);
-    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
 }
 
 /// Writes files with the blocks at these heights: as bytes, and as hex digits.
@@ -37,22 +29,20 @@ fn with_blocks(options: &ReindexOptions, blocks: Vec<PathBuf>) -> ReindexOptions
 fn a_passed_block_takes_the_place_of_a_damaged_one() {
     for heights in [vec![125], vec![60, 61, 125], vec![140], vec![137]] {
         let (case, dir, what) = (Case::new(), scratch(), format!("{heights:?}"));
-        heights.iter().for_each(|&height| flip(&case, height));
+        heights.iter().for_each(|&height| case.flip_block(height, 100));
         let before = case.index();
         let damaged: Vec<_> =
             heights.iter().map(|&height| fs::read(blk(&case, &entry(&case, height))).unwrap()).collect();
         let places: Vec<_> = heights.iter().map(|&height| entry(&case, height)).collect();
         let blocks = write(dir.path(), heights.iter().copied());
-        let notes = Mutex::new(Vec::new());
-        let sink = |event| {
-            if let engine::Event::Note(Note::StoredGivenBlocks { blocks }) = event {
-                notes.lock().unwrap().push(blocks);
-            }
-        };
-        let options = with_blocks(&case.options(), blocks);
-        let report = reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
+        let (done, events) = run_seen(&with_blocks(&case.options(), blocks));
+        let report = done.unwrap();
+        let stored = events.iter().filter_map(|event| match event {
+            Event::Note(Note::StoredGivenBlocks { blocks }) => Some(*blocks),
+            _ => None,
+        });
         assert_eq!(report.height, Height(140), "{what}");
-        assert_eq!(notes.into_inner().unwrap(), [heights.len() as u32], "{what}");
+        assert!(stored.eq([heights.len() as u32]), "{what}");
         assert_sound(case.root(), chain(), &what);
         let last = FileNo(before.files.len() as u32 - 1);
         for ((place, bytes), &height) in places.iter().zip(&damaged).zip(&heights) {
@@ -93,7 +83,7 @@ fn all_blocks_of_a_missing_file_can_be_passed() {
 #[test]
 fn a_block_can_be_passed_after_the_chain_was_ended_below_it() {
     let (case, dir) = (Case::new(), scratch());
-    flip(&case, 100);
+    case.flip_block(100, 100);
     let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     assert_eq!(lower.height, Height(99));
     let report = run(&with_blocks(&case.options(), write(dir.path(), [100]))).unwrap();
@@ -104,7 +94,7 @@ fn a_block_can_be_passed_after_the_chain_was_ended_below_it() {
 #[test]
 fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
     let (case, dir) = (Case::new(), scratch());
-    flip(&case, 100);
+    case.flip_block(100, 100);
     let good = write(dir.path(), [100]).remove(0);
     let file = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
@@ -145,7 +135,7 @@ fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
 #[test]
 fn missing_blocks_are_named_if_another_one_is_passed() {
     let (case, dir) = (Case::new(), scratch());
-    flip(&case, 100);
+    case.flip_block(100, 100);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     let error = refused(&with_blocks(&case.options(), write(dir.path(), [7])), ErrorKind::Usage);
     assert_mentions(&error, &[&format!("the lowest missing blocks are {} (height 100)", block(100).hash)]);
@@ -159,7 +149,7 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     let states = Scenario {
         before: &|| {
             let case = Case::new();
-            flip(&case, 100);
+            case.flip_block(100, 100);
             case
         },
         run: &|disk, case| run_on(disk, &with_blocks(&case.options(), blocks.clone())).map(drop),
@@ -180,7 +170,7 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
 #[test]
 fn the_run_that_gets_the_block_resumes_from_the_one_that_lacked_it() {
     let (case, dir) = (Case::new(), scratch());
-    flip(&case, 139);
+    case.flip_block(139, 100);
     run(&bounded(&case.options())).map(|report| report.height).unwrap_err();
     let report = run(&with_blocks(&bounded(&case.options()), write(dir.path(), [139]))).unwrap();
     assert_eq!(report.height, Height(140));

@@ -20,18 +20,8 @@ use testkit::{
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
-    let notes = Mutex::new(String::new());
-    let sink = |event| {
-        let text = match event {
-            Event::Note(note) => note.to_string(),
-            Event::Warning(warning) => warning.to_string(),
-            _ => return,
-        };
-        *notes.lock().unwrap() += &format!("{text}\n");
-    };
-    let options = ReindexOptions { scan, ..options(root) };
-    let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
-    (done, notes.into_inner().unwrap())
+    let (done, events) = run_seen(&ReindexOptions { scan, ..options(root) });
+    (done, notes(&events).join("\n"))
 }
 
 /// Writes blocks in this order.

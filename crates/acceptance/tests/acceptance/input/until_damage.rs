@@ -1,26 +1,14 @@
 //! A rebuild that ends below the damage: the chainstate is that of the last sound block, and the block index
-//! lacks only what is damaged.
+//! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use acceptance::prelude::*;
 use acceptance::sync;
 use engine::{diagnose, reindex};
-use testkit::corrupt::{flip_bit, truncate};
+use testkit::corrupt::flip_bit;
 
 /// The same options, but the rebuild ends below the damage.
 fn until_damage(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { until_damage: true, ..options.clone() }
-}
-
-/// Flips a bit of the block at `height`: `at` bytes after its beginning.
-fn flip_block(case: &Case, height: u32, at: u64) {
-    let hit = entry(case, height);
-    flip_bit(&blk(case, &hit), hit.data_pos.unwrap().0 + at, 3).unwrap();
-}
-
-/// Flips a bit in the undo data of the block at `height`.
-fn flip_undo(case: &Case, height: u32) {
-    let hit = entry(case, height);
-    flip_bit(&rev(case, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
 }
 
 /// The contents of the block files.
@@ -93,7 +81,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
         {
             let what = &format!("height {height}, byte {at}, scan {scan}");
             let case = Case::new();
-            flip_block(&case, height, at);
+            case.flip_block(height, at);
             let options = ReindexOptions { scan, ..case.options() };
             let plain = refused(&options, ErrorKind::Damaged);
             assert_eq!(plain.height, Some(Height(height)), "{what}: {plain}");
@@ -110,78 +98,6 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
                 assert_completed(&case, &[height], what);
             }
         }
-    }
-}
-
-/// As bitcoind, the rebuild goes on with another branch that has more work than what is left of the chain.
-#[test]
-fn a_stale_branch_can_be_the_best_until_the_block_has_come() {
-    let case = Case::new();
-    flip_block(&case, 125, 90);
-    let report = end_below(&case, &case.options());
-    assert_eq!((report.height, report.lost_blocks), (Height(127), 13));
-    assert_completed(&case, &[125], "a stale branch");
-}
-
-#[test]
-fn the_report_states_what_was_lost_and_why() {
-    let case = Case::new();
-    flip_block(&case, 100, 90);
-    let report = end_below(&case, &case.options());
-    assert_eq!((report.lost_blocks, report.unconnected), (38, 0));
-    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
-    assert!(notes[0].starts_with("1 block is damaged or missing"), "{notes:?}");
-    assert!(notes[0].contains("height 100") && notes[0].contains("does not match its header"), "{notes:?}");
-    let lower =
-        "but the new one would end at height 99, because the block at height 100 is damaged or missing";
-    assert!(notes[1].contains(lower), "{notes:?}");
-    // A rebuild without the option has nothing to complain about now.
-    let again = run(&case.options()).unwrap();
-    assert_eq!((again.height, again.lost_blocks, again.notes.len()), (Height(99), 0, 0), "{:?}", again.notes);
-}
-
-#[test]
-fn all_damage_is_found_in_one_run() {
-    let damaged = [30, 31, 90, 139];
-    for scan in [false, true] {
-        let case = Case::new();
-        damaged.iter().for_each(|&height| flip_block(&case, height, 100));
-        let report = end_below(&case, &ReindexOptions { scan, ..case.options() });
-        assert_eq!((report.height, report.damaged_blocks), (Height(29), 4));
-        assert_lacks(&case, &damaged, 29, "four blocks");
-        assert_completed(&case, &damaged, "four blocks");
-    }
-}
-
-#[test]
-fn blocks_in_a_file_that_is_missing_or_cut_are_damaged() {
-    for (number, is_missing) in [(1, true), (1, false), (4, true), (4, false), (9, false)] {
-        let what = &format!("blk{number:05}.dat, missing {is_missing}");
-        let case = Case::new();
-        let path = case.blocks(&format!("blk{number:05}.dat"));
-        if !path.exists() {
-            continue;
-        }
-        let len = fs::metadata(&path).unwrap().len();
-        let cut = if is_missing { 0 } else { len / 2 };
-        let in_file: Vec<IndexEntry> =
-            case.index().entries.into_iter().filter(|entry| entry.file.unwrap().0 == number).collect();
-        if is_missing {
-            fs::remove_file(&path).unwrap()
-        } else {
-            truncate(&path, cut).unwrap()
-        }
-        let block =
-            |entry: &IndexEntry| chain().blocks.iter().find(|block| block.hash == entry.hash).unwrap();
-        let is_lost = |entry: &&IndexEntry| entry.data_pos.unwrap().0 + block(entry).bytes.len() as u64 > cut;
-        let lost: Vec<&IndexEntry> = in_file.iter().filter(is_lost).collect();
-        let of_chain = lost.iter().filter(|entry| !block(entry).stale);
-        let damaged: Vec<u32> = of_chain.map(|entry| entry.height.0).collect();
-        let lowest = *damaged.iter().min().unwrap();
-        let report = end_below(&case, &case.options());
-        assert_eq!((report.height.0, report.damaged_blocks as usize), (lowest - 1, lost.len()), "{what}");
-        assert_lacks(&case, &damaged, lowest - 1, what);
-        assert_completed(&case, &damaged, what);
     }
 }
 
@@ -237,24 +153,12 @@ fn a_directory_in_the_place_of_undo_data_is_refused() {
     assert_offers(&error, &[Remedy::MoveAway]);
 }
 
-/// A scan does not find a block whose header is altered, so nothing shows what comes after it.
-#[test]
-fn a_scan_ends_below_an_altered_header() {
-    let case = Case::new();
-    flip_block(&case, 100, 40);
-    let report = end_below(&case, &case.scan());
-    assert_eq!(report.height, Height(99));
-    let coins = stats(case.root(), Network::Regtest).unwrap();
-    assert_eq!(coins.hash_serialized_3, stats_by_height(chain())[99].hash_serialized_3);
-    sync::assert_index_is_true(case.root(), "after the scan");
-}
-
 #[test]
 fn damaged_undo_data_ends_the_chain_only_if_it_is_needed() {
     for (policy, height) in [(UndoPolicy::Auto, 140), (UndoPolicy::Make, 140), (UndoPolicy::Trust, 119)] {
         let what = &format!("{policy:?}");
         let case = Case::new();
-        flip_undo(&case, 120);
+        case.flip_undo(120);
         let mut options = case.options();
         options.chain.undo = policy;
         let report = end_below(&case, &options);
@@ -276,21 +180,9 @@ fn damaged_undo_data_ends_the_chain_only_if_it_is_needed() {
 }
 
 #[test]
-fn blocks_and_undo_data_can_be_damaged_together() {
-    let case = Case::new();
-    flip_block(&case, 110, 99);
-    [70, 110, 130].into_iter().for_each(|height| flip_undo(&case, height));
-    let report = end_below(&case, &case.options());
-    assert_eq!((report.height, damage_note(&report)), (Height(109), Some((1, 3))));
-    assert_lacks(&case, &[110], 109, "both");
-    assert!(!entry(&case, 130).status.has_undo(), "bitcoind would take it for sound");
-    assert_completed(&case, &[110], "both");
-}
-
-#[test]
 fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
     let case = Case::new();
-    flip_block(&case, 100, 90);
+    case.flip_block(100, 90);
     let before = acceptance::tree(case.root());
     let output = scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
@@ -304,21 +196,9 @@ fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
 }
 
 #[test]
-fn without_damage_nothing_is_different() {
-    for options in [Case::new().options(), Case::new().scan()] {
-        let case = Case::new();
-        let options = ReindexOptions { chain: case.options().chain, ..options };
-        let report = end_below(&case, &options);
-        assert_eq!((report.height, report.damaged_blocks, report.lost_blocks), (Height(140), 0, 0));
-        assert_eq!(report.notes.len(), 0, "{:?}", report.notes);
-        sync::assert_sound(case.root(), chain(), "no damage");
-    }
-}
-
-#[test]
 fn only_loss_by_damage_is_accepted() {
     let case = Case::new();
-    flip_block(&case, 100, 90);
+    case.flip_block(100, 90);
     let low = ReindexOptions { stop_at_height: Some(Height(50)), ..case.options() };
     assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
     // A mark of invalidateblock is no damage.
@@ -333,23 +213,16 @@ fn only_loss_by_damage_is_accepted() {
 }
 
 #[test]
-fn a_pruned_node_is_refused() {
-    let case = Case::new();
-    case.edit_index(|index| index.pruned = true);
-    assert_mentions(&refused(&until_damage(&case.options()), ErrorKind::Usage), &["was pruned"]);
-}
-
-#[test]
 fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
     let total = {
         let case = Case::new();
-        flip_block(&case, 100, 90);
+        case.flip_block(100, 90);
         run_until(&acceptance::bounded(&until_damage(&case.options())), u64::MAX).1
     };
     assert!(total > 20, "{total} operations");
     for at in (0..total).step_by(total as usize / 12) {
         let case = Case::new();
-        flip_block(&case, 100, 90);
+        case.flip_block(100, 90);
         let index = case.index();
         let options = acceptance::bounded(&until_damage(&case.options()));
         let (done, _) = run_until(&options, at);
@@ -365,7 +238,7 @@ fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
 #[test]
 fn the_checkpoint_of_the_run_that_failed_is_no_obstacle() {
     let case = Case::new();
-    flip_block(&case, 139, 90);
+    case.flip_block(139, 90);
     run(&acceptance::bounded(&case.options())).map(|report| report.height).unwrap_err();
     assert_eq!(end_below(&case, &acceptance::bounded(&case.options())).height, Height(138));
     assert_lacks(&case, &[139], 138, "after a failure");

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    lies::{falsified, falsify_claim},
+    lies::falsify_claim,
     ranges::{Ranges, cut},
 };
 use disk::{
@@ -13,20 +13,6 @@ use disk::{
 use ranges::RangePlan;
 use testkit::corrupt::{flip_bit, truncate};
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
-
-#[test]
-fn false_undo_data_is_never_taken_for_the_truth() {
-    for (what, falsified, _, _) in falsified(chain()) {
-        let dir = acceptance::scratch();
-        falsified.write_datadir(dir.path(), &layout()).unwrap();
-        let cut = Ranges::plan(options(dir.path()).chain, 5, None).unwrap();
-        let error = cut.run().map(|(report, _)| report.hash).unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Consensus), "{what}: {error}");
-        let is_relative = error.detail.contains("if the coins in its undo data are the right ones");
-        assert!(error.kind == ErrorKind::Damaged || is_relative, "{what}: {error}");
-        assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0], "{what}");
-    }
-}
 
 /// What undo data says of a coin that the block itself creates is refuted by the block.
 #[test]

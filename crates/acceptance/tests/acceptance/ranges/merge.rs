@@ -2,42 +2,10 @@
 //! or an error that names what is wrong.
 
 use acceptance::prelude::*;
-use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files, quiet, two_threads};
+use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files, quiet};
 use disk::delta::Delta;
 use engine::FileKind;
-use ranges::{MergeDeltasOptions, PlanRangesOptions, check_range, merge_deltas, plan_ranges};
-use std::ops::Range;
-use testkit::mutation::{CheckLevel, base_chain, mutations};
-
-#[test]
-fn any_number_of_ranges_and_shards_has_the_coins_of_a_rebuild() {
-    let model = chain().model.stats();
-    for (ranges, shards) in [(1, None), (3, Some(1)), (16, None), (64, Some(256)), (141, Some(7))] {
-        let (case, cut) = cut(ranges, shards);
-        let before = tree(case.root());
-        let (report, output) = cut.run().unwrap();
-        assert_same_tree(&before, case.root(), "ranges");
-        let what = format!("{ranges} ranges, {shards:?} shards");
-        assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
-        assert_eq!(
-            (report.txouts, report.total_amount.0 as u64),
-            (model.txouts, model.total_amount),
-            "{what}"
-        );
-        assert_eq!((report.height.0, report.hash), (chain().tip().height, chain().tip().hash), "{what}");
-        let found = stats(output.path(), Network::Regtest).unwrap();
-        assert_eq!(found.hash_serialized_3, model.hash_serialized_3, "{what}");
-        assert_eq!(found.muhash, Some(report.muhash), "{what}");
-        // Who has checked what.
-        assert_eq!(report.ranges.len(), ranges as usize);
-        let heights: u32 = report.ranges.iter().map(|range| range.to - range.from + 1).sum();
-        assert_eq!(heights, chain().tip().height + 1);
-        assert_eq!(report.ranges[0].checker, "machine-0");
-        let rebuilt = acceptance::scratch();
-        let of_rebuild = run(&changed(case.options(), |it| it.output = Some(rebuilt.path().into()))).unwrap();
-        assert_eq!(report.counts, of_rebuild.counts, "{what}");
-    }
-}
+use ranges::{MergeDeltasOptions, check_range, merge_deltas};
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {
@@ -99,115 +67,6 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
     cut.merge(&deltas, (Some(1), false), "s1").unwrap();
     let error = cut.merge(&deltas, (Some(2), false), "s1").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
-}
-
-#[test]
-fn random_plans_of_small_chains_have_the_coins_of_the_model() {
-    random_plans(0..25, 4);
-}
-
-mod long {
-    #[test]
-    fn a_thousand_plans_of_small_chains_have_the_coins_of_the_model() {
-        super::random_plans(25..50, 40);
-    }
-}
-
-fn random_plans(seeds: Range<u64>, plans: u32) {
-    let mut rng = Rng::new(seeds.start, "plans");
-    for seed in seeds {
-        let blocks = 2 + rng.below(40) as u32;
-        let spec = testkit::ChainSpec {
-            blocks: Some(blocks),
-            signed: false,
-            ..testkit::ChainSpec::new(seed, 20_000)
-        };
-        let (chain, dir) = (testkit::Chain::generate(&spec), acceptance::scratch());
-        chain.write_datadir(dir.path(), &layout()).unwrap();
-        let model = chain.model.stats();
-        for _ in 0..plans {
-            let (ranges, shards) = (1 + rng.below(blocks.min(8).into()) as u32, 1 + rng.below(3) as u32);
-            let cut = Ranges::plan(options(dir.path()).chain, ranges, Some(shards)).unwrap();
-            let (report, _output) = cut.run().unwrap();
-            let what = format!("seed {seed}, {blocks} blocks, {ranges} ranges, {shards} shards");
-            assert_eq!(report.hash_serialized_3, model.hash_serialized_3, "{what}");
-        }
-    }
-}
-
-#[test]
-fn cores_datadirs_have_cores_hashes() {
-    for (name, network) in acceptance::CORE_DATADIRS {
-        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { continue };
-        for line in &known {
-            let height = Height(line["height"].as_u64().unwrap() as u32);
-            let chain = two_threads(ChainOptions::new(dir.path(), network, ScriptChecks::LeftOut));
-            let path = acceptance::scratch();
-            let request = PlanRangesOptions {
-                chain: chain.clone(),
-                scan: false,
-                stop_at_height: Some(height),
-                ranges: 5.min(height.0 + 1),
-                shards: None,
-            };
-            let file = path.path().join("plan.blocks");
-            let plan = plan_ranges(&FaultDisk::healthy(), &request, &file, quiet()).unwrap();
-            let cut = Ranges { chain, plan, dir: path };
-            let (report, _output) = cut.run().unwrap_or_else(|error| panic!("{name} at {height}: {error}"));
-            let hash = engine::hex_reversed(&report.hash_serialized_3);
-            assert_eq!(hash, line["hash_serialized_3"], "{name} at {height}");
-            assert_eq!(engine::hex_reversed(&report.muhash), line["muhash"], "{name} at {height}");
-        }
-    }
-}
-
-/// Each row of the table of rules: with ranges, the block is refused too, and where the range itself shows
-/// the violation, with Core's words.
-#[test]
-fn each_mutation_gets_the_verdict_of_a_rebuild() {
-    let base = base_chain(5);
-    let (mut named, mut unproven) = (0, 0);
-    for mutation in mutations() {
-        if mutation.level == CheckLevel::Script && mutation.core.is_some() {
-            continue;
-        }
-        let mutated = mutation.apply(&base);
-        let dir = acceptance::scratch();
-        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
-        let done = Ranges::plan(two_threads(options(dir.path()).chain), 4, None).and_then(|cut| cut.run());
-        let of_rebuild = {
-            let output = acceptance::scratch();
-            run(&changed(options(dir.path()), |it| it.output = Some(output.path().to_owned())))
-        };
-        match (done, of_rebuild) {
-            (Ok((report, _)), Ok(rebuilt)) => {
-                assert_eq!(report.hash_serialized_3, rebuilt.hash_serialized_3, "{}", mutation.name);
-                assert_eq!(report.hash, rebuilt.hash, "{}", mutation.name);
-            }
-            (Err(error), Err(verdict)) => {
-                if error.kind == ErrorKind::Consensus {
-                    let place =
-                        |error: &Error| (error.core.clone(), error.rule, error.height, error.block_hash);
-                    assert_eq!(place(&error), place(&verdict), "{}", mutation.name);
-                    named += 1;
-                } else if verdict.kind == ErrorKind::Consensus {
-                    // The coins of an earlier block decide, which no range has.
-                    let of_coins = ["bad-txns-inputs-missingorspent", "bad-txns-BIP30"];
-                    assert!(of_coins.contains(&mutation.core.unwrap()), "{}: {error}", mutation.name);
-                    assert_eq!(error.kind, ErrorKind::Damaged, "{}: {error}", mutation.name);
-                    unproven += 1;
-                } else {
-                    assert_eq!((error.kind, &error.core), (verdict.kind, &verdict.core), "{}", mutation.name);
-                }
-            }
-            (done, rebuilt) => {
-                let (done, rebuilt) =
-                    (done.map(|(report, _)| report.hash), rebuilt.map(|report| report.hash));
-                panic!("{}: {done:?}, but a rebuild: {rebuilt:?}", mutation.name);
-            }
-        }
-    }
-    assert!(named >= 35 && unproven >= 1, "{named} named, {unproven} unproven");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo};
-use disk::index::BlockIndex;
 use testkit::corrupt::{flip_bit, truncate};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
@@ -12,11 +11,6 @@ fn lacking() -> (Case, ReindexOptions) {
     UndoDamage::HalfGone.apply(case.root(), Network::Regtest);
     let options = bounded(&case.options());
     (case, options)
-}
-
-/// The `rev` files and the rows of the index.
-fn result(case: &Case) -> (BTreeMap<PathBuf, Vec<u8>>, BlockIndex) {
-    (rev_bytes(&case.blocks("")), case.index())
 }
 
 fn expected() -> Expected {
@@ -52,67 +46,6 @@ fn assert_ends(case: &Case, options: &ReindexOptions, what: &str) -> u32 {
 /// The error of a run that ends before anything is changed.
 fn refused(options: &ReindexOptions, what: &str) -> Error {
     run(options).map(|report| report.height).expect_err(what)
-}
-
-#[test]
-fn an_interrupted_run_makes_the_same_files() {
-    for (threads, scan, undo) in
-        [(1, false, UndoPolicy::Auto), (1, true, UndoPolicy::Make), (2, false, UndoPolicy::Make)]
-    {
-        let setup = || {
-            let (case, options) = lacking();
-            let options = with_threads(&with_undo(&options, undo), threads);
-            (case, changed(options, |it| it.scan = scan))
-        };
-        let (case, options) = setup();
-        let count = run_until(&options, u64::MAX).1;
-        let whole = result(&case);
-        assert_complete(case.root(), Network::Regtest, &expected(), "never interrupted");
-        let mut resumed = 0;
-        for (number, at) in (20..count).step_by(count as usize / 16).enumerate() {
-            let (case, options) = setup();
-            let mut rng = Rng::new(at, "interrupts");
-            let mut done = interrupt(&options, at);
-            for _ in 0..number % 3 {
-                done = done.or_else(|| interrupt(&options, 1 + rng.below(count)));
-            }
-            let what = format!("operation {at} of {count}, {threads} threads, scan {scan}, {undo:?}");
-            let done =
-                done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
-            resumed += u32::from(done.resumed > 0);
-            assert_complete(case.root(), Network::Regtest, &expected(), &what);
-            assert!(result(&case) == whole, "{what}: other files");
-        }
-        assert!(resumed >= 5, "{resumed} runs were resumed");
-    }
-}
-
-/// With an output elsewhere, the datadir is not changed, and the output gets whole files.
-#[test]
-fn an_interrupted_run_elsewhere_makes_the_same_files() {
-    let blocks_of = |output: &Path| {
-        let blocks = output.join("regtest/blocks");
-        (rev_bytes(&blocks), disk::index::read_block_index(&vfs::RealDisk, &blocks.join("index")).unwrap())
-    };
-    let (case, options) = lacking();
-    let before = acceptance::tree(case.root());
-    let elsewhere = |output: &Path| ReindexOptions { output: Some(output.to_owned()), ..options.clone() };
-    let output = acceptance::scratch();
-    let count = run_until(&elsewhere(output.path()), u64::MAX).1;
-    let whole = blocks_of(output.path());
-    let mut resumed = 0;
-    for at in (20..count).step_by(count as usize / 12) {
-        let output = acceptance::scratch();
-        let options = elsewhere(output.path());
-        let what = format!("operation {at} of {count}");
-        let done = interrupt(&options, at);
-        let done = done.unwrap_or_else(|| run(&options).unwrap_or_else(|error| panic!("{what}: {error}")));
-        resumed += u32::from(done.resumed > 0);
-        assert!(blocks_of(output.path()) == whole, "{what}: other files");
-        assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");
-        acceptance::assert_same_tree(&before, case.root(), &what);
-    }
-    assert!(resumed >= 4, "{resumed} runs were resumed");
 }
 
 #[test]

@@ -1,0 +1,193 @@
+//! Commands as users type them, run on a datadir of the tests: columns of the tables of what each command
+//! does, and steps of other tests.
+
+use super::{Case, chain, for_making, for_verifying, sync::honest, unwatched};
+use engine::{
+    Advice, ChainOptions, ChainstateOptions, Diagnosis, DoctorOptions, Engine, Error, Event, Height,
+    HintFormat, Location, MakeUndoOptions, Network, ReindexOptions, ReindexReport, ScriptChecks,
+    SetAsideIndexes, StatsOptions, UndoPolicy, UpdateOptions, Warning,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::AtomicBool},
+};
+use sync::{PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncSink};
+use tempfile::TempDir;
+use testkit::fault::FaultDisk;
+
+/// Where commands run, and what their arguments mean.
+pub struct Shell {
+    /// The disk.
+    pub disk: FaultDisk,
+    /// The datadir.
+    pub chain: ChainOptions,
+    /// Heights of the blocks that a rebuild is given.
+    pub given: Vec<u32>,
+    /// The file that `snapshot load` reads.
+    pub snapshot: PathBuf,
+    /// Indexes that may be set aside.
+    pub set_aside: SetAsideIndexes,
+    /// A folder outside of the datadir, for what commands write elsewhere.
+    pub outside: TempDir,
+}
+
+/// What a command has done.
+#[derive(Default)]
+pub struct Done {
+    /// Height of the chainstate, if one was made or continued.
+    pub height: Option<Height>,
+    /// What was diagnosed.
+    pub diagnosis: Option<Diagnosis>,
+    /// What was repaired.
+    pub repair: Option<RepairReport>,
+    /// Where indexes were set aside.
+    pub kept: Vec<PathBuf>,
+    /// The report of a rebuild.
+    pub rebuild: Option<ReindexReport>,
+}
+
+impl Shell {
+    /// A shell for the datadir of a case.
+    pub fn of(case: &Case) -> Self {
+        Self::at(case.root())
+    }
+
+    /// A shell for a datadir of regtest.
+    pub fn at(root: &Path) -> Self {
+        Self {
+            disk: FaultDisk::healthy(),
+            chain: ChainOptions::new(root, Network::Regtest, ScriptChecks::LeftOut),
+            given: Vec::new(),
+            snapshot: PathBuf::new(),
+            set_aside: SetAsideIndexes::None,
+            outside: super::scratch(),
+        }
+    }
+
+    /// The options of `reindex` that a command line has.
+    fn reindex_options(&self, command: &str) -> ReindexOptions {
+        let words: Vec<&str> = command.split(' ').map(|word| word.trim_start_matches('-')).collect();
+        let has = |flag| words.contains(&flag);
+        let value = |flag| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
+        let mut options =
+            ReindexOptions::new(&self.chain.datadir, self.chain.params.network, ScriptChecks::LeftOut);
+        options.chain = self.chain.clone();
+        options.set_aside_indexes = self.set_aside.clone();
+        options.scan = has("scan");
+        options.until_damage = has("until-damage");
+        options.keep_old = has("keep-old");
+        options.accept_lower_tip = has("accept-lower-tip");
+        options.output = has("output").then(|| self.outside.path().join("out"));
+        options.stop_at_height = value("stop-at-height").map(|height| Height(height.parse().unwrap()));
+        if value("engine") == Some("cache") {
+            options.engine = Engine::Cache;
+        }
+        if value("undo") == Some("trust") {
+            options.chain.undo = UndoPolicy::Trust;
+        }
+        if has("block") {
+            let write = |&height: &u32| {
+                let path = self.outside.path().join(format!("{height}.blk"));
+                fs::write(&path, &chain().main().nth(height as usize).unwrap().bytes).unwrap();
+                path
+            };
+            options.blocks = self.given.iter().map(write).collect();
+        }
+        options
+    }
+
+    /// Runs a command. Those that download have an honest peer.
+    pub fn run(&self, command: &str) -> Result<Done, Error> {
+        let kept = Mutex::new(Vec::new());
+        let sink = |event| {
+            if let Event::Warning(Warning::IndexSetAside { kept: path, .. }) = event {
+                kept.lock().unwrap().push(path);
+            }
+        };
+        let name = command.split(" --").next().unwrap();
+        let done = match name {
+            "repair" | "sync" => self.download(name, &sink),
+            "doctor" | "reindex" | "update" | "recover" | "undo make" => self.mend(name, command, &sink),
+            _ => self.read(name, &sink),
+        }?;
+        Ok(Done { kept: kept.into_inner().unwrap(), ..done })
+    }
+
+    /// Runs a command that asks a peer.
+    fn download(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
+        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
+        let (root, network) = (chain.datadir.clone(), chain.params.network);
+        let (peer, set_aside_indexes) = (honest(), self.set_aside.clone());
+        let connect = vec![peer.target()];
+        let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
+        if name == "sync" {
+            let new = SyncOptions::new(&root, network, ScriptChecks::LeftOut);
+            let options = SyncOptions { chain, peers, set_aside_indexes, ..new };
+            return sync::sync(disk, &options, sink, never).map(|_| Done::default());
+        }
+        let new = RepairOptions::new(&root, network, ScriptChecks::LeftOut);
+        let options = RepairOptions { chain, peers, set_aside_indexes, ..new };
+        let repair = Some(sync::repair(disk, &options, sink, never)?);
+        Ok(Done { repair, ..Done::default() })
+    }
+
+    /// Runs a command that examines or mends what is there.
+    fn mend(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
+        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
+        let (root, network) = (chain.datadir.clone(), chain.params.network);
+        let mut done = Done::default();
+        match name {
+            "doctor" => {
+                let deep = command.ends_with("deep");
+                let options = DoctorOptions { chain, deep, ..DoctorOptions::new(&root, network) };
+                done.diagnosis = Some(engine::diagnose(disk, &options, sink, never)?);
+            }
+            "reindex" => {
+                let report = engine::reindex(disk, &self.reindex_options(command), sink, never)?;
+                (done.height, done.rebuild) = (Some(report.height), Some(report));
+            }
+            "update" => {
+                let options = UpdateOptions { chain, stop_at_height: None };
+                done.height = Some(engine::update(disk, &options, sink, never)?.height);
+            }
+            "undo make" => {
+                let options = MakeUndoOptions { chain, keep_old: false };
+                engine::make_undo(disk, &options, sink, never).map(drop)?;
+            }
+            _ => engine::recover(disk, &Location::new(&root, network)).map(drop)?,
+        }
+        Ok(done)
+    }
+
+    /// Runs a command that makes no change to blocks or their databases, except that a snapshot is loaded.
+    fn read(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
+        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), &self.chain);
+        let (options, file) = (self.reindex_options(name), self.outside.path().join("made"));
+        let made = for_making(&options);
+        match name {
+            "verify" => engine::verify(disk, &for_verifying(&options, false), sink, never).map(drop),
+            "hints make" => {
+                engine::make_hints(disk, &made, &file, HintFormat::Peregrine, sink, never).map(drop)
+            }
+            "snapshot make" => engine::make_snapshot(disk, &made, &file, sink, never).map(drop),
+            "snapshot load" => engine::load_snapshot(disk, &self.snapshot, chain, sink, never).map(drop),
+            "utxo stats" => {
+                let chainstate = ChainstateOptions::new(&chain.datadir, chain.params.network);
+                engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false }, unwatched()).map(drop)
+            }
+            other => panic!("no command {other:?}"),
+        }?;
+        Ok(Done::default())
+    }
+
+    /// Examines the datadir.
+    pub fn diagnosis(&self) -> Diagnosis {
+        self.run("doctor").unwrap().diagnosis.unwrap()
+    }
+
+    /// Examines the datadir, and returns what is advised.
+    pub fn advice(&self) -> Advice {
+        self.diagnosis().advice
+    }
+}
