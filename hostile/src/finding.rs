@@ -220,7 +220,7 @@ fn owner_and_mode(name: &Path, was: &Seen, is: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
     // A killed run may have left a folder of its own to the user who ran it; the next run corrects that. The
     // node could not open a database of the superuser.
-    let is_own = matches!(class(name), Class::Peregrine | Class::Database) && was.uid == 0;
+    let is_own = matches!(class(name), Class::Peregrine | Class::Database | Class::Lock) && was.uid == 0;
     if (was.uid, was.gid) != (is.uid, is.gid) && !is_own {
         let detail = format!("{} belonged to {}, now to {}", name.display(), was.uid, is.uid);
         found.push(Finding::new("owner", detail));
