@@ -19,6 +19,7 @@ use chain::{
         chain_request::ChainRequest,
         existing_state::ExistingState,
         planner::{Plan, plan, tree_of_index},
+        tree::Tree,
     },
 };
 use disk::{
@@ -29,8 +30,8 @@ use disk::{
 use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, FileNo, Height};
 
-/// Replaces a block index that cannot be read. With `must_have_best`, also one that lacks the chainstate's
-/// best block, if the files have more blocks than it places. Returns the blocks that are lost then:
+/// Replaces a block index that cannot be read, or that places blocks beyond the bytes in use, which the next
+/// block would overwrite. With `must_have_best`, also one that lacks the chainstate's best block, if the files have more blocks than it places. Returns the blocks that are lost then:
 /// the chainstate's best block, the last one that the old index had connected, or the last of the blocks that
 /// are in the files, but a block below them is not, so that the new index knows nothing of them.
 ///
@@ -47,11 +48,13 @@ pub fn ensure_index(
 ) -> Result<Vec<BlockHash>, Error> {
     let best = ExistingState::read(files, false)?.best_block;
     let (flaw, placed) = match tree_of_index(files, files.params) {
+        Ok((_, index)) if index.pruned => return Ok(Vec::new()),
         Ok((tree, index)) => match best.filter(|best| !tree.has(best)) {
-            Some(best) if must_have_best && !index.pruned => {
+            Some(best) if must_have_best => {
                 let placed = tree.linked().filter(|(number, _)| tree.data_pos(*number).is_some()).count();
                 (lacks(files, &best), placed)
             }
+            _ if places_beyond_use(files, &tree, &index)? => (too_small(files), 0),
             _ => return Ok(Vec::new()),
         },
         Err(error) if error.is_about(Subject::BlockIndex) => (error, 0),
@@ -89,6 +92,23 @@ pub fn ensure_index(
 
 fn lacks(files: &Files<'_>, best: &BlockHash) -> Error {
     let detail = format!("the block index does not contain the chainstate's best block {best}");
+    Error::damaged(detail).in_file(files.datadir.index_dir(), None)
+}
+
+/// Whether a block is in its file, but where bitcoind would write the next one.
+fn places_beyond_use(files: &Files<'_>, tree: &Tree<'_>, index: &BlockIndex) -> Result<bool, Error> {
+    let places = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
+    let used = |file: FileNo| index.files.get(file.0 as usize).map_or(0, |info| info.size);
+    for (file, pos) in places.filter(|(file, pos)| pos.0 >= used(*file).into()) {
+        if pos.0 < files.len(FileKind::Blk, file)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn too_small(files: &Files<'_>) -> Error {
+    let detail = "the block index places blocks beyond the bytes that it records as used";
     Error::damaged(detail).in_file(files.datadir.index_dir(), None)
 }
 
