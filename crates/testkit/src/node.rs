@@ -173,7 +173,7 @@ impl Node {
             .arg(format!("-datadir={}", start.datadir.display()))
             .arg(format!("-chain={}", start.network))
             .args("-connect=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '))
-            .args("-rpcthreads=2 -par=1 -dbcache=8 -persistmempool=0".split(' '));
+            .args("-rpcthreads=2 -par=1 -dbcache=8 -persistmempool=0 -nodebuglogfile".split(' '));
         match start.serves {
             Some(port) => command
                 .args(["-listen=1", "-whitelist=noban,download@127.0.0.1"])
