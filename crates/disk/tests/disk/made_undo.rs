@@ -1,5 +1,5 @@
-//! Made undo data: the same bytes as those that an appender of blocks writes, places of records, links, owners,
-//! foreign files and outputs elsewhere; and no byte in use lost by a crash.
+//! Made undo data: the same bytes as those that an appender of blocks writes, places of records, links,
+//! owners, foreign files and outputs elsewhere; and no byte in use lost by a crash.
 
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::{

@@ -31,9 +31,10 @@ use std::sync::atomic::AtomicBool;
 use wire::{BlockHash, FileNo, Height};
 
 /// Replaces a block index that cannot be read, or that places blocks beyond the bytes in use, which the next
-/// block would overwrite. With `must_have_best`, also one that lacks the chainstate's best block, if the files have more blocks than it places. Returns the blocks that are lost then:
-/// the chainstate's best block, the last one that the old index had connected, or the last of the blocks that
-/// are in the files, but a block below them is not, so that the new index knows nothing of them.
+/// block would overwrite. With `must_have_best`, also one that lacks the chainstate's best block, if the
+/// files have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block,
+/// the last one that the old index had connected, or the last of the blocks that are in the files, but a
+/// block below them is not, so that the new index knows nothing of them.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
