@@ -25,7 +25,7 @@ ARTIFACTS = $(TARGET)/artifacts
 CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 # What `make test-quick` leaves out: packages that compile C++ or measure, and tests that take long or wait.
 UNQUICK = bench hostile oracle peregrine peregrine-bench peregrine-python peregrine-script
-SLOW = ::long:: node:: faults:: hints:: indexes:: plan_memory ranges:: sync:: undo:: ways:: block_files client:: fuzz_smoke
+SLOW = ::long:: node:: faults:: hints:: indexes:: ranges:: sync:: undo:: ways:: block_files client:: fuzz_smoke
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 

@@ -18,6 +18,7 @@ use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     env,
     fs::{File, create_dir_all},
+    io::Write as _,
     process::Command,
     time::Instant,
 };
@@ -77,7 +78,10 @@ fn make_datadir(root: &Path, count: u32) {
     }
     for file in (0..).map(FileNo).take(index.files.len()) {
         for (path, len) in [(datadir.blk_path(file), BLOCK_LEN), (datadir.rev_path(file), UNDO_LEN)] {
-            File::create(path).unwrap().set_len(u64::from(len * BLOCKS_PER_FILE)).unwrap();
+            let mut created = File::create(path).unwrap();
+            // Otherwise, a key would be searched for in all of the file.
+            created.write_all(&[&Network::Regtest.magic()[..], &(len - 8).to_le_bytes()].concat()).unwrap();
+            created.set_len(u64::from(len * BLOCKS_PER_FILE)).unwrap();
         }
     }
     write_block_index(&RealDisk, &datadir.index_dir(), &index).unwrap();
