@@ -370,14 +370,13 @@ impl Node {
         Ok(self.call("gettxoutsetinfo", json!([]))?["hash_serialized_3"].take())
     }
 
-    /// Submits blocks in this order. What the node says of them is not an error.
+    /// Submits blocks in this order. That the node finds one invalid is not an error.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the node cannot be asked.
     pub fn submit<'b>(&self, blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Res<()> {
-        blocks.into_iter().try_for_each(|block| {
-            self.call("submitblock", json!([block.bytes.to_lower_hex_string()])).map(drop)
-        })
+        let calls = blocks.into_iter().map(|block| json!([block.bytes.to_lower_hex_string()]));
+        self.call_each("submitblock", &calls.collect::<Vec<_>>())
     }
 
     /// Submits the headers of blocks in this order.
@@ -385,9 +384,8 @@ impl Node {
     /// # Errors
     /// If the node refuses one.
     pub fn submit_headers<'b>(&self, blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Res<()> {
-        blocks.into_iter().try_for_each(|block| {
-            self.call("submitheader", json!([block.bytes[..80].to_lower_hex_string()])).map(drop)
-        })
+        let calls = blocks.into_iter().map(|block| json!([block.bytes[..80].to_lower_hex_string()]));
+        self.call_each("submitheader", &calls.collect::<Vec<_>>())
     }
 
     /// Calls a method of the node's RPC server.
@@ -395,7 +393,24 @@ impl Node {
     /// # Errors
     /// What the node answers.
     pub fn call(&self, method: &str, params: Value) -> Res<Value> {
-        let body = json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": params}).to_string();
+        result(method, self.post(&call(method, &params))?)
+    }
+
+    /// Calls a method several times. The server needs some time for each request, so that many calls are one.
+    fn call_each(&self, method: &str, params: &[Value]) -> Res<()> {
+        for some in params.chunks(100) {
+            let calls: Vec<Value> = some.iter().map(|params| call(method, params)).collect();
+            let Value::Array(answers) = self.post(&Value::from(calls))? else {
+                return Err(format!("{method}: there is not an answer to each call").into());
+            };
+            answers.into_iter().try_for_each(|answer| result(method, answer).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request to the RPC server, and returns the answer.
+    fn post(&self, request: &Value) -> Res<Value> {
+        let body = request.to_string();
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.set_read_timeout(Some(self.patience))?;
         let request = format!(
@@ -409,11 +424,7 @@ impl Node {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (_, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
-        let mut answer: Value = serde_json::from_str(body)?;
-        if !answer["error"].is_null() {
-            return Err(format!("{method}: {}", answer["error"]).into());
-        }
-        Ok(answer["result"].take())
+        Ok(serde_json::from_str(body)?)
     }
 
     /// Stops the node with SIGTERM, as a user does.
@@ -444,6 +455,17 @@ impl Node {
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+}
+
+fn call(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": params})
+}
+
+fn result(method: &str, mut answer: Value) -> Res<Value> {
+    match answer["error"].take() {
+        Value::Null => Ok(answer["result"].take()),
+        error => Err(format!("{method}: {error}").into()),
     }
 }
 
