@@ -8,7 +8,8 @@ use engine::{ChainOptions, Datadir, Disk as _, RealDisk};
 use peregrine::shell;
 use serde::{Deserialize, Serialize};
 use std::{
-    env, fs, io,
+    env, fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -123,7 +124,7 @@ impl NoteKeeper {
         if !is_over || !self.is_written.load(Ordering::Relaxed) {
             return None;
         }
-        let error = fs::remove_file(self.path()).err()?;
+        let error = fs::remove_file(self.path()).err().filter(|error| error.kind() != ErrorKind::NotFound)?;
         Some(format!("{}: cannot be removed: {error}; the next run removes it", self.path().display()))
     }
 }

@@ -348,7 +348,9 @@ impl Client {
         let timeout = if self.found.is_empty() { timeout } else { Duration::ZERO };
         let events = self.pool.poll(timeout)?;
         let now = self.now();
-        events.into_iter().for_each(|event| self.handle(event, now));
+        for event in events {
+            self.handle(event, now);
+        }
         self.decide(now);
         Ok(std::mem::take(&mut self.found))
     }

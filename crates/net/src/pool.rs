@@ -435,7 +435,9 @@ impl Pool {
             }
         }
         self.full_since = if is_full { Some(self.full_since.unwrap_or(now)) } else { None };
-        ended.into_iter().for_each(|(id, reason)| self.end(id, reason));
+        for (id, reason) in ended {
+            self.end(id, reason);
+        }
     }
 
     fn check_times(&mut self, now: Instant) {
@@ -479,7 +481,10 @@ impl Pool {
 
 /// Returns the bytes that were read.
 const fn read_len(event: &PoolEvent) -> u64 {
-    if let PoolEvent::Bytes { bytes, .. } = event { *bytes } else { 0 }
+    match event {
+        PoolEvent::Bytes { bytes, .. } => *bytes,
+        _ => 0,
+    }
 }
 
 /// Returns the bytes that a message holds until it is released.

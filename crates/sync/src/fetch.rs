@@ -208,7 +208,9 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
         locator(chain),
     );
     let mut client = client.map_err(poll_failed)?;
-    connect.iter().chain(add).for_each(|target| client.add_target(target.clone()));
+    for target in connect.iter().chain(add) {
+        client.add_target(target.clone());
+    }
     for peer in known {
         let KnownPeer { address, services, bytes_per_second, needs_v1, failures } = *peer;
         let record = AddressRecord { time: 0, services: Services(services), address };

@@ -23,18 +23,19 @@ use chain::{
     },
 };
 use disk::{
+    DiskError,
     datadir::FileKind,
-    index::{BlockIndex, IndexEntry, write_block_index},
+    index::{BlockIndex, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
-use std::sync::atomic::AtomicBool;
+use std::{path::Path, sync::atomic::AtomicBool};
 use wire::{BlockHash, FileNo, Height};
 
-/// Replaces a block index that cannot be read, or that places blocks beyond the bytes in use, which the next
-/// block would overwrite. With `must_have_best`, also one that lacks the chainstate's best block, if the
-/// files have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block,
-/// the last one that the old index had connected, or the last of the blocks that are in the files, but a
-/// block below them is not, so that the new index knows nothing of them.
+/// Replaces a block index that cannot be read, and raises the sizes in one that places blocks beyond the
+/// bytes in use. With `must_have_best`, also replaces one that lacks the chainstate's best block, if the files
+/// have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block, the
+/// last one that the old index had connected, or the last of the blocks that are in the files, but a block
+/// below them is not, so that the new index knows nothing of them.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
@@ -49,14 +50,12 @@ pub fn ensure_index(
 ) -> Result<Vec<BlockHash>, Error> {
     let best = ExistingState::read(files, false)?.best_block;
     let (flaw, placed) = match tree_of_index(files, files.params) {
-        Ok((_, index)) if index.pruned => return Ok(Vec::new()),
         Ok((tree, index)) => match best.filter(|best| !tree.has(best)) {
-            Some(best) if must_have_best => {
+            Some(best) if must_have_best && !index.pruned => {
                 let placed = tree.linked().filter(|(number, _)| tree.data_pos(*number).is_some()).count();
                 (lacks(files, &best), placed)
             }
-            _ if places_beyond_use(files, &tree, &index)? => (too_small(files), 0),
-            _ => return Ok(Vec::new()),
+            _ => return raise_sizes(files, &tree, &index, sink).map(|()| Vec::new()),
         },
         Err(error) if error.is_about(Subject::BlockIndex) => (error, 0),
         Err(error) => return Err(error),
@@ -85,7 +84,7 @@ pub fn ensure_index(
         info.undo_size = info.undo_size.max(len);
     }
     if index.entries.iter().filter(|entry| entry.status.has_data()).count() > placed {
-        put_in_place(files, &index, sink)?;
+        put_in_place(files, sink, |to| write_block_index(files.disk, to, &index))?;
         sink.event(unusable);
     }
     Ok(lost)
@@ -96,21 +95,41 @@ fn lacks(files: &Files<'_>, best: &BlockHash) -> Error {
     Error::damaged(detail).in_file(files.datadir.index_dir(), None)
 }
 
-/// Whether a block is in its file, but where bitcoind would write the next one.
-fn places_beyond_use(files: &Files<'_>, tree: &Tree<'_>, index: &BlockIndex) -> Result<bool, Error> {
-    let places = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
-    let used = |file: FileNo| index.files.get(file.0 as usize).map_or(0, |info| info.size);
-    for (file, pos) in places.filter(|(file, pos)| pos.0 >= used(*file).into()) {
-        if pos.0 < files.len(FileKind::Blk, file)? {
-            return Ok(true);
+/// Counts all bytes of all files as used if a record lies beyond those that the index counts: the next record
+/// would overwrite it. All else that the index knows stays.
+fn raise_sizes(
+    files: &Files<'_>,
+    tree: &Tree<'_>,
+    index: &BlockIndex,
+    sink: &dyn EventSink,
+) -> Result<(), Error> {
+    if !lies_beyond_use(files, tree, &index.files)? {
+        return Ok(());
+    }
+    let mut infos = index.files.clone();
+    for (file, info) in (0..).map(FileNo).zip(&mut infos) {
+        for (kind, used) in [(FileKind::Blk, &mut info.size), (FileKind::Rev, &mut info.undo_size)] {
+            *used = u32::try_from(files.len(kind, file)?).unwrap_or(u32::MAX).max(*used);
+        }
+    }
+    put_in_place(files, sink, |to| {
+        rewrite_block_index(files.disk, &files.datadir.index_dir(), to, |_| (), |old| *old = infos)
+    })
+}
+
+/// Whether a file has a record that the index places beyond the bytes in use.
+fn lies_beyond_use(files: &Files<'_>, tree: &Tree<'_>, infos: &[FileInfo]) -> Result<bool, Error> {
+    for (number, _) in tree.linked() {
+        let Some((file, data)) = tree.data_pos(number) else { continue };
+        let Some(info) = infos.get(file.0 as usize) else { continue };
+        let undo = tree.undo_pos(number).map(|undo| (FileKind::Rev, undo, info.undo_size));
+        for (kind, pos, used) in [Some((FileKind::Blk, data, info.size)), undo].into_iter().flatten() {
+            if pos.0 >= used.into() && pos.0 < files.len(kind, file)? {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
-}
-
-fn too_small(files: &Files<'_>) -> Error {
-    let detail = "the block index places blocks beyond the bytes that it records as used";
-    Error::damaged(detail).in_file(files.datadir.index_dir(), None)
 }
 
 /// The block index of a plan by a scan. Nothing was proven, so a block counts as connected only if undo data
@@ -126,10 +145,14 @@ fn index_of(plan: Plan) -> BlockIndex {
     index
 }
 
-fn put_in_place(files: &Files<'_>, index: &BlockIndex, sink: &dyn EventSink) -> Result<(), Error> {
+fn put_in_place(
+    files: &Files<'_>,
+    sink: &dyn EventSink,
+    write: impl FnOnce(&Path) -> Result<(), DiskError>,
+) -> Result<(), Error> {
     let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
     let commit = || {
-        write_block_index(files.disk, target.building(), index)?;
+        write(target.building())?;
         // It waits for a rebuild to go on that knows other places.
         clear_made_undo(files.disk, files.datadir)?;
         target.commit(sink).map(drop)

@@ -89,7 +89,7 @@ impl Fetch<'_> {
         if self.notices.last_peer.elapsed() >= NOTE_INTERVAL || is_first {
             self.sink.event(Event::Note(Note::NoPeers { last: self.notices.last_closed.clone() }));
         } else if self.phase == Phase::Headers
-            && self.client.headers().is_complete_after(REPLY_TIMEOUT, Instant::now())
+            && self.client.headers().is_complete_after(REPLY_TIMEOUT, self.client.now())
             && !self.chain.has_minimum_work()
         {
             self.sink.event(Event::Note(Note::LowWork { height: self.chain.tip_height() }));
