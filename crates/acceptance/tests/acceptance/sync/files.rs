@@ -46,6 +46,27 @@ fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
     }
 }
 
+#[test]
+fn sizes_that_are_too_small_are_raised_and_marks_stay() {
+    let (dir, peer) = (scratch(), peer());
+    let options = SyncOptions { stop_at_height: Some(Height(100)), ..from(dir.path(), &[&peer]) };
+    run(&options);
+    let marked = sibling(tiny().main().nth(50).unwrap(), 1, |_| {});
+    let status = BlockStatus(2 | BlockStatus::FAILED_VALID);
+    edit_index(dir.path(), |index| {
+        index.files.iter_mut().for_each(|info| info.size /= 2);
+        let entry = index.entries.iter().find(|entry| entry.height == Height(50)).unwrap();
+        let (hash, header) = (marked.hash, marked.header);
+        let (file, data_pos, undo_pos) = (None, None, None);
+        let entry = IndexEntry { hash, header, status, tx_count: 0, file, data_pos, undo_pos, ..*entry };
+        index.entries.push(entry);
+    });
+    run(&from(dir.path(), &[&peer]));
+    assert_synced(dir.path(), tiny(), "sizes that are too small");
+    let kept = index(dir.path()).entries.into_iter().find(|entry| entry.hash == marked.hash);
+    assert!(kept.is_some_and(|entry| entry.status.is_failed()));
+}
+
 /// A kind of damage to the block index.
 type Damage = (&'static str, fn(&Path));
 
