@@ -32,10 +32,10 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use wire::{BlockHash, FileNo, Height};
 
 /// Replaces a block index that cannot be read, and raises the sizes in one that places blocks beyond the
-/// bytes in use. With `must_have_best`, also replaces one that lacks the chainstate's best block, if the files
-/// have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block, the
-/// last one that the old index had connected, or the last of the blocks that are in the files, but a block
-/// below them is not, so that the new index knows nothing of them.
+/// bytes in use. With `must_have_best`, also replaces one that lacks the chainstate's best block, if the
+/// files have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block,
+/// the last one that the old index had connected, or the last of the blocks that are in the files, but a
+/// block below them is not, so that the new index knows nothing of them.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
@@ -95,8 +95,8 @@ fn lacks(files: &Files<'_>, best: &BlockHash) -> Error {
     Error::damaged(detail).in_file(files.datadir.index_dir(), None)
 }
 
-/// Counts all bytes of all files as used if a record lies beyond those that the index counts: the next record
-/// would overwrite it. All else that the index knows stays.
+/// Counts all bytes of all files as used if a record lies beyond those that the index counts: the next
+/// record would overwrite it. All else that the index knows stays.
 fn raise_sizes(
     files: &Files<'_>,
     tree: &Tree<'_>,
