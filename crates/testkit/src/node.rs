@@ -396,16 +396,26 @@ impl Node {
         result(method, self.post(&call(method, &params))?)
     }
 
-    /// Calls a method several times. The server needs some time for each request, so that many calls are one.
+    /// Calls a method several times, and expects that the node refuses none.
     fn call_each(&self, method: &str, params: &[Value]) -> Res<()> {
+        self.call_all(method, params)?.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    /// Calls a method several times, and returns what the node answers to each call. The server needs some
+    /// 50 milliseconds for each request, so that many calls are one.
+    ///
+    /// # Errors
+    /// If the node cannot be asked.
+    pub fn call_all(&self, method: &str, params: &[Value]) -> Res<Vec<Res<Value>>> {
+        let mut all = Vec::with_capacity(params.len());
         for some in params.chunks(100) {
             let calls: Vec<Value> = some.iter().map(|params| call(method, params)).collect();
             let Value::Array(answers) = self.post(&Value::from(calls))? else {
                 return Err(format!("{method}: there is not an answer to each call").into());
             };
-            answers.into_iter().try_for_each(|answer| result(method, answer).map(drop))?;
+            all.extend(answers.into_iter().map(|answer| result(method, answer)));
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Sends a request to the RPC server, and returns the answer.

@@ -244,7 +244,7 @@ fn an_interrupt_ends_a_download_that_stalls() {
     running.signal(Signal::INT);
     let (output, stderr) = running.wait();
     assert_eq!(output.status.code(), Some(130), "{stderr}");
-    assert!(started.elapsed() < Duration::from_secs(3) && !fixture.copies().exists(), "{stderr}");
+    assert!(started.elapsed() < Duration::from_secs(30) && !fixture.copies().exists(), "{stderr}");
 }
 
 /// A SOCKS5 proxy that notes the names that it is asked for, and connects to one address.

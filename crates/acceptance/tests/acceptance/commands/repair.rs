@@ -330,7 +330,7 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
         let error = repair_on(&FaultDisk::healthy(), &from(&case, &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
         assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(40), "{what}: {:?}", start.elapsed());
         assert!(tree(case.root()) == before, "{what}: something was changed");
     }
 }
