@@ -232,6 +232,20 @@ proptest! {
     }
 }
 
+#[test]
+fn rejects_a_spend_at_or_below_its_coins_height() {
+    for (height, valid) in [(4, false), (5, false), (6, true)] {
+        let join = Join::new(SipKey(0, 0));
+        let mut effects = join.effects();
+        let outpoint = OutPoint { txid: txid(1), vout: 0 };
+        let coin = Coin { code: Coin::code_of(Height(5), false), out: &[1; 60] };
+        effects.push_spend(&outpoint, coin, Height(height));
+        effects.push_creation(&outpoint, coin);
+        drop(effects);
+        assert_eq!(join.finish().is_ok(), valid, "{height}");
+    }
+}
+
 /// Covers long outputs, spends of inline and long forms, and vouts whose keys do not sort like numbers.
 #[test]
 fn survivors_are_in_key_order_with_their_long_outputs() {
