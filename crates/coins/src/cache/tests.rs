@@ -117,8 +117,8 @@ fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
     found
 }
 
-/// Does what is valid of some moves in the cache at once, and in the model one after the other; also the spend of
-/// this coin, if it does not exist. Returns whether the cache has done it.
+/// Does what is valid of some moves in the cache at once, and in the model one after the other; also the
+/// spend of this coin, if it does not exist. Returns whether the cache has done it.
 fn apply(
     cache: &mut Cache,
     model: &mut MemoryCoins,
@@ -247,8 +247,8 @@ fn the_oldest_coins_leave_when_changes_are_written() {
     assert!((0..1000).all(|vout| cache.have_coin(&OutPoint { txid: Txid([1; 32]), vout }).unwrap()));
 }
 
-/// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps the
-/// table, and what was freed is used again.
+/// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps
+/// the table, and what was freed is used again.
 #[test]
 fn memory_is_counted_and_used_again() {
     let (mut cache, mut most) = (cache(), [0; 2]);

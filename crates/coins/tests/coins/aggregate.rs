@@ -1,6 +1,6 @@
-//! Compares aggregates with a naive model built from independent crates, with any key and on every kernel: the
-//! model's hashes are of the whole key, outpoint and coin, so that no part of them can be changed unseen, and
-//! its sums have carries, so that no power of two of equal elements sums to zero.
+//! Compares aggregates with a naive model built from independent crates, with any key and on every kernel:
+//! the model's hashes are of the whole key, outpoint and coin, so that no part of them can be changed
+//! unseen, and its sums have carries, so that no power of two of equal elements sums to zero.
 
 use digest::{kernel::Kernel, muhash::MuHash3072};
 use peregrine_coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
@@ -86,8 +86,8 @@ fn apply(sum: &mut Sum, minus: bool, element: &Element) {
     }
 }
 
-/// Generates changes with outpoints from a small universe, so that some repeat, and outputs from the length
-/// of one block to more than is staged.
+/// Generates changes with outpoints from a small universe, so that some repeat, and outputs from the
+/// length of one block to more than is staged.
 fn elements(max: usize) -> impl Strategy<Value = Vec<(bool, Element)>> {
     let out = prop_oneof![vec(any::<u8>(), 2..40), vec(any::<u8>(), 2..400)];
     let coin = prop::option::of((0u32..4, out));
@@ -111,8 +111,8 @@ proptest! {
         }
     }
 
-    /// Whatever the order and the distribution over partial sums, restored from bytes or not, the sum is zero
-    /// if and only if each element was added as often as it was subtracted.
+    /// Whatever the order and the distribution over partial sums, restored from bytes or not, the sum is
+    /// zero if and only if each element was added as often as it was subtracted.
     #[test]
     fn zero_if_and_only_if_every_element_was_subtracted_as_often_as_added(
         changes in elements(60),

@@ -66,9 +66,9 @@ fn killed_at(at: u64, in_steps: bool) -> FaultDisk {
     if in_steps { disk.without_exchange() } else { disk }
 }
 
-/// Lets a replacement crash before each of its changes in turn, lets `meanwhile` use the datadir, and recovers: once
-/// undisturbed, and once with the recovery killed as well, each time one change later, until it succeeds.
-/// Returns all outcomes.
+/// Lets a replacement crash before each of its changes in turn, lets `meanwhile` use the datadir, and
+/// recovers: once undisturbed, and once with the recovery killed as well, each time one change later,
+/// until it succeeds. Returns all outcomes.
 fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Sync) -> Vec<Outcome> {
     let outcomes = Mutex::new(Vec::new());
     for first_kill in [u64::MAX, 0] {

@@ -1,6 +1,6 @@
-//! Each writer on a disk that fails at the n-th operation, for every n, and in each state in which a crash can
-//! leave its output: that is absent or complete, and a second attempt succeeds. A sorted run is refused or complete,
-//! a manifest the old one or the new one.
+//! Each writer on a disk that fails at the n-th operation, for every n, and in each state in which a crash
+//! can leave its output: that is absent or complete, and a second attempt succeeds. A sorted run is
+//! refused or complete, a manifest the old one or the new one.
 
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::DiskError;
@@ -16,8 +16,8 @@ use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explo
 use vfs::{Disk, RealDisk};
 use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
 
-/// Calls `assert_left` with the path of what is left of an output after each failing operation and each crash, and
-/// after success. It tries once more where nothing is left.
+/// Calls `assert_left` with the path of what is left of an output after each failing operation and each
+/// crash, and after success. It tries once more where nothing is left.
 pub fn check(
     write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>,
     assert_left: impl Fn(&Path, &str) + Sync,

@@ -147,8 +147,8 @@ enum Merging {
     IfMany,
 }
 
-/// Makes changes by this crate and, about every `others`th time, by another LevelDB. Each time, the rows are those
-/// of the model.
+/// Makes changes by this crate and, about every `others`th time, by another LevelDB. Each time, the rows
+/// are those of the model.
 fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
     let (dir, mut model, mut state) = (scratch(), Model::new(), seed << 32);
     new_database(dir.path(), &mut model);

@@ -1,12 +1,12 @@
-//! The test vectors of BIP 324 (`packet_encoding_test_vectors.csv`, as Core's `bip324_tests.cpp` has them),
-//! all but the one with 4,095 bytes of associated data. That both sides understand each other, and that a flipped
-//! bit is noticed, is tested of the transport.
+//! The test vectors of BIP 324 (`packet_encoding_test_vectors.csv`, as Core's `bip324_tests.cpp` has
+//! them), all but the one with 4,095 bytes of associated data. That both sides understand each other, and
+//! that a flipped bit is noticed, is tested of the transport.
 
 use super::*;
 
-/// A line for each: how many empty packets come before the one that is compared, the secret, both keys, whose
-/// side it is, the contents and how often they are repeated, whether it is a decoy, both terminators, the
-/// session's id, and the whole packet or its end.
+/// A line for each: how many empty packets come before the one that is compared, the secret, both keys,
+/// whose side it is, the contents and how often they are repeated, whether it is a decoy, both
+/// terminators, the session's id, and the whole packet or its end.
 const VECTORS: &str = include_str!("vectors.csv");
 
 fn unhex<const N: usize>(text: &str) -> [u8; N] {

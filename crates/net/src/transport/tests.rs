@@ -1,5 +1,6 @@
-//! Tests of both transports, against themselves and against the crate `bip324`. What is sent before the keys are
-//! known, and what a flipped bit does, is tried by the fuzz target `net_v2_stream` (`testkit::fuzz`).
+//! Tests of both transports, against themselves and against the crate `bip324`. What is sent before the
+//! keys are known, and what a flipped bit does, is tried by the fuzz target `net_v2_stream`
+//! (`testkit::fuzz`).
 
 use super::*;
 use crate::{

@@ -22,7 +22,8 @@ fn coins_of(prevouts: &Value) -> Vec<SpentOutput> {
         .collect()
 }
 
-/// Returns the case's transaction with the input data of variant `way`; `None` if the case does not have it.
+/// Returns the case's transaction with the input data of variant `way`; `None` if the case does not have
+/// it.
 fn with_input(case: &Value, way: &str) -> Option<TxScripts> {
     let way = case.get(way)?;
     let mut tx: Transaction = deserialize(&unhex(text(&case["tx"]))).unwrap();
@@ -33,7 +34,8 @@ fn with_input(case: &Value, way: &str) -> Option<TxScripts> {
     Some(prepare(&serialize(&tx), &coins_of(&case["prevouts"])))
 }
 
-/// Runs one case under all flags for which its verdict is known; returns the numbers of successes and failures.
+/// Runs one case under all flags for which its verdict is known; returns the numbers of successes and
+/// failures.
 fn run(case: &Value) -> [u32; 2] {
     let index = case["index"].as_u64().unwrap() as u32;
     let (flags, policy) = parse_flags(text(&case["flags"]));

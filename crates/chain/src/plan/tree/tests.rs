@@ -43,7 +43,8 @@ impl Stored {
         self.0.len() - 1
     }
 
-    /// Links all headers; of the block at `lacking`, only the header is stored. Returns the sorted hashes too.
+    /// Links all headers; of the block at `lacking`, only the header is stored. Returns the sorted hashes
+    /// too.
     fn tree(&self, lacking: Option<usize>) -> Result<(Vec<BlockHash>, Tree<'static>), Error> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         order.sort_by_key(|&at| self.hash(at));

@@ -1,5 +1,5 @@
-//! Connecting and disconnecting whole chains: generated ones, and random branches. Those of Core's datadirs are
-//! connected in every way in `acceptance`, which compares their undo data.
+//! Connecting and disconnecting whole chains: generated ones, and random branches. Those of Core's
+//! datadirs are connected in every way in `acceptance`, which compares their undo data.
 
 use super::*;
 use testkit::{Chain, ChainSpec, model::Model, rng::Rng};
@@ -22,9 +22,9 @@ fn header(block: &Block) -> Header {
     *BlockArena::default().parse(&block.bytes).unwrap().header()
 }
 
-/// Connects all blocks of a chain, then disconnects all but the genesis block. Compares the undo data with the
-/// node's, and the coins after each disconnected block with the coins before it was connected. Returns the coins
-/// at the tip.
+/// Connects all blocks of a chain, then disconnects all but the genesis block. Compares the undo data with
+/// the node's, and the coins after each disconnected block with the coins before it was connected. Returns
+/// the coins at the tip.
 fn connect_and_disconnect(blocks: &[(Block, Option<Vec<u8>>)]) -> MemoryCoins {
     let params = ChainParams::of(Network::Regtest);
     let median_times = rules::median_times(blocks.iter().map(|(block, _)| header(block).time).collect());
@@ -102,7 +102,8 @@ impl Branch {
         assert!(self.coins == coins_of(&self.model, best_block), "height {}", self.height());
     }
 
-    /// Makes the transactions of the next block: a few, which spend random coins, also those of each other.
+    /// Makes the transactions of the next block: a few, which spend random coins, also those of each
+    /// other.
     fn random_txs(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
         let height = self.height() + 1;
         let is_mature = |code: u32| code & 1 == 0 || (code >> 1) + 100 <= height;
@@ -132,8 +133,8 @@ impl Branch {
     }
 }
 
-/// Blocks are disconnected and others connected in their place, again and again: the coins are always those
-/// of the naive model of the branch.
+/// Blocks are disconnected and others connected in their place, again and again: the coins are always
+/// those of the naive model of the branch.
 #[test]
 fn reorganisations_give_the_coins_of_the_model() {
     for seed in 0..30 {

@@ -1,11 +1,12 @@
-//! Each way in which connecting or disconnecting fails, or is not clean, except for the rules of spends: each row
-//! of testkit's table of mutations goes through `connect_block` in the ways without a join.
+//! Each way in which connecting or disconnecting fails, or is not clean, except for the rules of spends:
+//! each row of testkit's table of mutations goes through `connect_block` in the ways without a join.
 
 use super::*;
 use std::{cell::Cell, fmt, ops::Range, sync::Arc};
 use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView, read::write_var_int};
 
-/// Returns the coins after a block at height 1 whose coinbase has three outputs of 1 BTC, and these outputs.
+/// Returns the coins after a block at height 1 whose coinbase has three outputs of 1 BTC, and these
+/// outputs.
 fn three_coins() -> (MemoryCoins, [OutPoint; 3]) {
     let first = coinbase_paying(1, &[(BTC, ANYONE); 3]);
     let mut coins = MemoryCoins::new();
