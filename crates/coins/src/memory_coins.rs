@@ -97,40 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn a_coin_is_there_from_its_creation_to_its_spend() {
-        let mut coins = MemoryCoins::new();
-        assert_eq!(coins.spend_coin(&OUTPOINT), Ok(None));
-        coins.add_coin(OUTPOINT, coin(1), false).unwrap();
-        assert_eq!(coins.have_coin(&OUTPOINT), Ok(true));
-        assert_eq!(coins.coin(&OUTPOINT), Ok(Some(coin(1).into())));
-        assert_eq!(coins.have_coin(&OutPoint { vout: 2, ..OUTPOINT }), Ok(false));
-        assert_eq!(coins.spend_coin(&OUTPOINT), Ok(Some(coin(1).into())));
-        assert_eq!(coins, MemoryCoins::new());
-        coins.add_coin(OUTPOINT, coin(2), false).unwrap();
-        assert_eq!(coins.len(), 1);
-    }
-
-    #[test]
-    fn a_possible_overwrite_replaces_the_coin() {
-        let mut coins = MemoryCoins::new();
-        coins.add_coin(OUTPOINT, coin(1), true).unwrap();
-        coins.add_coin(OUTPOINT, coin(2), true).unwrap();
-        assert_eq!((coins.len(), coins.coin(&OUTPOINT)), (1, Ok(Some(coin(2).into()))));
-    }
-
-    #[test]
     #[should_panic(expected = "must not have an unspent coin")]
     fn any_other_overwrite_is_a_mistake_of_the_caller() {
         let mut coins = MemoryCoins::new();
         coins.add_coin(OUTPOINT, coin(1), false).unwrap();
         coins.add_coin(OUTPOINT, coin(2), false).unwrap();
-    }
-
-    #[test]
-    fn the_best_block_is_the_one_set_last() {
-        let mut coins = MemoryCoins::new();
-        assert_eq!(coins.best_block(), Ok(BlockHash([0; 32])));
-        coins.set_best_block(BlockHash([3; 32])).unwrap();
-        assert_eq!(coins.best_block(), Ok(BlockHash([3; 32])));
     }
 }

@@ -531,7 +531,6 @@ pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use vfs::RealDisk;
 
     /// The places of blocks that a crash has lost from the block index.
@@ -547,57 +546,6 @@ mod tests {
         }
         assert!(is_free_space(&files, &on_disk[..2], 2, 8), "the next file");
         assert!(!is_free_space(&files, &on_disk[..2], 3, 8));
-    }
-
-    fn arb_entry() -> impl Strategy<Value = IndexEntry> {
-        let positions = (any::<u32>(), 8..u32::MAX, 8..u32::MAX);
-        (0..=i32::MAX as u32, any::<u32>(), any::<u32>(), positions, any::<[u8; 80]>()).prop_map(
-            |(height, status, tx_count, (file, data, undo), header)| {
-                let status = BlockStatus(status);
-                let header = Header::read(&mut Reader::new(&header)).unwrap();
-                IndexEntry {
-                    hash: header.hash(),
-                    header,
-                    height: Height(height),
-                    status,
-                    tx_count,
-                    file: (status.has_data() || status.has_undo()).then_some(FileNo(file)),
-                    data_pos: status.has_data().then_some(ByteOffset(data.into())),
-                    undo_pos: status.has_undo().then_some(ByteOffset(undo.into())),
-                }
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn entries_round_trip_and_damaged_ones_never_panic(
-            entry in arb_entry(), at in any::<prop::sample::Index>(), byte: u8
-        ) {
-            let mut value = Vec::new();
-            entry.encode(&mut value);
-            prop_assert_eq!(IndexEntry::decode(&value), Ok(entry));
-            let at = at.index(value.len());
-            prop_assert!(IndexEntry::decode(&value[..at]).is_err());
-            let damaged = [&value[..at], &[byte], &value[at + 1..]].concat();
-            if let Ok(other) = IndexEntry::decode(&damaged) {
-                let mut again = Vec::new();
-                other.encode(&mut again);
-                prop_assert!(again == damaged || at < 3, "only the version is not kept");
-            }
-            value.push(0);
-            prop_assert!(IndexEntry::decode(&value).is_err());
-        }
-
-        #[test]
-        fn file_infos_round_trip(sizes: [u32; 5], time_first: u64, time_last: u64) {
-            let [blocks, size, undo_size, height_first, height_last] = sizes;
-            let info = FileInfo { blocks, size, undo_size, height_first, height_last, time_first, time_last };
-            let mut value = Vec::new();
-            info.encode(&mut value);
-            prop_assert_eq!(FileInfo::decode(&value), Ok(info));
-            prop_assert!(FileInfo::decode(&value[..value.len() - 1]).is_err());
-        }
     }
 
     fn genesis() -> IndexEntry {
@@ -660,28 +608,5 @@ mod tests {
         assert!(streamed.iter().map(|entry| (entry.hash, entry.header.prev)).eq(links));
         streamed.sort_by_key(|entry| index.entries.iter().position(|other| other == entry));
         assert_eq!(streamed, index.entries);
-    }
-
-    #[test]
-    fn reports_a_header_under_a_wrong_key_and_a_huge_file_number() {
-        let mut value = Vec::new();
-        genesis().encode(&mut value);
-        let info = {
-            let mut info = Vec::new();
-            FileInfo::default().encode(&mut info);
-            info
-        };
-        for (key, value, want) in [
-            ([&b"b"[..], &[9; 32]].concat(), &value, "the header hashes to"),
-            (b"f\xff\xff\xff\xff".to_vec(), &info, "block files"),
-            (b"l".to_vec(), &info, "not a file number"),
-        ] {
-            let dir = tempfile::tempdir().unwrap();
-            let mut rows = TableRun::new(&RealDisk, dir.path(), 1, 1);
-            rows.add(&key, value).unwrap();
-            write_database(&RealDisk, dir.path(), &rows.finish().unwrap()).unwrap();
-            let error = read_block_index(&RealDisk, dir.path()).unwrap_err().to_string();
-            assert!(error.contains(want) && error.ends_with("; the block index is damaged"), "{error}");
-        }
     }
 }

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
     use crate::{blk, undo};
     use vfs::RealDisk;
-    use wire::{Coin, Network, OutPoint, Txid};
+    use wire::{Coin, Network};
 
     const KEY: [u8; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
 
@@ -579,15 +579,5 @@ mod tests {
         assert_eq!(files.scan().blocks.len(), 1);
         let scan = scan_files(&RealDisk, &files.datadir, Obfuscation::from_key(KEY), |_| false, &[]).unwrap();
         assert_eq!(scan, Scan::default());
-    }
-
-    #[test]
-    fn generated_blocks_and_undo_data_parse() {
-        let (_, bytes, undo) = block(BlockHash([1; 32]), 7, &[2, 3]);
-        assert_eq!(shape_of_block(&bytes), shape_of_undo(&undo));
-        let mut arena = BlockArena::default();
-        let prevout = OutPoint { txid: Txid([9; 32]), vout: 0x0909_0909 };
-        assert_eq!(arena.parse(&bytes).unwrap().tx(2).unwrap().inputs().next().unwrap().prevout(), prevout);
-        assert_ne!(shape_of_block(&bytes), shape_of_undo(&block(BlockHash([1; 32]), 7, &[3, 2]).2));
     }
 }

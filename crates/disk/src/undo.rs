@@ -205,57 +205,7 @@ pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], prev: &BlockHash, undo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::{collection::vec, prelude::*};
     use wire::{Height, Sats, coin::compress_output};
-
-    type Block = Vec<Vec<(u32, Vec<u8>)>>;
-
-    fn encode(block: &Block) -> Vec<u8> {
-        write_undo(block.iter().map(|coins| coins.iter().map(|(code, out)| Coin { code: *code, out })))
-    }
-
-    fn arb_block() -> impl Strategy<Value = Block> {
-        let coin =
-            (2u32.., 0i64..Sats::MAX_MONEY.0, vec(any::<u8>(), 0..40)).prop_map(|(code, amount, script)| {
-                let mut out = Vec::new();
-                compress_output(&mut out, Sats(amount), &script);
-                (code, out)
-            });
-        vec(vec(coin, 0..6), 0..6)
-    }
-
-    proptest! {
-        #[test]
-        fn coins_round_trip(block in arb_block()) {
-            let undo = encode(&block);
-            let mut arena = UndoArena::default();
-            let view = UndoView::parse(&undo, &mut arena).unwrap();
-            let owned = |coin: Coin<'_>| (coin.code, coin.out.to_vec());
-            let back: Block = view.txs().map(|coins| coins.map(owned).collect()).collect();
-            prop_assert_eq!(&back, &block);
-            prop_assert_eq!(view.coins().len(), block.iter().map(Vec::len).sum::<usize>());
-            prop_assert_eq!((view.tx_count(), view.coin_count()), (block.len(), view.coins().count()));
-        }
-
-        #[test]
-        fn parsing_damaged_undo_data_never_panics(
-            block in arb_block(), at in any::<prop::sample::Index>(), byte: u8, cut: bool
-        ) {
-            let mut undo = encode(&block);
-            let at = at.index(undo.len());
-            if cut {
-                undo.truncate(at);
-            } else {
-                undo[at] = byte;
-            }
-            let mut arena = UndoArena::default();
-            if let Ok(view) = UndoView::parse(&undo, &mut arena) {
-                // What parses encodes to the same bytes, except for the VARINT of a version.
-                let again = write_undo(view.txs().collect::<Vec<_>>().into_iter());
-                prop_assert!(!cut && again.len() <= undo.len());
-            }
-        }
-    }
 
     #[test]
     fn reports_trailing_bytes_large_counts_and_malformed_entries() {

@@ -81,7 +81,7 @@ impl FromStr for Format {
 }
 
 /// The identity of the coins: Parquet and Arrow files contain it, so that they prove themselves.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Metadata {
     /// Name of the network.
     pub network: &'static str,

@@ -147,29 +147,9 @@ mod tests {
             (0..5).flat_map(|tx: u8| (0..u32::from(tx) + 2).map(move |vout| (tx, vout))).collect();
         for &(tx, vout) in &keys {
             let (txid, script_type, script) = ([tx; 32], "other", &[tx; 5][..]);
-            let row = CoinRow {
-                txid,
-                vout,
-                height: 1,
-                coinbase: false,
-                value: 2,
-                script_type,
-                script,
-                address: None,
-                block_time: None,
-                mediantime: None,
-            };
-            writer.add(row).unwrap();
+            writer.add(CoinRow { txid, vout, value: 2, script_type, script, ..CoinRow::default() }).unwrap();
         }
-        let metadata = Metadata {
-            network: "regtest",
-            height: None,
-            block_hash: String::new(),
-            hash_serialized_3: String::new(),
-            muhash: String::new(),
-            total_value: 40,
-            program: String::new(),
-        };
+        let metadata = Metadata { network: "regtest", total_value: 40, ..Metadata::default() };
         let written = writer.finish(&metadata).unwrap();
         let mut found = Vec::new();
         let mut files: Vec<PathBuf> =

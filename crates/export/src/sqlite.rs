@@ -101,18 +101,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let mut writer = SqliteWriter::create(&vfs::RealDisk, &dir.path().join("utxos.sqlite")).unwrap();
         writer.connection.execute_batch("PRAGMA max_page_count = 100").unwrap();
-        let row = CoinRow {
-            txid: [7; 32],
-            vout: 1,
-            height: 2,
-            coinbase: false,
-            value: 3,
-            script_type: "other",
-            script: &[0x51; 100],
-            address: None,
-            block_time: None,
-            mediantime: None,
-        };
+        let row = CoinRow { txid: [7; 32], script: &[0x51; 100], ..CoinRow::default() };
         let error = (0..10 * BATCH_ROWS).find_map(|_| writer.add(row).err()).unwrap();
         let UnfinishedError::File(error) = error else { panic!("{error}") };
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));

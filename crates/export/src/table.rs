@@ -56,7 +56,7 @@ macro_rules! table {
         }
 
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Copy, Default, Debug)]
         pub struct $row<'a> {
             $($(#[doc = $column_doc])* pub $column: <$kind as Column>::Value<'a>,)*
         }

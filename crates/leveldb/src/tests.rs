@@ -1,5 +1,5 @@
 //! Tests with an independent LevelDB (`rusty-leveldb`, always on a copy), real databases of Bitcoin Core, and
-//! damaged files.
+//! damaged files. Damage with correct checksums is tried by the fuzz targets (`testkit::fuzz`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn dump(dir: &Path) -> Result<Rows, LevelDbError> {
     collect(database.cursor()?)
 }
 
-fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {
+pub(crate) fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {
     let mut rows = Vec::new();
     while cursor.advance()? {
         rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
@@ -30,7 +30,7 @@ fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {
 }
 
 /// Core's options of LevelDB, but with small sizes, so that few rows fill several levels.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let write_buffer_size = 16 << 10;
     Options {
         compressor: 0,
@@ -59,7 +59,7 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Returns a pseudorandom number for each `n` (SplitMix64).
-fn mix(n: u64) -> u64 {
+pub(crate) fn mix(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -376,30 +376,6 @@ fn every_damaged_byte_of_a_manifest_is_detected() {
     }
 }
 
-/// Returns the files of a database that another LevelDB wrote, with a log and two levels.
-fn other_database() -> BTreeMap<String, Vec<u8>> {
-    let dir = tempfile::tempdir().unwrap();
-    let mut db = DB::open(dir.path(), options()).unwrap();
-    for n in 0..2500u64 {
-        db.put(&mix(n % 900).to_le_bytes(), &mix(n).to_le_bytes().repeat(3)).unwrap();
-    }
-    db.flush().unwrap();
-    drop(db);
-    files(dir.path())
-}
-
-/// Corrects the checksums of a log, so that damage gets past them.
-fn fix_log_checksums(file: &mut [u8]) {
-    let mut at = 0;
-    while let Some(header) = file.get(at..at + 7) {
-        let end = at + 7 + usize::from(u16::from_le_bytes([header[4], header[5]]));
-        let Some(summed) = file.get(at + 6..end) else { return };
-        let sum = coding::masked_crc(summed).to_le_bytes();
-        file[at..at + 4].copy_from_slice(&sum);
-        at = end;
-    }
-}
-
 /// Corrects the checksums of a table with one data block: `ends` are the ends of its blocks.
 fn fix_table_checksums(file: &mut [u8], ends: &[usize]) {
     let mut start = 0;
@@ -432,59 +408,6 @@ fn detects_a_row_before_its_range_after_a_hidden_row() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Reading a damaged database returns rows or an error, in bounded memory, and never panics.
-    #[test]
-    fn damage_never_panics(
-        which: prop::sample::Index,
-        flips: Vec<(prop::sample::Index, u8)>,
-        cut: Option<prop::sample::Index>,
-        fix_checksums: bool,
-    ) {
-        static FILES: std::sync::OnceLock<BTreeMap<String, Vec<u8>>> = std::sync::OnceLock::new();
-        let files = FILES.get_or_init(other_database);
-        let dir = tempfile::tempdir().unwrap();
-        let names: Vec<_> = files.keys().filter(|name| !files[*name].is_empty()).collect();
-        let damaged = which.get(&names);
-        for (name, bytes) in files {
-            let mut bytes = bytes.clone();
-            if name == *damaged {
-                for (at, bits) in &flips {
-                    *at.get_mut(&mut bytes) ^= bits;
-                }
-                if let Some(cut) = cut {
-                    bytes.truncate(cut.index(bytes.len()));
-                }
-                if fix_checksums && (name.ends_with("log") || name.starts_with("MANIFEST")) {
-                    fix_log_checksums(&mut bytes);
-                }
-            }
-            fs::write(dir.path().join(name), bytes).unwrap();
-        }
-        if let Ok(rows) = dump(dir.path()) {
-            prop_assert!(rows.is_sorted_by(|a, b| a.0 < b.0));
-        }
-    }
-
-    /// Damage with correct checksums: what an attacker who writes a table can do.
-    #[test]
-    fn a_hostile_table_never_panics(flips: Vec<(prop::sample::Index, u8)>) {
-        let dir = tempfile::tempdir().unwrap();
-        let rows: Rows = (0..20u8).map(|n| (vec![b'C', n], vec![n; n.into()])).collect();
-        write(dir.path(), &rows, 1 << 20);
-        let path = dir.path().join("001000.ldb");
-        let mut bytes = fs::read(&path).unwrap();
-        let ends = block_ends(&bytes);
-        for (at, bits) in &flips {
-            *at.get_mut(&mut bytes) ^= bits;
-        }
-        fix_table_checksums(&mut bytes, &ends);
-        fs::write(&path, bytes).unwrap();
-        let _ = Database::open(&RealDisk, dir.path()).unwrap().get(b"C\x05");
-        if let Ok(rows) = dump(dir.path()) {
-            prop_assert!(rows.is_sorted_by(|a, b| a.0 < b.0));
-        }
-    }
 
     /// Any set of rows round-trips, whatever the table size.
     #[test]

@@ -200,18 +200,6 @@ mod tests {
         assert!((one << 64) > U256::from_u64(u64::MAX));
     }
 
-    #[test]
-    fn division_undoes_multiplication() {
-        let number = U256([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x1111_2222_3333_4444, 0x5555]);
-        for divisor in [1, 2, 3, 1_209_600, u32::MAX] {
-            assert_eq!(number.wrapping_mul_u32(divisor).div_u32(divisor), number);
-            assert_eq!(number / U256::from_u64(divisor.into()), number.div_u32(divisor));
-            assert_eq!(number.wrapping_mul_u32(divisor) / number, U256::from_u64(divisor.into()));
-        }
-        assert_eq!(U256::from_u64(5) / number, U256::ZERO);
-        assert_eq!(U256::from_le_bytes(&number.to_le_bytes()), number);
-    }
-
     /// Numbers of all lengths.
     fn numbers() -> impl Strategy<Value = U256> {
         (any::<[u64; 4]>(), 0..256u32).prop_map(|(limbs, shift)| U256(limbs) >> shift)

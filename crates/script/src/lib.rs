@@ -257,20 +257,6 @@ mod tests {
     }
 
     #[test]
-    fn threads_can_share_a_transaction() {
-        fn shared<T: Send + Sync>() {}
-        shared::<TxScripts>();
-        let scripts = scripts(&[&[0x51][..]; 64], &[&[][..]; 64]).unwrap();
-        let scripts = &scripts;
-        std::thread::scope(|scope| {
-            let run = |from: u32| scope.spawn(move || scripts.verify(from..from + 16, ScriptFlags::ALL));
-            for thread in [0, 16, 32, 48].map(run) {
-                assert_eq!(thread.join().unwrap(), Ok(()));
-            }
-        });
-    }
-
-    #[test]
     fn reports_the_first_failing_input_of_the_range() {
         let scripts = scripts(&[&[0x51], &[0x00], &[0x51], &[0x00]], &[&[][..]; 4]).unwrap();
         let verify = |range| scripts.verify(range, ScriptFlags::ALL);

@@ -68,12 +68,16 @@ pub struct FaultDisk {
     lie: Option<(&'static str, Lie)>,
     /// The user that is reported as the process's.
     user: Option<u32>,
+    /// A group that the process is not in.
+    foreign_group: Option<u32>,
 }
 
 struct State {
     /// Number of the operation that fails, counted from 0; `u64::MAX` for none.
     at: u64,
     fault: InjectedFault,
+    /// Another operation that fails.
+    second: Option<(u64, InjectedFault)>,
     operations: Operations,
     kind: io::ErrorKind,
     count: AtomicU64,
@@ -117,6 +121,7 @@ impl FaultDisk {
         let state = State {
             at,
             fault,
+            second: None,
             operations,
             kind,
             count: AtomicU64::new(0),
@@ -127,8 +132,9 @@ impl FaultDisk {
             names: None,
             watcher: Mutex::default(),
         };
-        let (mounted, denied, unreadable, lie, user) = Default::default();
-        Self { state: Arc::new(state), exchange_in_steps: false, mounted, denied, unreadable, lie, user }
+        let (mounted, denied, unreadable, lie, user, foreign_group) = Default::default();
+        let (state, exchange_in_steps) = (Arc::new(state), false);
+        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group }
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
@@ -213,6 +219,22 @@ impl FaultDisk {
         Self { user: Some(user), ..self }
     }
 
+    /// Gives no rights to `group`, as a process that is not in it.
+    #[must_use]
+    pub fn with_foreign_group(self, group: u32) -> Self {
+        Self { foreign_group: Some(group), ..self }
+    }
+
+    /// Lets another operation fail too.
+    ///
+    /// # Panics
+    /// If the disk is in use.
+    #[must_use]
+    pub fn failing_again(mut self, at: u64, fault: InjectedFault) -> Self {
+        Arc::get_mut(&mut self.state).expect("it is not in use").second = Some((at, fault));
+        self
+    }
+
     /// Ends the fault.
     pub fn heal(&self) {
         self.state.healed.store(true, Ordering::Relaxed);
@@ -289,7 +311,8 @@ impl State {
             return Ok(());
         }
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let strikes = number == self.at || number > self.at && self.fault == InjectedFault::Sticky;
+        let strikes_at = |(at, fault)| number == at || number > at && fault == InjectedFault::Sticky;
+        let strikes = strikes_at((self.at, self.fault)) || self.second.is_some_and(strikes_at);
         if let Some(signal) = &self.signal {
             signal.fetch_or(strikes, Ordering::Relaxed);
             return Ok(());
@@ -632,6 +655,9 @@ impl Disk for FaultDisk {
 
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
         let _change = self.state.change()?;
+        if self.foreign_group == Some(ownership.gid) && ownership.mode & 0o070 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         RealDisk.set_ownership(path, ownership)
     }
 

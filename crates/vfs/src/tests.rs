@@ -71,14 +71,6 @@ fn files_are_created_once_read_at_offsets_and_up_to_a_limit() {
 }
 
 #[test]
-fn errors_name_path_and_action() {
-    let error =
-        RealDisk.open(Path::new("no/blk00000.dat")).during("open for reading", Path::new("no/blk00000.dat"));
-    let text = error.err().unwrap().to_string();
-    assert!(text.starts_with("no/blk00000.dat: cannot open for reading: No such file"), "{text}");
-}
-
-#[test]
 fn exchange_swaps_directories_in_one_step_or_three() {
     for exchange in [
         |a: &Path, b: &Path| RealDisk.exchange(a, b),

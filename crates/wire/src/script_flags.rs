@@ -102,21 +102,3 @@ impl fmt::Debug for ScriptFlags {
         write!(f, "{self}")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn combines_and_displays_sets() {
-        let flags = ScriptFlags::P2SH | ScriptFlags::WITNESS;
-        assert_eq!(flags.to_string(), "P2SH,WITNESS");
-        assert_eq!(ScriptFlags::NONE.to_string(), "NONE");
-        assert!(
-            flags.contains(ScriptFlags::P2SH) && !flags.contains(ScriptFlags::P2SH | ScriptFlags::TAPROOT)
-        );
-        assert_eq!(flags.without(ScriptFlags::WITNESS), ScriptFlags::P2SH);
-        let all = ScriptFlags::NAMED.into_iter().fold(ScriptFlags::NONE, |all, (flag, _)| all | flag);
-        assert_eq!((all, all.bits().count_ones()), (ScriptFlags::ALL, 7));
-    }
-}

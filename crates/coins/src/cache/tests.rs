@@ -1,4 +1,4 @@
-//! The cache against coins in memory, its memory, and what it keeps after a flush.
+//! The cache against coins in memory, also after a crash; its memory, and what it keeps after a flush.
 
 use super::*;
 use crate::MemoryCoins;
@@ -28,14 +28,23 @@ impl CoinSource for MemoryCoins {
     }
 }
 
-/// Writes changes, none of which may be for a coin that was fresh.
+/// Only coins of these outpoints are overwritten, as only coins of coinbases are.
+fn may_be_overwritten(outpoint: &OutPoint) -> bool {
+    outpoint.vout == 2
+}
+
+/// Writes changes in two parts, as two threads do. None may be the removal of a coin that was fresh.
 fn write(database: &mut MemoryCoins, best: BlockHash, changes: &Changes<'_>) -> Result<(), Infallible> {
-    let changes: Vec<_> = changes.range(0..changes.len()).collect();
+    let middle = changes.len() / 2;
+    let changes: Vec<_> = changes.range(0..middle).chain(changes.range(middle..changes.len())).collect();
     assert!(changes.is_sorted_by(|(a, _), (b, _)| chainstate_key_order(a, b).is_lt()));
     for (outpoint, coin) in changes {
         match coin {
             Some(coin) => database.add_coin(outpoint, coin, true)?,
-            None => drop(database.spend_coin(&outpoint)?),
+            None => {
+                let is_stored = database.spend_coin(&outpoint)?.is_some();
+                assert!(is_stored || may_be_overwritten(&outpoint), "{outpoint} was fresh");
+            }
         }
     }
     database.set_best_block(best)
@@ -50,8 +59,12 @@ enum Step {
     LookUp(Vec<u8>, Option<usize>),
     /// Spends and creates these, all at once.
     Apply(Vec<(bool, u8)>),
+    /// The same, and a spend of a coin that does not exist. What was not written is lost.
+    ApplyInvalid(Vec<(bool, u8)>, u8),
     Flush(usize),
     FailToFlush,
+    /// Begins again with what the database has.
+    Crash,
 }
 
 /// Bytes that stay: those of no coin, of some, or of all.
@@ -60,16 +73,18 @@ fn arb_stay() -> impl Strategy<Value = usize> {
 }
 
 fn arb_step() -> impl Strategy<Value = Step> {
-    let moves = prop::collection::vec((any::<bool>(), any::<u8>()), 0..90);
+    let moves = || prop::collection::vec((any::<bool>(), any::<u8>()), 0..90);
     let wanted = prop::collection::vec(any::<u8>(), 0..90);
     prop_oneof![
         4 => any::<u8>().prop_map(Step::Add),
         1 => any::<u8>().prop_map(Step::Overwrite),
         4 => any::<u8>().prop_map(Step::Spend),
         2 => (wanted, prop::option::of(arb_stay())).prop_map(|(wanted, stay)| Step::LookUp(wanted, stay)),
-        2 => moves.prop_map(Step::Apply),
+        2 => moves().prop_map(Step::Apply),
+        1 => (moves(), any::<u8>()).prop_map(|(moves, missing)| Step::ApplyInvalid(moves, missing)),
         1 => arb_stay().prop_map(Step::Flush),
         1 => Just(Step::FailToFlush),
+        1 => Just(Step::Crash),
     ]
 }
 
@@ -85,6 +100,12 @@ fn spends(cache: &Cache, numbers: &[u8]) -> Moves {
     moves
 }
 
+/// Returns the cache of a process that begins with the coins of another's database.
+fn begun_again(cache: &Cache) -> Cache {
+    let Ok(best) = cache.source().best_block();
+    CoinsCache::new(cache.source().clone(), best, SipKey(3, 4))
+}
+
 fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
     let mut found = FoundCoins::default();
     for wanted in cache.not_kept(moves) {
@@ -96,8 +117,14 @@ fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
     found
 }
 
-/// Does what is valid of some moves in the cache at once, and in the model one after the other.
-fn apply(cache: &mut Cache, model: &mut MemoryCoins, wanted: &[(bool, u8)]) {
+/// Does what is valid of some moves in the cache at once, and in the model one after the other; also the
+/// spend of this coin, if it does not exist. Returns whether the cache has done it.
+fn apply(
+    cache: &mut Cache,
+    model: &mut MemoryCoins,
+    wanted: &[(bool, u8)],
+    missing: Option<OutPoint>,
+) -> bool {
     let (mut moves, mut expected) = (Moves::with_capacity(cache.hasher(), 0, 0), CoinList::default());
     for &(is_spend, number) in wanted {
         let (at, (code, out)) = (outpoint(number), coin(number));
@@ -110,10 +137,16 @@ fn apply(cache: &mut Cache, model: &mut MemoryCoins, wanted: &[(bool, u8)]) {
             let Ok(()) = model.add_coin(at, Coin { code, out: &out }, false);
         }
     }
+    let missing = missing.filter(|at| model.have_coin(at) == Ok(false));
+    missing.iter().for_each(|&at| moves.spend(at));
     let (best, mut spent) = (BlockHash([wanted.len() as u8; 32]), CoinList::default());
-    assert!(cache.apply(&moves, best, &mut spent).unwrap());
-    assert_eq!(spent, expected);
-    let Ok(()) = model.set_best_block(best);
+    let is_done = cache.apply(&moves, best, &mut spent).unwrap();
+    assert_eq!((is_done, spent), (missing.is_none(), expected));
+    if is_done {
+        let Ok(()) = model.set_best_block(best);
+    }
+    assert_eq!(cache.best_block().unwrap(), model.best_block().unwrap());
+    is_done
 }
 
 proptest! {
@@ -134,6 +167,9 @@ proptest! {
                 Step::Overwrite(number) => {
                     let (outpoint, (code, out)) = (outpoint(number), coin(number));
                     let coin = Coin { code, out: &out };
+                    if !may_be_overwritten(&outpoint) {
+                        continue;
+                    }
                     model.add_coin(outpoint, coin, true).unwrap();
                     cache.add_coin(outpoint, coin, true).unwrap();
                 }
@@ -149,7 +185,13 @@ proptest! {
                     }
                     cache.keep(&found);
                 }
-                Step::Apply(moves) => apply(&mut cache, &mut model, &moves),
+                Step::Apply(moves) => prop_assert!(apply(&mut cache, &mut model, &moves, None)),
+                Step::ApplyInvalid(moves, number) => {
+                    if !apply(&mut cache, &mut model, &moves, Some(outpoint(number))) {
+                        (cache, model) = (begun_again(&cache), cache.source().clone());
+                    }
+                }
+                Step::Crash => (cache, model) = (begun_again(&cache), cache.source().clone()),
                 Step::Flush(stay_bytes) => {
                     cache.flush(stay_bytes, write).unwrap();
                     prop_assert_eq!(cache.source(), &model);
@@ -169,35 +211,11 @@ proptest! {
                 prop_assert_eq!(CoinsView::coin(&cache, &outpoint), expected);
                 prop_assert_eq!(cache.have_coin(&outpoint).unwrap(), model.have_coin(&outpoint).unwrap());
             }
+            prop_assert_eq!(cache.best_block().unwrap(), model.best_block().unwrap());
         }
         cache.flush(0, write).unwrap();
         prop_assert_eq!(cache.source(), &model);
     }
-}
-
-fn changes(cache: &mut Cache) -> Vec<bool> {
-    let mut found = Vec::new();
-    let Ok(()) = cache.flush(0, |database, best, changes| {
-        found.extend(changes.range(0..changes.len()).map(|(_, coin)| coin.is_some()));
-        write(database, best, changes)
-    });
-    found
-}
-
-#[test]
-fn a_coin_that_is_created_and_spent_never_reaches_the_database() {
-    let mut cache = cache();
-    let (at, (code, out)) = (outpoint(1), coin(1));
-    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-    assert!(cache.spend_coin(&at).unwrap().is_some());
-    assert_eq!((cache.not_kept(&spends(&cache, &[1])).len(), changes(&mut cache)), (1, vec![]));
-
-    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-    assert_eq!(changes(&mut cache), [true]);
-    assert!(cache.spend_coin(&at).unwrap().is_some());
-    cache.add_coin(at, Coin { code, out: &out }, false).unwrap();
-    assert!(cache.spend_coin(&at).unwrap().is_some(), "it is not fresh: the database has an older one");
-    assert_eq!(changes(&mut cache), [false]);
 }
 
 #[test]
@@ -208,16 +226,6 @@ fn creating_a_coin_that_exists_is_an_error() {
     let again = cache.add_coin(at, Coin { code, out: &out }, false).unwrap_err();
     assert!(matches!(again, CacheError::Exists(found) if found == at));
     assert!(again.to_string().ends_with("which exists"));
-}
-
-#[test]
-fn a_missing_coin_ends_the_moves_of_a_block() {
-    let (mut cache, mut spent) = (cache(), CoinList::default());
-    let (code, out) = coin(1);
-    cache.add_coin(outpoint(1), Coin { code, out: &out }, false).unwrap();
-    let twice = spends(&cache, &[1, 1]);
-    assert!(!cache.apply(&twice, BlockHash([1; 32]), &mut spent).unwrap());
-    assert_eq!((spent.len(), cache.best_block().unwrap()), (1, BlockHash::default()));
 }
 
 /// The youngest coins stay, whatever the order in which they came.
@@ -239,8 +247,8 @@ fn the_oldest_coins_leave_when_changes_are_written() {
     assert!((0..1000).all(|vout| cache.have_coin(&OutPoint { txid: Txid([1; 32]), vout }).unwrap()));
 }
 
-/// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps the
-/// table, and what was freed is used again.
+/// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps
+/// the table, and what was freed is used again.
 #[test]
 fn memory_is_counted_and_used_again() {
     let (mut cache, mut most) = (cache(), [0; 2]);

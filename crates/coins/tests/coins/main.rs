@@ -3,6 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod aggregate;
-mod cache_walk;
 mod chain;
 mod model;

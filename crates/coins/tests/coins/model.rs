@@ -232,28 +232,6 @@ proptest! {
     }
 }
 
-/// Spends and creations of one outpoint that do not pair up give a mismatch in every order.
-#[test]
-fn rejects_a_double_spend_in_every_order() {
-    let outpoint = OutPoint { txid: txid(1), vout: 0 };
-    let coin = Coin { code: 2, out: &[9, 9, 9] };
-    let ops = ["ssc", "scs", "css", "s", "cc", "scsc s", "ccs"];
-    for ops in ops {
-        let join = Join::new(SipKey(0, 0));
-        let mut effects = join.effects();
-        for op in ops.bytes() {
-            match op {
-                b's' => effects.push_spend(&outpoint, coin, SPENDER),
-                b'c' => effects.push_creation(&outpoint, coin),
-                _ => {}
-            }
-        }
-        effects.flush();
-        drop(effects);
-        assert!(join.finish().is_err(), "{ops}");
-    }
-}
-
 #[test]
 fn rejects_a_spend_at_or_below_its_coins_height() {
     for (height, valid) in [(4, false), (5, false), (6, true)] {

@@ -34,11 +34,3 @@ fn apply_into_equals_apply_in_place() {
         assert_eq!(copy, data);
     }
 }
-
-#[test]
-fn the_zero_key_changes_nothing() {
-    let mut data = [1, 2, 3];
-    Obfuscation::default().apply(&mut data, 5);
-    assert_eq!(data, [1, 2, 3]);
-    assert!(Obfuscation::from_key([0; 8]).is_zero());
-}

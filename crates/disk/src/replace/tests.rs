@@ -1,117 +1,14 @@
-//! Replacements that are killed at any step, databases used before the recovery, and foreign files.
+//! Replacements that crash at any step, databases used before the recovery, and foreign files.
 
 use super::*;
-use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, sync::Mutex};
 use tempfile::TempDir;
-use vfs::{Lock, Metadata, ReadAt, RealDisk, WriteFile, exchange_in_steps};
+use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
+use vfs::RealDisk;
 
 const ID: [u8; 16] = [7; 16];
 const INDEX: &str = "blocks/index";
 const CHAINSTATE: &str = "chainstate";
-
-/// The real disk, on which all changes after the first `left` fail, as for a process that is killed there,
-/// and the changes with the numbers `once`.
-struct KilledDisk {
-    left: AtomicU64,
-    once: [AtomicU64; 2],
-    in_steps: bool,
-    /// The group of this process, which can give files to no other. Old databases belong to group 0.
-    group: u32,
-}
-
-impl KilledDisk {
-    fn after(changes: u64, in_steps: bool) -> Self {
-        let once = [u64::MAX; 2].map(AtomicU64::new);
-        Self { left: AtomicU64::new(changes), once, in_steps, group: 0 }
-    }
-
-    fn change(&self) -> io::Result<()> {
-        if self.once.each_ref().map(|once| once.fetch_sub(1, Ordering::Relaxed)).contains(&0) {
-            return Err(io::Error::other("fails once"));
-        }
-        let take = |left: u64| left.checked_sub(1);
-        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        taken.map(|_| ()).map_err(|_| io::Error::other("dead"))
-    }
-
-    fn is_dead(&self) -> bool {
-        self.left.load(Ordering::Relaxed) == 0
-    }
-}
-
-impl Disk for KilledDisk {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        RealDisk.open(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        self.change()?;
-        RealDisk.create(path)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
-        RealDisk.list(dir)
-    }
-
-    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        RealDisk.metadata(path)
-    }
-
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.change()?;
-        RealDisk.create_dir_all(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change()?;
-        RealDisk.rename(from, to)
-    }
-
-    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
-        if self.in_steps {
-            return exchange_in_steps(self, a, b);
-        }
-        self.change()?;
-        RealDisk.exchange(a, b)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.change()?;
-        RealDisk.remove_file(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.change()?;
-        RealDisk.remove_dir(dir)
-    }
-
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        self.change()
-    }
-
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        let is_new = path.to_string_lossy().ends_with(NEW_SUFFIX);
-        Ok(Ownership { uid: 1, gid: if is_new { self.group } else { 0 }, mode: 0o750 })
-    }
-
-    fn set_ownership(&self, _: &Path, Ownership { gid, mode, .. }: Ownership) -> io::Result<()> {
-        assert!(gid == 0 || mode == 0o700, "another group gets nothing");
-        if gid == self.group { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-    }
-
-    fn free_space(&self, path: &Path) -> io::Result<u64> {
-        RealDisk.free_space(path)
-    }
-
-    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
-        RealDisk.same_file_system(a, b)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        RealDisk.lock(path)
-    }
-}
 
 /// A network directory with the old databases.
 fn home() -> TempDir {
@@ -163,46 +60,46 @@ fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d>
 /// The result of [`recover`], and the databases in place after it.
 type Outcome = (Option<Recovery>, [String; 2]);
 
-/// Kills a commit before each of its changes in turn, lets `meanwhile` use the datadir, and recovers: once
-/// undisturbed, and once with the recovery killed as well, each time one change later, until it succeeds.
-/// Returns all outcomes.
-fn kill_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path)) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    for trial in 0u64.. {
-        let (changes, first) = (trial / 2, if trial % 2 == 0 { u64::MAX } else { 0 });
-        let home = home();
-        let disk = KilledDisk::after(u64::MAX, in_steps);
-        let replacement = begin(&disk, home.path(), keep_old);
-        disk.left.store(changes, Ordering::Relaxed);
-        let done = replacement.commit();
-        if !disk.is_dead() {
-            done.unwrap();
-            assert_eq!(texts(home.path()), ["new", "new"]);
-            break;
-        }
-        meanwhile(home.path());
-        let mut recovery = Err(DiskError::Locked { path: home.path().to_owned(), holder: None });
-        let mut left = first;
-        while recovery.is_err() {
-            recovery = recover(&KilledDisk::after(left, in_steps), home.path(), &names());
-            left = left.saturating_add(1);
-        }
-        outcomes.push((recovery.unwrap(), texts(home.path())));
-        let kept =
-            leftovers(home.path()).into_iter().all(|path| path.extension().is_some_and(|end| end == "old"));
-        assert!(kept, "{changes}: {:?}", leftovers(home.path()));
-        for name in [INDEX, CHAINSTATE] {
-            assert!(!home.path().join(name).join(MARK).exists(), "{changes}: a mark is left in {name}");
-        }
+/// A disk on which change number `at` and all later ones fail, as for a process that is killed there.
+fn killed_at(at: u64, in_steps: bool) -> FaultDisk {
+    let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull);
+    if in_steps { disk.without_exchange() } else { disk }
+}
+
+/// Lets a replacement crash before each of its changes in turn, lets `meanwhile` use the datadir, and
+/// recovers: once undisturbed, and once with the recovery killed as well, each time one change later,
+/// until it succeeds. Returns all outcomes.
+fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Sync) -> Vec<Outcome> {
+    let outcomes = Mutex::new(Vec::new());
+    for first_kill in [u64::MAX, 0] {
+        let (place, crashes) = (home(), Crashes { in_steps, ..Crashes::default() });
+        let run = |disk: &FaultDisk| {
+            begin(disk, place.path(), keep_old).commit().unwrap();
+            assert_eq!(texts(place.path()), ["new", "new"]);
+        };
+        explore(place.path(), crashes, run, |Crash { dir, what, .. }| {
+            let home = dir.path();
+            meanwhile(home);
+            let kills = (0..1_000).map(|later| first_kill.saturating_add(later));
+            let mut recoveries = kills.map(|kill| recover(&killed_at(kill, in_steps), home, &names()));
+            let recovery = recoveries.find_map(Result::ok).unwrap_or_else(|| panic!("{what}: no recovery"));
+            let kept = leftovers(home).iter().all(|path| path.extension().is_some_and(|end| end == "old"));
+            assert!(kept, "{what}: {:?}", leftovers(home));
+            for name in [INDEX, CHAINSTATE] {
+                assert!(!home.join(name).join(MARK).exists(), "{what}: a mark is left in {name}");
+            }
+            outcomes.lock().unwrap().push((recovery, texts(home)));
+        });
     }
+    let outcomes = outcomes.into_inner().unwrap();
     assert!(outcomes.len() > 10, "{outcomes:?}");
     outcomes
 }
 
 #[test]
-fn a_commit_killed_at_any_step_replaces_both_databases_or_neither() {
+fn a_commit_that_crashes_at_any_step_replaces_both_databases_or_neither() {
     for (in_steps, keep_old) in [(false, false), (true, false), (false, true)] {
-        let outcomes = kill_each(in_steps, keep_old, |_| {});
+        let outcomes = crash_at_each(in_steps, keep_old, |_| {});
         let ends =
             |text: &str| outcomes.iter().filter(|(_, texts)| texts == &[text; 2].map(str::to_owned)).count();
         assert_eq!(ends("old") + ends("new"), outcomes.len(), "{outcomes:?}");
@@ -213,21 +110,28 @@ fn a_commit_killed_at_any_step_replaces_both_databases_or_neither() {
 /// The second fault is another error, or a kill, while what came before the first one is undone.
 #[test]
 fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
-    for (in_steps, is_killed) in [(false, false), (false, true), (true, false)] {
-        for first in 0.. {
+    for (in_steps, second_fault) in
+        [(false, InjectedFault::Once), (false, InjectedFault::Sticky), (true, InjectedFault::Once)]
+    {
+        let counting = killed_at(u64::MAX, in_steps);
+        begin(&counting, home().path(), false);
+        for first in counting.count().. {
             let mut has_failed = false;
             for second in first + 1..first + 12 {
                 let home = home();
-                let disk = KilledDisk::after(u64::MAX, in_steps);
+                let disk = FaultDisk::fail_at(
+                    first,
+                    InjectedFault::Once,
+                    Operations::Changes,
+                    io::ErrorKind::StorageFull,
+                );
+                let disk = disk.failing_again(second, second_fault);
+                let disk = if in_steps { disk.without_exchange() } else { disk };
                 let replacement = begin(&disk, home.path(), false);
-                disk.once[0].store(first, Ordering::Relaxed);
-                // The change that fails is not counted by the other number.
-                let other = if is_killed { &disk.left } else { &disk.once[1] };
-                other.store(second - u64::from(is_killed), Ordering::Relaxed);
                 has_failed = matches!(replacement.commit(), Err(CommitError::Failed(_)));
                 replacement.discard();
                 recover(&RealDisk, home.path(), &names()).unwrap();
-                let case = format!("{in_steps} {is_killed} {first} {second}");
+                let case = format!("{in_steps} {second_fault:?} {first} {second}");
                 assert!(
                     [["old"; 2], ["new"; 2]].contains(&texts(home.path()).each_ref().map(|text| &**text)),
                     "{case}"
@@ -256,7 +160,7 @@ fn only_its_own_journal_keeps_a_replacement_from_being_discarded() {
 #[test]
 fn databases_used_after_a_crash_stay_in_place() {
     // Each database gets a new manifest, as by a bitcoind that is started before the recovery.
-    let outcomes = kill_each(false, false, |home| {
+    let outcomes = crash_at_each(false, false, |home| {
         for (name, text) in [INDEX, CHAINSTATE].iter().zip(texts(home)) {
             fs::write(home.join(name).join("CURRENT"), format!("{text}, used")).unwrap();
         }
@@ -269,7 +173,7 @@ fn databases_used_after_a_crash_stay_in_place() {
 
 #[test]
 fn exchanges_are_undone_if_an_old_database_was_used_after_the_crash() {
-    let outcomes = kill_each(false, false, |home| {
+    let outcomes = crash_at_each(false, false, |home| {
         let path = home.join(CHAINSTATE).join("CURRENT");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(path, format!("{text}, used")).unwrap();
@@ -450,10 +354,19 @@ fn what_the_superuser_has_made_goes_to_the_owner_of_the_directory() {
 /// As after `chown -R bitcoin DIR`, which leaves the group.
 #[test]
 fn a_group_that_the_owner_is_not_in_is_no_obstacle() {
+    use std::os::unix::fs::PermissionsExt as _;
     let home = home();
-    let disk = KilledDisk { group: 5, ..KilledDisk::after(u64::MAX, false) };
+    for name in [INDEX, CHAINSTATE] {
+        fs::set_permissions(home.path().join(name), fs::Permissions::from_mode(0o750)).unwrap();
+    }
+    let group = RealDisk.ownership(&home.path().join(INDEX)).unwrap().gid;
+    let disk = FaultDisk::healthy().with_foreign_group(group);
     begin(&disk, home.path(), false).commit().unwrap();
     assert_eq!(texts(home.path()), ["new", "new"]);
+    for name in [INDEX, CHAINSTATE] {
+        let mode = fs::metadata(home.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "another group gets nothing");
+    }
 }
 
 /// Only the database of the filters is on another disk.

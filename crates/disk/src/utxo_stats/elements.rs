@@ -235,18 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_depends_on_the_order_of_vouts() {
-        let coins = coins(&[(1, 16_511), (1, 16_512)]);
-        // The keys end in 80 80 00 and in ff 7f.
-        assert_eq!(coins[0].0.vout, 16_512);
-        let mut as_keys = Vec::new();
-        coins.iter().for_each(|(outpoint, out)| {
-            Coin { code: 7, out }.write_utxo_element(outpoint, &mut as_keys).unwrap()
-        });
-        assert_ne!(UtxoHash(digest::sha256::sha256d(&as_keys)), model_hash(coins));
-    }
-
-    #[test]
     fn coin_counter_and_stats_part_count_the_same() {
         let coins = coins(&[(1, 0), (1, 16_511), (1, 16_512), (2, 3), (4, 0)]);
         let (mut counter, mut part) = (CoinCounter::default(), StatsPart::new(false));

@@ -1,58 +1,67 @@
-//! Each writer on a disk that fails at the n-th operation, for every n, once or from then on: what is left is
-//! not a database, or the complete one, and a second attempt in a clean directory succeeds. A sorted run is
+//! Each writer on a disk that fails at the n-th operation, for every n, and in each state in which a crash
+//! can leave its output: that is absent or complete, and a second attempt succeeds. A sorted run is
 //! refused or complete, a manifest the old one or the new one.
 
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::DiskError;
 use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
-use peregrine_disk::checkpoint::{
-    Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef, sorted_run_path,
-};
+use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef};
 use peregrine_disk::index::{
     BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, rewrite_block_index, write_block_index,
 };
 use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::io;
 use std::path::Path;
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
 use vfs::{Disk, RealDisk};
 use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
 
-/// A disk on which the change with this number fails, and all later ones if it is `sticky`.
-fn failing(at: u64, sticky: bool) -> FaultDisk {
-    let fault = if sticky { InjectedFault::Sticky } else { InjectedFault::Once };
-    FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::StorageFull)
-}
-
-/// Fails `write` at each operation in turn. If `CURRENT` exists after that, the database must be complete.
-fn check(write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>, is_complete: impl Fn(&Path) -> bool) {
-    for sticky in [false, true] {
-        for first in 0.. {
-            let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-            let dir = root.path().join("database");
-            let faults = failing(first, sticky);
-            let result = write(&faults, &dir);
-            if faults.count() <= first {
-                assert!(result.is_ok() && first > 8, "all operations have failed once");
+/// Calls `assert_left` with the path of what is left of an output after each failing operation and each
+/// crash, and after success. It tries once more where nothing is left.
+pub fn check(
+    write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError>,
+    assert_left: impl Fn(&Path, &str) + Sync,
+) {
+    for fault in [InjectedFault::Once, InjectedFault::Sticky] {
+        for at in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("output");
+            let disk = FaultDisk::fail_at(at, fault, Operations::All, io::ErrorKind::StorageFull);
+            let result = write(&disk, &path);
+            let what = format!("operation {at} failed, {fault:?}");
+            assert_left(&path, &what);
+            if !disk.has_failed() {
+                assert!(result.is_ok() && at >= 6, "all operations have failed once");
                 break;
             }
-            let error = result.err().map(|error| error.to_string());
-            assert!(
-                error.as_ref().is_some_and(|text| text.contains("cannot")),
-                "operation {first}: {error:?}"
-            );
-            assert!(!dir.join("CURRENT").exists() || is_complete(&dir), "operation {first} failed");
-            let _ = std::fs::remove_dir_all(&dir);
-            assert!(write(&RealDisk, &dir).is_ok() && is_complete(&dir));
+            assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "{what}");
         }
     }
+    let dir = tempfile::tempdir().unwrap();
+    let run = |disk: &FaultDisk| write(disk, &dir.path().join("output")).unwrap();
+    let states = explore(dir.path(), Crashes::default(), run, |Crash { dir, what, .. }| {
+        assert_left(&dir.path().join("output"), &what);
+    });
+    assert!(states >= 6, "{states}");
+}
+
+/// The same of a database, which is there if it has a `CURRENT`.
+fn check_database(
+    write: impl Fn(&dyn Disk, &Path) -> Result<(), DiskError> + Sync,
+    is_complete: impl Fn(&Path) -> bool + Sync,
+) {
+    check(&write, |dir, what| {
+        assert!(!dir.join("CURRENT").exists() || is_complete(dir), "{what}");
+        let _ = std::fs::remove_dir_all(dir);
+        assert!(write(&RealDisk, dir).is_ok() && is_complete(dir), "{what}");
+    });
 }
 
 #[test]
 fn a_failed_write_leaves_a_complete_chainstate_or_none() {
     let outpoint = |byte: u8| OutPoint { txid: Txid([byte; 32]), vout: 1 };
     let coin = Coin { code: 9, out: &[1, 7, 0x51] };
-    check(
+    check_database(
         |disk, dir| {
             let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key([7; 8]), 2)?;
             let mut tables = Vec::new();
@@ -78,30 +87,18 @@ fn a_failed_write_leaves_a_complete_chainstate_or_none() {
 fn a_failed_write_leaves_a_complete_block_index_or_none() {
     let entry = |nonce: u32| {
         let header = Header { nonce, ..Header::default() };
-        IndexEntry {
-            hash: header.hash(),
-            header,
-            height: Height(nonce),
-            status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
-            tx_count: 1,
-            file: Some(FileNo(0)),
-            data_pos: Some(ByteOffset(8)),
-            undo_pos: None,
-        }
+        let (status, file) = (BlockStatus::stored(false), Some(FileNo(0)));
+        let entry = IndexEntry::of_header(header.hash(), header, Height(nonce));
+        IndexEntry { status, tx_count: 1, file, data_pos: Some(ByteOffset(8)), ..entry }
     };
     let mut entries: Vec<_> = (0..100).map(entry).collect();
     entries.sort_by_key(|entry| entry.hash);
     let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
-    check(
-        |disk, dir| write_block_index(disk, dir, &index),
-        |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
-    );
-    let old = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    assert!(write_block_index(&RealDisk, old.path(), &index).is_ok());
-    check(
-        |disk, dir| rewrite_block_index(disk, old.path(), dir, |_| (), |_| ()),
-        |dir| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index),
-    );
+    let is_complete = |dir: &Path| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index);
+    check_database(|disk, dir| write_block_index(disk, dir, &index), is_complete);
+    let old = tempfile::tempdir().unwrap();
+    write_block_index(&RealDisk, old.path(), &index).unwrap();
+    check_database(|disk, dir| rewrite_block_index(disk, old.path(), dir, |_| (), |_| ()), is_complete);
 }
 
 /// Writes a sorted run with entries that fill several blocks.
@@ -119,23 +116,13 @@ fn write_run(disk: &dyn Disk, path: &Path) -> Result<SortedRunMeta, DiskError> {
 
 #[test]
 fn a_sorted_run_after_a_failed_write_is_complete_or_refused() {
-    let mut operations = 0;
-    for first in 0.. {
-        let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-        let path = sorted_run_path(root.path(), first);
-        let faults = failing(first, false);
-        let result = write_run(&faults, &path);
-        let opened = SortedRunReader::open(&RealDisk, &path, Network::Main);
-        if faults.count() <= first {
-            assert_eq!(opened.ok().map(|run| run.meta().clone()), result.ok());
-            operations = first;
-            break;
-        }
-        assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
-        // After a failed sync, the file can be complete; after any other failure, it is not.
-        assert!(opened.is_err() || faults.count() == first + 1, "operation {first}");
-    }
-    assert!(operations > 8, "blocks are written one by one: {operations} operations");
+    let expected =
+        write_run(&FaultDisk::healthy(), &tempfile::tempdir().unwrap().path().join("run")).unwrap();
+    let write = |disk: &dyn Disk, path: &Path| write_run(disk, path).map(drop);
+    check(write, |path, what| {
+        let opened = SortedRunReader::open(&RealDisk, path, Network::Main).ok();
+        assert!(opened.is_none_or(|run| *run.meta() == expected), "{what}");
+    });
 }
 
 #[test]
@@ -157,27 +144,21 @@ fn a_failed_write_leaves_the_old_or_the_new_manifest() {
             made: Vec::new(),
         },
     };
-    for (sticky, has_old) in [(false, false), (false, true), (true, false), (true, true)] {
-        for first in 0.. {
-            let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-            let dir = root.path();
-            let old = has_old.then(|| checkpoint(1));
-            assert!(old.iter().all(|old| old.write(&RealDisk, dir).is_ok()));
-            let faults = failing(first, sticky);
-            let result = checkpoint(2).write(&faults, dir);
-            let read = || Checkpoint::read(&RealDisk, dir).unwrap_or_else(|error| panic!("{first}: {error}"));
-            if faults.count() <= first {
-                assert!(result.is_ok() && first >= 6, "all operations have failed once");
-                assert_eq!(read(), Some(checkpoint(2)));
-                break;
-            }
-            assert!(result.is_err_and(|error| error.to_string().contains("cannot")), "operation {first}");
-            let found = read();
-            assert!(found == old || found == Some(checkpoint(2)), "operation {first} failed");
+    for has_old in [false, true] {
+        let old = has_old.then(|| checkpoint(1));
+        let write = |disk: &dyn Disk, dir: &Path| {
+            // The folder is there before.
+            std::fs::create_dir(dir).unwrap();
+            old.iter().for_each(|old| old.write(&RealDisk, dir).unwrap());
+            checkpoint(2).write(disk, dir)
+        };
+        check(write, |dir, what| {
+            let found = Checkpoint::read(&RealDisk, dir).unwrap();
+            assert!(found == old || found == Some(checkpoint(2)), "{what}");
             // What is left of the attempt does not hinder the next one.
-            assert!(checkpoint(3).write(&RealDisk, dir).is_ok());
-            assert_eq!(read(), Some(checkpoint(3)));
-            assert_eq!(RealDisk.list(dir).map(|names| names.len()).ok(), Some(1));
-        }
+            checkpoint(3).write(&RealDisk, dir).unwrap();
+            assert_eq!(Checkpoint::read(&RealDisk, dir).unwrap(), Some(checkpoint(3)), "{what}");
+            assert_eq!(RealDisk.list(dir).unwrap().len(), 1, "{what}");
+        });
     }
 }

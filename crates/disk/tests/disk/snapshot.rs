@@ -1,5 +1,7 @@
 //! UTXO snapshots: files have the bytes that Bitcoin Core writes, coins round-trip, and damage is reported
-//! with its offset.
+//! with its offset. Any bytes are tried by the fuzz targets (`testkit::fuzz`).
+
+use crate::faults;
 
 use digest::sha256::Sha256;
 use hex_conservative::DisplayHex as _;
@@ -9,14 +11,8 @@ use peregrine_disk::snapshot::{
     INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter,
 };
 use proptest::{collection::vec, prelude::*};
-use std::cell::Cell;
-use std::io;
 use std::path::{Path, PathBuf};
-use testkit::{
-    data::CoreDatadir,
-    fault::{FaultDisk, InjectedFault, Operations},
-    fuzz::MemoryDisk,
-};
+use testkit::{data::CoreDatadir, fuzz::MemoryDisk};
 use vfs::{Disk, RealDisk};
 use wire::coin::{chainstate_key_order, compress_output};
 use wire::read::{write_compact_size, write_var_int};
@@ -109,25 +105,6 @@ proptest! {
         let (magic, base_height, coins_total) = (network.magic(), None, coins.len() as u64);
         let metadata = SnapshotMetadata { magic, base_block, base_height, coins: coins_total };
         prop_assert_eq!(read(&RealDisk, &path).unwrap(), (metadata, coins));
-    }
-
-    /// Every truncation is an error. A changed byte is an error, or yields another well-formed snapshot.
-    #[test]
-    fn damage_is_reported_or_yields_a_well_formed_snapshot(
-        coins in arb_coins(), at in any::<prop::sample::Index>(), byte: u8, more in vec(any::<u8>(), 1..5)
-    ) {
-        let bytes = model(Network::Test, &coins);
-        let at = at.index(bytes.len());
-        prop_assert!(read_bytes(bytes[..at].to_vec()).is_err());
-        prop_assert!(read_bytes([&bytes[..], &more].concat()).is_err());
-        let mut changed = bytes.clone();
-        changed[at] = byte;
-        if let Ok((metadata, coins)) = read(&memory(changed.clone()), Path::new("utxo.dat")) {
-            let mut again = model(metadata.network(), &coins);
-            again[7..11].copy_from_slice(&metadata.magic);
-            again[11..43].copy_from_slice(&metadata.base_block.0);
-            prop_assert!(again == changed);
-        }
     }
 }
 
@@ -336,27 +313,15 @@ fn a_snapshot_is_complete_or_absent_after_any_failure() {
     let coins: Vec<Owned> = (0..100)
         .map(|txid| (OutPoint { txid: Txid([txid; 32]), vout: 0 }, 9, out(5, &[0x51; 9_000])))
         .collect();
-    let last_failed = Cell::new(0);
-    for at in 0.. {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("utxo.dat");
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::StorageFull);
-        let result = write(&disk, &path, &coins);
-        if disk.count() <= at {
-            assert!(result.is_ok());
-            break;
-        }
-        last_failed.set(at);
-        assert!(result.unwrap_err().to_string().contains("cannot"), "operation {at}");
+    let write = |disk: &dyn Disk, path: &Path| write(disk, path, &coins).map(drop);
+    faults::check(write, |path, what| {
         // If only the sync of the directory fails, the file has been renamed already.
-        if path.exists() {
-            assert_eq!(read(&RealDisk, &path).unwrap().1, coins);
-        } else {
-            write(&RealDisk, &path, &coins).unwrap();
-            assert!(!incomplete(&path).exists());
+        if !path.exists() {
+            write(&RealDisk, path).unwrap();
         }
-    }
-    assert!(last_failed.get() > 6, "all operations have failed once");
+        assert_eq!(read(&RealDisk, path).unwrap().1, coins, "{what}");
+        assert!(!incomplete(path).exists(), "{what}");
+    });
 }
 
 /// SHA-256 of the files that Bitcoin Core v31.99 (b88bffe550a3) wrote by `dumptxoutset latest` on the

@@ -1,18 +1,17 @@
 //! Snapshots in chunks: the tree against a second implementation, both forms of the list of leaves, and
 //! folders that are complete or absent.
 
+use crate::faults;
+
 use digest::sha256::sha256d;
 use peregrine_disk::{
     DiskError,
     snapshot::SnapshotOutput as _,
     utxo_tree::{ChunkWriter, TREE_NAME, UtxoTree, chunk_name},
 };
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 use tempfile::TempDir;
-use testkit::{
-    fault::{FaultDisk, InjectedFault, Operations},
-    rng::Rng,
-};
+use testkit::{fault::FaultDisk, rng::Rng};
 use vfs::{Disk, RealDisk};
 use wire::BlockHash;
 
@@ -170,28 +169,11 @@ fn a_folder_is_never_replaced_and_files_of_others_stay() {
 #[test]
 fn a_folder_is_complete_or_absent_after_any_failure() {
     let bytes = bytes(500);
-    let mut failed = 0;
-    for at in 0.. {
-        let dir = TempDir::new().unwrap();
-        let (place, set) = (dir.path().join("place"), dir.path().join("sets/set"));
-        fs::create_dir_all(&place).unwrap();
-        fs::create_dir_all(dir.path().join("sets")).unwrap();
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::StorageFull)
-            .with_names_at_risk(&place);
-        let result = write(&disk, &set, &bytes);
-        if disk.count() <= at {
-            assert!(result.is_ok());
-            break;
+    let write = |disk: &dyn Disk, set: &Path| write(disk, set, &bytes).map(drop);
+    faults::check(write, |set, _| {
+        if !set.exists() {
+            write(&RealDisk, set).unwrap();
         }
-        failed = at;
-        assert!(result.unwrap_err().to_string().contains("cannot"), "operation {at}");
-        disk.cut_power(at).unwrap();
-        if set.exists() {
-            assert_complete(&set, &bytes);
-        } else {
-            write(&RealDisk, &set, &bytes).unwrap();
-            assert_complete(&set, &bytes);
-        }
-    }
-    assert!(failed > 20, "all operations have failed once: {failed}");
+        assert_complete(set, &bytes);
+    });
 }

@@ -4,8 +4,9 @@ use peregrine_export::{Columns, Continued, FileFormat, OutputRow, OutputTable, P
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
 use vfs::{Disk, RealDisk};
 
 const FORMATS: [FileFormat; 3] = [FileFormat::PARQUET, FileFormat::Arrow, FileFormat::Csv];
@@ -28,23 +29,7 @@ fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Res
         let mut file =
             parts.begin::<OutputTable>(&name(number), format, &Columns::all::<OutputTable>(false))?;
         for vout in 0..number * 10 {
-            file.add(OutputRow {
-                height: number,
-                tx_index: 0,
-                vout,
-                block_time: number,
-                txid: [7; 32],
-                coinbase: true,
-                value: 5,
-                script_type: "nulldata",
-                script: &[0x6a],
-                address: None,
-                spent_height: None,
-                spent_tx_index: None,
-                spent_txid: None,
-                spent_index: None,
-                spent_mediantime: None,
-            })?;
+            file.add(OutputRow { height: number, vout, txid: [7; 32], ..OutputRow::default() })?;
         }
         file.finish(&[("part", number.to_string())])?;
         written += 1;
@@ -65,39 +50,31 @@ fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_run_completes_what_another_has_begun() {
+fn a_run_completes_what_a_crash_has_left() {
     for format in FORMATS {
         let dir = TempDir::new().unwrap();
         write(&RealDisk, &dir.path().join("whole"), format, "all").unwrap();
         let whole = content(&dir.path().join("whole"));
-        assert_eq!(
-            whole.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["outputs-0", "outputs-1", "outputs-2"]
+        assert!(
+            whole.iter().map(|(name, _)| name.as_str()).eq(["outputs-0", "outputs-1", "outputs-2"]),
+            "{format}"
         );
         assert_eq!(fs::read(dir.path().join("whole.dataset.json")).unwrap(), REQUEST);
-        let (mut faults, mut kept) = (0, 0);
-        for at in 0.. {
-            let out = dir.path().join(format!("out-{at}"));
-            let disk = FaultDisk::fail_at(
-                at,
-                InjectedFault::Sticky,
-                Operations::Changes,
-                io::ErrorKind::StorageFull,
-            );
-            if write(&disk, &out, format, "all").is_ok() {
-                assert!(!disk.has_failed());
-                break;
-            }
-            faults += 1;
-            // Only the last sync, and the removal of the request, can fail after the rename.
+        let (place, kept) = (TempDir::new().unwrap(), AtomicU32::new(0));
+        let run = |disk: &FaultDisk| {
+            write(disk, &place.path().join("out"), format, "all").unwrap();
+        };
+        let states = explore(place.path(), Crashes::default(), run, |Crash { dir, what, .. }| {
+            let out = dir.path().join("out");
+            // Only the last sync, and the removal of the request, come after the rename.
             if !out.exists() {
-                kept += 3 - write(&RealDisk, &out, format, "all").unwrap();
+                kept.fetch_add(3 - write(&RealDisk, &out, format, "all").unwrap(), Ordering::Relaxed);
             }
             let _ = fs::remove_file(out.join("dataset.json"));
-            assert_eq!(content(&out), whole, "{format:?}, operation {at}");
-            assert!(!dir.path().join(format!("out-{at}.peregrine-part")).exists());
-        }
-        assert!(faults > 10 && kept > 3, "{format:?}: {faults}, {kept}");
+            assert_eq!(content(&out), whole, "{format}, {what}");
+            assert!(!dir.path().join("out.peregrine-part").exists(), "{format}, {what}");
+        });
+        assert!(states > 10 && kept.into_inner() > 3, "{format}: {states}");
     }
 }
 

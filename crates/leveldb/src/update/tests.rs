@@ -10,7 +10,9 @@ use tempfile::TempDir;
 
 use super::LOG_BYTES;
 use crate::{
-    Database, DatabaseUpdate, LevelDbError, RangeUpdate, TableWriter, manifest, table_path, write_database,
+    Database, DatabaseUpdate, LevelDbError, RangeUpdate, TableWriter, manifest, table_path,
+    tests::{collect, mix, options},
+    write_database,
 };
 use vfs::{Disk as _, RealDisk};
 
@@ -20,10 +22,6 @@ type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// A directory in memory where possible, because each change is synced.
 fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
-}
-
-fn options() -> Options {
-    Options { compressor: 0, paranoid_checks: true, write_buffer_size: 16 << 10, ..Options::default() }
 }
 
 /// Calls `change` with another LevelDB that has the database open.
@@ -36,11 +34,7 @@ fn with_other<T>(dir: &Path, change: impl FnOnce(&mut DB) -> T) -> T {
 
 /// Asserts that the database has the rows of the model, by cursor and by look-up.
 fn assert_equal(database: &Database<'_>, model: &Model, what: &str) {
-    let mut rows = Model::new();
-    let mut cursor = database.cursor().unwrap();
-    while cursor.advance().unwrap() {
-        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
-    }
+    let rows: Model = collect(database.cursor().unwrap()).unwrap().into_iter().collect();
     assert!(rows == *model, "{what}: {} rows, the model has {}", rows.len(), model.len());
     for number in 0..KEYS {
         assert_eq!(database.get(&key(number)).unwrap().as_ref(), model.get(&key(number)), "{what}: {number}");
@@ -54,12 +48,18 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes()[6..].iter().copied().chain((0..number % 3).map(|_| 0)).collect()
 }
 
+/// Returns all rows as another LevelDB reads them.
+fn rows_by_other(dir: &Path) -> Model {
+    with_other(dir, |db| {
+        let mut rows = db.new_iter().unwrap();
+        std::iter::from_fn(|| rows.next()).collect()
+    })
+}
+
 /// A pseudorandom number below `end`.
 fn next(state: &mut u64, end: u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state % end
+    *state += 1;
+    mix(*state) % end
 }
 
 /// A database in one table of level 6, as this crate writes it.
@@ -105,14 +105,8 @@ fn in_tables() -> Vec<Vec<u8>> {
     vec![vec![0xff; 9]]
 }
 
-/// Makes a random change in both, as a log or as tables.
-fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64) {
-    let splits = if next(state, 3) == 0 { in_tables() } else { Vec::new() };
-    change_ranges(database, model, state, &splits);
-}
-
 /// Makes a random change in both, in ranges of which all but the first begin at `splits`.
-fn change_ranges(database: &mut Database<'_>, model: &mut Model, state: &mut u64, splits: &[Vec<u8>]) {
+fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64, splits: &[Vec<u8>]) {
     let mut rows = BTreeMap::new();
     for _ in 0..=next(state, 60) {
         let value = (next(state, 3) > 0).then(|| vec![next(state, 256) as u8; next(state, 300) as usize]);
@@ -127,44 +121,100 @@ fn change_ranges(database: &mut Database<'_>, model: &mut Model, state: &mut u64
     }
 }
 
+/// Makes random changes in both by another LevelDB, which leaves logs, tables and deletions of its own.
+fn change_by_other(dir: &Path, model: &mut Model, state: &mut u64) {
+    with_other(dir, |db| {
+        for _ in 0..next(state, 200) {
+            let (key, value) = (key(next(state, KEYS)), vec![9; next(state, 90) as usize]);
+            if next(state, 4) == 0 {
+                db.delete(&key).unwrap();
+                model.remove(&key);
+            } else {
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+    });
+}
+
+/// What follows a change in a walk.
+#[derive(Clone, Copy, Debug)]
+enum Merging {
+    None,
+    /// All levels are merged, in two ranges.
+    All,
+    /// They are if there are many tables, as after each block of a node's chain.
+    IfMany,
+}
+
+/// Makes changes by this crate and, about every `others`th time, by another LevelDB. Each time, the rows
+/// are those of the model.
+fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
+    let (dir, mut model, mut state) = (scratch(), Model::new(), seed << 32);
+    new_database(dir.path(), &mut model);
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    for step in 0..steps {
+        let what = format!("{merging:?}, seed {seed}, step {step}");
+        if next(&mut state, others) == 0 {
+            drop(database);
+            change_by_other(dir.path(), &mut model, &mut state);
+            database = Database::open(&RealDisk, dir.path()).unwrap();
+        }
+        for _ in 0..=next(&mut state, 3) {
+            let splits = (0..next(&mut state, 4)).map(|_| key(next(&mut state, KEYS)));
+            let splits: Vec<_> = splits.collect::<BTreeSet<_>>().into_iter().collect();
+            change(&mut database, &mut model, &mut state, &splits);
+            match merging {
+                Merging::None => {}
+                Merging::All => merge_in_ranges(&mut database, &[key(next(&mut state, KEYS))]),
+                Merging::IfMany => database.merge_if_many().unwrap(),
+            }
+            assert_equal(&database, &model, &what);
+        }
+        assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
+        let tables = database.table_count_by_level();
+        match merging {
+            Merging::None => continue,
+            Merging::All => {
+                let asked = tables[0] + tables[1..].iter().filter(|tables| **tables > 0).count();
+                assert!(asked <= 6, "{what}: look-ups ask {asked} tables");
+            }
+            Merging::IfMany => assert!(tables[0] <= super::MANY_TABLES, "{what}: {tables:?}"),
+        }
+        let names = RealDisk.list(dir.path()).unwrap();
+        let files = names.iter().filter(|name| name.to_str().unwrap().ends_with(".ldb")).count();
+        assert_eq!(files, tables.iter().sum::<usize>(), "{what}: merged tables are removed");
+    }
+    assert!(rows_by_other(dir.path()) == model, "{merging:?}, seed {seed}: another LevelDB has other rows");
+}
+
 #[test]
 fn changes_by_this_crate_and_by_another_leveldb_alternate() {
-    for seed in 1..=12u64 {
-        let (dir, mut model, mut state) = (scratch(), Model::new(), seed * 0x9e37_79b9);
-        new_database(dir.path(), &mut model);
-        for step in 0..12 {
-            let what = format!("seed {seed}, step {step}");
-            if next(&mut state, 3) == 0 {
-                // It leaves logs, tables and deletions of its own.
-                with_other(dir.path(), |db| {
-                    for _ in 0..next(&mut state, 200) {
-                        let (key, value) =
-                            (key(next(&mut state, KEYS)), vec![9; next(&mut state, 90) as usize]);
-                        if next(&mut state, 4) == 0 {
-                            db.delete(&key).unwrap();
-                            model.remove(&key);
-                        } else {
-                            db.put(&key, &value).unwrap();
-                            model.insert(key, value);
-                        }
-                    }
-                });
-            }
-            let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-            for _ in 0..=next(&mut state, 3) {
-                let splits = (0..next(&mut state, 4)).map(|_| key(next(&mut state, KEYS)));
-                let splits: Vec<_> = splits.collect::<BTreeSet<_>>().into_iter().collect();
-                change_ranges(&mut database, &mut model, &mut state, &splits);
-                assert_equal(&database, &model, &what);
-            }
-            assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
-        }
-        let rows: Model = with_other(dir.path(), |db| {
-            let mut rows = db.new_iter().unwrap();
-            std::iter::from_fn(|| rows.next()).collect()
-        });
-        assert!(rows == model, "seed {seed}: the other LevelDB has {} rows", rows.len());
-    }
+    (1..=12).for_each(|seed| walk(seed, 12, 3, Merging::None));
+}
+
+#[test]
+fn merging_after_each_change_keeps_the_rows_in_few_levels() {
+    (1..=6).for_each(|seed| walk(seed, 30, 8, Merging::All));
+}
+
+/// A change a block, for days: look-ups must not get slower with each one.
+#[test]
+fn merging_after_many_changes_leaves_few_tables() {
+    walk(77, 50, u64::MAX, Merging::IfMany);
+}
+
+/// Deletions hide the rows of levels that are not merged with them.
+#[test]
+fn rows_that_are_all_deleted_are_gone_after_a_merge() {
+    let (dir, mut model, mut state) = (scratch(), Model::new(), 5);
+    new_database(dir.path(), &mut model);
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    (0..9).for_each(|_| change(&mut database, &mut model, &mut state, &in_tables()));
+    set(&mut database, &(0..KEYS).map(|number| (key(number), None)).collect(), &[]);
+    database.merge(|| false).unwrap();
+    assert_equal(&database, &Model::new(), "all rows are deleted");
+    assert_eq!(rows_by_other(dir.path()), Model::new());
 }
 
 #[test]
@@ -244,45 +294,6 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
 }
 
 #[test]
-fn merging_after_each_change_keeps_the_rows_in_few_levels() {
-    for seed in 1..=6u64 {
-        let (dir, mut model, mut state) = (scratch(), Model::new(), seed * 0x517c_c1b7);
-        new_database(dir.path(), &mut model);
-        let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-        let mut most = 0;
-        for step in 0..60 {
-            let what = format!("seed {seed}, step {step}");
-            if next(&mut state, 8) == 0 {
-                drop(database);
-                with_other(dir.path(), |db| db.put(&key(step), b"other").unwrap());
-                model.insert(key(step), b"other".to_vec());
-                database = Database::open(&RealDisk, dir.path()).unwrap();
-            }
-            change(&mut database, &mut model, &mut state);
-            merge_in_ranges(&mut database, &[key(next(&mut state, KEYS))]);
-            assert_equal(&database, &model, &what);
-            assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
-            let used = database.table_count_by_level();
-            most = most.max(used[0] + used[1..].iter().filter(|tables| **tables > 0).count());
-            let tables = std::fs::read_dir(dir.path()).unwrap().filter(|entry| {
-                entry.as_ref().unwrap().path().extension().is_some_and(|ending| ending == "ldb")
-            });
-            assert_eq!(tables.count(), used.iter().sum::<usize>(), "{what}: merged tables are removed");
-        }
-        assert!((2..=6).contains(&most), "seed {seed}: look-ups ask {most} tables");
-        // Deletions hide the rows of levels that are not merged with them.
-        set(&mut database, &(0..KEYS).map(|number| (key(number), None)).collect(), &[]);
-        database.merge(|| false).unwrap();
-        assert_equal(&database, &Model::new(), "all rows are deleted");
-        let rows: Model = with_other(dir.path(), |db| {
-            let mut rows = db.new_iter().unwrap();
-            std::iter::from_fn(|| rows.next()).collect()
-        });
-        assert!(rows.is_empty(), "seed {seed}");
-    }
-}
-
-#[test]
 fn a_merge_that_is_stopped_changes_nothing() {
     let dir = scratch();
     new_database(dir.path(), &mut Model::new());
@@ -355,31 +366,6 @@ fn a_torn_log_has_no_name_yet_and_another_leveldb_reads_whole_ones() {
         model.extend(rows.into_iter().filter_map(|(key, value)| Some((key, value?))));
     }
     assert_eq!(database.log_count, 3);
-    with_other(dir.path(), |db| {
-        for number in 0..KEYS {
-            assert_eq!(db.get(&key(number)).as_deref(), model.get(&key(number)).map(Vec::as_slice));
-        }
-    });
-}
-
-/// A change a block, for days: look-ups must not get slower with each one.
-#[test]
-fn many_small_changes_leave_few_tables_and_the_rows_of_the_model() {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), 77);
-    new_database(dir.path(), &mut model);
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    for at in 0..100 {
-        change(&mut database, &mut model, &mut state);
-        database.merge_if_many().unwrap();
-        let tables = database.table_count_by_level();
-        assert!(tables.iter().sum::<usize>() <= super::MANY_TABLES + 7, "{tables:?}");
-        if at % 9 == 0 {
-            assert_equal(&database, &model, "after a change");
-            assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
-        }
-    }
-    let files = RealDisk.list(dir.path()).unwrap().len();
-    assert!(files < 30, "{files} files: those that were merged are removed");
     with_other(dir.path(), |db| {
         for number in 0..KEYS {
             assert_eq!(db.get(&key(number)).as_deref(), model.get(&key(number)).map(Vec::as_slice));

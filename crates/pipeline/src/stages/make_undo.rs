@@ -446,6 +446,3 @@ fn undo_of<'d>(
     }
     deliveries.next().is_none().then_some(undo)
 }
-
-#[cfg(test)]
-mod tests;

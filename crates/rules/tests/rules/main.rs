@@ -6,7 +6,6 @@ mod boundaries;
 mod common;
 mod core_vectors;
 mod docs;
-mod fullblocks;
 mod headers;
 mod mutations;
 mod real_blocks;

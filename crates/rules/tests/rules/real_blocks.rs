@@ -7,7 +7,7 @@
 use crate::common;
 
 use peregrine_rules::{ChainParams, SpentCoin, pow, subsidy};
-use std::{fs, time::Instant};
+use std::fs;
 use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compress_output};
 
 fn index() -> Option<Vec<(Height, String)>> {
@@ -67,76 +67,4 @@ fn check_spends(height: Height, block: &BlockView<'_>) {
     assert_eq!(pays, totals.fees.0 + subsidy(params, height).0, "{height}");
     let legacy_sigops = block.txs().map(|tx| peregrine_rules::sigops::count_legacy_of_tx(&tx)).sum::<u32>();
     assert!(totals.sigop_cost >= u64::from(legacy_sigops) * 4 && totals.sigop_cost <= 80_000);
-    measure_spends(height, block, &coins, &mtp, legacy_sigops);
-}
-
-/// Prints the time of the spend rules: a measurement, not a test.
-fn measure_spends(
-    height: Height,
-    block: &BlockView<'_>,
-    coins: &[SpentCoin<'_>],
-    mtp_by_height: &[BlockTime],
-    legacy_sigops: u32,
-) {
-    let (params, hash) = (ChainParams::of(Network::Main), block.header().hash());
-    let context = peregrine_rules::BlockSpendContext {
-        params,
-        height,
-        hash: &hash,
-        block,
-        coins,
-        mtp_by_height,
-        legacy_sigops,
-    };
-    let best = (0..20).map(|_| {
-        let start = Instant::now();
-        assert!(peregrine_rules::check_block_spends(&context).is_ok());
-        start.elapsed()
-    });
-    println!("spends of {height}: {:?} for {} bytes", best.min().unwrap(), block.bytes().len());
-}
-
-/// Prints the time of the block rules without hashing txids, and the share of the merkle trees.
-#[test]
-fn measure_block_rules() {
-    let Some(index) = index() else { return };
-    let params = ChainParams::of(Network::Main);
-    for (height, _) in index.iter().filter(|(height, _)| height.0 > 400_000) {
-        let bytes = fs::read(testdata::shared_data(&format!("blocks/{height}.raw")).unwrap()).unwrap();
-        let mut arena = BlockArena::default();
-        let block = arena.parse(&bytes).unwrap();
-        let (txids, wtxids) = common::ids(&block);
-        let context = peregrine_rules::BlockContext {
-            params,
-            height: *height,
-            block: &block,
-            txids: &txids,
-            wtxids: &wtxids,
-            median_time_past_prev: block.header().time,
-        };
-        let best = |run: &dyn Fn()| {
-            let times = (0..20).map(|_| {
-                let start = Instant::now();
-                run();
-                start.elapsed()
-            });
-            times.min().unwrap()
-        };
-        let all = best(&|| assert!(peregrine_rules::check_block(&context).is_ok()));
-        let table = best(&|| assert!(peregrine_rules::block::check_block_with_table(&context).is_ok()));
-        let trees = best(&|| {
-            let leaves = txids.iter().map(|txid| txid.0).collect();
-            assert_eq!(peregrine_rules::merkle::merkle_root(leaves).root, block.header().merkle_root);
-            if !wtxids.is_empty() {
-                assert_ne!(
-                    peregrine_rules::merkle::merkle_root(wtxids.iter().map(|id| id.0).collect()).root,
-                    [0; 32]
-                );
-            }
-        });
-        println!(
-            "block {height}: {all:?} ({trees:?} of it for merkle trees; table alone {table:?}) for {} bytes",
-            bytes.len()
-        );
-    }
 }

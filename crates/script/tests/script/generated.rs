@@ -2,13 +2,13 @@
 
 use crate::common;
 
-use common::{Changes, Costs, SpentOutput, kind_of, prepare};
+use common::{Changes, SpentOutput, assert_inputs_pass};
 use disk::undo::{UndoArena, UndoView};
 use peregrine_script::{ScriptError, TxScripts, verify_tx};
 use rules::{ChainParams, script_flags};
 use std::thread;
 use testkit::{Chain, ChainSpec};
-use wire::{BlockArena, BlockHash, Coin, Height, InputView, Network, ScriptFlags, TxView};
+use wire::{BlockArena, Coin, Height, InputView, Network, ScriptFlags, TxView};
 
 fn output_of(coin: Coin<'_>) -> SpentOutput {
     let (value, compressed) = coin.output().expect("a coin");
@@ -35,21 +35,13 @@ fn for_each_tx(chain: &Chain, mut each: impl FnMut(ScriptFlags, TxView<'_>, Vec<
 #[test]
 fn every_signed_input_passes() {
     let mut inputs = 0;
-    let mut costs = Costs::default();
     for seed in 1..=3 {
         let chain = Chain::generate(&ChainSpec::new(seed, 1_500_000));
         for_each_tx(&chain, |flags, tx, coins| {
             assert_eq!(flags, ScriptFlags::ALL);
-            let scripts = prepare(tx.bytes(), &coins);
-            for (at, (input, coin)) in (0..).zip(tx.inputs().zip(&coins)) {
-                let result = costs.verify(kind_of(&input, &coin.1), &scripts, at, flags);
-                assert_eq!(result, Ok(()), "seed {seed}: {}", input.prevout());
-                inputs += 1;
-            }
+            inputs += assert_inputs_pass(&tx, &coins, flags);
         });
     }
-    println!("{inputs} generated inputs pass");
-    costs.print();
     assert!(inputs > 5_000, "{inputs}");
 }
 
@@ -61,14 +53,7 @@ fn every_change_of_signed_data_fails() {
     for_each_tx(&chain, |flags, tx, coins| changes.try_all(&tx, &coins, flags));
     // Anchors, and scripts without conditions, sign nothing.
     let survivors: Vec<_> = changes.survivors.iter().filter(|spend| !spend.starts_with("other ")).collect();
-    let (others, Changes { lock_time, script, amount, other_amount, witness, script_sig, .. }) =
-        (changes.survivors.len(), &changes);
-    println!(
-        "changed: {lock_time} lock times, {script} scripts, {amount} amounts, {other_amount} of others,"
-    );
-    println!(
-        "  {witness} witness items, {script_sig} signature scripts: {others} spends sign nothing and pass"
-    );
+    println!("{changes:?}");
     assert_eq!(survivors, Vec::<&String>::new());
     assert!(changes.amount > 1_000 && changes.other_amount > 100);
 }
@@ -85,7 +70,6 @@ fn placeholders_fail() {
         }
         Err(other) => panic!("{other}"),
     });
-    println!("without signatures {failed} transactions fail and {passed} pass");
     assert!(failed > 100 && failed > 10 * passed);
 }
 
@@ -125,15 +109,6 @@ fn only_the_part_with_a_failing_input_fails() {
     let (changed, offset) = third.filter_map(signature).next().expect("an input with a witness");
     bytes[offset] ^= 1;
     let verdicts = split(&bytes);
-    println!("{inputs} inputs on 4 threads, input {changed} changed: {:?}", verdicts[2]);
     assert!(matches!(&verdicts[2], Err(ScriptError::Failed(failure)) if failure.input == changed));
     assert_eq!([&verdicts[0], &verdicts[1], &verdicts[3]], [&Ok(()); 3]);
-}
-
-/// The flags depend only on the height and hash of the block.
-#[test]
-fn all_flags_apply_to_regtest_from_block_1_on() {
-    let params = ChainParams::of(Network::Regtest);
-    let flags = script_flags(params, Height(1), &BlockHash([1; 32]));
-    assert_eq!(flags, ScriptFlags::ALL);
 }

@@ -53,7 +53,6 @@ fn real_blocks_are_signed() {
     let Some(blocks) = signet_blocks() else { return };
     let challenge = ChainParams::of(Network::Signet).signet_challenge.unwrap();
     let signed = blocks.iter().filter(|block| is_signed(block, challenge) == Some(true)).count();
-    println!("signet: {signed} of {} blocks are signed", blocks.len());
     assert_eq!((signed, blocks.len()), (120, 120));
 }
 
@@ -86,6 +85,5 @@ fn changed_blocks_are_not_signed() {
             Some(true) => panic!("the solution's length is changed"),
         }
     }
-    println!("signet: {} blocks with one byte changed are not signed", blocks.len());
     assert_eq!((blocks.len(), malformed + unsigned), (120, 120));
 }

@@ -43,14 +43,17 @@ impl Stored {
         self.0.len() - 1
     }
 
-    fn choose(&self, request: &ChainRequest<'_>) -> Result<(Vec<BlockHash>, ChosenChain), Error> {
+    /// Links all headers; of the block at `lacking`, only the header is stored. Returns the sorted hashes
+    /// too.
+    fn tree(&self, lacking: Option<usize>) -> Result<(Vec<BlockHash>, Tree<'static>), Error> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         order.sort_by_key(|&at| self.hash(at));
         let pos = |at: usize| ByteOffset(at as u64 * 1000 + 8);
         let nodes = order.iter().map(|&at| {
             let (header, undo, failed) = &self.0[at];
+            let data = (lacking != Some(at)).then_some((FileNo(0), pos(at)));
             let undo_pos = Some(pos(at)).filter(|_| *undo && at > 0);
-            Node::new(header, Some((FileNo(0), pos(at))), undo_pos, *failed).unwrap()
+            Node::new(header, data, undo_pos, *failed).unwrap()
         });
         let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
             order.iter().for_each(|&at| link(self.hash(at), self.header(at).prev));
@@ -58,7 +61,12 @@ impl Stored {
         };
         let hashes: Vec<_> = order.iter().map(|&at| self.hash(at)).collect();
         let params = ChainParams::of(Network::Regtest);
-        let mut tree = Tree::link(hashes.clone(), nodes.collect(), links, params, BlockTime(u32::MAX))?;
+        let tree = Tree::link(hashes.clone(), nodes.collect(), links, params, BlockTime(u32::MAX))?;
+        Ok((hashes, tree))
+    }
+
+    fn choose(&self, request: &ChainRequest<'_>) -> Result<(Vec<BlockHash>, ChosenChain), Error> {
+        let (hashes, mut tree) = self.tree(None)?;
         let choice = tree.choose(request)?;
         let branch = choice.branch.iter().map(|&number| hashes[number as usize]).collect();
         Ok((branch, choice))
@@ -159,19 +167,8 @@ fn reports_a_missing_block_below_the_last_block_of_the_hints() {
     let branch = stored.choose(&without_undo(6, Some(end))).unwrap().0;
     assert_eq!(branch.len(), 5, "a failed block has no descendants in the chain");
     // Only the header, as on a pruned node.
-    let mut order: Vec<usize> = (0..=6).collect();
-    order.sort_by_key(|&at| stored.hash(at));
-    let nodes = order.iter().map(|&at| {
-        let data = (at != 3).then_some((FileNo(0), ByteOffset(at as u64 * 100 + 8)));
-        Node::new(&stored.header(at), data, None, false).unwrap()
-    });
-    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
-        order.iter().for_each(|&at| link(stored.hash(at), stored.header(at).prev));
-        Ok(())
-    };
-    let hashes = order.iter().map(|&at| stored.hash(at)).collect();
-    let params = ChainParams::of(Network::Regtest);
-    let mut tree = Tree::link(hashes, nodes.collect(), links, params, BlockTime(u32::MAX)).unwrap();
+    stored.0[5].2 = false;
+    let (_, mut tree) = stored.tree(Some(3)).unwrap();
     let error = tree.choose(&without_undo(6, Some(end))).map(|choice| choice.branch).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(3))), "{error}");
     assert!(error.detail.starts_with("the block is not on disk"), "{error}");

@@ -9,16 +9,9 @@ use wire::{BlockHash, ByteOffset, Header, Height};
 
 fn entry(nonce: u32) -> IndexEntry {
     let header = Header { nonce, ..Header::default() };
-    IndexEntry {
-        hash: header.hash(),
-        header,
-        height: Height(nonce),
-        status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
-        tx_count: 2,
-        file: Some(FileNo(nonce / 100)),
-        data_pos: Some(ByteOffset(8)),
-        undo_pos: None,
-    }
+    let (file, data_pos) = (Some(FileNo(nonce / 100)), Some(ByteOffset(8)));
+    let of_header = IndexEntry::of_header(header.hash(), header, Height(nonce));
+    IndexEntry { status: BlockStatus::stored(false), tx_count: 2, file, data_pos, ..of_header }
 }
 
 /// An index of `count` blocks, with a row for each of `files` files.
@@ -141,9 +134,12 @@ fn a_changed_header_and_a_removed_file_are_refused() {
 
 #[test]
 fn rows_that_the_reader_refuses_are_refused() {
+    let mut sound = Vec::new();
+    entry(1).encode(&mut sound);
     for (key, value, want) in [
         (&b"b\x01"[..], &b""[..], "a key of 2 bytes instead of 33"),
         (&[b"b", &[9; 32][..]].concat(), b"", "version"),
+        (&[b"b", &[9; 32][..]].concat(), &sound, "the header hashes to"),
         (b"f\xff\xff\xff\xff", &[0; 7], "block files"),
         (b"l", b"1", "not a file number"),
     ] {
@@ -153,6 +149,7 @@ fn rows_that_the_reader_refuses_are_refused() {
         let read = read_block_index(&RealDisk, &old).unwrap_err().to_string();
         let error = rewrite_block_index(&RealDisk, &old, &new, |_| (), |_| ()).unwrap_err().to_string();
         assert!(error == read && error.contains(want), "{error}");
+        assert!(error.ends_with("; the block index is damaged"), "{error}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod chains;
 mod errors;
+mod fullblocks;
 
 use super::{
     BlockUndo, ConnectContext, ConnectError, DisconnectError, DisconnectResult, connect_block,
@@ -13,7 +14,7 @@ use digest::sha256::{sha256d, sha256d_many};
 use disk::undo::{UndoArena, UndoView, write_undo};
 use rules::ChainParams;
 use wire::{
-    BlockArena, BlockHash, BlockTime, Coin, Header, Height, Network, OutPoint, TxIndex, Txid,
+    BlockArena, BlockHash, BlockTime, BlockView, Coin, Header, Height, Network, OutPoint, TxIndex, Txid,
     read::write_compact_size,
 };
 

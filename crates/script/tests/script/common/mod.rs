@@ -7,11 +7,7 @@ use bitcoin::{
 };
 use peregrine_script::{ScriptError, TxScripts};
 use serde_json::Value;
-use std::{
-    collections::BTreeMap,
-    fs,
-    time::{Duration, Instant},
-};
+use std::fs;
 use testkit::data::core_sources;
 use wire::{
     BlockArena, InputView, Sats, ScriptFlags, TxView,
@@ -102,6 +98,16 @@ pub(crate) fn all_flags() -> Vec<ScriptFlags> {
 /// A coin in the form that `script` takes: amount and script.
 pub(crate) type SpentOutput = (Sats, Vec<u8>);
 
+/// Asserts that each input of a transaction passes by itself; returns their number.
+pub(crate) fn assert_inputs_pass(tx: &TxView<'_>, coins: &[SpentOutput], flags: ScriptFlags) -> u32 {
+    let scripts = prepare(tx.bytes(), coins);
+    for (at, (input, coin)) in (0..).zip(tx.inputs().zip(coins)) {
+        let result = scripts.verify(at..at + 1, flags);
+        assert_eq!(result, Ok(()), "{}: {}", kind_of(&input, &coin.1), input.prevout());
+    }
+    scripts.input_count()
+}
+
 /// Prepares a serialised transaction for verification.
 pub(crate) fn prepare(tx: &[u8], coins: &[SpentOutput]) -> TxScripts {
     let mut arena = BlockArena::default();
@@ -147,7 +153,7 @@ pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u
 }
 
 /// Returns the kind of a coin's script.
-pub(crate) fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
+fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
     let witness = input.witness().next().is_some();
     match (witness_program(script), script) {
         (Some((0, program)), _) if program.len() == 20 => "P2WPKH",
@@ -161,39 +167,6 @@ pub(crate) fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
         (_, [33 | 65, .., 0xac]) => "P2PK",
         (_, [.., 0xae]) => "multisig",
         _ => "other",
-    }
-}
-
-/// The time of verifying inputs, by kind of script.
-#[derive(Default)]
-pub(crate) struct Costs(BTreeMap<&'static str, (u32, Duration)>);
-
-impl Costs {
-    /// Verifies an input three times and records the shortest time, since the machine may have other load.
-    pub(crate) fn verify(
-        &mut self,
-        kind: &'static str,
-        scripts: &TxScripts,
-        input: u32,
-        flags: ScriptFlags,
-    ) -> Result<(), ScriptError> {
-        let (inputs, time) = self.0.entry(kind).or_default();
-        let mut least = Duration::MAX;
-        for _ in 0..3 {
-            let start = Instant::now();
-            scripts.verify(input..input + 1, flags)?;
-            least = least.min(start.elapsed());
-        }
-        *inputs += 1;
-        *time += least;
-        Ok(())
-    }
-
-    pub(crate) fn print(&self) {
-        for (kind, (inputs, time)) in &self.0 {
-            let each = time.as_secs_f64() * 1e6 / f64::from(*inputs);
-            println!("  {each:6.2} us an input of {kind} ({inputs} inputs)");
-        }
     }
 }
 

@@ -1,21 +1,9 @@
-//! Connecting and disconnecting whole chains: generated ones, those of Core's datadirs, and random branches.
+//! Connecting and disconnecting whole chains: generated ones, and random branches. Those of Core's
+//! datadirs are connected in every way in `acceptance`, which compares their undo data.
 
 use super::*;
-use disk::{
-    blk::RECORD_HEADER_LEN,
-    datadir::{Datadir, Location},
-    index::{IndexEntry, read_block_index},
-    xor::read_block_obfuscation,
-};
-use std::{collections::HashMap, path::Path};
-use testkit::{
-    Chain, ChainSpec,
-    data::{known_answers, unpack_core_datadir},
-    model::Model,
-    rng::Rng,
-};
-use vfs::RealDisk;
-use wire::{FileNo, Sats, coin::compress_output};
+use testkit::{Chain, ChainSpec, model::Model, rng::Rng};
+use wire::{Sats, coin::compress_output};
 
 /// Returns the coins of the model as a view of this best block.
 fn coins_of(model: &Model, best_block: BlockHash) -> MemoryCoins {
@@ -30,52 +18,38 @@ fn coins_of(model: &Model, best_block: BlockHash) -> MemoryCoins {
     coins
 }
 
-/// The active chain of a node: blocks, each with its undo data unless it is the genesis block.
-struct NodeChain {
-    params: &'static ChainParams,
-    blocks: Vec<(Block, Option<Vec<u8>>)>,
-}
-
-impl NodeChain {
-    /// Connects all blocks, then disconnects all but the genesis block. Compares the undo data with the
-    /// node's, and the coins after each disconnected block with the coins before it was connected, but only
-    /// at each `compared`th height. Returns the coins at the tip.
-    fn connect_and_disconnect(&self, compared: u32) -> MemoryCoins {
-        let times: Vec<BlockTime> = self.blocks.iter().map(|(block, _)| header(block).time).collect();
-        let median = |end: usize| rules::median_time_past(&times[end.saturating_sub(11)..end]);
-        let median_times: Vec<BlockTime> = (1..=times.len()).map(median).collect();
-        let (mut coins, mut states) = (MemoryCoins::new(), HashMap::new());
-        for (block, expected) in &self.blocks {
-            let height = block.height;
-            if height.0.is_multiple_of(compared) {
-                states.insert(height, coins.clone());
-            }
-            let connect = |context: &ConnectContext<'_>| connect_block(&mut coins, context, None);
-            let undo = block.with_context(self.params, &median_times[..height.0 as usize], connect);
-            let undo = undo.unwrap_or_else(|error| panic!("height {height}: {error:?}"));
-            if let Some(expected) = expected {
-                assert!(encode(&undo) == *expected, "undo data of height {height}");
-            } else {
-                assert!(coins.is_empty(), "the genesis block creates no coin");
-            }
-        }
-        let tip = coins.clone();
-        for (block, undo) in self.blocks.iter().rev() {
-            let Some(undo) = undo else { break };
-            let result = disconnect(&mut coins, self.params, block, undo).unwrap();
-            assert_eq!(result, DisconnectResult::Ok, "height {}", block.height);
-            if let Some(before) = states.get(&block.height) {
-                assert!(coins == *before, "coins before height {}", block.height);
-            }
-        }
-        assert!(coins.is_empty());
-        assert_eq!(coins.best_block(), Ok(self.params.genesis_hash));
-        tip
-    }
-}
-
 fn header(block: &Block) -> Header {
     *BlockArena::default().parse(&block.bytes).unwrap().header()
+}
+
+/// Connects all blocks of a chain, then disconnects all but the genesis block. Compares the undo data with
+/// the node's, and the coins after each disconnected block with the coins before it was connected. Returns
+/// the coins at the tip.
+fn connect_and_disconnect(blocks: &[(Block, Option<Vec<u8>>)]) -> MemoryCoins {
+    let params = ChainParams::of(Network::Regtest);
+    let median_times = rules::median_times(blocks.iter().map(|(block, _)| header(block).time).collect());
+    let (mut coins, mut states) = (MemoryCoins::new(), Vec::new());
+    for (block, expected) in blocks {
+        let height = block.height;
+        states.push(coins.clone());
+        let connect = |context: &ConnectContext<'_>| connect_block(&mut coins, context, None);
+        let undo = block.with_context(params, &median_times[..height.0 as usize], connect);
+        let undo = undo.unwrap_or_else(|error| panic!("height {height}: {error:?}"));
+        if let Some(expected) = expected {
+            assert!(encode(&undo) == *expected, "undo data of height {height}");
+        } else {
+            assert!(coins.is_empty(), "the genesis block creates no coin");
+        }
+    }
+    let tip = coins.clone();
+    for ((block, undo), before) in blocks.iter().zip(states).skip(1).rev() {
+        let result = disconnect(&mut coins, params, block, undo.as_ref().unwrap()).unwrap();
+        assert_eq!(result, DisconnectResult::Ok, "height {}", block.height);
+        assert!(coins == before, "coins before height {}", block.height);
+    }
+    assert!(coins.is_empty());
+    assert_eq!(coins.best_block(), Ok(params.genesis_hash));
+    tip
 }
 
 #[test]
@@ -87,66 +61,9 @@ fn each_block_of_a_chain_has_the_nodes_undo_data_and_disconnects_to_the_coins_be
             let (bytes, height, hash) = (block.bytes.clone(), Height(block.height), block.hash);
             (Block { bytes, height, hash, bip34_ancestor: None }, block.undo.clone())
         };
-        let params = ChainParams::of(Network::Regtest);
-        let node = NodeChain { params, blocks: chain.main().map(block).collect() };
-        let tip = node.connect_and_disconnect(1);
+        let tip = connect_and_disconnect(&chain.main().map(block).collect::<Vec<_>>());
         assert!(tip.len() > 100);
         assert!(tip == coins_of(&chain.model, chain.tip().hash), "the coins at the tip are the model's");
-    }
-}
-
-/// Reads the active chain of a datadir: the branch of the highest block that has undo data.
-fn read_chain(root: &Path, network: Network) -> NodeChain {
-    let datadir = Datadir::open(&RealDisk, &Location::new(root, network)).unwrap();
-    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-    let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
-    let entries: HashMap<BlockHash, &IndexEntry> =
-        index.entries.iter().map(|entry| (entry.hash, entry)).collect();
-    let mut files: HashMap<(bool, FileNo), Vec<u8>> = HashMap::new();
-    let mut record = |is_undo: bool, file: FileNo, pos: u64| {
-        let path = if is_undo { datadir.rev_path(file) } else { datadir.blk_path(file) };
-        let bytes = files.entry((is_undo, file)).or_insert_with(|| {
-            let mut bytes = std::fs::read(path).unwrap();
-            obfuscation.apply(&mut bytes, 0);
-            bytes
-        });
-        let data = &bytes[pos as usize..];
-        let header = bytes[pos as usize - RECORD_HEADER_LEN..].first_chunk().unwrap();
-        let size = disk::blk::parse_record_header(*header, network.magic()).unwrap();
-        data[..size as usize].to_vec()
-    };
-    let params = ChainParams::of(network);
-    let has_undo = index.entries.iter().filter(|entry| entry.undo_pos.is_some());
-    let mut next = has_undo.max_by_key(|entry| entry.height);
-    let mut blocks = Vec::new();
-    while let Some(entry) = next {
-        let file = entry.file.unwrap();
-        let bytes = record(false, file, entry.data_pos.unwrap().0);
-        let block = Block { bytes, height: entry.height, hash: entry.hash, bip34_ancestor: None };
-        blocks.push((block, entry.undo_pos.map(|pos| record(true, file, pos.0))));
-        next = entries.get(&entry.header.prev).copied();
-    }
-    blocks.reverse();
-    NodeChain { params, blocks }
-}
-
-/// Undo data is equal to that in Core's files, byte for byte.
-#[test]
-fn chains_of_core_connect_with_cores_undo_data_and_disconnect() {
-    let networks = [
-        ("main", Network::Main),
-        ("testnet3", Network::Test),
-        ("signet", Network::Signet),
-        ("regtest", Network::Regtest),
-        ("regtest-siblings", Network::Regtest),
-    ];
-    for (name, network) in networks {
-        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
-        let chain = read_chain(dir.path(), network);
-        let tip = chain.connect_and_disconnect(1_000);
-        let height = chain.blocks.len() as u64 - 1;
-        let answer = known.iter().find(|line| line["height"] == height).expect("the tip is known");
-        assert_eq!(Some(tip.len() as u64), answer["txouts"].as_u64(), "{name}");
     }
 }
 
@@ -185,7 +102,8 @@ impl Branch {
         assert!(self.coins == coins_of(&self.model, best_block), "height {}", self.height());
     }
 
-    /// Makes the transactions of the next block: a few, which spend random coins, also those of each other.
+    /// Makes the transactions of the next block: a few, which spend random coins, also those of each
+    /// other.
     fn random_txs(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
         let height = self.height() + 1;
         let is_mature = |code: u32| code & 1 == 0 || (code >> 1) + 100 <= height;
@@ -215,8 +133,8 @@ impl Branch {
     }
 }
 
-/// Blocks are disconnected and others connected in their place, again and again: the coins are always those
-/// of the naive model of the branch.
+/// Blocks are disconnected and others connected in their place, again and again: the coins are always
+/// those of the naive model of the branch.
 #[test]
 fn reorganisations_give_the_coins_of_the_model() {
     for seed in 0..30 {
