@@ -45,7 +45,6 @@ pub enum Matching {
 
 impl Matching {
     /// Its name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parallel => "parallel",
@@ -71,7 +70,6 @@ impl Engine {
     pub const ALL: [Self; 2] = [Self::Join, Self::Cache];
 
     /// Its name in options.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Join => "join",
@@ -96,7 +94,6 @@ pub enum AssumeValid {
 
 impl AssumeValid {
     /// Returns the hash of the assumed-valid block; `None` if all scripts are run.
-    #[must_use]
     pub fn hash(self, params: &ChainParams) -> Option<BlockHash> {
         match self {
             Self::Default | Self::Checked => params.assume_valid.map(|(_, hash)| hash),
@@ -127,7 +124,6 @@ pub enum ScriptChecks {
 
 impl ScriptChecks {
     /// What runs scripts; `None` if they are left out.
-    #[must_use]
     pub fn verifier(&self) -> Option<&dyn ScriptVerifier> {
         match self {
             Self::By(verifier) => Some(&**verifier),
@@ -136,7 +132,6 @@ impl ScriptChecks {
     }
 
     /// Whether scripts are checked.
-    #[must_use]
     pub const fn are_run(&self) -> bool {
         matches!(self, Self::By(_))
     }
@@ -165,7 +160,6 @@ pub trait RemoteFile: Debug + Send + Sync {
 pub struct RemoteBody {
     /// Their number, if it is known.
     pub len: Option<u64>,
-    /// The bytes.
     pub bytes: Box<dyn Read + Send>,
 }
 
@@ -190,7 +184,6 @@ pub struct HintOptions {
     pub remote: Option<Arc<dyn RemoteFile>>,
     /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
-    /// Kind of the aggregate.
     pub aggregate: AggregateKind,
     /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
     /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
@@ -205,7 +198,6 @@ pub struct HintOptions {
 
 impl HintOptions {
     /// What the hints are called in messages: a path or a URL.
-    #[must_use]
     pub fn name(&self) -> Cow<'_, Path> {
         let remote = self.remote.as_ref().map(|remote| Cow::Owned(PathBuf::from(remote.name())));
         remote.unwrap_or(Cow::Borrowed(&self.file))
@@ -229,7 +221,6 @@ impl UndoPolicy {
     pub const ALL: [Self; 3] = [Self::Auto, Self::Trust, Self::Make];
 
     /// Its name in options.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -282,7 +273,6 @@ impl ChainOptions {
     }
 
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             datadir: datadir.to_owned(),
@@ -400,10 +390,8 @@ pub struct ReindexOptions {
 /// it is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SetAsideIndexes {
-    /// None.
     #[default]
     None,
-    /// Any.
     Any,
     /// Any of these, which will be made anew.
     These(Vec<IndexKind>),
@@ -411,7 +399,6 @@ pub enum SetAsideIndexes {
 
 impl SetAsideIndexes {
     /// Whether an index of this kind may be set aside.
-    #[must_use]
     pub fn allow(&self, kind: IndexKind) -> bool {
         match self {
             Self::None => false,
@@ -423,7 +410,6 @@ impl SetAsideIndexes {
 
 impl ReindexOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self::of(ChainOptions::new(datadir, network, scripts))
     }
@@ -447,7 +433,6 @@ impl ReindexOptions {
     }
 
     /// Whether undo data is made where it is missing.
-    #[must_use]
     pub fn makes_undo(&self) -> bool {
         self.chain.undo != UndoPolicy::Trust && self.hints.as_ref().is_none_or(|hints| hints.without_undo)
     }
@@ -469,7 +454,6 @@ pub struct VerifyOptions {
 
 impl VerifyOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             chain: ChainOptions::new(datadir, network, scripts),
@@ -495,7 +479,6 @@ pub struct MakeOptions {
 
 impl MakeOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             chain: ChainOptions::new(datadir, network, scripts),
@@ -517,7 +500,6 @@ pub struct CheckHintsOptions {
 
 impl CheckHintsOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self { chain: ChainOptions::new(datadir, network, scripts), scan: false }
     }
@@ -530,7 +512,6 @@ pub struct ChainstateOptions {
     pub datadir: PathBuf,
     /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
     pub blocksdir: Option<PathBuf>,
-    /// The network.
     pub network: Network,
     /// The bytes that start each of its messages, which determine the folder of a custom signet.
     pub magic: [u8; 4],
@@ -540,7 +521,6 @@ pub struct ChainstateOptions {
 
 impl ChainstateOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let (datadir, magic) = (datadir.to_owned(), network.magic());
         Self { datadir, blocksdir: None, network, magic, threads: NonZeroUsize::MIN }

@@ -30,7 +30,6 @@ pub enum Remedy {
     MoreMemory,
     /// Use fewer threads ([`crate::options::ChainOptions::threads`]).
     FewerThreads,
-    /// Free disk space.
     FreeDiskSpace,
     /// Write the result to another place ([`crate::options::ReindexOptions::output`]).
     OtherOutput,
@@ -90,7 +89,6 @@ pub enum Remedy {
     BitcoindReindex,
     /// Run `bitcoind -reindex`, to download blocks again.
     BitcoindDownload,
-    /// Rebuild the chainstate.
     RebuildChainstate,
     /// Name the index that is to be made (`make_indexes`).
     NameIndex,
@@ -161,7 +159,6 @@ impl Remedy {
     }
 
     /// Its name for programs. Names are stable.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::RebuildIndex => "rebuild-index",
@@ -232,7 +229,6 @@ impl Remedy {
     }
 
     /// Returns one remedy of each kind, for tests of programs that word them.
-    #[must_use]
     pub fn examples() -> Vec<Self> {
         vec![
             Self::RebuildIndex,

@@ -155,7 +155,6 @@ pub enum BoundBy {
 
 impl BoundBy {
     /// Its name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Download => "downloading",

@@ -62,7 +62,6 @@ impl Stage {
     ];
 
     /// Returns the stage's name, one lower-case word.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",

@@ -166,9 +166,6 @@ impl CoreArgs {
 
     /// Like [`CoreArgs::locate`], for a command that creates what is missing: which networks the datadir has
     /// says nothing about the one that is meant.
-    ///
-    /// # Errors
-    /// The same errors as [`CoreArgs::locate`].
     pub fn locate_new(&self) -> Result<Located, Error> {
         let located = self.locate_with(false)?;
         let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];

@@ -26,9 +26,6 @@ impl HintLocation {
     }
 
     /// Checks that no name server would be asked for the name of an onion service.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Usage`].
     pub fn check(&self, proxy: Option<SocketAddr>) -> Result<(), Error> {
         match self {
             Self::Url(url) if proxy.is_none() && is_onion(host_of_url(url)) => {

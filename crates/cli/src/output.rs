@@ -26,7 +26,6 @@ pub fn errors_as_json() {
 }
 
 /// Prints the result of a command, an error as JSON too if `json` is set, and returns the exit code.
-#[must_use]
 pub fn finish(json: bool, done: Done) -> ExitCode {
     let exit = match done {
         Ok((text, exit)) => print(&text, exit),
@@ -43,7 +42,6 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its
 /// own, and what helps. On a terminal, escape sequences give it colours.
-#[must_use]
 pub fn error_message(error: &Error) -> String {
     if ERRORS_AS_JSON.load(Ordering::Relaxed) {
         return json(&ErrorLine { event: "error", error: ErrorWithHelp::new(error) });
@@ -110,7 +108,6 @@ pub enum Level {
 }
 
 /// Returns a message with its label, coloured with escape sequences.
-#[must_use]
 pub fn message(level: Level, label: &str, text: &str) -> String {
     let colour = match level {
         Level::Error => AnsiColor::Red,
@@ -140,9 +137,6 @@ pub fn print_message(text: &str) {
 }
 
 /// Handles signals as [`stop::interrupt`] does. With `json`, an interrupt is also reported as JSON.
-///
-/// # Errors
-/// The same errors as [`stop::interrupt`].
 pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
     stop::interrupt(move || {
         // Whether this can be written is not known: the process ends soon in any case.
@@ -209,7 +203,6 @@ impl<'a> ErrorWithHelp<'a> {
 }
 
 /// An error as a JSON object.
-#[must_use]
 pub fn failure_json(error: &Error) -> String {
     json(&FailureJson {
         schema: SCHEMA,

@@ -4,13 +4,11 @@ use crate::{running::has_option, shell::this_as_user};
 use engine::{Error, ErrorKind, Note, Remedy, Warning};
 
 /// Words a remedy for the command that runs. The library's own wording is right where no flag helps.
-#[must_use]
 pub fn remedy_text(remedy: &Remedy) -> String {
     remedy_text_for(remedy, has_option)
 }
 
 /// Words a remedy for a command, of which `has_option` reports whether it has an option.
-#[must_use]
 pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> String {
     match remedy {
         Remedy::RepeatOptions => "repeat the command of that run to resume it".to_owned(),
@@ -114,7 +112,6 @@ const fn with_command(remedy: &Remedy) -> Option<&'static str> {
 }
 
 /// Returns an error about a height as a command puts it that has another flag for it than a rebuild.
-#[must_use]
 pub fn about_height(error: Error, flag: &str) -> Error {
     match error.remedies[..] {
         [Remedy::StopAtHeight(tip)] => {
@@ -126,13 +123,11 @@ pub fn about_height(error: Error, flag: &str) -> Error {
 }
 
 /// Returns the text of an error.
-#[must_use]
 pub fn error_text(error: &Error) -> String {
     error.text(remedy_text)
 }
 
 /// Returns the text of a note.
-#[must_use]
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::FewerThreads { .. } => format!("{note}; {} to use them", remedy_text(&Remedy::MoreMemory)),
@@ -145,7 +140,6 @@ pub fn note_text(note: &Note) -> String {
 }
 
 /// Returns the text of a warning.
-#[must_use]
 pub fn warning_text(warning: &Warning) -> String {
     match warning {
         Warning::UnknownAssumedBlock { hash, .. } => format!(

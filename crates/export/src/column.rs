@@ -17,7 +17,6 @@ pub const SCRIPT_TYPES: [&str; 10] =
 
 /// The type of a column.
 pub trait Column {
-    /// A value.
     type Value<'a>: Copy;
     /// The builder of an array of values.
     type Builder: ArrayBuilder;
@@ -54,7 +53,6 @@ pub enum OptionalI64 {}
 pub enum Bool {}
 /// The name of a script type.
 pub enum ScriptType {}
-/// Bytes.
 pub enum Bytes {}
 /// Text, or none.
 pub enum OptionalText {}

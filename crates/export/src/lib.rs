@@ -36,7 +36,6 @@ use vfs::{Disk, During as _, FileError, UnfinishedError, unfinished};
 /// Upper bound of the memory of a writer, in bytes.
 pub const MAX_MEMORY: u64 = 96 << 20;
 
-/// The formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// A directory of Parquet files.
@@ -54,7 +53,6 @@ impl Format {
     pub const ALL: [Self; 4] = [Self::Parquet, Self::Arrow, Self::Csv, Self::Sqlite];
 
     /// Its name in options.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -123,9 +121,7 @@ impl Metadata {
 /// The result of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Number of files.
     pub files: u32,
-    /// Number of rows.
     pub rows: u64,
     /// Total size of the files, in bytes.
     pub bytes: u64,

@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod bip456;
@@ -99,7 +100,6 @@ impl HintFormat {
     ];
 
     /// The name by which users choose the format.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peregrine => "peregrine",
@@ -113,7 +113,6 @@ impl HintFormat {
     }
 
     /// Which outputs the format's indices count.
-    #[must_use]
     pub const fn numbering(self) -> Numbering {
         match self {
             Self::TheStack | Self::SwiftSync2140 | Self::Bitmap => Numbering::AllOutputs,

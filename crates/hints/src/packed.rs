@@ -36,7 +36,6 @@ pub enum Packing {
 
 impl Packing {
     /// Returns the name of the format.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Xz => "xz",
@@ -141,20 +140,17 @@ impl<R: Read> Unpacked<R> {
     }
 
     /// Whether reading the source has failed. Otherwise, an error is one of the packed data.
-    #[must_use]
     pub fn source_has_failed(&self) -> bool {
         self.source().has_failed
     }
 
     /// The packed file, as far as it was read: all of it after the end of the plain bytes.
-    #[must_use]
     pub fn packed(&self) -> PackedFile {
         let source = self.source();
         PackedFile { packing: self.packing, bytes: source.len, sha256: source.sha256.clone().finalize() }
     }
 
     /// Returns the error for packed data of the file at `path` that cannot be unpacked.
-    #[must_use]
     pub fn damaged(&self, path: &Path, error: &io::Error) -> HintsError {
         let packing = self.packing.map_or("plain", Packing::name);
         let flaw = format!("{packing}: {error}; {REMEDY}");

@@ -13,7 +13,6 @@ const BURIED_SECONDS: u32 = 14 * 24 * 60 * 60;
 /// Returns whether a block of total work `below` is buried deep enough under the best header, which has total
 /// work `best` and compact target `best_bits` (Core `GetBlockProofEquivalentTime` relative to the best
 /// header).
-#[must_use]
 pub fn is_buried(params: &ChainParams, below: U256, best: U256, best_bits: u32) -> bool {
     if below > best {
         return false;

@@ -14,12 +14,10 @@ pub const CORE_VERSION: &str = "31.99";
 /// The parameters of a network that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChainParams {
-    /// The network.
     pub network: Network,
     /// The bytes that start each message and each record of a block file: [`Network::magic`], except on a
     /// custom signet.
     pub magic: [u8; 4],
-    /// The genesis header.
     pub genesis: Header,
     /// Hash of the genesis header.
     pub genesis_hash: BlockHash,
@@ -84,7 +82,6 @@ pub struct PinnedUtxoSet {
 /// A block that is exempt from some of the script rules that apply from the genesis block on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptFlagException {
-    /// The block.
     pub hash: BlockHash,
     /// Whether BIP-0016 applies.
     pub p2sh: bool,
@@ -368,7 +365,6 @@ static REGTEST: ChainParams = ChainParams {
 
 impl ChainParams {
     /// Returns the parameters of a network.
-    #[must_use]
     pub const fn of(network: Network) -> &'static Self {
         match network {
             Network::Main => &MAIN,
@@ -380,13 +376,11 @@ impl ChainParams {
     }
 
     /// Returns the pinned UTXO set whose best block is `block`.
-    #[must_use]
     pub fn pinned_utxo_set(&self, block: &BlockHash) -> Option<&'static PinnedUtxoSet> {
         self.assume_utxo.iter().find(|pinned| pinned.block_hash == *block)
     }
 
     /// Returns whether the UTXO set after `block` has the pinned hash; `None` if none is pinned for it.
-    #[must_use]
     pub fn has_pinned_hash(&self, block: &BlockHash, hash_serialized_3: &[u8; 32]) -> Option<bool> {
         self.pinned_utxo_set(block).map(|pinned| pinned.hash_serialized_3 == *hash_serialized_3)
     }
@@ -395,7 +389,6 @@ impl ChainParams {
     /// They stay in memory until the process ends.
     ///
     /// Nothing about its chain is known in advance, not even its minimum work.
-    #[must_use]
     pub fn custom_signet(challenge: Vec<u8>) -> &'static Self {
         let mut serialized = Vec::with_capacity(challenge.len() + 3);
         write_compact_size(&mut serialized, challenge.len() as u64);
@@ -412,7 +405,6 @@ impl ChainParams {
 
     /// Returns the parameters of regtest with other activation heights (Core `-testactivationheight`); of
     /// several for one deployment, the last counts. They stay in memory until the process ends.
-    #[must_use]
     pub fn custom_regtest(heights: &[(BuriedDeployment, Height)]) -> &'static Self {
         let mut params = REGTEST.clone();
         for &(deployment, height) in heights {
@@ -428,34 +420,29 @@ impl ChainParams {
     }
 
     /// Returns the number of blocks from one retarget to the next.
-    #[must_use]
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
         self.pow_target_timespan / self.pow_target_spacing
     }
 
     /// Returns whether the coins of this block's coinbase were overwritten, so that they can never be spent
     /// (Core `IsBIP30Unspendable`).
-    #[must_use]
     pub fn is_overwritten_coinbase(&self, height: Height, hash: &BlockHash) -> bool {
         self.overwritten_coinbases.contains(&(height, *hash))
     }
 
     /// Returns the script rules of a block that is an exception, or `None` for all other blocks.
-    #[must_use]
     pub fn script_flag_exception(&self, hash: &BlockHash) -> Option<&'static ScriptFlagException> {
         self.script_flag_exceptions.iter().find(|exception| exception.hash == *hash)
     }
 }
 
 /// Returns the subsidy of a block at `height` (Core `GetBlockSubsidy`).
-#[must_use]
 pub const fn subsidy(params: &ChainParams, height: Height) -> Sats {
     let halvings = height.0 / params.subsidy_halving_interval;
     Sats(if halvings < 64 { (50 * Sats::COIN.0) >> halvings } else { 0 })
 }
 
 /// Returns whether the block is allowed to overwrite coins (Core `IsBIP30Repeat`).
-#[must_use]
 pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -> bool {
     params.bip30_exceptions.contains(&(height, *hash))
 }
@@ -464,7 +451,6 @@ pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -
 ///
 /// `bip34_ancestor` is the hash of the block's *strict* ancestor at [`ChainParams::bip34_height`], or `None`
 /// if it has none. On the known chain, coinbases above it push their height and so cannot repeat one another.
-#[must_use]
 pub fn bip30_enforced(
     params: &ChainParams,
     height: Height,

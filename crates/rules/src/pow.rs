@@ -9,7 +9,6 @@ use wire::{BlockHash, BlockTime, Height};
 
 /// Decodes a compact target (Core `SetCompact`). Returns the number, and whether it is usable, that is,
 /// neither negative nor above 256 bits. A usable number may still be 0.
-#[must_use]
 pub fn decode_compact(bits: u32) -> (U256, bool) {
     let size = bits >> 24;
     let word = bits & 0x007f_ffff;
@@ -25,7 +24,6 @@ pub fn decode_compact(bits: u32) -> (U256, bool) {
 }
 
 /// Encodes a target in compact form, rounding down (Core `GetCompact`).
-#[must_use]
 pub fn encode_compact(target: U256) -> u32 {
     let mut size = target.bits().div_ceil(8);
     let mut word = if size <= 3 {
@@ -43,21 +41,18 @@ pub fn encode_compact(target: U256) -> u32 {
 
 /// Returns the target that `bits` encodes, or `None` if it is not valid on this network (Core
 /// `DeriveTarget`).
-#[must_use]
 pub fn target(params: &ChainParams, bits: u32) -> Option<U256> {
     let (target, usable) = decode_compact(bits);
     (usable && target != U256::ZERO && target <= params.pow_limit).then_some(target)
 }
 
 /// Returns whether a hash meets the target of its header (Core `CheckProofOfWork`).
-#[must_use]
 pub fn has_proof_of_work(params: &ChainParams, hash: &BlockHash, bits: u32) -> bool {
     target(params, bits).is_some_and(|target| U256::from_le_bytes(&hash.0) <= target)
 }
 
 /// Returns the expected number of hashes for a block of this target, or 0 if `bits` does not encode a target
 /// (Core `GetBitsProof`). Chains are compared by its sum.
-#[must_use]
 pub fn work(bits: u32) -> U256 {
     let (target, usable) = decode_compact(bits);
     if !usable || target == U256::ZERO {
@@ -73,7 +68,6 @@ pub fn work(bits: u32) -> U256 {
 ///
 /// # Panics
 /// If `height` is 0: the genesis block has no ancestors.
-#[must_use]
 pub fn expected_bits(
     params: &ChainParams,
     height: Height,

@@ -25,7 +25,6 @@ use wire::Height;
 /// The file that tests the boundaries that no block of the table of mutations can reach.
 const BOUNDARIES: &str = "rules/tests/rules/boundaries.rs";
 
-/// A rule for headers.
 pub type HeaderRule = Rule<for<'a> fn(&HeaderContext<'a>) -> Result<(), ViolationDetails>>;
 /// A rule for a block's own bytes.
 pub type BlockRule = Rule<for<'a> fn(&BlockContext<'a>) -> Result<(), ViolationDetails>>;
@@ -596,7 +595,6 @@ pub struct Section {
 }
 
 /// Returns all rules in validation order, for docs and tests.
-#[must_use]
 pub fn sections() -> Vec<Section> {
     fn section<F>(title: &'static str, rules: &'static [Rule<F>]) -> Section {
         Section { title, rows: rules.iter().map(|rule| (&rule.info, rule.active)).collect() }

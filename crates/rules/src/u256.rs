@@ -10,17 +10,14 @@ use std::cmp::Ordering;
 pub struct U256(pub [u64; 4]);
 
 impl U256 {
-    /// 0.
     pub const ZERO: Self = Self([0; 4]);
 
     /// Converts a u64.
-    #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         Self([value, 0, 0, 0])
     }
 
     /// Reads a little-endian number, the form in which hashes are compared with targets.
-    #[must_use]
     pub fn from_le_bytes(bytes: &[u8; 32]) -> Self {
         let mut limbs = [0; 4];
         for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -30,7 +27,6 @@ impl U256 {
     }
 
     /// Returns the little-endian bytes.
-    #[must_use]
     pub fn to_le_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
@@ -40,7 +36,6 @@ impl U256 {
     }
 
     /// Returns the number of bits that the number needs; 0 for 0.
-    #[must_use]
     pub fn bits(&self) -> u32 {
         self.0
             .iter()
@@ -49,7 +44,6 @@ impl U256 {
     }
 
     /// Returns the lowest 64 bits.
-    #[must_use]
     pub const fn low_u64(&self) -> u64 {
         self.0[0]
     }

@@ -32,7 +32,6 @@ impl Network {
     pub const ALL: [Self; 5] = [Self::Main, Self::Test, Self::Testnet4, Self::Signet, Self::Regtest];
 
     /// Returns the bytes that start each message and each record of a `blk` or `rev` file.
-    #[must_use]
     pub const fn magic(self) -> [u8; 4] {
         match self {
             Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
@@ -44,13 +43,11 @@ impl Network {
     }
 
     /// Returns the network with these bytes; `None` if no network has them, as for a custom signet.
-    #[must_use]
     pub fn of_magic(magic: [u8; 4]) -> Option<Self> {
         Self::ALL.into_iter().find(|network| network.magic() == magic)
     }
 
     /// Returns the network's subdirectory in a datadir, or `None` for `main`, which uses the datadir itself.
-    #[must_use]
     pub const fn subdirectory(self) -> Option<&'static str> {
         match self {
             Self::Main => None,
@@ -62,7 +59,6 @@ impl Network {
     }
 
     /// Returns Core's name of the network, the value of `-chain`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Main => "main",

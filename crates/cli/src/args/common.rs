@@ -176,9 +176,6 @@ pub struct ReadingArgs {
 
 impl ReadingArgs {
     /// Returns the datadir, and the options of a run that reads it.
-    ///
-    /// # Errors
-    /// Those of finding the datadir.
     pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
         let located = self.datadir.core.locate()?;
         let chain = self.datadir.default_options(&located);

@@ -60,7 +60,6 @@ pub enum IndexStanding {
 
 impl FoundIndex {
     /// Whether it must be made anew.
-    #[must_use]
     pub const fn is_broken(&self) -> bool {
         use IndexStanding::{Damaged, Misplaced, UnknownBestBlock};
         matches!(self.standing, Damaged(_) | Misplaced | UnknownBestBlock)
