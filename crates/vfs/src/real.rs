@@ -306,11 +306,12 @@ fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 }
 
 /// A limit of this process, user, system or file system that a file operation has reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Limit {
     FileSize,
     /// The number of files that this process has open.
+    #[default]
     OpenFiles,
     /// The number of files that all processes have open.
     SystemOpenFiles,

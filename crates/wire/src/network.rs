@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, schemars::JsonSchema),
@@ -16,6 +16,7 @@ use std::{fmt, str::FromStr};
 )]
 pub enum Network {
     /// The Bitcoin network.
+    #[default]
     Main,
     /// Test network 3.
     Test,
