@@ -43,17 +43,12 @@ pub enum Matching {
     Swiftsync,
 }
 
-impl Matching {
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parallel => "parallel",
-            Self::Sequential => "sequential",
-            Self::Cache => "cache",
-            Self::Swiftsync => "swiftsync",
-        }
-    }
-}
+wire::named!(Matching {
+    Parallel = "parallel",
+    Sequential = "sequential",
+    Cache = "cache",
+    Swiftsync = "swiftsync",
+});
 
 /// How a rebuild finds the coins that are spent. The result is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,18 +60,10 @@ pub enum Engine {
     Cache,
 }
 
-impl Engine {
-    /// All engines, the default first.
-    pub const ALL: [Self; 2] = [Self::Join, Self::Cache];
-
-    /// Its name in options.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Join => "join",
-            Self::Cache => "cache",
-        }
-    }
-}
+wire::named!(Engine {
+    Join = "join",
+    Cache = "cache",
+});
 
 /// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,19 +203,11 @@ pub enum UndoPolicy {
     Make,
 }
 
-impl UndoPolicy {
-    /// All policies, the default first.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Trust, Self::Make];
-
-    /// Its name in options.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Trust => "trust",
-            Self::Make => "make",
-        }
-    }
-}
+wire::named!(UndoPolicy {
+    Auto = "auto",
+    Trust = "trust",
+    Make = "make",
+});
 
 /// What every command over the blocks of a datadir needs.
 #[derive(Clone, Debug)]

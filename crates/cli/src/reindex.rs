@@ -106,8 +106,7 @@ pub struct ReindexArgs {
 
 /// Parses the name of an engine.
 fn engine(name: &str) -> Result<Engine, String> {
-    let named = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-    named.ok_or_else(|| "must be join or cache".to_owned())
+    Engine::named(name).ok_or_else(|| "must be join or cache".to_owned())
 }
 
 impl ReindexArgs {

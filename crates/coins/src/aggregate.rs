@@ -60,19 +60,13 @@ pub enum AggregateKind {
     MuHash3072,
 }
 
+wire::named!(AggregateKind {
+    Sha256 = "sha256",
+    SipHash128 = "siphash128",
+    MuHash3072 = "muhash",
+});
+
 impl AggregateKind {
-    /// All kinds, the default first.
-    pub const ALL: [Self; 3] = [Self::Sha256, Self::SipHash128, Self::MuHash3072];
-
-    /// Returns the name in options and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "sha256",
-            Self::SipHash128 => "siphash128",
-            Self::MuHash3072 => "muhash",
-        }
-    }
-
     /// Returns the length of [`Sum::to_bytes`] in bytes.
     pub const fn sum_len(self) -> usize {
         match self {
@@ -83,18 +77,11 @@ impl AggregateKind {
     }
 }
 
-impl fmt::Display for AggregateKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for AggregateKind {
     type Err = AggregateError;
 
     fn from_str(name: &str) -> Result<Self, AggregateError> {
-        let named = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        named.ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
+        Self::named(name).ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
     }
 }
 

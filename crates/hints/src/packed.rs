@@ -9,7 +9,6 @@ use digest::sha256::Sha256;
 use flate2::read::{GzDecoder, MultiGzDecoder};
 use lzma_rust2::XzReader;
 use std::{
-    fmt,
     io::{self, BufReader, Chain, Cursor, Read},
     path::Path,
 };
@@ -34,15 +33,12 @@ pub enum Packing {
     Gzip,
 }
 
-impl Packing {
-    /// Returns the name of the format.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Xz => "xz",
-            Self::Gzip => "gzip",
-        }
-    }
+wire::named!(Packing {
+    Xz = "xz",
+    Gzip = "gzip",
+});
 
+impl Packing {
     /// Returns the packing of a file that begins with `head`; `None` if it is not packed.
     fn of(head: &[u8]) -> Option<Self> {
         let is_btcd = || {
@@ -55,12 +51,6 @@ impl Packing {
             _ if head.starts_with(&GZIP_MAGIC) && !is_btcd() => Some(Self::Gzip),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

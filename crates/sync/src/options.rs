@@ -196,16 +196,11 @@ pub enum DownloadLimit {
     Storing,
 }
 
-impl DownloadLimit {
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoPeers => "missing peers",
-            Self::Network => "the network",
-            Self::Storing => "checking and storing blocks",
-        }
-    }
-}
+wire::named!(DownloadLimit {
+    NoPeers = "missing peers",
+    Network = "the network",
+    Storing = "checking and storing blocks",
+});
 
 /// What happened with a peer.
 #[derive(Clone, Debug)]

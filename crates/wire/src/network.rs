@@ -4,7 +4,7 @@
 //! are from Core `kernel/chainparams.cpp`, the names from `util/chaintype.cpp`, the directories from
 //! `chainparamsbase.cpp`.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
@@ -28,10 +28,15 @@ pub enum Network {
     Regtest,
 }
 
-impl Network {
-    /// All networks, in Core's order.
-    pub const ALL: [Self; 5] = [Self::Main, Self::Test, Self::Testnet4, Self::Signet, Self::Regtest];
+crate::named!(Network {
+    Main = "main",
+    Test = "test",
+    Testnet4 = "testnet4",
+    Signet = "signet",
+    Regtest = "regtest",
+});
 
+impl Network {
     /// Returns the bytes that start each message and each record of a `blk` or `rev` file.
     pub const fn magic(self) -> [u8; 4] {
         match self {
@@ -58,23 +63,6 @@ impl Network {
             Self::Regtest => Some("regtest"),
         }
     }
-
-    /// Returns Core's name of the network, the value of `-chain`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Test => "test",
-            Self::Testnet4 => "testnet4",
-            Self::Signet => "signet",
-            Self::Regtest => "regtest",
-        }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// The error for a chain name that Core does not know.
@@ -86,10 +74,7 @@ impl FromStr for Network {
     type Err = UnknownNetwork;
 
     fn from_str(name: &str) -> Result<Self, UnknownNetwork> {
-        Self::ALL
-            .into_iter()
-            .find(|network| network.name() == name)
-            .ok_or_else(|| UnknownNetwork(name.to_owned()))
+        Self::named(name).ok_or_else(|| UnknownNetwork(name.to_owned()))
     }
 }
 

@@ -227,8 +227,7 @@ pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 /// Parses the name of a policy for undo data.
 pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
-    let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
-    named.ok_or_else(|| "must be auto, trust or make".to_owned())
+    UndoPolicy::named(name).ok_or_else(|| "must be auto, trust or make".to_owned())
 }
 
 /// Scripts are run by Bitcoin Core's own code, and left out by a build without it.
