@@ -114,10 +114,7 @@ pub enum Remedy {
     )]
     SetIndexesAside,
     /// Choose this height as the last one ([`crate::options::ReindexOptions::stop_at_height`]).
-    #[strum(
-        message = "stop at height {height}",
-        props(option = "stop-at-height", with_option = "pass --stop-at-height {height}")
-    )]
+    #[strum(message = "stop at height {height}", props(option = "to", with_option = "pass --to {height}"))]
     StopAtHeight(Height),
     /// Check blocks that are marked invalid ([`crate::options::ChainOptions::reconsider`]).
     #[strum(

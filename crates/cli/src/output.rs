@@ -1,6 +1,6 @@
 //! How a program prints its result and ends.
 
-use crate::{exit::Exit, remedy::remedy_text, running, stop};
+use crate::{exit::Exit, remedy::remedy_text, running, stop, wrap};
 use anstyle::AnsiColor;
 use engine::{Error, ErrorKind};
 use schemars::JsonSchema;
@@ -28,7 +28,8 @@ pub fn errors_as_json() {
 /// Prints the result of a command, an error as JSON too if `json` is set, and returns the exit code.
 pub fn finish(json: bool, done: Done) -> ExitCode {
     let exit = match done {
-        Ok((text, exit)) => print(&text, exit),
+        Ok((text, exit)) if json => print(&text, exit),
+        Ok((text, exit)) => print(&wrap::for_stream(&text, io::stdout()), exit),
         Err(error) => {
             if json {
                 print(&failure_json(&error), Exit::Done);
@@ -133,6 +134,10 @@ fn print(text: &str, exit: Exit) -> Exit {
 
 /// Writes a line to stderr; escape sequences only to a terminal.
 pub fn print_message(text: &str) {
+    let text = match ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        true => text.to_owned(),
+        false => wrap::for_stream(text, io::stderr()),
+    };
     let _ = stop::writing(|| writeln!(anstream::stderr(), "{text}"));
 }
 

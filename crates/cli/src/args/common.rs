@@ -77,8 +77,9 @@ pub struct MakeArgs {
     pub resume: ResumeArgs,
 
     /// Last block: a height, or tip
-    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
-    pub height: HeightOrTip,
+    #[arg(long, value_name = "HEIGHT|tip", alias = "height", default_value = "tip")]
+    #[arg(value_parser = height_or_tip)]
+    pub to: HeightOrTip,
 
     /// File to write
     #[arg(long, short, value_name = "FILE")]
@@ -126,6 +127,7 @@ pub struct CheckArgs {
     /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
     /// damaged as an error; make uses none [not with --hints]
     #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    #[arg(hide_short_help = true)]
     pub undo: UndoPolicy,
 
     #[command(flatten)]
@@ -193,7 +195,7 @@ pub struct ResumeArgs {
     pub restart: bool,
 
     /// Minimum time between two checkpoints
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_short_help = true)]
     pub checkpoint_every: u32,
 }
 
@@ -300,7 +302,7 @@ impl MakeArgs {
         MakeOptions {
             chain: self.check.options(located),
             resume: self.resume.options(),
-            stop_at_height: self.height.0,
+            stop_at_height: self.to.0,
             scan: self.check.scan,
         }
     }
