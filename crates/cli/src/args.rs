@@ -33,12 +33,11 @@ pub struct Args {
     pub command: Command,
 }
 
-/// The commands as `--help` lists them.
-const GROUPS: [(&str, &[&str]); 4] = [
+/// The commands as `--help` lists them. Those that are hardly needed are in the manual only.
+const GROUPS: [(&str, &[&str]); 3] = [
     ("Every day", &["doctor", "reindex", "sync", "repair", "verify", "index"]),
     ("Data", &["utxo", "export", "snapshot"]),
     ("Drafts and measurements", &["update", "undo", "hints", "range"]),
-    ("Rarely needed", &["recover", "peers", "completions", "man"]),
 ];
 
 /// Returns the definition of the command line; the help lists commands in groups.
@@ -52,7 +51,7 @@ pub fn definition() -> clap::Command {
             help += &format!("  {:<12} {about}\n", command.get_name());
         }
     }
-    let help = wrap::for_stream(&help, std::io::stdout());
+    let help = wrap::for_stream(help.trim_end(), std::io::stdout());
     root.help_template(help + "\n\nOptions:\n{options}{after-help}")
 }
 

@@ -10,7 +10,7 @@ const SHORT_DIGITS: usize = 16;
 /// With less space than this beside its label, a value is not wrapped.
 const MIN_VALUE_WIDTH: usize = 16;
 /// What begins a command to copy, which stays as it is: the terminal breaks it without a line break.
-const COMMANDS: [&str; 4] = ["peregrine ", "sudo ", "bitcoind ", "bitcoin-cli "];
+const COMMANDS: [&str; 2] = ["peregrine ", "sudo "];
 
 /// Returns the text as it is written to `stream`: wrapped if it is a terminal.
 pub fn for_stream(text: &str, stream: impl AsFd) -> String {
