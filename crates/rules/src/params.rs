@@ -3,8 +3,8 @@
 //! Source: Bitcoin Core's `kernel/chainparams.cpp` and `validation.cpp` of August 2026. Soft forks are
 //! buried: their heights are data. Historical exceptions are rows of data too, never conditions in code.
 
-use crate::u256::U256;
 use digest::sha256::sha256d;
+use ethnum::U256;
 use std::str::FromStr;
 use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, read::write_compact_size};
 
@@ -138,7 +138,7 @@ pub const BIP34_IMPLIES_BIP30_LIMIT: Height = Height(1_983_702);
 const GENESIS_MERKLE_ROOT: [u8; 32] =
     hash("4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b");
 const TWO_WEEKS: u32 = 14 * 24 * 60 * 60;
-const DIFFICULTY_1: U256 = U256([u64::MAX, u64::MAX, u64::MAX, 0xffff_ffff]);
+const DIFFICULTY_1: U256 = U256::from_words(u128::MAX >> 32, u128::MAX);
 
 static MAIN: ChainParams = ChainParams {
     network: Network::Main,
@@ -305,7 +305,7 @@ static SIGNET: ChainParams = ChainParams {
     magic: Network::Signet.magic(),
     genesis: genesis(1_598_918_400, 0x1e03_77ae, 52_613_770, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
-    pow_limit: U256([0, 0, 0, 0x0000_0377_ae00_0000]),
+    pow_limit: U256::from_words(0x0377_ae00_0000 << 64, 0),
     allow_min_difficulty_blocks: false,
     signet_challenge: Some(&bytes::<71>(
         "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
@@ -336,7 +336,7 @@ static REGTEST: ChainParams = ChainParams {
     magic: Network::Regtest.magic(),
     genesis: genesis(1_296_688_602, 0x207f_ffff, 2, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
-    pow_limit: U256([u64::MAX, u64::MAX, u64::MAX, u64::MAX >> 1]),
+    pow_limit: U256::from_words(u128::MAX >> 1, u128::MAX),
     pow_target_timespan: 24 * 60 * 60,
     no_retargeting: true,
     subsidy_halving_interval: 150,
@@ -475,14 +475,8 @@ const fn block_hash(text: &str) -> BlockHash {
 
 /// Decodes a hexadecimal number, the form of chain work in Core's source.
 const fn chain_work(text: &str) -> U256 {
-    let bytes: [u8; 32] = bytes(text);
-    let mut limbs = [0; 4];
-    let mut i = 0;
-    while i < 32 {
-        limbs[3 - i / 8] = limbs[3 - i / 8] << 8 | bytes[i] as u64;
-        i += 1;
-    }
-    U256(limbs)
+    let (high, low) = text.split_at(32);
+    U256::from_words(u128::from_be_bytes(bytes(high)), u128::from_be_bytes(bytes(low)))
 }
 
 /// Decodes a hash in display order, that is, reversed.
