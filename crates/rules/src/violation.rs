@@ -91,6 +91,13 @@ pub struct RuleInfo {
     pub tests: Tests,
 }
 
+impl RuleInfo {
+    /// Makes the row of a rule that applies to the blocks for which `active` is true.
+    pub const fn checked<F: Copy>(self, active: fn(&ChainParams, Height) -> bool, check: F) -> Rule<F> {
+        Rule { info: self, active, check }
+    }
+}
+
 /// A row of the table; `F` is the type of its check, a function of the section's context.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<F: 'static> {
