@@ -41,7 +41,8 @@ pub enum Remedy {
         message = "run the same job again to resume: {done} of {total} blocks are saved",
         props(
             option = "restart",
-            with_option = "run the same command again, without --restart, to resume: {done} of {total} blocks are saved",
+            with_option = "run the same command again, without --restart, to resume: {done} of {total} \
+                blocks are saved",
             command = "run the same command again to resume: {done} of {total} blocks are saved"
         )
     )]
@@ -108,7 +109,8 @@ pub enum Remedy {
         message = "set the indexes that are named aside, so that bitcoind builds them again",
         props(
             option = "set-aside-indexes",
-            with_option = "pass --set-aside-indexes to set just these aside: bitcoind builds them again when it starts",
+            with_option = "pass --set-aside-indexes to set just these aside: bitcoind builds them again \
+                when it starts",
             command = "set them aside and rebuild with: peregrine reindex --set-aside-indexes"
         )
     )]
@@ -186,9 +188,8 @@ pub enum Remedy {
     /// Take blocks from block files, those of the datadir itself or others (`RepairOptions::sources`).
     #[strum(
         message = "take blocks from the files in a folder, each with its own key",
-        props(
-            command = "take blocks from the files of a folder, each with its own key, with: peregrine repair --from DIR"
-        )
+        props(command = "take blocks from the files of a folder, each with its own key, with: peregrine \
+                repair --from DIR")
     )]
     TakeFromFiles,
     /// Name a peer to download from (`PeerOptions::connect`).
@@ -245,9 +246,8 @@ pub enum Remedy {
     #[strum(message = "mount the file system for writing")]
     MountWritable,
     /// Mount the file system with locks.
-    #[strum(
-        message = "this file system has no locks: mount it with them (on NFS, without nolock and with lockd), or use another one; bitcoind needs them too"
-    )]
+    #[strum(message = "this file system has no locks: mount it with them (on NFS, without nolock and with \
+            lockd), or use another one; bitcoind needs them too")]
     MountWithLocks,
     /// Run the command as the user with this id.
     #[strum(message = "run as user id {user}")]
@@ -331,7 +331,8 @@ pub enum Remedy {
         message = "trust the sources with all coins",
         props(
             option = "trust-sources",
-            with_option = "pass --trust-sources if you trust those who made the sources: the coins could be forged"
+            with_option = "pass --trust-sources if you trust those who made the sources: the coins could \
+                be forged"
         )
     )]
     TrustSources,
