@@ -131,35 +131,27 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// keeps when it prunes (`MIN_BLOCKS_TO_KEEP`).
 const MIN_UNDO_BLOCKS: u32 = 288;
 
-/// A file on another machine. The engine opens no connections but those to peers: the caller does.
-pub trait RemoteFile: Debug + Send + Sync {
+/// A file or a folder on another machine. The engine opens no connections but those to peers: the caller
+/// does.
+pub trait Remote: Debug + Send + Sync {
     /// Its name in messages: a URL.
     fn name(&self) -> &str;
 
-    /// Asks for the file. Called from a thread that is left alone at an interrupt.
-    ///
-    /// # Errors
-    /// Any error, worded to follow "cannot download the hints:".
-    fn open(&self) -> io::Result<RemoteBody>;
-}
-
-/// The bytes of a [`RemoteFile`].
-pub struct RemoteBody {
-    /// Their number, if it is known.
-    pub len: Option<u64>,
-    pub bytes: Box<dyn Read + Send>,
-}
-
-/// A folder on another machine, as [`RemoteFile`].
-pub trait RemoteFolder: Debug + Send + Sync {
-    /// Its name in messages: a URL.
-    fn name(&self) -> &str;
-
-    /// Asks for the file with this name in it. Called from a thread that is left alone at an interrupt.
+    /// Asks for the file with this name in the folder, or for the file itself (an empty name), from a byte
+    /// on. Called from a thread that is left alone at an interrupt.
     ///
     /// # Errors
     /// Any error, worded to follow "cannot download:".
-    fn open(&self, file: &str) -> io::Result<RemoteBody>;
+    fn open(&self, file: &str, from: u64) -> io::Result<RemoteBody>;
+}
+
+/// The bytes of a file of a [`Remote`].
+pub struct RemoteBody {
+    /// Where they begin: at the byte that was asked for, or at 0 if the other machine gives only whole files.
+    pub from: u64,
+    /// Length of the whole file in bytes, if it is known.
+    pub len: Option<u64>,
+    pub bytes: Box<dyn Read + Send>,
 }
 
 /// A rebuild with hints (SwiftSync).
@@ -168,7 +160,7 @@ pub struct HintOptions {
     /// The hint file. It may be packed as a whole, with xz or gzip.
     pub file: PathBuf,
     /// Where the hints are instead, if they are on another machine.
-    pub remote: Option<Arc<dyn RemoteFile>>,
+    pub remote: Option<Arc<dyn Remote>>,
     /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
     pub aggregate: AggregateKind,

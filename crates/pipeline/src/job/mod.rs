@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod coins_after;
 pub mod damage_survey;
+pub mod download;
 pub mod hint_copy;
 pub mod hints;
 pub mod in_order;
