@@ -1,12 +1,7 @@
 //! Shared by the tests of this crate: small chains as datadirs with an old chainstate, and runs that are
 //! checked for changed files.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::new_without_default,
-    missing_docs,
-    reason = "helpers of tests are tests"
-)]
+#![allow(clippy::unwrap_used, clippy::new_without_default, reason = "helpers of tests are tests")]
 
 pub mod damage;
 pub mod faults;

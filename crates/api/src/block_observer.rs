@@ -11,11 +11,9 @@ pub struct ObservedChain<'a> {
     /// The job's directory for temporary files, which exists. Work files in it are removed when the job has
     /// ended, unless another run can continue from a checkpoint.
     pub work_dir: &'a Path,
-    /// Number of blocks.
     pub blocks: usize,
     /// Their bytes, estimated.
     pub block_bytes: u64,
-    /// The hash of each block.
     pub hash_of: &'a dyn Fn(Height) -> BlockHash,
     /// Whether an interrupted run has completed a block, which is not given again.
     pub is_completed: &'a dyn Fn(Height) -> bool,
@@ -28,11 +26,8 @@ pub struct ObservedChain<'a> {
 pub struct ObservedBlock<'a> {
     /// The rules of its network.
     pub params: &'static ChainParams,
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
-    /// The block.
     pub block: &'a BlockView<'a>,
     /// The id of each transaction.
     pub txids: &'a [Txid],
@@ -56,21 +51,12 @@ pub trait BlockObserver: Debug + Send + Sync {
     fn memory_bytes(&self, blocks: usize) -> u64;
 
     /// A check of a chain begins. What was given before is void.
-    ///
-    /// # Errors
-    /// What makes the job fail.
     fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error>;
 
     /// Returns when what was made of the blocks so far is on the medium. Then a checkpoint is saved, and
     /// these blocks are not given again to the run that continues from it.
-    ///
-    /// # Errors
-    /// What makes the job fail.
     fn sync(&self) -> Result<(), Error>;
 
     /// Takes a block.
-    ///
-    /// # Errors
-    /// What makes the job fail.
     fn take(&self, block: &ObservedBlock<'_>) -> Result<(), Error>;
 }

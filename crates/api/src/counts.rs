@@ -28,7 +28,6 @@ pub struct Counts {
 
 impl Counts {
     /// The counts of one block.
-    #[must_use]
     pub fn of(block: &BlockView<'_>) -> Self {
         Self {
             blocks: 1,

@@ -41,14 +41,12 @@ pub struct DiskNeed {
 
 impl DiskNeed {
     /// All of it, if it is all on one disk.
-    #[must_use]
     pub const fn total(&self) -> u64 {
         self.chainstate + self.temporary + self.undo
     }
 
     /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is
     /// none.
-    #[must_use]
     pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
         let rows = block_bytes / BLOCK_BYTES_PER_ROW_BYTE;
         // The size of a chainstate that was never completed is no guide.
@@ -78,9 +76,6 @@ impl DiskNeed {
     }
 
     /// Checks that enough disk space is free.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Environment`] if it is not.
     pub fn check(
         &self,
         disk: &dyn Disk,

@@ -88,7 +88,6 @@ pub struct ErrorInfo {
 
 impl Error {
     /// An error with kind and text only.
-    #[must_use]
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
         Self(Box::new(ErrorInfo {
             kind,
@@ -109,19 +108,16 @@ impl Error {
     }
 
     /// The error for a caller that asked to stop.
-    #[must_use]
     pub fn interrupted() -> Self {
         Self::new(ErrorKind::Interrupted, "interrupted; the datadir is unchanged")
     }
 
     /// The error for a thread that panicked.
-    #[must_use]
     pub fn panicked() -> Self {
         Self::new(ErrorKind::Internal, "a worker thread panicked; please report this")
     }
 
     /// The block and undo files do not form one valid chain; `verify` locates the first conflict.
-    #[must_use]
     pub fn inconsistent_data() -> Self {
         Self::damaged("the blocks and undo data do not form one valid chain, or a coinbase occurs twice")
             .with_remedies([Remedy::Verify])
@@ -139,13 +135,11 @@ impl Error {
     }
 
     /// An error about damaged or missing files.
-    #[must_use]
     pub fn damaged(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, detail)
     }
 
     /// The error for a rule that a block breaks.
-    #[must_use]
     pub fn violation(violation: &Violation) -> Self {
         let rule = violation.rule;
         let mut error = Self::new(ErrorKind::Consensus, violation.detail.as_str());
@@ -203,7 +197,6 @@ impl Error {
         subject.into_iter().fold(self, Self::about)
     }
 
-    /// Whether it is about this.
     pub fn is_about(&self, subject: Subject) -> bool {
         self.subjects.contains(&subject)
     }
@@ -221,7 +214,6 @@ impl Error {
 
     /// Converts an I/O error while reading: a file that ends early, or that is not a regular file, is
     /// damaged; anything else is an error of the environment.
-    #[must_use]
     pub fn reading(path: PathBuf, offset: u64, source: io::Error) -> Self {
         let is_not_regular = NotRegular::is_cause_of(&source);
         let kind = match source.kind() {
@@ -271,7 +263,6 @@ impl Error {
     }
 
     /// The error for what this run has just written, named `what`, if other bytes are read.
-    #[must_use]
     pub fn not_as_written(what: &str) -> Self {
         let detail =
             format!("{what} reads back differently from what was written; check the disk and the memory");
@@ -292,7 +283,6 @@ impl Error {
     }
 
     /// Returns what is wrong and what to do, without the place; `wording` words each remedy.
-    #[must_use]
     pub fn explanation(&self, wording: impl Fn(&Remedy) -> String) -> String {
         let remedies: Vec<String> = self.remedies.iter().map(wording).collect();
         let text = self.description();
@@ -312,14 +302,12 @@ impl Error {
     }
 
     /// Returns the text of this error without what helps.
-    #[must_use]
     pub fn fact_text(&self) -> String {
         self.clone().without_remedies().to_string()
     }
 
     /// Returns the whole text of this error; `wording` words each remedy. `Display` uses the wording of
     /// [`Remedy`]'s `Display`.
-    #[must_use]
     pub fn text(&self, wording: impl Fn(&Remedy) -> String) -> String {
         let core = self.core.as_ref().map_or(String::new(), |core| format!(" [Core: {core}]"));
         format!("{}{}{core}", Place(self), self.explanation(wording))

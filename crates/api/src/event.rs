@@ -25,7 +25,6 @@ pub enum Event {
     Planned {
         /// Height of the last block of the chain that will be rebuilt.
         height: Height,
-        /// Its hash.
         hash: BlockHash,
         /// Upper bound of the bytes of block files to read (framing and undo data not counted).
         block_bytes: u64,
@@ -49,7 +48,6 @@ pub enum Event {
 pub struct Progress {
     /// Number of blocks done.
     pub blocks: u32,
-    /// Number of blocks in total.
     pub blocks_total: u32,
     /// Bytes of block data done.
     pub bytes: u64,
@@ -121,7 +119,6 @@ impl<'a, S: EventSink + ?Sized> Warnings<'a, S> {
     }
 
     /// Returns where events are forwarded to.
-    #[must_use]
     pub const fn sink(&self) -> &'a S {
         self.sink
     }

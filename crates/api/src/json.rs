@@ -16,14 +16,10 @@ use wire::FileNo;
 macro_rules! written {
     ($($(#[$doc:meta])* $name:ident: $value:ty => $json:ty, $write:expr;)*) => {$(
         $(#[$doc])*
-        #[allow(missing_docs, reason = "the name says how, and the type what")]
         pub enum $name {}
 
         impl $name {
             /// Writes the value as JSON.
-            ///
-            /// # Errors
-            /// Those of the serializer.
             pub fn serialize<S: serde::Serializer>(value: &$value, to: S) -> Result<S::Ok, S::Error> {
                 let write: fn(&$value) -> $json = $write;
                 serde::Serialize::serialize(&write(value), to)
@@ -47,7 +43,6 @@ macro_rules! written {
 }
 
 written! {
-    /// A duration in seconds.
     Seconds: Duration => f64, Duration::as_secs_f64;
     Milliseconds: Duration => u64, |time| time.as_millis() as u64;
     /// A hash as Bitcoin Core prints it: bytes reversed.
@@ -75,7 +70,6 @@ written! {
 
 pub use crate::written;
 
-/// Returns the texts of values.
 pub fn texts<T: Display>(values: impl Iterator<Item = T>) -> Vec<String> {
     values.map(|value| value.to_string()).collect()
 }

@@ -28,7 +28,6 @@ pub mod wrong_hint;
 use wire::BlockHash;
 
 /// Formats a digest as tools print the one of a file: the first byte comes first.
-#[must_use]
 pub fn hex(digest: &[u8; 32]) -> String {
     let mut reversed = *digest;
     reversed.reverse();
@@ -36,7 +35,6 @@ pub fn hex(digest: &[u8; 32]) -> String {
 }
 
 /// Formats a hash as Bitcoin Core prints it: bytes reversed.
-#[must_use]
 pub fn hex_reversed(hash: &[u8; 32]) -> String {
     BlockHash(*hash).to_string()
 }

@@ -50,7 +50,6 @@ pub struct Sha256Limit {
 impl Sha256Limit {
     /// The limit of a job that has hashed so many bytes on `threads` cores in the time `elapsed`. Measures
     /// the machine, for a few milliseconds.
-    #[must_use]
     pub fn measured(bytes: u64, threads: usize, elapsed: Duration) -> Self {
         Self::of(bytes, sha256_rate(), threads, elapsed)
     }
@@ -84,7 +83,6 @@ fn sha256_rate() -> f64 {
 }
 
 /// Returns the machine's memory (Linux `MemTotal`), or the limit of this process if that is lower.
-#[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
     total_memory_below(Path::new("/"))
 }
@@ -96,7 +94,6 @@ fn total_memory_below(root: &Path) -> Option<u64> {
 }
 
 /// Whether more programs want to run than the machine has cores (Linux `loadavg`, of the last minute).
-#[must_use]
 pub fn is_busy() -> bool {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok());
@@ -106,7 +103,6 @@ pub fn is_busy() -> bool {
 
 /// Returns the memory limit of this process's control group, or of a group above it if that is lower (Linux
 /// `memory.max`, in version 1 `memory.limit_in_bytes`); `None` if there is no limit.
-#[must_use]
 pub fn memory_limit() -> Option<u64> {
     memory_limit_below(Path::new("/"))
 }
@@ -143,14 +139,12 @@ fn limit_files(root: &Path, groups: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the resident memory of the process (Linux `VmRSS`); `None` if the system does not report it.
-#[must_use]
 pub fn resident_bytes() -> Option<u64> {
     kilobytes(Path::new("/proc/self/status"), "VmRSS:")
 }
 
 /// Returns the peak resident memory of the process, in bytes (Linux `VmHWM`); `None` if the system does not
 /// report it.
-#[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
     kilobytes(Path::new("/proc/self/status"), "VmHWM:")
 }
@@ -164,7 +158,6 @@ fn kilobytes(path: &Path, name: &str) -> Option<u64> {
 }
 
 /// A quarter of the machine's memory, or of what this process may use of it; at least 128 MiB.
-#[must_use]
 pub fn default_memory() -> u64 {
     default_of(total_memory_bytes())
 }
@@ -186,7 +179,6 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// Returns a random key.
 pub fn random_key() -> Result<SipKey, Error> {
     Ok(SipKey(u64::from_le_bytes(random()?), u64::from_le_bytes(random()?)))
 }

@@ -43,18 +43,12 @@ pub enum Matching {
     Swiftsync,
 }
 
-impl Matching {
-    /// Its name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parallel => "parallel",
-            Self::Sequential => "sequential",
-            Self::Cache => "cache",
-            Self::Swiftsync => "swiftsync",
-        }
-    }
-}
+wire::named!(Matching {
+    Parallel = "parallel",
+    Sequential = "sequential",
+    Cache = "cache",
+    Swiftsync = "swiftsync",
+});
 
 /// How a rebuild finds the coins that are spent. The result is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,19 +60,10 @@ pub enum Engine {
     Cache,
 }
 
-impl Engine {
-    /// All engines, the default first.
-    pub const ALL: [Self; 2] = [Self::Join, Self::Cache];
-
-    /// Its name in options.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Join => "join",
-            Self::Cache => "cache",
-        }
-    }
-}
+wire::named!(Engine {
+    Join = "join",
+    Cache = "cache",
+});
 
 /// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +81,6 @@ pub enum AssumeValid {
 
 impl AssumeValid {
     /// Returns the hash of the assumed-valid block; `None` if all scripts are run.
-    #[must_use]
     pub fn hash(self, params: &ChainParams) -> Option<BlockHash> {
         match self {
             Self::Default | Self::Checked => params.assume_valid.map(|(_, hash)| hash),
@@ -127,7 +111,6 @@ pub enum ScriptChecks {
 
 impl ScriptChecks {
     /// What runs scripts; `None` if they are left out.
-    #[must_use]
     pub fn verifier(&self) -> Option<&dyn ScriptVerifier> {
         match self {
             Self::By(verifier) => Some(&**verifier),
@@ -136,7 +119,6 @@ impl ScriptChecks {
     }
 
     /// Whether scripts are checked.
-    #[must_use]
     pub const fn are_run(&self) -> bool {
         matches!(self, Self::By(_))
     }
@@ -149,36 +131,27 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60);
 /// keeps when it prunes (`MIN_BLOCKS_TO_KEEP`).
 const MIN_UNDO_BLOCKS: u32 = 288;
 
-/// A file on another machine. The engine opens no connections but those to peers: the caller does.
-pub trait RemoteFile: Debug + Send + Sync {
+/// A file or a folder on another machine. The engine opens no connections but those to peers: the caller
+/// does.
+pub trait Remote: Debug + Send + Sync {
     /// Its name in messages: a URL.
     fn name(&self) -> &str;
 
-    /// Asks for the file. Called from a thread that is left alone at an interrupt.
-    ///
-    /// # Errors
-    /// Any error, worded to follow "cannot download the hints:".
-    fn open(&self) -> io::Result<RemoteBody>;
-}
-
-/// The bytes of a [`RemoteFile`].
-pub struct RemoteBody {
-    /// Their number, if it is known.
-    pub len: Option<u64>,
-    /// The bytes.
-    pub bytes: Box<dyn Read + Send>,
-}
-
-/// A folder on another machine, as [`RemoteFile`].
-pub trait RemoteFolder: Debug + Send + Sync {
-    /// Its name in messages: a URL.
-    fn name(&self) -> &str;
-
-    /// Asks for the file with this name in it. Called from a thread that is left alone at an interrupt.
+    /// Asks for the file with this name in the folder, or for the file itself (an empty name), from a byte
+    /// on. Called from a thread that is left alone at an interrupt.
     ///
     /// # Errors
     /// Any error, worded to follow "cannot download:".
-    fn open(&self, file: &str) -> io::Result<RemoteBody>;
+    fn open(&self, file: &str, from: u64) -> io::Result<RemoteBody>;
+}
+
+/// The bytes of a file of a [`Remote`].
+pub struct RemoteBody {
+    /// Where they begin: at the byte that was asked for, or at 0 if the other machine gives only whole files.
+    pub from: u64,
+    /// Length of the whole file in bytes, if it is known.
+    pub len: Option<u64>,
+    pub bytes: Box<dyn Read + Send>,
 }
 
 /// A rebuild with hints (SwiftSync).
@@ -187,10 +160,9 @@ pub struct HintOptions {
     /// The hint file. It may be packed as a whole, with xz or gzip.
     pub file: PathBuf,
     /// Where the hints are instead, if they are on another machine.
-    pub remote: Option<Arc<dyn RemoteFile>>,
+    pub remote: Option<Arc<dyn Remote>>,
     /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
-    /// Kind of the aggregate.
     pub aggregate: AggregateKind,
     /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
     /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.
@@ -205,7 +177,6 @@ pub struct HintOptions {
 
 impl HintOptions {
     /// What the hints are called in messages: a path or a URL.
-    #[must_use]
     pub fn name(&self) -> Cow<'_, Path> {
         let remote = self.remote.as_ref().map(|remote| Cow::Owned(PathBuf::from(remote.name())));
         remote.unwrap_or(Cow::Borrowed(&self.file))
@@ -224,20 +195,11 @@ pub enum UndoPolicy {
     Make,
 }
 
-impl UndoPolicy {
-    /// All policies, the default first.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Trust, Self::Make];
-
-    /// Its name in options.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Trust => "trust",
-            Self::Make => "make",
-        }
-    }
-}
+wire::named!(UndoPolicy {
+    Auto = "auto",
+    Trust = "trust",
+    Make = "make",
+});
 
 /// What every command over the blocks of a datadir needs.
 #[derive(Clone, Debug)]
@@ -282,7 +244,6 @@ impl ChainOptions {
     }
 
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             datadir: datadir.to_owned(),
@@ -400,10 +361,8 @@ pub struct ReindexOptions {
 /// it is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SetAsideIndexes {
-    /// None.
     #[default]
     None,
-    /// Any.
     Any,
     /// Any of these, which will be made anew.
     These(Vec<IndexKind>),
@@ -411,7 +370,6 @@ pub enum SetAsideIndexes {
 
 impl SetAsideIndexes {
     /// Whether an index of this kind may be set aside.
-    #[must_use]
     pub fn allow(&self, kind: IndexKind) -> bool {
         match self {
             Self::None => false,
@@ -423,7 +381,6 @@ impl SetAsideIndexes {
 
 impl ReindexOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self::of(ChainOptions::new(datadir, network, scripts))
     }
@@ -447,7 +404,6 @@ impl ReindexOptions {
     }
 
     /// Whether undo data is made where it is missing.
-    #[must_use]
     pub fn makes_undo(&self) -> bool {
         self.chain.undo != UndoPolicy::Trust && self.hints.as_ref().is_none_or(|hints| hints.without_undo)
     }
@@ -469,7 +425,6 @@ pub struct VerifyOptions {
 
 impl VerifyOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             chain: ChainOptions::new(datadir, network, scripts),
@@ -495,7 +450,6 @@ pub struct MakeOptions {
 
 impl MakeOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self {
             chain: ChainOptions::new(datadir, network, scripts),
@@ -517,7 +471,6 @@ pub struct CheckHintsOptions {
 
 impl CheckHintsOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self { chain: ChainOptions::new(datadir, network, scripts), scan: false }
     }
@@ -530,7 +483,6 @@ pub struct ChainstateOptions {
     pub datadir: PathBuf,
     /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
     pub blocksdir: Option<PathBuf>,
-    /// The network.
     pub network: Network,
     /// The bytes that start each of its messages, which determine the folder of a custom signet.
     pub magic: [u8; 4],
@@ -540,7 +492,6 @@ pub struct ChainstateOptions {
 
 impl ChainstateOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let (datadir, magic) = (datadir.to_owned(), network.magic());
         Self { datadir, blocksdir: None, network, magic, threads: NonZeroUsize::MIN }

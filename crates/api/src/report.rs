@@ -153,20 +153,14 @@ pub enum BoundBy {
     Finish,
 }
 
-impl BoundBy {
-    /// Its name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Download => "downloading",
-            Self::Read => "reading the block files",
-            Self::Check => "hashing and checking blocks",
-            Self::Scripts => "running scripts",
-            Self::Sequential => "validating the blocks in order",
-            Self::Finish => "writing and reading back the chainstate",
-        }
-    }
-}
+wire::named!(BoundBy {
+    Download = "downloading",
+    Read = "reading the block files",
+    Check = "hashing and checking blocks",
+    Scripts = "running scripts",
+    Sequential = "validating the blocks in order",
+    Finish = "writing and reading back the chainstate",
+});
 
 /// Which hints were used, and what remains to be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,7 +9,6 @@ const DECIMAL: Units =
     [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"), (1, "bytes")];
 const BINARY: Units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")];
 
-/// Returns the unit for a number of bytes.
 fn unit_of(bytes: u64, units: Units) -> (u64, &'static str) {
     units.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1, "bytes"))
 }

@@ -26,7 +26,6 @@ impl SpendAges {
     }
 
     /// Returns the numbers, without zeros at the end.
-    #[must_use]
     pub fn counts(&self) -> &[u64] {
         let end = self.0.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         self.0.get(..end).unwrap_or_default()

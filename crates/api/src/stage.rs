@@ -2,7 +2,6 @@
 
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
-use std::fmt;
 
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,51 +40,20 @@ pub enum Stage {
     Follow,
 }
 
-impl Stage {
-    /// All stages, in order.
-    pub const ALL: [Self; 15] = [
-        Self::Headers,
-        Self::Download,
-        Self::Plan,
-        Self::Read,
-        Self::Check,
-        Self::Scripts,
-        Self::Match,
-        Self::Undo,
-        Self::Sequential,
-        Self::Connect,
-        Self::Finish,
-        Self::Prove,
-        Self::Commit,
-        Self::Export,
-        Self::Follow,
-    ];
-
-    /// Returns the stage's name, one lower-case word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Headers => "headers",
-            Self::Download => "download",
-            Self::Plan => "plan",
-            Self::Read => "read",
-            Self::Check => "check",
-            Self::Scripts => "scripts",
-            Self::Match => "match",
-            Self::Undo => "undo",
-            Self::Sequential => "sequential",
-            Self::Connect => "connect",
-            Self::Finish => "finish",
-            Self::Prove => "prove",
-            Self::Commit => "commit",
-            Self::Export => "export",
-            Self::Follow => "follow",
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+wire::named!(Stage {
+    Headers = "headers",
+    Download = "download",
+    Plan = "plan",
+    Read = "read",
+    Check = "check",
+    Scripts = "scripts",
+    Match = "match",
+    Undo = "undo",
+    Sequential = "sequential",
+    Connect = "connect",
+    Finish = "finish",
+    Prove = "prove",
+    Commit = "commit",
+    Export = "export",
+    Follow = "follow",
+});

@@ -42,7 +42,6 @@ pub struct UtxoStatsReport {
 
 impl UtxoStatsReport {
     /// The report about the coins after a block; `None` if the sum of the amounts does not fit into 64 bits.
-    #[must_use]
     pub fn new(
         stats: &UtxoStats,
         network: Network,

@@ -26,7 +26,6 @@ const FLUSH_BYTES: u64 = 1 << 30;
 
 /// A block that a peer has sent.
 pub struct ArrivedBlock {
-    /// Its height.
     pub height: Height,
     /// Hash of its first 80 bytes, which is that of the chain's block at this height.
     pub hash: BlockHash,
@@ -42,11 +41,9 @@ pub struct ArrivedBlock {
 pub enum BlockOutcome {
     /// It was appended.
     Stored {
-        /// Number of its file.
         file: FileNo,
         /// Its position there, after the record's frame.
         data_pos: ByteOffset,
-        /// The block.
         block: CheckedBlock,
         /// The undo data that the coins make, or what is wrong with them, if there are any.
         undo: Option<Box<Result<Vec<u8>, SpentCoinsError>>>,
@@ -61,9 +58,7 @@ pub enum BlockOutcome {
 
 /// A block that was handled.
 pub struct HandledBlock {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// Its size in bytes.
     pub len: usize,
@@ -119,7 +114,6 @@ pub struct BlockWriter<'a> {
 
 impl<'a> BlockWriter<'a> {
     /// A writer that appends with `appender`.
-    #[must_use]
     pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
         Self { params, appending: Mutex::new(Appending { appender, unflushed: 0, is_in_doubt: false }) }
     }
@@ -181,9 +175,6 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn append_genesis(&self) -> Result<(FileNo, ByteOffset), Error> {
         let genesis = &self.params.genesis;
         let appending = &mut *lock(&self.appending);
@@ -197,16 +188,12 @@ impl<'a> BlockWriter<'a> {
     }
 
     /// What the block index must record about each pair of files once all that was appended is flushed.
-    #[must_use]
     pub fn infos(&self) -> Vec<FileInfo> {
         lock(&self.appending).appender.infos().to_vec()
     }
 
     /// Changes what the block index must record about each pair of files, when blocks were found in them, and
     /// before any was appended.
-    ///
-    /// # Errors
-    /// Those of `change`.
     pub fn change_infos<T>(
         &self,
         change: impl FnOnce(&mut Vec<FileInfo>) -> Result<T, Error>,

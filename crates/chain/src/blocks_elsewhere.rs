@@ -45,7 +45,6 @@ const SAVE_BYTES: u64 = 2 << 30;
 pub struct TakenBlocks {
     /// Hashes of the blocks, sorted.
     pub hashes: Vec<BlockHash>,
-    /// Their bytes.
     pub bytes: u64,
     /// Height of the last block of the chain below which none is missing.
     pub height: Height,
@@ -349,9 +348,6 @@ impl Taking<'_> {
 
 /// Counts the damaged blocks that lie sound at other places in the block files: bytes were inserted or lost
 /// in front of them, or a false frame. `damaged` are sorted by hash.
-///
-/// # Errors
-/// Any I/O error; [`ErrorKind::Interrupted`].
 pub fn count_elsewhere(
     files: &Files<'_>,
     damaged: &[(BlockHash, Height)],

@@ -70,9 +70,6 @@ impl<'d> Destination<'d> {
     }
 
     /// Creates the directory of a new block index that replaces only the old one.
-    ///
-    /// # Errors
-    /// The same errors as [`Destination::prepare`].
     pub fn of_index(disk: &'d dyn Disk, datadir: Datadir, keep_old: bool) -> Result<Self, Error> {
         let databases = [Path::new(INDEX)];
         let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, keep_old)?;
@@ -84,9 +81,6 @@ impl<'d> Destination<'d> {
 
     /// Creates the directories of the chainstate of a snapshot, of which there is none yet, and of the block
     /// index that belongs to it.
-    ///
-    /// # Errors
-    /// The same errors as [`Destination::prepare`].
     pub fn of_snapshot(disk: &'d dyn Disk, datadir: Datadir) -> Result<Self, Error> {
         let databases = [INDEX, SNAPSHOT_CHAINSTATE].map(Path::new);
         let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, false)?;
@@ -101,7 +95,6 @@ impl<'d> Destination<'d> {
     }
 
     /// The datadir that will contain the databases.
-    #[must_use]
     pub const fn datadir(&self) -> &Datadir {
         &self.datadir
     }
@@ -142,9 +135,6 @@ impl<'d> Destination<'d> {
     }
 
     /// Removes what this job has built so far, so that it can build again.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn start_over(&self) -> Result<(), Error> {
         Ok(self.replacement().start_over()?)
     }
@@ -155,19 +145,16 @@ impl<'d> Destination<'d> {
     }
 
     /// The final path of the new chainstate.
-    #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
         self.datadir.chainstate_dir()
     }
 
     /// The path where the new chainstate is built.
-    #[must_use]
     pub fn building(&self) -> &Path {
         &self.building
     }
 
     /// The path of the work directory.
-    #[must_use]
     pub fn work_dir(&self, options: &ChainOptions) -> PathBuf {
         match &options.work_dir {
             Some(dir) => dir.join(WORK_DIR),
@@ -176,7 +163,6 @@ impl<'d> Destination<'d> {
     }
 
     /// The path where the new block index is built; `None` if none is.
-    #[must_use]
     pub fn building_index(&self) -> Option<&Path> {
         self.index.get().map(PathBuf::as_path)
     }
@@ -199,7 +185,6 @@ impl<'d> Destination<'d> {
 }
 
 /// Size of the files in a directory; `None` if it is missing or cannot be read.
-#[must_use]
 pub fn directory_bytes(disk: &dyn Disk, dir: &Path) -> Option<u64> {
     let names = disk.list(dir).ok()?;
     let len = |name| Some(disk.metadata(&dir.join(name)).ok()??.len);

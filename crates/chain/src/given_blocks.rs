@@ -78,9 +78,6 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
 
 /// Writes the genesis block, which everybody knows, to a new block file if it was overwritten
 /// ([`has_lost_genesis`]).
-///
-/// # Errors
-/// Any I/O error.
 pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
     let Files { disk, datadir, obfuscation, params, .. } = *files;
     let numbers = datadir.blk_files(disk)?;
@@ -93,7 +90,6 @@ pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
 
 /// Whether the first block file has the genesis block with another key, before blocks with the right one, and
 /// no file begins with the right one: `bitcoind -reindex` overwrites it so if `xor.dat` is lost.
-#[must_use]
 pub fn has_lost_genesis(files: &Files<'_>, numbers: &[FileNo]) -> bool {
     let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
         let (path, (open, _)) = (files.datadir.blk_path(file), files.open(FileKind::Blk, file)?);

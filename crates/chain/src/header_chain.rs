@@ -115,7 +115,6 @@ pub struct AddedHeaders {
 
 impl HeaderChain {
     /// The chain of the genesis block alone.
-    #[must_use]
     pub fn new(params: &'static ChainParams) -> Self {
         let mut chain = Self {
             params,
@@ -134,7 +133,6 @@ impl HeaderChain {
 
     /// A chain whose headers were validated: `headers` are those from the genesis block on, and `tip` is the
     /// hash of the last one.
-    #[must_use]
     pub fn of_validated(params: &'static ChainParams, headers: Vec<Header>, tip: BlockHash) -> Self {
         let work = work_of(&headers);
         let mut chain = Self { headers, tip, work, ..Self::new(params) };
@@ -143,31 +141,26 @@ impl HeaderChain {
     }
 
     /// Height of the last block.
-    #[must_use]
     pub fn tip_height(&self) -> Height {
         Height(self.headers.len() as u32 - 1)
     }
 
     /// Sum of work of the chain.
-    #[must_use]
     pub const fn work(&self) -> U256 {
         self.work
     }
 
     /// Returns whether the chain has the work below which Bitcoin Core downloads no blocks.
-    #[must_use]
     pub fn has_minimum_work(&self) -> bool {
         self.work >= self.params.minimum_chain_work
     }
 
     /// Returns the header at a height; `None` above the tip.
-    #[must_use]
     pub fn header(&self, height: Height) -> Option<&Header> {
         self.headers.get(height.0 as usize)
     }
 
     /// Returns the hash of the block at a height; `None` above the tip.
-    #[must_use]
     pub fn hash(&self, height: Height) -> Option<BlockHash> {
         match self.headers.get(height.0 as usize + 1) {
             Some(next) => Some(next.prev),
@@ -176,7 +169,6 @@ impl HeaderChain {
     }
 
     /// Returns the heights of all blocks in the order of their hashes.
-    #[must_use]
     pub fn heights_by_hash(&self) -> Vec<Height> {
         let mut heights: Vec<Height> = (0..=self.tip_height().0).map(Height).collect();
         heights.sort_unstable_by_key(|&height| self.hash(height));
@@ -184,7 +176,6 @@ impl HeaderChain {
     }
 
     /// Returns the median time past of the block below `height`, which must be in the chain.
-    #[must_use]
     pub fn median_time_before(&self, height: Height) -> BlockTime {
         let end = (height.0 as usize).min(self.headers.len());
         let start = end.saturating_sub(rules::header::MEDIAN_TIME_SPAN);
@@ -293,7 +284,6 @@ impl HeaderChain {
 
     /// Returns why headers with these hashes above `parent` are not added, whatever they are, and the number
     /// of headers before the first of them.
-    #[must_use]
     pub fn first_refused(&self, parent: BlockHash, hashes: &[BlockHash]) -> Option<(usize, RefusedHeaders)> {
         let is_known = |hash: &BlockHash| {
             self.invalid.contains(hash) || self.marked.contains_key(hash) || self.withheld.contains(hash)
@@ -309,7 +299,6 @@ impl HeaderChain {
     }
 
     /// Returns whether a block was found invalid.
-    #[must_use]
     pub fn is_invalid(&self, hash: &BlockHash) -> bool {
         self.invalid.contains(hash)
     }
@@ -420,7 +409,6 @@ impl HeaderChain {
     }
 
     /// Returns the height of a block of the chain.
-    #[must_use]
     pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
         // It may be that of a block which the chain has lost.
         let height = self.heights.get(&first_bytes(hash)).copied();
@@ -434,7 +422,6 @@ impl HeaderChain {
         (branch.fork.0 + 1..=end).rev().map(Height).find(|&height| self.branch_hash(height) == Some(*hash))
     }
 
-    /// Returns the hash of a block of the branch.
     fn branch_hash(&self, height: Height) -> Option<BlockHash> {
         let branch = self.branch.as_ref()?;
         let at = height.0.checked_sub(branch.fork.0 + 1)? as usize;

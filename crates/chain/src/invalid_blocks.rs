@@ -10,17 +10,12 @@ use wire::{BlockHash, Height};
 /// A block that was found invalid.
 #[derive(Clone, Copy, Debug)]
 pub struct InvalidBlock {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
 }
 
 /// Marks an invalid block, and all blocks above it that the block index contains. Returns their hashes, that
 /// of the block first.
-///
-/// # Errors
-/// Any I/O error; a damaged block index.
 pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockHash>, Error> {
     let dir = files.datadir.index_dir();
     let mut above = Vec::new();
@@ -55,9 +50,6 @@ pub fn reconsider(files: &Files<'_>, which: Reconsider) -> Result<(), Error> {
 }
 
 /// Takes the marks of these blocks away.
-///
-/// # Errors
-/// Any I/O error; a damaged block index.
 pub fn unmark(files: &Files<'_>, hashes: &[BlockHash]) -> Result<(), Error> {
     change_marks(files, hashes, BlockStatus::unmarked)
 }

@@ -131,23 +131,16 @@ impl<'d> Session<'d> {
     }
 
     /// The datadir with the blocks, or an output without any.
-    #[must_use]
     pub fn datadir(&self) -> &Datadir {
         &self.datadir
     }
 
     /// Returns access to the block files, after reading the key that obfuscates them.
-    ///
-    /// # Errors
-    /// The same errors as [`files::obfuscation`].
     pub fn files(&self) -> Result<Files<'_>, Error> {
         self.files_checking(if self.change_lock.is_some() { usize::MAX } else { FILES_CHECKED })
     }
 
     /// Like [`Session::files`], for a command that runs whenever a block comes, and does not write blocks.
-    ///
-    /// # Errors
-    /// The same errors.
     pub fn files_at_tip(&self) -> Result<Files<'_>, Error> {
         self.files_checking(FILES_CHECKED)
     }
@@ -249,9 +242,6 @@ pub fn with_owner(disk: &dyn Disk, root: &Path, error: Error) -> Error {
 
 /// Checks that this process can write files that belong to the owner of the datadir; `with_index` is whether
 /// the block index is one of them.
-///
-/// # Errors
-/// [`ErrorKind::Environment`] if it cannot.
 pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Result<(), Error> {
     let databases = if with_index { vec![INDEX, CHAINSTATE] } else { vec![CHAINSTATE] };
     let databases: Vec<_> = databases.into_iter().map(Path::new).collect();
@@ -260,9 +250,6 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Resu
 
 /// Finishes or undoes the commit of an earlier run that was interrupted, and removes databases that such a
 /// run was building. The datadir must be locked for changes. Returns `None` if no commit was interrupted.
-///
-/// # Errors
-/// Any I/O error.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<Option<Recovery>, Error> {
     let is_of_chainstate = replace::is_of_journal(disk, datadir.net_dir(), Path::new(CHAINSTATE))?;
     let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
@@ -295,17 +282,11 @@ pub fn refuse_interrupted(disk: &dyn Disk, datadir: &Datadir) -> Result<(), Erro
 }
 
 /// Whether an interrupted run has left databases, or a journal of their replacement.
-///
-/// # Errors
-/// Any I/O error.
 pub fn has_unfinished(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
     Ok(replace::needs_recovery(disk, datadir.net_dir(), &replaceable())?)
 }
 
 /// Returns what is in the place where new databases of a datadir are built, if Peregrine has not made it.
-///
-/// # Errors
-/// Any I/O error.
 pub fn foreign_building(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<PathBuf>, Error> {
     Ok(replace::foreign_building(disk, datadir.net_dir(), &replaceable())?)
 }

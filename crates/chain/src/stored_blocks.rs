@@ -74,7 +74,6 @@ pub struct StoredBlocks {
 pub struct DatadirContents {
     /// The header chain with the most work.
     pub chain: HeaderChain,
-    /// Which of its blocks are stored.
     pub stored: StoredBlocks,
     /// What the block index must record about each pair of files.
     pub infos: Vec<FileInfo>,
@@ -90,22 +89,17 @@ pub struct DatadirContents {
 pub type UnknownBlocks = BTreeMap<FileNo, u64>;
 
 /// All block files of a datadir, whatever the block index places in them.
-///
-/// # Errors
-/// Any I/O error.
 pub fn all_files(files: &Files<'_>) -> Result<UnknownBlocks, Error> {
     Ok(files.datadir.blk_files(files.disk)?.into_iter().map(|number| (number, 0)).collect())
 }
 
 impl StoredBlocks {
     /// Returns whether a block is stored, or was deleted by pruning.
-    #[must_use]
     pub fn has(&self, height: Height) -> bool {
         self.positions.get(height.0 as usize).is_some_and(|position| position.tx_count > 0)
     }
 
     /// Returns whether a block is stored.
-    #[must_use]
     pub fn is_stored(&self, height: Height) -> bool {
         self.get(height).is_some()
     }
@@ -146,7 +140,6 @@ impl StoredBlocks {
     }
 
     /// Returns where a block is stored.
-    #[must_use]
     pub fn place(&self, height: Height) -> Option<(FileNo, ByteOffset)> {
         self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
     }
@@ -343,9 +336,6 @@ impl DatadirContents {
 impl StoredBlocks {
     /// Finds blocks of the chain in these parts of the block files, and records them and what the block index
     /// must record about their files. Returns their number, and the parts with blocks of other chains.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn find_beyond(
         &mut self,
         files: &Files<'_>,
@@ -419,9 +409,6 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
 /// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for few blocks,
 /// sooner than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
 /// Returns the entries for the files of these blocks.
-///
-/// # Errors
-/// Any I/O error; a damaged block index.
 pub fn add_to_index(
     files: &Files<'_>,
     chain: &HeaderChain,
@@ -451,9 +438,6 @@ pub fn add_to_index(
 
 /// Finds the blocks of the chain from `first` on that the block index places, so that they are not
 /// downloaded again.
-///
-/// # Errors
-/// Any I/O error; a damaged block index.
 pub fn find_in_index(
     files: &Files<'_>,
     chain: &HeaderChain,

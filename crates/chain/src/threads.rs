@@ -47,9 +47,6 @@ pub fn for_all<T: Send, R: Send>(
 }
 
 /// Like [`for_all`], while this thread first calls `own`, whose result is returned too.
-///
-/// # Errors
-/// The same errors as [`for_all`].
 pub fn for_all_beside<T: Send, R: Send, O>(
     threads: usize,
     items: impl Iterator<Item = T> + Send,

@@ -21,8 +21,8 @@ use crate::{
     utxo::UtxoCommand,
     verify::VerifyArgs,
 };
-use clap::{Parser, Subcommand};
-use peregrine::version;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use peregrine::{version, wrap};
 
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
@@ -31,6 +31,28 @@ use peregrine::version;
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The commands as `--help` lists them. Those that are hardly needed are in the manual only.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Every day", &["doctor", "reindex", "sync", "repair", "verify", "index"]),
+    ("Data", &["utxo", "export", "snapshot"]),
+    ("Drafts and measurements", &["update", "undo", "hints", "range"]),
+];
+
+/// Returns the definition of the command line; the help lists commands in groups.
+pub fn definition() -> clap::Command {
+    let root = Args::command();
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, names) in GROUPS {
+        help += &format!("\n{title}:\n");
+        for command in names.iter().filter_map(|name| root.find_subcommand(name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            help += &format!("  {:<12} {about}\n", command.get_name());
+        }
+    }
+    let help = wrap::for_stream(help.trim_end(), std::io::stdout());
+    root.help_template(help + "\n\nOptions:\n{options}{after-help}")
 }
 
 #[derive(Subcommand, Debug)]
@@ -94,7 +116,7 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::{common::size, *};
-    use clap::CommandFactory;
+
     use engine::{Engine, Height, Network};
 
     #[test]

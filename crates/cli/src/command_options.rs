@@ -96,7 +96,7 @@ mod tests {
         let scan = remedy_text_for(&Remedy::RebuildIndex, |_| false);
         assert_eq!(scan, "rebuild both databases with: peregrine reindex --scan");
         // The library's own words name no options.
-        assert!(Remedy::examples().iter().all(|remedy| !remedy.to_string().contains("--")));
+        assert!(Remedy::examples().all(|remedy| !remedy.to_string().contains("--")));
     }
 
     #[test]

@@ -22,36 +22,39 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The heading of these options in the help.
+const DATADIR: &str = "Datadir";
+
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub struct CoreArgs {
     /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it) [default:
     /// as for bitcoind]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = DATADIR, value_name = "DIR")]
     pub datadir: Option<PathBuf>,
 
     /// Network, as for bitcoind -chain: main, test, testnet4, signet, regtest [default: main, or the only one
     /// in the datadir]
-    #[arg(long, value_name = "NAME", value_parser = chain)]
+    #[arg(long, help_heading = DATADIR, value_name = "NAME", value_parser = chain)]
     pub chain: Option<Network>,
 
     /// Directory with the folder of the block files, as for bitcoind -blocksdir [default: the datadir]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = DATADIR, value_name = "DIR", hide_short_help = true)]
     pub blocksdir: Option<PathBuf>,
 
     /// Bitcoin Core's configuration file; a relative path starts at the datadir [default: bitcoin.conf]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = DATADIR, value_name = "FILE", hide_short_help = true)]
     pub conf: Option<PathBuf>,
 
     /// Read no configuration file
-    #[arg(long, conflicts_with = "conf", hide_short_help = true)]
+    #[arg(long, help_heading = DATADIR, conflicts_with = "conf", hide_short_help = true)]
     pub noconf: bool,
 
     /// Challenge of a custom signet, as for bitcoind -signetchallenge
-    #[arg(long, value_name = "HEX", hide_short_help = true)]
+    #[arg(long, help_heading = DATADIR, value_name = "HEX", hide_short_help = true)]
     pub signetchallenge: Option<String>,
 
     /// On regtest, activation height of segwit, bip34, dersig, cltv or csv; can be given repeatedly
-    #[arg(long, value_name = "NAME@HEIGHT", hide_short_help = true)]
+    #[arg(long, help_heading = DATADIR, value_name = "NAME@HEIGHT", hide_short_help = true)]
     pub testactivationheight: Vec<String>,
 }
 
@@ -166,9 +169,6 @@ impl CoreArgs {
 
     /// Like [`CoreArgs::locate`], for a command that creates what is missing: which networks the datadir has
     /// says nothing about the one that is meant.
-    ///
-    /// # Errors
-    /// The same errors as [`CoreArgs::locate`].
     pub fn locate_new(&self) -> Result<Located, Error> {
         let located = self.locate_with(false)?;
         let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];

@@ -26,9 +26,6 @@ impl HintLocation {
     }
 
     /// Checks that no name server would be asked for the name of an onion service.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Usage`].
     pub fn check(&self, proxy: Option<SocketAddr>) -> Result<(), Error> {
         match self {
             Self::Url(url) if proxy.is_none() && is_onion(host_of_url(url)) => {
@@ -41,11 +38,11 @@ impl HintLocation {
 
     /// Returns the file on another machine, if it is one. All connections go through `proxy`, if there is
     /// one, and it resolves the names.
-    pub fn remote(&self, proxy: Option<SocketAddr>) -> Option<Arc<dyn engine::RemoteFile>> {
+    pub fn remote(&self, proxy: Option<SocketAddr>) -> Option<Arc<dyn engine::Remote>> {
         match self {
             Self::File(_) => None,
             #[cfg(feature = "hints-url")]
-            Self::Url(url) => Some(Arc::new(download::UrlFile { url: url.clone(), proxy })),
+            Self::Url(url) => Some(Arc::new(download::Url::new(url.clone(), proxy))),
             #[cfg(not(feature = "hints-url"))]
             Self::Url(_) => proxy.and(None),
         }
@@ -58,7 +55,7 @@ pub fn snapshot_source(location: &HintLocation, proxy: Option<SocketAddr>) -> en
         HintLocation::File(path) => engine::SnapshotSource::Path(path.clone()),
         #[cfg(feature = "hints-url")]
         HintLocation::Url(url) => {
-            engine::SnapshotSource::Remote(Arc::new(download::UrlFolder::new(url.clone(), proxy)))
+            engine::SnapshotSource::Remote(Arc::new(download::Url::new(url.clone(), proxy)))
         }
         // No URL is parsed then.
         #[cfg(not(feature = "hints-url"))]
@@ -127,7 +124,7 @@ fn is_onion(host: &str) -> bool {
 
 #[cfg(feature = "hints-url")]
 mod download {
-    use engine::{RemoteBody, RemoteFile, RemoteFolder};
+    use engine::{Remote, RemoteBody};
     use std::{
         io,
         net::SocketAddr,
@@ -143,36 +140,31 @@ mod download {
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
     /// Time without a byte.
     const READ_TIMEOUT: Duration = Duration::from_secs(60);
+    /// The status of an answer that has only the range that was asked for.
+    const PARTIAL_CONTENT: u16 = 206;
     /// Maximum number of redirects.
     const MAX_REDIRECTS: u32 = 5;
 
-    /// See [`super::HintLocation::remote`].
+    /// A file, or a folder whose files are below the URL. Connections stay open from file to file.
     #[derive(Debug)]
-    pub struct UrlFile {
-        pub url: String,
-        pub proxy: Option<SocketAddr>,
-    }
-
-    /// A folder whose files are below a URL. Connections stay open from file to file.
-    #[derive(Debug)]
-    pub struct UrlFolder {
+    pub struct Url {
         url: String,
         proxy: Option<SocketAddr>,
         agent: OnceLock<Agent>,
     }
 
-    impl UrlFolder {
+    impl Url {
         pub fn new(url: String, proxy: Option<SocketAddr>) -> Self {
             Self { url, proxy, agent: OnceLock::new() }
         }
     }
 
-    impl RemoteFolder for UrlFolder {
+    impl Remote for Url {
         fn name(&self) -> &str {
             &self.url
         }
 
-        fn open(&self, file: &str) -> io::Result<RemoteBody> {
+        fn open(&self, file: &str, from: u64) -> io::Result<RemoteBody> {
             let agent = match self.agent.get() {
                 Some(agent) => agent,
                 None => {
@@ -180,7 +172,10 @@ mod download {
                     self.agent.get_or_init(|| new)
                 }
             };
-            get(agent, &format!("{}/{file}", self.url.trim_end_matches('/')))
+            match file {
+                "" => get(agent, &self.url, from),
+                file => get(agent, &format!("{}/{file}", self.url.trim_end_matches('/')), from),
+            }
         }
     }
 
@@ -224,18 +219,12 @@ mod download {
         io::Error::other("the server redirects to another address; give that one")
     }
 
-    impl RemoteFile for UrlFile {
-        fn name(&self) -> &str {
-            &self.url
+    fn get(agent: &Agent, url: &str, from: u64) -> io::Result<RemoteBody> {
+        let mut request = agent.get(url);
+        if from > 0 {
+            request = request.header("Range", format!("bytes={from}-"));
         }
-
-        fn open(&self) -> io::Result<RemoteBody> {
-            get(&agent(&self.url, self.proxy)?, &self.url)
-        }
-    }
-
-    fn get(agent: &Agent, url: &str) -> io::Result<RemoteBody> {
-        let response = agent.get(url).call().map_err(|error| match error {
+        let response = request.call().map_err(|error| match error {
             Error::StatusCode(code) => io::Error::other(format!("the server answered with status {code}")),
             Error::RequireHttpsOnly(to) => {
                 io::Error::other(format!("the server redirects to {to}, which is not https"))
@@ -246,9 +235,10 @@ mod download {
         if response.status().is_redirection() {
             return Err(redirected());
         }
+        let from = if response.status().as_u16() == PARTIAL_CONTENT { from } else { 0 };
         let body = response.into_body();
-        let len = body.content_length();
-        Ok(RemoteBody { len, bytes: Box::new(body.into_reader()) })
+        let len = body.content_length().map(|len| from + len);
+        Ok(RemoteBody { from, len, bytes: Box::new(body.into_reader()) })
     }
 }
 

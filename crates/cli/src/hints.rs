@@ -162,7 +162,7 @@ fn make(args: &MakeHintsArgs) -> Done {
             engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
         }
     });
-    let made = made.map_err(|error| about_height(error, "--height"))?;
+    let made = made.map_err(|error| about_height(error, "--to"))?;
     let info = engine::describe_hints(&RealDisk, &args.output, made)?;
     Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
 }

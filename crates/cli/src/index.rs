@@ -60,7 +60,7 @@ pub struct MakeIndexArgs {
 
     /// Rows of a txindex: by-txid, which all releases read, or by-block, which releases from 32 on read, at
     /// 40 % of the size [default: as those of the old one; by-txid if there is none]
-    #[arg(long, value_name = "by-txid|by-block", value_parser = tx_form)]
+    #[arg(long, value_name = "by-txid|by-block", value_parser = tx_form, hide_short_help = true)]
     pub txindex_rows: Option<TxForm>,
 
     /// Keep the replaced indexes, with the suffix .old

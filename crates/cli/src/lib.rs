@@ -10,3 +10,4 @@ pub mod running;
 pub mod shell;
 pub mod stop;
 pub mod version;
+pub mod wrap;

@@ -46,13 +46,13 @@ mod utxo;
 mod verify;
 
 use args::{Args, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use command_options::{chosen, options_of};
 use peregrine::{output, running};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut root = Args::command();
+    let mut root = args::definition();
     let mut words = core_args::accept_core_spelling(std::env::args_os());
     // clap's own command `help` has no option `--help`.
     if words.get(1).is_some_and(|word| word == "help") {

@@ -1,6 +1,6 @@
 //! How a program prints its result and ends.
 
-use crate::{exit::Exit, remedy::remedy_text, running, stop};
+use crate::{exit::Exit, remedy::remedy_text, running, stop, wrap};
 use anstyle::AnsiColor;
 use engine::{Error, ErrorKind};
 use schemars::JsonSchema;
@@ -26,10 +26,10 @@ pub fn errors_as_json() {
 }
 
 /// Prints the result of a command, an error as JSON too if `json` is set, and returns the exit code.
-#[must_use]
 pub fn finish(json: bool, done: Done) -> ExitCode {
     let exit = match done {
-        Ok((text, exit)) => print(&text, exit),
+        Ok((text, exit)) if json => print(&text, exit),
+        Ok((text, exit)) => print(&wrap::for_stream(&text, io::stdout()), exit),
         Err(error) => {
             if json {
                 print(&failure_json(&error), Exit::Done);
@@ -43,7 +43,6 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its
 /// own, and what helps. On a terminal, escape sequences give it colours.
-#[must_use]
 pub fn error_message(error: &Error) -> String {
     if ERRORS_AS_JSON.load(Ordering::Relaxed) {
         return json(&ErrorLine { event: "error", error: ErrorWithHelp::new(error) });
@@ -110,7 +109,6 @@ pub enum Level {
 }
 
 /// Returns a message with its label, coloured with escape sequences.
-#[must_use]
 pub fn message(level: Level, label: &str, text: &str) -> String {
     let colour = match level {
         Level::Error => AnsiColor::Red,
@@ -136,13 +134,14 @@ fn print(text: &str, exit: Exit) -> Exit {
 
 /// Writes a line to stderr; escape sequences only to a terminal.
 pub fn print_message(text: &str) {
+    let text = match ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        true => text.to_owned(),
+        false => wrap::for_stream(text, io::stderr()),
+    };
     let _ = stop::writing(|| writeln!(anstream::stderr(), "{text}"));
 }
 
 /// Handles signals as [`stop::interrupt`] does. With `json`, an interrupt is also reported as JSON.
-///
-/// # Errors
-/// The same errors as [`stop::interrupt`].
 pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
     stop::interrupt(move || {
         // Whether this can be written is not known: the process ends soon in any case.
@@ -209,7 +208,6 @@ impl<'a> ErrorWithHelp<'a> {
 }
 
 /// An error as a JSON object.
-#[must_use]
 pub fn failure_json(error: &Error) -> String {
     json(&FailureJson {
         schema: SCHEMA,

@@ -13,9 +13,9 @@ use std::{
 
 /// What the help and the man pages say about exit codes.
 pub const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus
-rule; 4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong
-hints; 7 not unspent; 130 interrupted.";
+     Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus rule; \
+     4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong hints; \
+     7 not unspent; 130 interrupted.";
 
 /// Command lines for the man pages: at least one for each command.
 const EXAMPLES: &[&str] = &[
@@ -28,11 +28,11 @@ const EXAMPLES: &[&str] = &[
     "peregrine export outputs --output outputs.parquet",
     "peregrine export transactions --output transactions.parquet",
     "peregrine export utxo --output coins.parquet",
-    "peregrine export utxo --output coins.parquet --height 840000",
+    "peregrine export utxo --output coins.parquet --at 840000",
     "peregrine hints check hints",
     "peregrine hints convert hints --output hints.bip456 --format bip456",
     "peregrine hints info hints",
-    "peregrine hints make --height 840000 --output hints",
+    "peregrine hints make --to 840000 --output hints",
     "peregrine man man1",
     "peregrine index check",
     "peregrine index make txindex blockfilterindex",
@@ -45,13 +45,13 @@ const EXAMPLES: &[&str] = &[
     "peregrine range plan --ranges 4 --output plan.json",
     "peregrine recover",
     "peregrine reindex",
-    "peregrine reindex --memory 1G --stop-at-height 840000 --output other",
+    "peregrine reindex --memory 1G --to 840000 --output other",
     "peregrine repair",
     "peregrine snapshot fetch https://snapshots.example/840000 --output utxo.dat",
     "peregrine snapshot info utxo.dat",
     "peregrine snapshot load utxo.dat",
-    "peregrine snapshot make --height 840000 --output utxo.dat",
-    "peregrine snapshot share --height 840000,880000 --output shared",
+    "peregrine snapshot make --to 840000 --output utxo.dat",
+    "peregrine snapshot share --at 840000,880000 --output shared",
     "peregrine snapshot verify utxo.dat --datadir /srv/bitcoin",
     "peregrine sync",
     "peregrine sync --connect 192.0.2.7:8333",

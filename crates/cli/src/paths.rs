@@ -8,9 +8,6 @@ use std::{
 };
 
 /// Checks that a rebuild writes no file where it would be lost, or where bitcoind would find it.
-///
-/// # Errors
-/// [`ErrorKind::Usage`].
 pub fn check_reindex(
     located: &Located,
     work_dir: Option<&Path>,
@@ -31,26 +28,17 @@ pub fn check_reindex(
 }
 
 /// Like [`check_reindex`], for a command that reads a datadir and writes one output.
-///
-/// # Errors
-/// [`ErrorKind::Usage`].
 pub fn check_output(work_dir: Option<&Path>, located: &Located, output: &Path) -> Result<(), Error> {
     Folders::of(located, work_dir)?.check("--output", output)
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files and perhaps a report.
-///
-/// # Errors
-/// [`ErrorKind::Usage`].
 pub fn check_verify(located: &Located, work_dir: Option<&Path>, report: Option<&Path>) -> Result<(), Error> {
     let folders = Folders::of(located, work_dir)?;
     report.map_or(Ok(()), |report| folders.check("--report", report))
 }
 
 /// Like [`check_reindex`], for a command that writes only temporary files.
-///
-/// # Errors
-/// [`ErrorKind::Usage`].
 pub fn check_work_dir(located: &Located, work_dir: Option<&Path>) -> Result<(), Error> {
     Folders::of(located, work_dir).map(drop)
 }

@@ -37,7 +37,7 @@ pub struct PeerArgs {
     pub proxy: Option<SocketAddr>,
 
     /// Connect to I2P addresses through the I2P router whose SAM 3.1 listens here, mostly 127.0.0.1:7656
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", hide_short_help = true)]
     pub i2psam: Option<SocketAddr>,
 
     /// Use only addresses of this network; can be given repeatedly [default: ipv4 and ipv6; behind a proxy
@@ -47,14 +47,17 @@ pub struct PeerArgs {
 
     /// Whether DNS seeds are asked for peers
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(hide_short_help = true)]
     pub dnsseed: u8,
 
     /// Whether addresses in the program are used if no others are found
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(hide_short_help = true)]
     pub fixedseeds: u8,
 
     /// Whether the encrypted transport (BIP 324) is tried first
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(hide_short_help = true)]
     pub v2transport: u8,
 
     /// Wait for ever for a peer that has what is missing; otherwise end after a minute without progress, or

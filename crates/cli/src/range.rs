@@ -55,8 +55,8 @@ pub struct PlanArgs {
     pub shards: Option<u32>,
 
     /// Last block of the chain [default: the last one with undo data]
-    #[arg(long, value_name = "HEIGHT")]
-    pub stop_at_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "stop-at-height")]
+    pub to: Option<u32>,
 
     #[arg(long, value_name = "HASH|0|checked|default", value_parser = assume_valid, help = ASSUME_VALID)]
     pub assumevalid: Option<AssumeValid>,
@@ -210,7 +210,7 @@ fn plan(args: &PlanArgs) -> Done {
     let options = PlanRangesOptions {
         chain: args.datadir.checking_options(&located, None, args.assumevalid),
         scan: args.scan,
-        stop_at_height: args.stop_at_height.map(Height),
+        stop_at_height: args.to.map(Height),
         ranges: args.ranges,
         shards: args.shards,
     };
@@ -218,7 +218,7 @@ fn plan(args: &PlanArgs) -> Done {
     let plan = run::run(Some(&options.chain), args.progress, stages::PLAN, |sink, interrupt| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
     });
-    let plan = plan.map_err(|error| about_height(error, "--stop-at-height"))?;
+    let plan = plan.map_err(|error| about_height(error, "--to"))?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
     Ok(reply(&described, Exit::Done, |described| described.text(&args.output, &plan)))

@@ -30,12 +30,13 @@ pub struct ReindexArgs {
     pub check: CheckArgs,
 
     /// Stop at this height: rebuild the UTXO set as it was after that block
-    #[arg(long, value_name = "N")]
-    pub stop_at_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "stop-at-height")]
+    pub to: Option<u32>,
 
     /// How coins that are spent are found: join reads blocks in any order, on all cores; cache connects them
     /// in order over a coins cache, as Bitcoin Core does, with the same result, and without --hints
     #[arg(long, value_name = "join|cache", default_value = "join", value_parser = engine)]
+    #[arg(hide_short_help = true)]
     pub engine: Engine,
 
     #[command(flatten)]
@@ -77,16 +78,17 @@ pub struct ReindexArgs {
 
     /// With --hints: hash that the sum over created and spent outputs is built from: sha256, siphash128 or
     /// muhash
-    #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints")]
+    #[arg(long, default_value_t = AggregateKind::Sha256, requires = "hints", hide_short_help = true)]
     pub aggregate: AggregateKind,
 
     /// With --hints: use no undo data up to the last hinted block; spend rules there rest on
     /// --assumevalid. Undo data above it, and that of the last 288 blocks, is made where it is missing
-    #[arg(long, requires = "hints")]
+    #[arg(long, requires = "hints", hide_short_help = true)]
     pub without_undo: bool,
 
     /// With --hints: what to do if the hints turn out to be wrong
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
+    #[arg(hide_short_help = true)]
     pub on_hint_failure: OnHintFailure,
 
     /// Write the new chainstate (with --scan also a new block index) to this datadir; leave --datadir
@@ -106,8 +108,7 @@ pub struct ReindexArgs {
 
 /// Parses the name of an engine.
 fn engine(name: &str) -> Result<Engine, String> {
-    let named = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-    named.ok_or_else(|| "must be join or cache".to_owned())
+    Engine::named(name).ok_or_else(|| "must be join or cache".to_owned())
 }
 
 impl ReindexArgs {
@@ -117,7 +118,7 @@ impl ReindexArgs {
             chain: self.marks.of(self.check.options(located)),
             resume: self.resume.options(),
             scan: self.check.scan,
-            stop_at_height: self.stop_at_height.map(Height),
+            stop_at_height: self.to.map(Height),
             output: self.output.clone(),
             accept_lower_tip: self.accept_lower_tip,
             until_damage: self.until_damage,
@@ -161,7 +162,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
-                stop_at_height: args.stop_at_height,
+                stop_at_height: args.to,
                 output: args.output.is_some(),
                 restart: args.resume.restart,
                 hints: args.hints.is_some(),

@@ -118,7 +118,6 @@ pub struct Machine {
 
 impl Run {
     /// Describes this process, whose job has these options. The file system is left to the caller.
-    #[must_use]
     pub fn of(options: &ChainOptions) -> Self {
         Self {
             schema: SCHEMA,
@@ -139,7 +138,6 @@ impl Run {
 
 impl Machine {
     /// Describes the machine of this process. The file system is left to the caller.
-    #[must_use]
     pub fn this() -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu_line = |name| cpus.lines().find_map(|line: &str| line.strip_prefix(name)?.split_once(": "));

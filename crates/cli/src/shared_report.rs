@@ -192,9 +192,6 @@ impl Recorder {
     }
 
     /// Writes the report. Returns the line about it, with a newline before it.
-    ///
-    /// # Errors
-    /// [`engine::ErrorKind::Environment`] if it cannot be written.
     pub fn finish(self, outcome: &Outcome<'_>) -> Result<String, Error> {
         let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (rebuild, verification, warnings, error): (_, _, &[Warning], _) = match outcome {

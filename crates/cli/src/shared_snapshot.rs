@@ -35,15 +35,15 @@ pub struct ShareSnapshotArgs {
 
     /// Heights: all blocks up to the highest are checked, in one pass [default: the two heights that nodes
     /// are to serve by the draft of BIP 452]
-    #[arg(long, value_name = "N[,N..]", value_delimiter = ',')]
-    pub height: Vec<u32>,
+    #[arg(long, value_name = "HEIGHT[,HEIGHT..]", alias = "height", value_delimiter = ',')]
+    pub at: Vec<u32>,
 
     /// Ignore the block index and find blocks by reading their files
     #[arg(long)]
     pub scan: bool,
 
     /// Cut this snapshot file instead; no block is read
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["height", "scan", "memory", "work_dir"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "scan", "memory", "work_dir"])]
     #[arg(conflicts_with_all = ["assumevalid", "datadir", "threads"])]
     pub from: Option<PathBuf>,
 
@@ -146,14 +146,14 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
     let chain = ChainOptions { work_dir, undo: UndoPolicy::Auto, ..options };
-    let heights = args.height.iter().copied().map(Height).collect();
+    let heights = args.at.iter().copied().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
     let shared = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
         engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
     });
     shared.map_err(|error| match error.kind {
-        ErrorKind::Usage => about_height(error, "--height"),
+        ErrorKind::Usage => about_height(error, "--at"),
         _ => error,
     })
 }

@@ -21,7 +21,6 @@ fn for_another_user(home: Option<String>, words: Vec<String>) -> Vec<String> {
 }
 
 /// Returns the name of the user with that number, or `#` and the number, as `sudo` accepts both.
-#[must_use]
 pub fn user_name(user: u32) -> String {
     let found = uzers::get_user_by_uid(user);
     found.map_or_else(|| format!("#{user}"), |user| user.name().to_string_lossy().into_owned())

@@ -53,7 +53,7 @@ pub struct MakeSnapshotArgs {
     pub make: MakeArgs,
 
     /// Take the coins from the datadir's chainstate, which is of its best block; no block is read
-    #[arg(long, conflicts_with = "height")]
+    #[arg(long, conflicts_with = "to")]
     pub chainstate: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct VerifySnapshotArgs {
     pub core: CoreArgs,
 
     /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
-    #[arg(long, default_value_t = AggregateKind::Sha256)]
+    #[arg(long, default_value_t = AggregateKind::Sha256, hide_short_help = true)]
     pub aggregate: AggregateKind,
 
     /// Worker threads [default: one per core]
@@ -150,7 +150,7 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
         }
         engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
     });
-    let report = made.map_err(|error| about_height(error, "--height"))?;
+    let report = made.map_err(|error| about_height(error, "--to"))?;
     let made = WithFile { file: args.output.display().to_string(), report };
     Ok(reply(&made, Exit::Done, made_text))
 }

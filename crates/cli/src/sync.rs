@@ -40,22 +40,22 @@ pub struct SyncArgs {
 
     /// Make a full node of a pruned one: download the deleted blocks again and make their undo data; until
     /// that is done, it stays a pruned node on which bitcoind starts
-    #[arg(long, conflicts_with_all = ["prune", "blocks_only", "stop_at_height"])]
+    #[arg(long, conflicts_with_all = ["prune", "blocks_only", "to"])]
     pub unprune: bool,
 
     /// Ask peers that offer them for the coins that blocks spend (BIP 455, a draft), so that each block is
     /// checked once; not with --prune, --unprune, --hints and --blocks-only
-    #[arg(long, conflicts_with_all = ["prune", "unprune", "hints", "blocks_only"])]
+    #[arg(long, conflicts_with_all = ["prune", "unprune", "hints", "blocks_only"], hide_short_help = true)]
     pub spent_coins: bool,
 
     /// Stay at the tip: connect new blocks and follow reorganisations until Ctrl-C, or until bitcoind is
-    /// started; not with --blocks-only, --prune and --stop-at-height
+    /// started; not with --blocks-only, --prune and --to
     #[arg(long)]
     pub follow: bool,
 
     /// Stop at this height
-    #[arg(long, value_name = "N")]
-    pub stop_at_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "stop-at-height")]
+    pub to: Option<u32>,
 
     /// Use SwiftSync hints: less work and less memory; spend rules up to their last block rest on
     /// --assumevalid. A file may be packed with xz or gzip; a URL is downloaded by https, through --proxy if
@@ -65,6 +65,7 @@ pub struct SyncArgs {
 
     /// With --hints: what to do if the hints turn out to be wrong
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
+    #[arg(hide_short_help = true)]
     pub on_hint_failure: OnHintFailure,
 
     #[command(flatten)]
@@ -122,8 +123,8 @@ impl SyncArgs {
                 "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
                  them"
             }
-            Self { stop_at_height: Some(_), .. } => {
-                "--follow goes on with each new block, --stop-at-height ends below; leave out one of them"
+            Self { to: Some(_), .. } => {
+                "--follow goes on with each new block, --to ends below; leave out one of them"
             }
             _ => return Ok(()),
         };
@@ -148,7 +149,7 @@ impl SyncArgs {
             chain: self.marks.of(self.datadir.chain_options(located, &self.run)),
             resume: self.resume.options(),
             set_aside_indexes: self.indexes.set_aside(),
-            stop_at_height: self.stop_at_height.map(Height),
+            stop_at_height: self.to.map(Height),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
                 remote: hints.remote(self.peers.proxy),
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_proxy_means_fewer_peers_and_onion_addresses() {
-        let plain = options("--hints h --dnsseed 0 --stop-at-height 9").unwrap();
+        let plain = options("--hints h --dnsseed 0 --to 9").unwrap();
         assert_eq!((plain.peers.peers_max, plain.peers.use_dns_seeds), (PEERS, false));
         assert_eq!(plain.peers.networks, [NetworkKind::Ipv4, NetworkKind::Ipv6]);
         assert!(plain.hints.is_some_and(|hints| hints.without_undo));

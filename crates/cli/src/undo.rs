@@ -68,12 +68,12 @@ pub struct ExportUndoArgs {
     pub output: PathBuf,
 
     /// First block
-    #[arg(long, value_name = "H", default_value_t = 1)]
+    #[arg(long, value_name = "HEIGHT", default_value_t = 1)]
     pub from_height: u32,
 
     /// Last block [default: the chainstate's best block]
-    #[arg(long, value_name = "H")]
-    pub to_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "to-height")]
+    pub to: Option<u32>,
 
     /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
@@ -181,7 +181,7 @@ fn export(args: &ExportUndoArgs) -> Done {
         chain: ChainOptions { memory_bytes, threads, ..chain },
         scan: args.scan,
         from: Height(args.from_height),
-        to: args.to_height.map(Height),
+        to: args.to.map(Height),
     };
     let exported =
         run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {

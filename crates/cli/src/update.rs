@@ -19,8 +19,8 @@ pub struct UpdateArgs {
     pub datadir: DatadirArgs,
 
     /// Stop at this height
-    #[arg(long, value_name = "N")]
-    pub stop_at_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "stop-at-height")]
+    pub to: Option<u32>,
 
     #[arg(long, value_name = "HASH|0|checked|default", value_parser = assume_valid, help = ASSUME_VALID)]
     pub assumevalid: Option<AssumeValid>,
@@ -45,7 +45,7 @@ impl UpdateArgs {
     /// Returns the engine's options for an update.
     fn options(&self, located: &Located) -> UpdateOptions {
         let chain = self.datadir.checking_options(located, self.memory, self.assumevalid);
-        UpdateOptions { chain: self.marks.of(chain), stop_at_height: self.stop_at_height.map(Height) }
+        UpdateOptions { chain: self.marks.of(chain), stop_at_height: self.to.map(Height) }
     }
 }
 

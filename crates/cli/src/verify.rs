@@ -23,8 +23,8 @@ pub struct VerifyArgs {
     pub check: CheckArgs,
 
     /// Height of the last block to check [default: the best chain on disk]
-    #[arg(long, value_name = "HEIGHT", conflicts_with = "against_chainstate")]
-    pub stop_at_height: Option<u32>,
+    #[arg(long, value_name = "HEIGHT", alias = "stop-at-height", conflicts_with = "against_chainstate")]
+    pub to: Option<u32>,
 
     /// Stop at the chainstate's best block, and compare the resulting coins with the chainstate's
     #[arg(long)]
@@ -39,11 +39,11 @@ pub struct VerifyArgs {
 impl VerifyArgs {
     /// Returns the engine's options for verifying blocks.
     pub fn options(&self, located: &Located) -> VerifyOptions {
-        let Self { check, stop_at_height, against_chainstate, report: _ } = self;
+        let Self { check, to, against_chainstate, report: _ } = self;
         VerifyOptions {
             chain: check.options(located),
             scan: check.scan,
-            stop_at_height: stop_at_height.map(Height),
+            stop_at_height: to.map(Height),
             against_chainstate: *against_chainstate,
         }
     }

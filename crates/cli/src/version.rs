@@ -4,19 +4,16 @@ use engine::{CORE_VERSION, ChainParams, Network};
 use std::sync::OnceLock;
 
 /// Returns the commit of the sources; `None` if it was not known when they were compiled (`build.rs`).
-#[must_use]
 pub fn commit() -> Option<&'static str> {
     option_env!("PEREGRINE_COMMIT").filter(|commit| !commit.is_empty())
 }
 
 /// Returns the commit of the sources, or the version of the program if that is not known.
-#[must_use]
 pub fn commit_or_version() -> &'static str {
     commit().unwrap_or(env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the version of Bitcoin Core whose code runs scripts; `None` if this build cannot run any.
-#[must_use]
 pub const fn script_core_version() -> Option<&'static str> {
     #[cfg(feature = "scripts")]
     return Some(script::CORE_VERSION);

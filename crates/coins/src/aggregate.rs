@@ -60,22 +60,14 @@ pub enum AggregateKind {
     MuHash3072,
 }
 
+wire::named!(AggregateKind {
+    Sha256 = "sha256",
+    SipHash128 = "siphash128",
+    MuHash3072 = "muhash",
+});
+
 impl AggregateKind {
-    /// All kinds, the default first.
-    pub const ALL: [Self; 3] = [Self::Sha256, Self::SipHash128, Self::MuHash3072];
-
-    /// Returns the name in options and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "sha256",
-            Self::SipHash128 => "siphash128",
-            Self::MuHash3072 => "muhash",
-        }
-    }
-
     /// Returns the length of [`Sum::to_bytes`] in bytes.
-    #[must_use]
     pub const fn sum_len(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -85,18 +77,11 @@ impl AggregateKind {
     }
 }
 
-impl fmt::Display for AggregateKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for AggregateKind {
     type Err = AggregateError;
 
     fn from_str(name: &str) -> Result<Self, AggregateError> {
-        let named = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        named.ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
+        Self::named(name).ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
     }
 }
 
@@ -129,13 +114,11 @@ pub struct AggregateKey([u8; 32]);
 
 impl AggregateKey {
     /// Creates the key from its bytes.
-    #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
     /// Returns the key's bytes, only to be stored for resuming the job.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -182,32 +165,26 @@ impl fmt::Debug for Shared {
 
 impl Aggregate {
     /// Creates an aggregate of a kind with a key, which MuHash ignores.
-    #[must_use]
     pub fn new(kind: AggregateKind, key: AggregateKey) -> Self {
         Self::with_kernel(kind, key, Kernel::active())
     }
 
     /// [`Aggregate::new`] with the given kernel; the sums do not depend on it.
-    #[must_use]
     pub fn with_kernel(kind: AggregateKind, key: AggregateKey, kernel: Kernel) -> Self {
         let midstate = key.midstate();
         Self(Arc::new(Shared { kind, kernel, key, midstate }))
     }
 
-    /// Returns the kind.
-    #[must_use]
     pub fn kind(&self) -> AggregateKind {
         self.0.kind
     }
 
     /// Returns the secret, which resuming the job requires.
-    #[must_use]
     pub fn key(&self) -> &AggregateKey {
         &self.0.key
     }
 
     /// Creates an empty sum. Each thread needs its own.
-    #[must_use]
     pub fn sum(&self) -> Sum {
         let state = match self.0.kind {
             AggregateKind::Sha256 => State::Sha256(Box::default()),
@@ -276,7 +253,6 @@ enum Sign {
 }
 
 impl Sum {
-    /// Adds an outpoint, or an outpoint with its coin.
     #[inline]
     pub fn add(&mut self, outpoint: &OutPoint, coin: Option<Coin<'_>>) {
         self.apply(Sign::Plus, outpoint, coin);
@@ -301,13 +277,11 @@ impl Sum {
     }
 
     /// Returns the key of the aggregate, only to be stored for resuming the job.
-    #[must_use]
     pub fn key(&self) -> &AggregateKey {
         &self.shared.key
     }
 
     /// Returns whether [`Sum::merge`] accepts `other`: kind and key are the same.
-    #[must_use]
     pub fn can_merge(&self, other: &Self) -> bool {
         let (ours, theirs) = (&self.shared, &other.shared);
         Arc::ptr_eq(ours, theirs) || ours.kind == theirs.kind && ours.key.0 == theirs.key.0
@@ -330,7 +304,6 @@ impl Sum {
 
     /// Returns whether every element was subtracted as often as it was added. The probability of a false
     /// `true` is 2^-256, 2^-128, or for MuHash that of solving a discrete logarithm.
-    #[must_use]
     pub fn is_zero(&mut self) -> bool {
         self.flush();
         match &self.state {
@@ -341,7 +314,6 @@ impl Sum {
     }
 
     /// Returns the sum as [`AggregateKind::sum_len`] bytes, for [`Aggregate::sum_from_bytes`].
-    #[must_use]
     pub fn to_bytes(&mut self) -> Vec<u8> {
         self.flush();
         match &self.state {

@@ -90,7 +90,6 @@ pub struct CoinsCache<S> {
 impl<S> CoinsCache<S> {
     /// The coins of `source`, which are those after `best_block`. The key, which must be random, is that of
     /// the hash table.
-    #[must_use]
     pub fn new(source: S, best_block: BlockHash, key: SipKey) -> Self {
         Self {
             source,
@@ -106,44 +105,37 @@ impl<S> CoinsCache<S> {
 
     /// Number of flushes so far. After a flush, coins that the cache kept can be in the database alone: what
     /// was not looked up because it was kept is to be looked up again.
-    #[must_use]
     pub const fn flush_count(&self) -> u64 {
         self.flush_count
     }
 
     /// The database.
-    #[must_use]
     pub const fn source(&self) -> &S {
         &self.source
     }
 
     /// The database. Its coins must stay the same.
-    #[must_use]
     pub const fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
 
     /// The hash function of the cache's table.
-    #[must_use]
     pub const fn hasher(&self) -> OutPointHasher {
         self.hasher
     }
 
     /// Memory of what is kept, in bytes. Memory that the cache has for further coins is not counted.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.kept.used_bytes() + self.index.memory_bytes() + self.long_outputs.memory_bytes()
     }
 
     /// Whether the cache knows the outpoint without asking the database.
-    #[must_use]
     pub fn keeps(&self, outpoint: &HashedOutPoint) -> bool {
         self.find(outpoint).is_some()
     }
 
     /// Returns the outpoints that are spent and that the cache does not keep: what is to be looked up in the
     /// database before [`CoinsCache::apply`].
-    #[must_use]
     pub fn not_kept<'m>(&self, moves: &'m Moves) -> Vec<&'m HashedOutPoint> {
         let mut spent = moves.spent();
         let (mut window, mut found) = (Vec::with_capacity(PREFETCHED), Vec::new());
@@ -367,19 +359,16 @@ impl<'a> Changes<'a> {
     }
 
     /// Returns the number of changes.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.order.len()
     }
 
     /// Whether there are no changes.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
     /// Returns the outpoint of the change with this number.
-    #[must_use]
     pub fn outpoint(&self, number: usize) -> Option<OutPoint> {
         self.order.get(number).map(|&(_, at)| self.kept[at].cell.outpoint())
     }

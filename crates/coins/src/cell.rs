@@ -86,7 +86,6 @@ impl Cell {
         OutPoint { txid: Txid(self.txid), vout: self.vout }
     }
 
-    /// Returns the number of its shard.
     #[inline]
     pub(crate) const fn shard(&self) -> usize {
         self.txid[0] as usize

@@ -12,7 +12,6 @@ pub struct CoinList {
 
 impl CoinList {
     /// Creates an empty list with room for `count` coins of common scripts.
-    #[must_use]
     pub fn with_capacity(count: usize) -> Self {
         const COMMON_OUT_LEN: usize = 26;
         Self { coins: Vec::with_capacity(count), outs: Vec::with_capacity(count * COMMON_OUT_LEN) }
@@ -26,19 +25,15 @@ impl CoinList {
     }
 
     /// Returns the number of coins.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.coins.len()
     }
 
-    /// Returns the memory in bytes.
-    #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.coins.capacity() * size_of::<(u32, usize)>() + self.outs.capacity()
     }
 
     /// Whether there are no coins.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.coins.is_empty()
     }

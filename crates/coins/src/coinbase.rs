@@ -19,13 +19,11 @@ pub struct CoinbaseTxids {
 impl CoinbaseTxids {
     /// Creates an empty collection. Collections that are to be merged need the same `key`, from the system's
     /// random source.
-    #[must_use]
     pub const fn new(key: SipKey) -> Self {
         Self::from_parts(key, Vec::new())
     }
 
     /// Restores a collection from its [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`].
-    #[must_use]
     pub const fn from_parts(key: SipKey, hashes: Vec<u64>) -> Self {
         Self { key, seen: hashes }
     }
@@ -46,19 +44,16 @@ impl CoinbaseTxids {
     }
 
     /// Returns the key of the hashes.
-    #[must_use]
     pub const fn key(&self) -> SipKey {
         self.key
     }
 
     /// Returns the hashes in no particular order.
-    #[must_use]
     pub fn hashes(&self) -> &[u64] {
         &self.seen
     }
 
     /// Returns whether a txid occurs twice.
-    #[must_use]
     pub fn has_duplicate(&mut self) -> bool {
         self.seen.sort_unstable();
         self.seen.windows(2).any(|pair| pair[0] == pair[1])

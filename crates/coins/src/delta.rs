@@ -116,7 +116,6 @@ pub struct Delta {
     /// The end of each output's compressed form in `bytes`; it begins at the end of the previous one.
     ends: Vec<u32>,
     bytes: Vec<u8>,
-    /// The status of each output.
     statuses: Vec<OutputStatus>,
 }
 

@@ -95,9 +95,6 @@ impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
     }
 
     /// Checks the hints after the last output of the block.
-    ///
-    /// # Errors
-    /// The first [`HintFlaw`].
     pub fn finish(self) -> Result<(), HintFlaw> {
         self.cursor.finish()
     }
@@ -137,9 +134,6 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
 
 /// Applies a block without undo data: elements of the sum are outpoints. Returns the amount that its
 /// unspendable outputs destroy, in satoshis.
-///
-/// # Errors
-/// The first [`HintFlaw`].
 pub fn apply_without_undo(
     block: &BlockView<'_>,
     txids: &[Txid],

@@ -46,7 +46,6 @@ impl Index {
         index
     }
 
-    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pages.len() * self.capacity.min(PAGE) * size_of::<Slot>()
             + self.pages.capacity() * size_of::<Vec<Slot>>()

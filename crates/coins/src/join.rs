@@ -90,7 +90,6 @@ pub struct Join {
 impl Join {
     /// Creates an empty join. `key` should come from the system's random source, so that an attacker cannot
     /// construct collisions in the tables.
-    #[must_use]
     pub fn new(key: SipKey) -> Self {
         let spare = Spare::new();
         let shards: Vec<_> = (0..SHARDS).map(|_| Mutex::new(Shard::new(&spare))).collect();
@@ -105,7 +104,6 @@ impl Join {
     }
 
     /// Returns the handle through which one worker pushes creations and spends. Each worker needs its own.
-    #[must_use]
     pub fn effects(&self) -> Effects<'_> {
         let (matcher, ops, hashes, order) = Default::default();
         Effects {
@@ -120,7 +118,6 @@ impl Join {
     }
 
     /// Returns the memory of the shards in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
     }
@@ -142,7 +139,6 @@ impl Join {
     ///
     /// # Panics
     /// If there is no such shard.
-    #[must_use]
     pub fn take_oldest(&self, shard: usize, share: f64) -> SurvivorShard {
         self.with_shard(shard, |shard| shard.take_oldest(&self.hasher, share))
     }
@@ -160,7 +156,6 @@ impl Join {
     }
 
     /// Returns the number of coins without a spend so far, and of spends without a creation so far.
-    #[must_use]
     pub fn open(&self) -> (u64, u64) {
         self.shards
             .iter()
@@ -169,14 +164,12 @@ impl Join {
     }
 
     /// Returns whether a mismatch has been found, so that the caller can stop early.
-    #[must_use]
     pub fn has_mismatches(&self) -> bool {
         !lock(&self.mismatches).is_empty()
             || self.shards.iter().any(|shard| !lock(shard).mismatches.is_empty())
     }
 
     /// Returns some of the mismatches that have been found.
-    #[must_use]
     pub fn mismatches(&self) -> Vec<Mismatch> {
         let own = lock(&self.mismatches).as_slice().to_vec();
         let of_shards = self.shards.iter().flat_map(|shard| lock(shard).mismatches.as_slice().to_vec());
@@ -197,9 +190,6 @@ impl Join {
 
     /// Ends the join after all blocks have been pushed. The survivors may include spends of coins that were
     /// taken out.
-    ///
-    /// # Errors
-    /// The same errors as [`Join::finish`].
     ///
     /// # Panics
     /// Panics like [`Join::finish`].

@@ -23,7 +23,6 @@ pub struct Spender(u64);
 impl Spender {
     /// The input with this index among all inputs of a block, except that of its coinbase; `None` above
     /// 65,535, which no valid block reaches.
-    #[must_use]
     pub const fn new(height: Height, input: u32) -> Option<Self> {
         if input >> INPUT_BITS > 0 {
             return None;
@@ -32,13 +31,11 @@ impl Spender {
     }
 
     /// Height of its block.
-    #[must_use]
     pub const fn height(self) -> Height {
         Height((self.0 >> INPUT_BITS) as u32)
     }
 
     /// Its index among all inputs of its block, except that of the coinbase.
-    #[must_use]
     pub const fn input(self) -> u32 {
         (self.0 & ((1 << INPUT_BITS) - 1)) as u32
     }
@@ -55,7 +52,6 @@ impl Spender {
     }
 
     /// Returns the input that a spend carries; `None` if it carries a claim.
-    #[must_use]
     pub fn of(spend: &Coin<'_>) -> Option<Self> {
         if spend.code > 0 {
             return None;
@@ -85,7 +81,6 @@ impl<'a> Delivery<'a> {
     /// Returns a number by which the receiver of a delivery recognises the outpoint: 64 bits of the txid and
     /// the index.
     #[inline]
-    #[must_use]
     pub fn tag_of(outpoint: &OutPoint) -> u64 {
         let txid = outpoint.txid.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         txid ^ u64::from(outpoint.vout)
@@ -93,7 +88,6 @@ impl<'a> Delivery<'a> {
 
     /// Splits the first delivery off `bytes`; `None` if they begin with none.
     #[inline]
-    #[must_use]
     pub fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (spender, rest) = bytes.split_first_chunk()?;
         let (tag, rest) = rest.split_first_chunk()?;
@@ -116,7 +110,6 @@ impl<'a> Delivery<'a> {
     }
 
     /// Number of bytes that [`Delivery::split_first`] splits off.
-    #[must_use]
     pub const fn encoded_len(&self) -> usize {
         Self::HEAD_LEN + self.undo.len()
     }
@@ -137,7 +130,6 @@ impl Matcher {
         &mut self.deliveries
     }
 
-    /// Delivers a coin.
     #[inline]
     fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
         Delivery::encode(spender, outpoint, coin, &mut self.deliveries);

@@ -21,25 +21,21 @@ pub struct MemoryCoins {
 
 impl MemoryCoins {
     /// Creates an empty set, to which no block has been connected.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Returns the number of coins.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.coins.len()
     }
 
     /// Returns whether there are no coins.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.coins.is_empty()
     }
 
     /// Returns the coins in the form of a join's survivors.
-    #[must_use]
     pub fn into_survivors(self) -> Survivors {
         let mut shards: Vec<_> = (0..SHARDS).map(|_| SurvivorShard::empty()).collect();
         for (outpoint, coin) in self.coins {

@@ -203,7 +203,6 @@ pub struct ShardSource {
 
 impl ShardSource {
     /// Creates a source from shards, which must be in ascending order.
-    #[must_use]
     pub fn new(shards: Vec<SurvivorShard>) -> Self {
         Self { shards: shards.into_iter(), sorted: None, at: 0 }
     }

@@ -41,7 +41,6 @@ pub enum Mismatch {
 
 impl Mismatch {
     /// Returns the outpoint of the coin, if the mismatch is about one.
-    #[must_use]
     pub const fn outpoint(&self) -> Option<OutPoint> {
         match *self {
             Self::MissingCoin(outpoint)

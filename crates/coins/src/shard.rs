@@ -143,7 +143,6 @@ impl Shard {
         self.size = if is_added != cell.is_spend() { self.size + row } else { self.size - row };
     }
 
-    /// Returns the number of open coins.
     pub(crate) const fn open_coins(&self) -> u64 {
         (self.size.coins + self.open_spends as i64) as u64
     }

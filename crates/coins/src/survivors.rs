@@ -27,19 +27,16 @@ impl Survivors {
     }
 
     /// Returns the net size of all shards.
-    #[must_use]
     pub fn size(&self) -> NetSize {
         self.shards.iter().map(SurvivorShard::size).sum()
     }
 
     /// Returns the [`SHARDS`] shards in key order.
-    #[must_use]
     pub fn shards(&self) -> &[SurvivorShard] {
         &self.shards
     }
 
     /// Returns the [`SHARDS`] shards in key order, by value.
-    #[must_use]
     pub fn into_shards(self) -> Vec<SurvivorShard> {
         self.shards
     }
@@ -64,7 +61,6 @@ impl SurvivorShard {
     }
 
     /// A shard without entries.
-    #[must_use]
     pub const fn empty() -> Self {
         let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
         Self::new(Cells::new(), LongOutputs::new(), size)
@@ -77,14 +73,12 @@ impl SurvivorShard {
     }
 
     /// Returns the size of its coins minus the size of its spends.
-    #[must_use]
     pub const fn size(&self) -> NetSize {
         self.size
     }
 
     /// Sorts by [`chainstate_key_order`]. It needs 12 additional bytes per entry while it runs, and 4
     /// afterwards.
-    #[must_use]
     pub fn sort(self) -> SortedShard {
         SortedShard { order: sorted(&self.cells), cells: self.cells, long_outputs: self.long_outputs }
     }
@@ -144,13 +138,11 @@ pub struct SortedShard {
 
 impl SortedShard {
     /// Returns the number of coins and spends.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.order.len()
     }
 
     /// Returns whether there are no entries.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -159,7 +151,6 @@ impl SortedShard {
     ///
     /// # Panics
     /// If `index` is not below [`SortedShard::len`].
-    #[must_use]
     #[inline]
     pub fn entry(&self, index: usize) -> Entry<'_> {
         self.cells[self.order[index]].entry(&self.long_outputs)

@@ -13,7 +13,6 @@ pub struct OwnedCoin {
 
 impl OwnedCoin {
     /// Returns the coin, borrowed.
-    #[must_use]
     pub fn as_coin(&self) -> Coin<'_> {
         Coin { code: self.code, out: &self.out }
     }
@@ -31,9 +30,6 @@ pub trait CoinSource {
     type Error: std::error::Error;
 
     /// Returns the unspent coin of the outpoint, or `None` if it is missing or spent.
-    ///
-    /// # Errors
-    /// [`CoinSource::Error`].
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error>;
 }
 

@@ -16,7 +16,6 @@ pub struct MerkleRoot {
 }
 
 /// Computes a merkle root (Core `ComputeMerkleRoot`), using the leaves as scratch space.
-#[must_use]
 pub fn merkle_root(mut level: Vec<[u8; 32]>) -> MerkleRoot {
     let mut mutated = false;
     let mut next = Vec::with_capacity(level.len().div_ceil(2));

@@ -53,7 +53,6 @@ const _: () = assert!(WINDOW_LEN >= RECORD_HEADER_LEN + HEAD_LEN, "a window cont
 
 /// Returns the size of a record's data from its first bytes without obfuscation; `None` if the magic is
 /// wrong.
-#[must_use]
 pub fn parse_record_header(bytes: [u8; RECORD_HEADER_LEN], magic: [u8; 4]) -> Option<u32> {
     let [m0, m1, m2, m3, size @ ..] = bytes;
     ([m0, m1, m2, m3] == magic).then_some(u32::from_le_bytes(size))
@@ -166,7 +165,6 @@ pub struct BlockRecord {
     /// Length of the block in bytes, at most [`MAX_BLOCK_LEN`]. The length in its frame differs if that was
     /// found to be wrong.
     pub size: u32,
-    /// Its header.
     pub header: Header,
     /// Hash of the header.
     pub hash: BlockHash,
@@ -217,9 +215,6 @@ impl<'a> BlockScanner<'a> {
 
     /// Returns the next record; `None` at the end of the file. Bytes outside records are skipped. Of a block
     /// to which its header does not commit, the search continues inside the record.
-    ///
-    /// # Errors
-    /// [`DiskError::File`] for I/O errors.
     pub fn next_record(&mut self) -> Result<Option<BlockRecord>, DiskError> {
         while let Some(Candidate { data_pos, size }) = self.search.next()? {
             let end = data_pos + u64::from(size);
@@ -321,7 +316,6 @@ enum BlockEnd {
 
 /// Parses the block at the start of `bytes`. Returns its length, and whether `header`, which is that of the
 /// block, commits to its transactions.
-#[must_use]
 pub fn block_len(bytes: &[u8], header: &Header) -> Option<(u32, bool)> {
     let mut arena = BlockArena::default();
     let block = arena.parse_first(bytes).ok()?;

@@ -33,21 +33,15 @@ pub struct BlockFiles<'a> {
 
 impl<'a> BlockFiles<'a> {
     /// The files of `datadir`, which are obfuscated with a key that the caller has read.
-    #[must_use]
     pub fn new(disk: &'a dyn Disk, datadir: &Datadir, obfuscation: Obfuscation) -> Self {
         Self { disk, datadir: datadir.clone(), obfuscation }
     }
 
-    /// Path of a file.
-    #[must_use]
     pub fn path(&self, kind: FileKind, number: FileNo) -> PathBuf {
         self.datadir.block_file_path(kind, number)
     }
 
     /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn open(&self, kind: FileKind, number: FileNo) -> Result<RecordFile, FileError> {
         let path = self.path(kind, number);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
@@ -94,7 +88,6 @@ impl<'a> BlockFiles<'a> {
 
     /// Returns an appender. `infos` has an entry for each pair of files, from number 0 on, as in the block
     /// index; without entries, the first record creates the first pair.
-    #[must_use]
     pub fn append_after(self, infos: Vec<FileInfo>, options: AppendOptions) -> BlockAppender<'a> {
         BlockAppender::new(self, infos, options)
     }

@@ -101,50 +101,37 @@ impl<'d> ChainstateReader<'d> {
     }
 
     /// Checks that each table is as long as recorded, and can be opened. Coins are not read.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`].
     pub fn check_tables(&self) -> Result<(), DiskError> {
         Ok(self.database.check_tables()?)
     }
 
     /// The database's directory.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The best block: the coins are those after it.
-    #[must_use]
     pub const fn best_block(&self) -> BlockHash {
         self.best_block
     }
 
     /// The obfuscation of the values.
-    #[must_use]
     pub const fn obfuscation(&self) -> Obfuscation {
         self.obfuscation
     }
 
     /// Total size of the database's tables, in bytes.
-    #[must_use]
     pub fn table_bytes(&self) -> u64 {
         self.database.table_bytes()
     }
 
     /// Returns a cursor over all coins.
-    ///
-    /// # Errors
-    /// The same errors as [`CoinCursor::advance`].
     pub fn coins(&self) -> Result<CoinCursor<'_>, DiskError> {
         self.coins_between(&[], None)
     }
 
     /// Returns a cursor over the coins whose txid (internal byte order) is at least `first` and below `end`,
     /// compared as bytes; both may be prefixes. Threads can read adjacent ranges in parallel.
-    ///
-    /// # Errors
-    /// The same errors as [`CoinCursor::advance`].
     pub fn coins_between(&self, first: &[u8], end: Option<&[u8]>) -> Result<CoinCursor<'_>, DiskError> {
         let start = [&[COIN_KEY_PREFIX], first].concat();
         let end = end.map_or_else(|| vec![COIN_KEY_PREFIX + 1], |end| [&[COIN_KEY_PREFIX], end].concat());
@@ -161,7 +148,6 @@ impl<'d> ChainstateReader<'d> {
     }
 
     /// Returns what looks up coins, on one thread.
-    #[must_use]
     pub fn lookup(&self) -> CoinLookup<'_> {
         let rows = self.database.lookup(&[COIN_KEY_PREFIX], Some(&[COIN_KEY_PREFIX + 1]));
         let (dir, obfuscation) = (&self.dir, self.obfuscation);
@@ -181,7 +167,6 @@ pub struct CoinLookup<'a> {
 
 impl CoinLookup<'_> {
     /// Whether the chainstate surely has no coins.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -213,9 +198,6 @@ impl<'d> ChainstateReader<'d> {
     /// After a crash, the database has all of the change or nothing of it. The obfuscation stays.
     ///
     /// The caller has locked the datadir for changes.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails or the database is damaged.
     pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
         self.database.merge_if_many()?;
         let Self { database, best_block: best, obfuscation, .. } = self;
@@ -224,9 +206,6 @@ impl<'d> ChainstateReader<'d> {
 
     /// Begins to merge tables, so that look-ups stay fast after many changes; `None` if there is nothing to
     /// merge. The coins stay the same.
-    ///
-    /// # Errors
-    /// The same errors as [`ChainstateReader::update`].
     pub fn begin_merge(&mut self) -> Result<Option<ChainstateMerge<'_, 'd>>, DiskError> {
         Ok(self.database.begin_merge()?.map(ChainstateMerge))
     }
@@ -296,9 +275,6 @@ pub struct ChainstateMerge<'a, 'd>(DatabaseUpdate<'a, 'd>);
 impl ChainstateMerge<'_, '_> {
     /// Merges the rows of coins whose txid (internal byte order) begins with `start` or a greater byte, and
     /// below `end`; `None` for the first and the last range. Returns `None` if `should_stop` returned true.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails or the database is damaged.
     pub fn merge_range(
         &self,
         start: Option<u8>,
@@ -312,9 +288,6 @@ impl ChainstateMerge<'_, '_> {
     }
 
     /// Puts the merged tables in place; `ranges` are all ranges, in order.
-    ///
-    /// # Errors
-    /// The same errors as [`ChainstateUpdate::commit`].
     pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
         Ok(self.0.commit(ranges.into_iter().map(|range| range.0))?)
     }
@@ -423,7 +396,6 @@ impl<'d> ChainstateWriter<'d> {
     ///
     /// # Panics
     /// If `index` is not below the number of ranges: table numbers would collide.
-    #[must_use]
     pub fn range(&self, index: u32) -> RangeWriter<'d> {
         assert!(index < self.ranges, "range {index} of {}", self.ranges);
         let first = META_TABLE + 1 + u64::from(index);
@@ -470,7 +442,6 @@ pub struct RangeTables(Vec<TableMeta>);
 
 impl RangeTables {
     /// Total size of the tables, in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|table| table.size).sum()
     }
@@ -482,9 +453,6 @@ pub struct UnsyncedRange(Vec<UnsyncedTable>);
 
 impl UnsyncedRange {
     /// Returns when all tables of the range are on the medium.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails.
     pub fn sync(self) -> Result<RangeTables, DiskError> {
         Ok(RangeTables(self.0.into_iter().map(UnsyncedTable::sync).collect::<Result<_, _>>()?))
     }
@@ -515,17 +483,11 @@ impl RangeWriter<'_> {
     }
 
     /// Completes the range, which may be empty, and syncs its tables.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails.
     pub fn finish(self) -> Result<RangeTables, DiskError> {
         self.complete()?.sync()
     }
 
     /// Completes the range; the caller syncs its tables.
-    ///
-    /// # Errors
-    /// The same errors as [`RangeWriter::finish`].
     pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
         Ok(UnsyncedRange(self.tables.complete()?))
     }

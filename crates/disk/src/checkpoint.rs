@@ -89,7 +89,6 @@ pub struct Stamp {
 /// The stamps of a `blk` file and its `rev` file from the time when their blocks were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileStamp {
-    /// Number of the files.
     pub file: FileNo,
     /// Stamp of the `blk` file.
     pub blk: Stamp,
@@ -99,9 +98,6 @@ pub struct FileStamp {
 
 impl FileStamp {
     /// Returns the current stamps of the files with number `file` in a datadir.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn now(disk: &dyn Disk, datadir: &Datadir, file: FileNo) -> Result<Self, DiskError> {
         let stamp = |path: PathBuf| -> Result<Stamp, DiskError> {
             let found = disk.metadata(&path).during("look at", &path)?;
@@ -195,9 +191,6 @@ impl Checkpoint {
     }
 
     /// Removes the manifest of `dir` if there is one, so that the next job starts over.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(MANIFEST);
         if disk.exists(&path).during("look at", &path)? {
@@ -339,14 +332,12 @@ impl PieceWriter<'_> {
 }
 
 /// Returns the path of the sorted run `number` in `dir`: `run-00000001.run`.
-#[must_use]
 pub fn sorted_run_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(run_name(number))
 }
 
 /// Returns the path of the file in `dir` with data that is divided by parts of the chain, such as coins on
 /// the way to their spenders.
-#[must_use]
 pub fn parts_path(dir: &Path) -> PathBuf {
     dir.join(DELIVERIES)
 }
@@ -357,9 +348,6 @@ fn run_name(number: u64) -> String {
 
 /// Whether a file in the work directory was written by a rebuild, by its name and first bytes: a manifest,
 /// finished or not, a run, deliveries, or rows of indexes. Those that no manifest lists can be removed.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(false) };
     let digits = name.strip_prefix("run-").and_then(|name| name.strip_suffix(".run"));

@@ -42,7 +42,6 @@ pub const FILTER_DATABASE: &str = "db";
 pub const FIRST_FILTERS: &str = "fltr00000.dat";
 
 /// Whether a file with this name has block filters.
-#[must_use]
 pub fn is_filter_file(name: &OsStr) -> bool {
     let number = name.to_str().and_then(|name| name.strip_prefix("fltr")?.strip_suffix(".dat"));
     number.is_some_and(|number| number.len() >= 5 && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -59,7 +58,6 @@ pub enum FileKind {
 
 impl FileKind {
     /// The name of a file of this kind: `blkNNNNN.dat` or `revNNNNN.dat`.
-    #[must_use]
     pub fn file_name(self, file: FileNo) -> String {
         let prefix = if self == Self::Blk { "blk" } else { "rev" };
         format!("{prefix}{:05}.dat", file.0)
@@ -102,7 +100,6 @@ pub struct Location {
     pub root: PathBuf,
     /// The directory that contains the one of the block files instead (Core `-blocksdir`).
     pub blocksdir: Option<PathBuf>,
-    /// The network.
     pub network: Network,
     /// The bytes that start each record of a block file.
     pub magic: [u8; 4],
@@ -110,23 +107,16 @@ pub struct Location {
 
 impl Location {
     /// The location of a network's datadir without further options.
-    #[must_use]
     pub fn new(root: &Path, network: Network) -> Self {
         Self { root: root.to_owned(), blocksdir: None, network, magic: network.magic() }
     }
 
     /// Returns the networks that have a directory of block files there.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
         self.networks_with(disk, Datadir::blocks_dir)
     }
 
     /// Like [`Location::networks`]; if there is none, those that have a chainstate: what can be meant.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn likely_networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
         let found = self.networks(disk)?;
         if found.is_empty() { self.networks_with(disk, Datadir::chainstate_dir) } else { Ok(found) }
@@ -172,7 +162,6 @@ impl Location {
     }
 
     /// The network whose own directory `root` is, by its name.
-    #[must_use]
     pub fn network_of_name(root: &Path) -> Option<Network> {
         let name = root.file_name();
         let usual = Network::ALL.into_iter().find(|own| own.subdirectory().map(OsStr::new) == name);
@@ -229,9 +218,6 @@ impl Datadir {
 
     /// Like [`Datadir::open`], but a directory `blocks` without block files suffices, and an absent datadir
     /// is not an error.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn find(disk: &dyn Disk, location: &Location) -> Result<Result<Self, Absence>, DiskError> {
         let Location { root, blocksdir, .. } = location;
         for dir in [Some(root), blocksdir.as_ref()].into_iter().flatten() {
@@ -265,22 +251,17 @@ impl Datadir {
     }
 
     /// Returns the paths of a datadir at `root`, whether it exists or not.
-    #[must_use]
     pub fn at(root: &Path, network: Network) -> Self {
         Self::new(&Location::new(root, network))
     }
 
     /// Returns the paths of a datadir that is to be created at `location`.
-    #[must_use]
     pub fn new(location: &Location) -> Self {
         Self::in_folder(location, location.network.subdirectory())
     }
 
     /// Returns the paths of a datadir at `location`, whose `root` may also be the network's own directory,
     /// whether it exists or not.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn of(disk: &dyn Disk, location: &Location) -> Result<Self, DiskError> {
         let root = &location.root;
         let found = Self::in_folder(location, location.folder(disk).as_deref());
@@ -302,62 +283,51 @@ impl Datadir {
         Self { network: *network, magic: *magic, net_dir: below(root), blocks_dir }
     }
 
-    /// The network.
-    #[must_use]
     pub const fn network(&self) -> Network {
         self.network
     }
 
     /// The bytes that start each record of a block file.
-    #[must_use]
     pub const fn magic(&self) -> [u8; 4] {
         self.magic
     }
 
     /// The directory of the network.
-    #[must_use]
     pub fn net_dir(&self) -> &Path {
         &self.net_dir
     }
 
     /// `blocks`, where the block files are.
-    #[must_use]
     pub fn blocks_dir(&self) -> PathBuf {
         self.blocks_dir.clone()
     }
 
     /// `blocks/index`.
-    #[must_use]
     pub fn index_dir(&self) -> PathBuf {
         self.net_dir.join(INDEX)
     }
 
     /// `chainstate`.
-    #[must_use]
     pub fn chainstate_dir(&self) -> PathBuf {
         self.net_dir.join(CHAINSTATE)
     }
 
     /// `chainstate_snapshot`.
-    #[must_use]
     pub fn snapshot_dir(&self) -> PathBuf {
         self.net_dir.join(SNAPSHOT_CHAINSTATE)
     }
 
     /// `blocks/blkNNNNN.dat`.
-    #[must_use]
     pub fn blk_path(&self, file: FileNo) -> PathBuf {
         self.block_file_path(FileKind::Blk, file)
     }
 
     /// `blocks/revNNNNN.dat`.
-    #[must_use]
     pub fn rev_path(&self, file: FileNo) -> PathBuf {
         self.block_file_path(FileKind::Rev, file)
     }
 
     /// The `blk` or `rev` file of a pair.
-    #[must_use]
     pub fn block_file_path(&self, kind: FileKind, file: FileNo) -> PathBuf {
         self.blocks_dir().join(kind.file_name(file))
     }

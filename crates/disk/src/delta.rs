@@ -40,7 +40,6 @@ const HASH_LEN: usize = 1 << 20;
 /// A range that a machine has checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedRange {
-    /// Its number.
     pub number: u32,
     /// Identifies what the range amounts to ([`Delta::content`]).
     pub content: [u8; 32],
@@ -55,11 +54,9 @@ pub struct CheckedRange {
 /// One of the sorted runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeltaShard {
-    /// Its number.
     pub number: u32,
     /// Number of entries: creations and spends.
     pub entries: u64,
-    /// Number of spends.
     pub spends: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
@@ -85,9 +82,6 @@ pub struct Delta {
 
 impl DeltaShard {
     /// Describes the file of a shard in the directory `dir`, which has these numbers of entries and spends.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn of_file(
         disk: &dyn Disk,
         dir: &Path,
@@ -111,13 +105,11 @@ impl DeltaShard {
 }
 
 /// Returns the path of a shard in the directory `dir`.
-#[must_use]
 pub fn shard_path(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("shard-{number:03}.run"))
 }
 
 /// Whether a path has a name that only files of a delta have, complete or not.
-#[must_use]
 pub fn is_delta_file(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let name = name.strip_suffix(unfinished::SUFFIX).unwrap_or(name);
@@ -128,7 +120,6 @@ pub fn is_delta_file(path: &Path) -> bool {
 impl Delta {
     /// Returns what identifies this delta, and is the same on each machine: the digest of its plan, of the
     /// numbers of its ranges, its shards, counts and coinbases.
-    #[must_use]
     pub fn content(&self) -> [u8; 32] {
         let mut sha = Sha256::new();
         sha.update(&self.plan);
@@ -150,7 +141,6 @@ impl Delta {
     }
 
     /// Returns the bytes of the list.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = SEAL.open_new(self.coinbases.len() * 8);
         bytes.extend(self.plan);
@@ -182,9 +172,6 @@ impl Delta {
     }
 
     /// Whether the directory `dir` has a list.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
         let path = dir.join(NAME);
         Ok(disk.exists(&path).during("look for", &path)?)

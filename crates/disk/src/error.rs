@@ -97,7 +97,6 @@ pub enum DiskError {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// The flaw.
         flaw: String,
     },
     /// A file of an unfinished job is intact, but belongs to another network or version. The job can
@@ -148,7 +147,6 @@ pub enum DiskError {
     NotReplaceable {
         /// The file or directory.
         path: PathBuf,
-        /// The obstacle.
         obstacle: Obstacle,
     },
     /// The new database would belong to another user than the one that it replaces.

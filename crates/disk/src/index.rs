@@ -61,7 +61,6 @@ pub struct BlockStatus(pub u32);
 
 impl IndexEntry {
     /// The entry of a block whose header is valid and that is not stored.
-    #[must_use]
     pub const fn of_header(hash: BlockHash, header: Header, height: Height) -> Self {
         let status = BlockStatus(BlockStatus::VALID_TREE);
         Self { hash, header, height, status, tx_count: 0, file: None, data_pos: None, undo_pos: None }
@@ -90,14 +89,12 @@ impl BlockStatus {
     pub const OPT_WITNESS: u32 = 128;
 
     /// Returns the validity level: one of the `VALID_` constants or lower.
-    #[must_use]
     pub const fn validity(self) -> u32 {
         self.0 & Self::VALID_MASK
     }
 
     /// Returns the status of a block that is stored, but was never connected. Core records that a block has
     /// its witnesses from the height of BIP-0141 on.
-    #[must_use]
     pub const fn stored(with_witnesses: bool) -> Self {
         let witnesses = if with_witnesses { Self::OPT_WITNESS } else { 0 };
         Self(Self::VALID_TRANSACTIONS | Self::HAVE_DATA | witnesses)
@@ -141,19 +138,16 @@ impl BlockStatus {
     }
 
     /// Whether its spends were found valid.
-    #[must_use]
     pub const fn was_connected(self) -> bool {
         self.validity() >= Self::VALID_CHAIN
     }
 
     /// Whether the block is in a `blk` file.
-    #[must_use]
     pub const fn has_data(self) -> bool {
         self.0 & Self::HAVE_DATA != 0
     }
 
     /// Whether its undo data is in a `rev` file.
-    #[must_use]
     pub const fn has_undo(self) -> bool {
         self.0 & Self::HAVE_UNDO != 0
     }
@@ -165,7 +159,6 @@ impl BlockStatus {
     }
 
     /// Whether it or an ancestor was found invalid.
-    #[must_use]
     pub const fn is_failed(self) -> bool {
         self.0 & (Self::FAILED_VALID | Self::FAILED_CHILD) != 0
     }
@@ -176,7 +169,6 @@ impl BlockStatus {
 pub struct IndexEntry {
     /// SHA-256d of the header.
     pub hash: BlockHash,
-    /// The header.
     pub header: Header,
     /// Height, as Core computed it when it accepted the header.
     pub height: Height,
@@ -289,7 +281,6 @@ pub struct FileInfo {
 /// Whether a place in the block files is in free space, where the next blocks go: after a crash, an index may
 /// have rows of blocks that were there and that the block index, with these `files`, does not have yet.
 /// `on_disk` are the numbers of the files that exist, ascending.
-#[must_use]
 pub fn is_free_space(files: &[FileInfo], on_disk: &[FileNo], file: u64, pos: u64) -> bool {
     match usize::try_from(file).ok().and_then(|number| files.get(number)) {
         Some(info) => pos >= u64::from(info.size),
@@ -385,9 +376,6 @@ pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskE
 
 /// Like [`read_block_index`], but streams each entry to `entry` instead of collecting about 150 MB. Entries
 /// come in the byte order of their hashes, each hash once. The returned index has no entries.
-///
-/// # Errors
-/// The same errors as [`read_block_index`].
 pub fn stream_block_index(
     disk: &dyn Disk,
     dir: &Path,

@@ -80,9 +80,6 @@ impl<'a> KeyedSearch<'a> {
     }
 
     /// Returns the next block; `None` at the end of the file.
-    ///
-    /// # Errors
-    /// [`DiskError::File`] for I/O errors.
     pub fn next_record(&mut self) -> Result<Option<KeyedRecord>, DiskError> {
         loop {
             let next = self.obfuscation.map(|key| self.record_at(self.at, key)).transpose()?.flatten();
@@ -113,9 +110,6 @@ impl<'a> KeyedSearch<'a> {
 
     /// Reads a block, whatever its record states about its length; `None` if none is there. The buffer
     /// contains the block then.
-    ///
-    /// # Errors
-    /// [`DiskError::File`] for I/O errors.
     pub fn read_block(
         &self,
         record: &KeyedRecord,
@@ -135,9 +129,6 @@ impl<'a> KeyedSearch<'a> {
     }
 
     /// Whether a record is a block of another chain ([`departed`]).
-    ///
-    /// # Errors
-    /// [`DiskError::File`] for I/O errors.
     pub fn is_departed(&self, record: &KeyedRecord) -> Result<bool, DiskError> {
         if record.header.version >= 0 || !record.is_framed {
             return Ok(false);
@@ -149,9 +140,6 @@ impl<'a> KeyedSearch<'a> {
 
     /// Returns where the first block from here on has its frame, and its key. The frame is not searched for
     /// at or beyond byte `end`.
-    ///
-    /// # Errors
-    /// [`DiskError::File`] for I/O errors.
     pub(crate) fn find_key(&self, end: u64) -> Result<Option<(u64, Obfuscation)>, DiskError> {
         let last = *OUTPOINT_AT.last().unwrap_or(&0);
         let mut start = self.at;
@@ -218,9 +206,6 @@ impl<'a> KeyedSearch<'a> {
 }
 
 /// Whether a block of the network begins near the start of a file, with whatever key.
-///
-/// # Errors
-/// [`DiskError::File`] for I/O errors.
 pub fn begins_with_block(disk: &dyn Disk, path: &Path, magic: [u8; 4]) -> Result<bool, DiskError> {
     let file = disk.open(path).during("open for reading", path)?;
     Ok(KeyedSearch::new(&*file, path, magic)?.find_key(NEAR_START)?.is_some())

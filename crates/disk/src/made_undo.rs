@@ -250,9 +250,6 @@ impl<'d> MadeUndo<'d> {
     }
 
     /// Removes the records that wait for a `rev` file which was deleted together with its `blk` file.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn forget(&self, file: FileNo) -> Result<(), DiskError> {
         if let Some(made) = lock(&self.files).get_mut(file.0 as usize) {
             *made = MadeUndoFile { number: file, ..MadeUndoFile::default() };
@@ -276,19 +273,16 @@ impl<'d> MadeUndo<'d> {
 
     /// Returns the bytes in use of each `rev` file once all records are in place, by number: what the block
     /// index must record.
-    #[must_use]
     pub fn undo_sizes(&self) -> Vec<u32> {
         lock(&self.files).iter().map(|file| file.undo_size).collect()
     }
 
     /// Returns the files for which records are made, in order of their numbers.
-    #[must_use]
     pub fn made(&self) -> Vec<MadeUndoFile> {
         lock(&self.files).iter().copied().filter(|file| file.records > 0).collect()
     }
 
     /// Whether files have begun to be put in place, by this run or by the one that is continued.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete.get().is_some()
     }

@@ -48,7 +48,6 @@ const SAMPLE_STEP: usize = 4;
 /// First bytes of the keys of a `txindex` that have no positions.
 const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"xshB\x0d\x0e";
 
-/// Which index it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum IndexKind {
     /// `-txindex`.
@@ -64,9 +63,6 @@ pub enum IndexKind {
 }
 
 /// Reads all blocks of a table of any database. Returns whether it is part of that database.
-///
-/// # Errors
-/// [`DiskError::LevelDb`].
 pub fn check_table(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
     Ok(Database::open(disk, dir)?.check_table(name)?)
@@ -77,7 +73,6 @@ impl IndexKind {
     pub const ALL: [Self; 4] = [Self::Tx, Self::BlockFilter, Self::CoinStats, Self::TxoSpender];
 
     /// The option of bitcoind that keeps it, without the dash.
-    #[must_use]
     pub const fn option(self) -> &'static str {
         match self {
             Self::Tx => "txindex",
@@ -89,7 +84,6 @@ impl IndexKind {
     }
 
     /// The name of its directory, of today's release.
-    #[must_use]
     pub const fn dir_name(self) -> &'static str {
         match self {
             Self::BlockFilter => "blockfilter",
@@ -98,13 +92,11 @@ impl IndexKind {
     }
 
     /// Whether it is made from undo data too.
-    #[must_use]
     pub const fn needs_undo(self) -> bool {
         matches!(self, Self::BlockFilter | Self::CoinStats)
     }
 
     /// The directory of its database, in that of the network.
-    #[must_use]
     pub fn database_dir(self) -> PathBuf {
         let dir = Path::new(INDEXES_DIR).join(self.dir_name());
         // Joined with nothing, a path would get a slash at its end.
@@ -112,7 +104,6 @@ impl IndexKind {
     }
 
     /// The directory with all of it, which is replaced as a whole, in that of the network.
-    #[must_use]
     pub fn replaced_dir(self) -> PathBuf {
         match self {
             Self::BlockFilter => Path::new(INDEXES_DIR).join(self.dir_name()).join("basic"),
@@ -122,18 +113,12 @@ impl IndexKind {
 
     /// Whether the directory of a network has a database of it. A folder alone is no index: one is left where
     /// an index was set aside.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn is_in(self, disk: &dyn Disk, net_dir: &Path) -> Result<bool, DiskError> {
         exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))
     }
 
     /// Removes what was set aside of it to be replaced, in the directory of a network. Files that are none
     /// of an index stay.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<(), DiskError> {
         let dir = net_dir.join(INDEXES_DIR).join(self.dir_name());
         let live = disk.resolve(&dir).during("follow the links to", &dir)?;
@@ -174,7 +159,6 @@ impl IndexKind {
     }
 }
 
-/// The contents of an index.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IndexContents {
     /// The blocks up to which it has rows, of each kind of rows.
@@ -190,15 +174,11 @@ pub struct NodeIndex {
     pub name: String,
     /// Its directory.
     pub path: PathBuf,
-    /// Which index it is.
     pub kind: IndexKind,
 }
 
 impl NodeIndex {
     /// Finds the indexes in the directory of a network, by name. What was set aside is none of them.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn find(disk: &dyn Disk, net_dir: &Path) -> Result<Vec<Self>, DiskError> {
         let dir = net_dir.join(INDEXES_DIR);
         if !is_dir(disk, &dir)? {
@@ -271,9 +251,6 @@ impl NodeIndex {
     /// Renames the directory of the index, and leaves an empty one of the same owner and mode in its place,
     /// in one step: bitcoind builds the index again. Links stay. If the index will be made anew,
     /// [`IndexKind::remove_replaced`] removes the old one then. Returns the new name.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn set_aside(&self, disk: &dyn Disk, will_be_made: bool) -> Result<PathBuf, DiskError> {
         set_aside(disk, &self.path, if will_be_made { REPLACED_SUFFIX } else { KEPT_SUFFIX })
     }
@@ -281,9 +258,6 @@ impl NodeIndex {
 
 /// Puts an empty directory in the place of another, in one step, which gets a name beside it with this
 /// suffix. Links stay. Returns the new name.
-///
-/// # Errors
-/// Any I/O error.
 pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, DiskError> {
     let live = disk.resolve(dir).during("follow the links to", dir)?;
     let kept = free_name(disk, with_suffix(&live, suffix))?;
@@ -295,7 +269,6 @@ pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, D
 }
 
 /// The first hash of a locator; `None` if there is none.
-#[must_use]
 pub fn first_of_locator(row: &[u8]) -> Option<BlockHash> {
     let mut reader = Reader::new(row);
     reader.bytes(4).ok()?;

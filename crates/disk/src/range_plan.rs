@@ -37,7 +37,6 @@ const MAX_LEN: u64 = 1 << 30;
 /// A block of the chain, and where it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedBlock {
-    /// Its hash.
     pub hash: BlockHash,
     /// Its median time past.
     pub median_time: BlockTime,
@@ -52,7 +51,6 @@ pub struct PlannedBlock {
 /// A chain that is cut into ranges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RangePlan {
-    /// Its network.
     pub network: Network,
     /// The magic of its block files: that of the network, unless it is a signet with a challenge of its own.
     pub magic: [u8; 4],
@@ -77,7 +75,6 @@ pub struct RangePlan {
 
 impl RangePlan {
     /// The heights of a range; `None` if there is no such range.
-    #[must_use]
     pub fn heights(&self, range: u32) -> Option<Range<u32>> {
         let end = *self.ends.get(range as usize)?;
         let start = range.checked_sub(1).and_then(|before| self.ends.get(before as usize));
@@ -85,7 +82,6 @@ impl RangePlan {
     }
 
     /// The first bytes of the txids in a shard.
-    #[must_use]
     pub fn first_bytes(&self, shard: u32) -> Range<usize> {
         let start = |shard: u32| (shard * MAX_SHARDS / self.shards) as usize;
         start(shard)..start(shard + 1)
@@ -132,7 +128,6 @@ impl RangePlan {
     }
 
     /// Returns the bytes of the file.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = SEAL.open_new(self.ends.len() * 4 + self.blocks.len() * BLOCK_LEN);
         bytes.extend(self.network.magic());

@@ -287,16 +287,12 @@ impl<'d> Replacement<'d> {
     ///
     /// # Panics
     /// If there is no such index.
-    #[must_use]
     #[expect(clippy::indexing_slicing, reason = "documented: the caller numbers its own databases")]
     pub fn building(&self, number: usize) -> &Path {
         &self.databases[number].beside
     }
 
     /// Removes what was built so far, so that it can be built again.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn start_over(&self) -> Result<(), DiskError> {
         self.databases.iter().try_for_each(|database| remove_files(self.disk, &database.beside))
     }
@@ -387,9 +383,6 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
 }
 
 /// Whether a replacement of databases below `home` was interrupted.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
     Journal::exists(disk, home)
 }
@@ -406,9 +399,6 @@ pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathB
 }
 
 /// Whether an earlier job has left anything below `home` that [`recover`] would repair or remove.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[impl AsRef<Path>]) -> Result<bool, DiskError> {
     if Journal::exists(disk, home)? {
         return Ok(true);
@@ -423,9 +413,6 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[impl AsRef<Path>]) 
 
 /// Returns what has the name under which a new database would be built in place of one of `names` below
 /// `home`, if no job has made it.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn foreign_building(
     disk: &dyn Disk,
     home: &Path,

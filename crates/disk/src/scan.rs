@@ -35,7 +35,6 @@ const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 pub struct ScannedBlock {
     /// Hash of the header.
     pub hash: BlockHash,
-    /// The header.
     pub header: Header,
     /// Number of the file pair.
     pub file: FileNo,
@@ -54,7 +53,6 @@ pub struct ScannedBlock {
 /// A scanned `blk` file and its `rev` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScannedFile {
-    /// Its number.
     pub file: FileNo,
     /// Bytes used in the `blk` file: up to the end of the last block found.
     pub size: u64,

@@ -23,19 +23,16 @@ pub struct Piece {
 
 impl Piece {
     /// Its length in bytes.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Whether these are its bytes, by length and checksum.
-    #[must_use]
     pub fn has(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.len() && crc32c::crc32c(bytes) == self.checksum
     }
 
     /// Whether it has no bytes.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -56,9 +53,6 @@ struct Writer {
 
 impl ScratchFile {
     /// Creates the file. One that a killed process has left at `path` is removed first.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn create(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
         if disk.exists(path).during("look for", path)? {
             disk.remove_file(path).during("remove", path)?;
@@ -74,9 +68,6 @@ impl ScratchFile {
     pub const START: u64 = MAGIC.len() as u64;
 
     /// Opens a file that another process has left, for reading. Returns `None` if there is none.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn open_left(disk: &dyn Disk, path: &Path) -> Result<Option<Self>, DiskError> {
         if !disk.exists(path).during("look for", path)? {
             return Ok(None);
@@ -87,9 +78,6 @@ impl ScratchFile {
 
     /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. Whether they
     /// are one, the caller knows. Returns `None` if the file ends before them.
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn piece_at(&self, offset: u64, len: u32, into: &mut Vec<u8>) -> Result<Option<Piece>, DiskError> {
         if self.reader.len().during("measure", &self.path)? < offset + u64::from(len) {
             return Ok(None);
@@ -102,16 +90,11 @@ impl ScratchFile {
     }
 
     /// Returns when all that was appended is on the medium. The file's name also needs [`Disk::sync_dir`].
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn sync(&self) -> Result<(), DiskError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         writer.as_mut().map_or(Ok(()), |writer| Ok(writer.file.sync().during("sync", &self.path)?))
     }
 
-    /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -77,7 +77,6 @@ pub struct SnapshotMetadata {
 
 impl SnapshotMetadata {
     /// The network: a magic that no other network has is that of a custom signet.
-    #[must_use]
     pub fn network(&self) -> Network {
         Network::of_magic(self.magic).unwrap_or(Network::Signet)
     }
@@ -106,7 +105,6 @@ impl SnapshotMetadata {
     }
 
     /// Length of the metadata in the file, in bytes.
-    #[must_use]
     pub const fn len_in_file(&self) -> usize {
         if self.base_height.is_some() { DRAFT_METADATA_LEN } else { METADATA_LEN }
     }
@@ -376,14 +374,11 @@ impl SnapshotReader {
         })
     }
 
-    /// The metadata of the snapshot.
-    #[must_use]
     pub fn metadata(&self) -> &SnapshotMetadata {
         &self.metadata
     }
 
     /// Offset of the next coin in the file: the progress of reading.
-    #[must_use]
     pub fn position(&self) -> u64 {
         self.base + self.at as u64
     }

@@ -20,7 +20,6 @@ pub struct TableRun<'a> {
 
 impl<'a> TableRun<'a> {
     /// Writes nothing yet; `dir` must exist before the first row.
-    #[must_use]
     pub fn new(disk: &'a dyn Disk, dir: impl Into<PathBuf>, first: u64, step: u64) -> Self {
         Self { disk, dir: dir.into(), next: first, step, open: None, done: Vec::new() }
     }
@@ -46,9 +45,6 @@ impl<'a> TableRun<'a> {
     }
 
     /// Completes the last table and syncs all of them. Returns no tables if there was no row.
-    ///
-    /// # Errors
-    /// [`LevelDbError::File`].
     pub fn finish(self) -> Result<Vec<TableMeta>, LevelDbError> {
         self.complete()?.into_iter().map(UnsyncedTable::sync).collect()
     }

@@ -119,13 +119,11 @@ impl<'a> UndoView<'a> {
     }
 
     /// Number of transactions in the undo data: all of the block's but the coinbase.
-    #[must_use]
     pub fn tx_count(&self) -> usize {
         self.arena.tx_ends.len()
     }
 
     /// Number of coins that the block spent.
-    #[must_use]
     pub fn coin_count(&self) -> usize {
         self.arena.entries.len()
     }
@@ -137,7 +135,6 @@ impl<'a> UndoView<'a> {
 
     /// Iterates over the coins of one transaction in input order; `None` if there is no such transaction.
     /// `index` does not count the coinbase.
-    #[must_use]
     pub fn tx_coins(
         &self,
         index: usize,
@@ -170,7 +167,6 @@ fn coins<'a>(
 }
 
 /// Returns the checksum of undo data; `prev` is the hash of the parent of its block.
-#[must_use]
 pub fn checksum(prev: &BlockHash, undo: &[u8]) -> [u8; CHECKSUM_LEN] {
     let mut hasher = Sha256::new();
     hasher.update(&prev.0);

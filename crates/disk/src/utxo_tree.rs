@@ -40,7 +40,6 @@ const LEAF_LEN: u64 = 32;
 const HEAD_LEN: u64 = 32 + 2 + 8;
 
 /// Returns the name of the file of a chunk.
-#[must_use]
 pub fn chunk_name(index: u64) -> String {
     format!("{index:06}.chunk")
 }
@@ -60,7 +59,6 @@ pub struct UtxoTree {
 
 impl UtxoTree {
     /// Returns the payload of the message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.block.0.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -103,7 +101,6 @@ impl UtxoTree {
     }
 
     /// Returns the root, in internal byte order. There is at least one leaf.
-    #[must_use]
     pub fn root(&self) -> [u8; 32] {
         let mut level = self.leaves.clone();
         while level.len() > 1 {
@@ -117,7 +114,6 @@ impl UtxoTree {
     }
 
     /// Returns the bytes of the snapshot that a chunk has.
-    #[must_use]
     pub fn range(&self, index: u64) -> Range<u64> {
         let start = index.saturating_mul(self.chunk_len).min(self.len);
         start..start.saturating_add(self.chunk_len).min(self.len)

@@ -38,6 +38,7 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod commands;
 
@@ -52,8 +53,8 @@ pub use api::{
     note::{Note, Warning},
     options::{
         AssumeValid, AtHeightsOptions, ChainOptions, ChainstateOptions, CheckHintsOptions, Engine,
-        HintOptions, MakeOptions, Matching, Reconsider, ReindexOptions, RemoteBody, RemoteFile, RemoteFolder,
-        ResumeOptions, ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
+        HintOptions, MakeOptions, Matching, Reconsider, ReindexOptions, Remote, RemoteBody, ResumeOptions,
+        ScriptChecks, SetAsideIndexes, TestHooks, UndoPolicy, VerifyOptions,
     },
     remedy::Remedy,
     report::{

@@ -16,7 +16,6 @@ pub struct Batches<T> {
 
 impl<T: Table> Batches<T> {
     /// No rows.
-    #[must_use]
     pub fn new(columns: &Columns) -> Self {
         let fields = T::fields().into_iter().zip(columns.flags());
         let written: Vec<Field> =
@@ -25,15 +24,11 @@ impl<T: Table> Batches<T> {
     }
 
     /// The columns.
-    #[must_use]
     pub const fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     /// Appends a row. Returns a batch if there are enough rows for one.
-    ///
-    /// # Errors
-    /// Those of Arrow; none is known.
     pub fn add(&mut self, row: T::Row<'_>) -> Result<Option<RecordBatch>, ArrowError> {
         self.table.add(row);
         match self.table.rows() >= T::BATCH_ROWS || self.table.bytes() >= BATCH_BYTES {
@@ -43,9 +38,6 @@ impl<T: Table> Batches<T> {
     }
 
     /// Takes the rows that are in no batch yet; `None` if there are none.
-    ///
-    /// # Errors
-    /// Those of Arrow; none is known.
     pub fn take(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
         if self.table.rows() == 0 {
             return Ok(None);

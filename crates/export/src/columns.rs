@@ -10,9 +10,7 @@ pub struct Columns(Vec<bool>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the table {table} has no column {name}; it has {}", .columns.join(", "))]
 pub struct UnknownColumn {
-    /// The table.
     pub table: &'static str,
-    /// The name.
     pub name: String,
     /// The names of its columns.
     pub columns: Vec<String>,
@@ -20,7 +18,6 @@ pub struct UnknownColumn {
 
 impl Columns {
     /// All columns of a table, without those of spends; `address`, if it has it, only with `addresses`.
-    #[must_use]
     pub fn all<T: Table>(addresses: bool) -> Self {
         let is_wanted = |name: &str| !name.starts_with(SPENT) && (addresses || name != ADDRESS);
         Self(T::fields().iter().map(|field| is_wanted(field.name())).collect())
@@ -34,9 +31,6 @@ impl Columns {
     }
 
     /// The columns of a table with these names.
-    ///
-    /// # Errors
-    /// [`UnknownColumn`]
     pub fn named<T: Table>(names: &[String]) -> Result<Self, UnknownColumn> {
         let columns: Vec<String> = T::fields().iter().map(|field| field.name().clone()).collect();
         if let Some(name) = names.iter().find(|name| !columns.contains(name)) {
@@ -46,37 +40,30 @@ impl Columns {
     }
 
     /// Whether addresses are written.
-    #[must_use]
     pub fn has_addresses<T: Table>(&self) -> bool {
         self.has::<T>(ADDRESS)
     }
 
     /// Whether it is written which input spends an output.
-    #[must_use]
     pub fn has_spends<T: Table>(&self) -> bool {
         self.names::<T>().iter().any(|name| name.starts_with(SPENT))
     }
 
     /// Whether a time is written.
-    #[must_use]
     pub fn has_times<T: Table>(&self) -> bool {
         self.has::<T>("block_time") || self.has::<T>("mediantime")
     }
 
     /// Whether the column with this name is written.
-    #[must_use]
     pub fn has<T: Table>(&self, name: &str) -> bool {
         self.names::<T>().iter().any(|written| written == name)
     }
 
-    /// The names.
-    #[must_use]
     pub fn names<T: Table>(&self) -> Vec<String> {
         self.fields::<T>().into_iter().map(|(name, _)| name).collect()
     }
 
     /// The names and the types in Arrow.
-    #[must_use]
     pub fn fields<T: Table>(&self) -> Vec<(String, String)> {
         let fields = T::fields().into_iter().zip(&self.0).filter(|(_, is_written)| **is_written);
         fields.map(|(field, _)| (field.name().clone(), field.data_type().to_string())).collect()

@@ -27,7 +27,6 @@ pub use table::{
     InputTable, OutputRow, OutputTable, ScriptRow, ScriptTable, Table, TransactionRow, TransactionTable,
 };
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
@@ -36,7 +35,6 @@ use vfs::{Disk, During as _, FileError, UnfinishedError, unfinished};
 /// Upper bound of the memory of a writer, in bytes.
 pub const MAX_MEMORY: u64 = 96 << 20;
 
-/// The formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// A directory of Parquet files.
@@ -49,34 +47,18 @@ pub enum Format {
     Sqlite,
 }
 
-impl Format {
-    /// All formats, the default first.
-    pub const ALL: [Self; 4] = [Self::Parquet, Self::Arrow, Self::Csv, Self::Sqlite];
-
-    /// Its name in options.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parquet => "parquet",
-            Self::Arrow => "arrow",
-            Self::Csv => "csv",
-            Self::Sqlite => "sqlite",
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+wire::named!(Format {
+    Parquet = "parquet",
+    Arrow = "arrow",
+    Csv = "csv",
+    Sqlite = "sqlite",
+});
 
 impl FromStr for Format {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|format| format.name() == name);
-        named.ok_or("must be parquet, arrow, csv or sqlite")
+        Self::named(name).ok_or("must be parquet, arrow, csv or sqlite")
     }
 }
 
@@ -123,9 +105,7 @@ impl Metadata {
 /// The result of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Number of files.
     pub files: u32,
-    /// Number of rows.
     pub rows: u64,
     /// Total size of the files, in bytes.
     pub bytes: u64,

@@ -93,9 +93,6 @@ fn read_and_lock(disk: &dyn Disk, file: &Path) -> Result<(Vec<u8>, Box<dyn Lock>
 impl<'d> Parts<'d> {
     /// Begins the directory `path`, or continues it if an earlier run with the same `request` has begun it.
     /// `request` determines all files.
-    ///
-    /// # Errors
-    /// [`PartsError`]
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
         let path = &target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
@@ -127,9 +124,6 @@ impl<'d> Parts<'d> {
     /// Begins the directory `path`, or continues it if it is there, complete or not, whatever it was for:
     /// `continued` gets that, and returns what the directory has; `None`: it cannot be continued. Until the
     /// directory is complete again, it has its temporary name. A file whose size has changed does not stay.
-    ///
-    /// # Errors
-    /// [`PartsError`]
     pub fn append(
         disk: &'d dyn Disk,
         path: &Path,
@@ -204,18 +198,12 @@ impl<'d> Parts<'d> {
     }
 
     /// Returns the size in bytes of a file, if it is complete.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn complete_len(&self, name: &str) -> Result<Option<u64>, FileError> {
         let path = self.temporary.join(name);
         Ok(self.disk.metadata(&path).during("look for", &path)?.map(|found| found.len))
     }
 
     /// Begins a file. In its name, slashes divide the names of folders, which are created.
-    ///
-    /// # Errors
-    /// [`UnfinishedError`]
     pub fn begin<T: Table>(
         &self,
         name: &str,
@@ -235,9 +223,6 @@ impl<'d> Parts<'d> {
     }
 
     /// Gives the directory its name, when all files are complete, and writes what it has beside it.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(self, content: &str) -> Result<(), UnfinishedError> {
         let Self { disk, path, temporary, .. } = &self;
         let mut stated = unfinished::create(*disk, &beside(path), unfinished::SUFFIX)?;

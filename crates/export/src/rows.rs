@@ -35,14 +35,12 @@ pub struct ParquetOptions {
     pub row_group: Option<NonZeroU32>,
 }
 
-/// The format of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileFormat {
     /// Parquet, compressed with zstd.
     Parquet(ParquetOptions),
     /// Arrow's file format, also called Feather.
     Arrow,
-    /// CSV.
     Csv,
 }
 
@@ -51,7 +49,6 @@ impl FileFormat {
     pub const PARQUET: Self = Self::Parquet(ParquetOptions { zstd_level: 1, row_group: None });
 
     /// Returns the format's name in options, which is also the file extension.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parquet(_) => "parquet",
@@ -102,9 +99,6 @@ enum Encoder<'d> {
 
 impl<'d, T: Table> RowFile<'d, T> {
     /// Begins a file at `path` under a temporary name.
-    ///
-    /// # Errors
-    /// [`UnfinishedError`]
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -128,8 +122,6 @@ impl<'d, T: Table> RowFile<'d, T> {
         Ok(Self { path: path.to_owned(), batches, encoder, rows: 0 })
     }
 
-    /// Number of rows.
-    #[must_use]
     pub const fn rows(&self) -> u64 {
         self.rows
     }
@@ -175,9 +167,6 @@ impl<'d, T: Table> RowFile<'d, T> {
 
     /// Writes the rest and, where the format has a place for it, the metadata, and gives the file its name.
     /// Returns its size in bytes. When it returns, the file is on the medium.
-    ///
-    /// # Errors
-    /// [`UnfinishedError`] if the disk fails.
     pub fn finish(mut self, metadata: &[(&str, String)]) -> Result<u64, UnfinishedError> {
         self.flush()?;
         let file = match self.encoder {

@@ -26,6 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod bip456;
@@ -49,7 +50,7 @@ pub use error::HintsError;
 pub use reader::HintReader;
 pub use writer::HintWriter;
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 use wire::{BlockHash, Height, Network, Weight};
 
 /// Maximum number of outputs of a block: each weighs at least 36 (8 bytes of amount, 1 of script length,
@@ -86,45 +87,23 @@ pub enum HintFormat {
     Bitmap,
 }
 
+wire::named!(HintFormat {
+    Peregrine = "peregrine",
+    Bip456 = "bip456",
+    Bip456Lsb = "bip456-lsb",
+    TheStack = "thestack",
+    SwiftSync2140 = "swiftsync2140",
+    Btcd = "btcd",
+    Bitmap = "bitmap",
+});
+
 impl HintFormat {
-    /// All formats, Peregrine's own first.
-    pub const ALL: [Self; 7] = [
-        Self::Peregrine,
-        Self::Bip456,
-        Self::Bip456Lsb,
-        Self::TheStack,
-        Self::SwiftSync2140,
-        Self::Btcd,
-        Self::Bitmap,
-    ];
-
-    /// The name by which users choose the format.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Peregrine => "peregrine",
-            Self::Bip456 => "bip456",
-            Self::Bip456Lsb => "bip456-lsb",
-            Self::TheStack => "thestack",
-            Self::SwiftSync2140 => "swiftsync2140",
-            Self::Btcd => "btcd",
-            Self::Bitmap => "bitmap",
-        }
-    }
-
     /// Which outputs the format's indices count.
-    #[must_use]
     pub const fn numbering(self) -> Numbering {
         match self {
             Self::TheStack | Self::SwiftSync2140 | Self::Bitmap => Numbering::AllOutputs,
             Self::Peregrine | Self::Bip456 | Self::Bip456Lsb | Self::Btcd => Numbering::SpendableOutputs,
         }
-    }
-}
-
-impl fmt::Display for HintFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -139,8 +118,7 @@ impl FromStr for HintFormat {
     type Err = UnknownHintFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownHintFormat> {
-        let found = Self::ALL.into_iter().find(|format| format.name() == name);
-        found.ok_or_else(|| UnknownHintFormat(name.to_owned()))
+        Self::named(name).ok_or_else(|| UnknownHintFormat(name.to_owned()))
     }
 }
 

@@ -9,7 +9,6 @@ use digest::sha256::Sha256;
 use flate2::read::{GzDecoder, MultiGzDecoder};
 use lzma_rust2::XzReader;
 use std::{
-    fmt,
     io::{self, BufReader, Chain, Cursor, Read},
     path::Path,
 };
@@ -34,16 +33,12 @@ pub enum Packing {
     Gzip,
 }
 
-impl Packing {
-    /// Returns the name of the format.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Xz => "xz",
-            Self::Gzip => "gzip",
-        }
-    }
+wire::named!(Packing {
+    Xz = "xz",
+    Gzip = "gzip",
+});
 
+impl Packing {
     /// Returns the packing of a file that begins with `head`; `None` if it is not packed.
     fn of(head: &[u8]) -> Option<Self> {
         let is_btcd = || {
@@ -56,12 +51,6 @@ impl Packing {
             _ if head.starts_with(&GZIP_MAGIC) && !is_btcd() => Some(Self::Gzip),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -141,20 +130,17 @@ impl<R: Read> Unpacked<R> {
     }
 
     /// Whether reading the source has failed. Otherwise, an error is one of the packed data.
-    #[must_use]
     pub fn source_has_failed(&self) -> bool {
         self.source().has_failed
     }
 
     /// The packed file, as far as it was read: all of it after the end of the plain bytes.
-    #[must_use]
     pub fn packed(&self) -> PackedFile {
         let source = self.source();
         PackedFile { packing: self.packing, bytes: source.len, sha256: source.sha256.clone().finalize() }
     }
 
     /// Returns the error for packed data of the file at `path` that cannot be unpacked.
-    #[must_use]
     pub fn damaged(&self, path: &Path, error: &io::Error) -> HintsError {
         let packing = self.packing.map_or("plain", Packing::name);
         let flaw = format!("{packing}: {error}; {REMEDY}");

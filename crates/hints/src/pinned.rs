@@ -35,7 +35,6 @@ pub enum Pinned {
 
 impl Pinned {
     /// Returns the name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -45,7 +44,6 @@ impl Pinned {
     }
 
     /// Looks for a file among those that are published; `network` is `None` if the file does not name it.
-    #[must_use]
     pub fn find(network: Option<Network>, sha256: &[u8; 32]) -> Self {
         find(PINNED, network, sha256)
     }

@@ -92,13 +92,11 @@ impl HintReader {
     }
 
     /// Returns another cursor over the same open file, at block 1.
-    #[must_use]
     pub fn fork(&self) -> Self {
         Self::from_shared(Arc::clone(&self.shared))
     }
 
     /// The facts about the file.
-    #[must_use]
     pub fn info(&self) -> &HintInfo {
         &self.shared.info
     }
@@ -118,7 +116,6 @@ impl HintReader {
 
     /// Number of outputs of the block read last, in the file's numbering; `None` if the file does not contain
     /// it.
-    #[must_use]
     pub fn outputs(&self) -> Option<u32> {
         self.outputs
     }

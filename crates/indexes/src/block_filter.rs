@@ -37,7 +37,6 @@ pub struct FilterBuilder<'a> {
 }
 
 impl<'a> FilterBuilder<'a> {
-    /// Adds the script of an output.
     pub fn add_output(&mut self, script: &'a [u8]) {
         if script.first() != Some(&OP_RETURN) {
             self.add_spent(script);
@@ -82,7 +81,6 @@ struct BitWriter {
     out: Vec<u8>,
     /// The bits of the byte that is not complete, in its low bits.
     pending: u64,
-    /// Their number.
     count: u32,
 }
 
@@ -110,7 +108,6 @@ impl BitWriter {
 /// A place in the files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FilterPlace {
-    /// Number of the file.
     pub file: u32,
     /// Position there.
     pub pos: u32,
@@ -164,7 +161,6 @@ impl FilterPlace {
     }
 }
 
-/// The name of a file.
 pub fn file_name(number: u32) -> String {
     format!("fltr{number:05}.dat")
 }
@@ -177,7 +173,6 @@ pub fn record(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The hashes of a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterHashes {
     /// The hash of the filter.
@@ -205,7 +200,6 @@ pub fn removed_key(block: &BlockHash) -> Vec<u8> {
     [&b"s"[..], &block.0].concat()
 }
 
-/// The value of the row of a block.
 pub fn row_value(block: &BlockHash, hashes: &FilterHashes, place: FilterPlace) -> Vec<u8> {
     let mut value = [block.0, hashes.hash, hashes.header].concat();
     place.write(&mut value);

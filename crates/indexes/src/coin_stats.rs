@@ -104,7 +104,6 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds a block.
     pub fn add(&mut self, block: &Changes) {
         let add = |sum: &mut u64, [more, less]: [u64; 2]| *sum = sum.wrapping_add(more).wrapping_sub(less);
         add(&mut self.coins, block.coins);

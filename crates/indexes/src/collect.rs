@@ -28,23 +28,17 @@ const PART_BLOCKS: u32 = 64;
 /// Takes what depends on the blocks below, in the order of the blocks.
 pub trait InOrderSink<T>: Send {
     /// Takes a block's.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn take(&mut self, height: Height, hash: &BlockHash, of_block: T) -> Result<(), Error>;
 }
 
 /// The filter of a block.
 pub struct Filter {
-    /// It, encoded.
     pub encoded: Vec<u8>,
-    /// Its hashes.
     pub hashes: FilterHashes,
 }
 
 /// The statistics of the UTXO set at a block.
 pub struct Stats {
-    /// The totals.
     pub totals: Totals,
     /// The MuHash of all coins, with denominator 1.
     pub muhash: MuHash3072,
@@ -52,7 +46,6 @@ pub struct Stats {
 
 /// Makes the filters of blocks in order.
 pub struct Filters<'a> {
-    /// The heights.
     pub heights: RangeInclusive<u32>,
     /// The header of the filter before.
     pub header: [u8; 32],
@@ -62,7 +55,6 @@ pub struct Filters<'a> {
 
 /// Adds up the statistics of blocks in order.
 pub struct StatsSums<'a> {
-    /// The heights.
     pub heights: RangeInclusive<u32>,
     /// The totals before.
     pub totals: Totals,
@@ -78,7 +70,6 @@ pub struct Wanted<'s> {
     pub heights: Option<RangeInclusive<u32>>,
     /// Takes the records of transactions.
     pub records: Records,
-    /// Filters.
     pub filters: Option<Filters<'s>>,
     /// Statistics.
     pub stats: Option<StatsSums<'s>>,

@@ -24,9 +24,6 @@ impl<'a> FilterReader<'a> {
     }
 
     /// Reads the filter of a block at a place; `None` if it is not there.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn read(&mut self, block: &BlockHash, place: FilterPlace) -> Result<Option<Vec<u8>>, Error> {
         let path = self.dir.join(file_name(place.file));
         if self.open.as_ref().is_none_or(|(file, ..)| *file != place.file) {

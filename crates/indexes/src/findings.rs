@@ -43,18 +43,12 @@ impl Findings {
     }
 
     /// Adds those of another part. That it could not be read because the index is damaged is a flaw.
-    ///
-    /// # Errors
-    /// Any other error.
     pub fn add(&mut self, other: Result<Self, Error>) -> Result<(), Error> {
         let done = other.map(|other| self.merge(other));
         self.note_damage(done)
     }
 
     /// Turns damage of the index into a flaw.
-    ///
-    /// # Errors
-    /// Any other error.
     pub fn note_damage(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Err(error) if error.kind == api::error::ErrorKind::Damaged => {
@@ -89,9 +83,6 @@ pub struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     /// Begins at the first row of the cursor.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn begin(mut cursor: Cursor<'a>, judge: &'a Judge<'a>) -> Result<Self, Error> {
         let is_at_row = cursor.advance()?;
         Ok(Self { cursor, is_at_row, judge, findings: Findings::default() })
@@ -109,9 +100,6 @@ impl<'a> Compared<'a> {
     }
 
     /// No more rows have to be there.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn finish(mut self) -> Result<Findings, Error> {
         self.skip_to(None)?;
         Ok(self.findings)

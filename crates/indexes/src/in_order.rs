@@ -47,9 +47,6 @@ impl<T, S> InOrder<T, S> {
     }
 
     /// Hands over part `number`; `take` is called for each part whose turn it is.
-    ///
-    /// # Errors
-    /// Those of `take`.
     pub fn hand_over(
         &self,
         number: u32,

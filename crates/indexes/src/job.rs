@@ -66,9 +66,7 @@ pub struct Done<T> {
     pub result: T,
     /// Height of the chainstate's best block.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
-    /// Number of threads.
     pub threads: usize,
     /// Time from the call to the end.
     pub elapsed: Duration,
@@ -289,9 +287,6 @@ impl<'a> IndexJob<'a> {
 
     /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose records are among
     /// `records`.
-    ///
-    /// # Errors
-    /// The same errors.
     pub fn collect_with(
         &self,
         starts: &Starts,

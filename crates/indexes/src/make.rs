@@ -53,9 +53,6 @@ pub fn make_indexes(
 }
 
 /// Like [`make_indexes`], with what was made of blocks that were observed.
-///
-/// # Errors
-/// The same errors.
 pub fn make_with(
     disk: &dyn Disk,
     options: &IndexOptions,

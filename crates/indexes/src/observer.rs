@@ -30,20 +30,16 @@ use wire::{BlockHash, Height};
 
 /// The part of the memory that records get: one in this many.
 const MEMORY_SHARE: u64 = 8;
-/// Number of kinds of records.
 const RECORD_KINDS: u64 = 3;
 
 /// What was made of the blocks that were given.
 pub struct Observed {
     /// Height of the last block of their chain.
     pub height: Height,
-    /// Its hash.
     pub tip: BlockHash,
-    /// The indexes.
     pub kinds: Vec<IndexKind>,
     /// Where their rows begin.
     pub starts: Starts,
-    /// The records.
     pub records: Records,
     /// The blocks that were given.
     pub blocks: ObservedBlocks,
@@ -71,7 +67,6 @@ impl fmt::Debug for IndexObserver {
 
 impl IndexObserver {
     /// Collects for the indexes that `options` names.
-    #[must_use]
     pub fn new(disk: &'static dyn Disk, options: IndexOptions) -> Self {
         Self { disk, options, observed: RwLock::default() }
     }

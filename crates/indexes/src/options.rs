@@ -42,7 +42,6 @@ pub struct IndexOptions {
 
 impl IndexOptions {
     /// The default options.
-    #[must_use]
     pub const fn new(chain: ChainOptions) -> Self {
         Self { chain, kinds: Vec::new(), also: Vec::new(), tx_form: None, keep_old: false, key: None }
     }
@@ -119,7 +118,6 @@ pub struct CheckedIndexesReport {
 
 impl CheckedIndexesReport {
     /// Whether all indexes are as bitcoind makes them, as far as they go.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.indexes.iter().all(|index| index.flaws == 0)
     }

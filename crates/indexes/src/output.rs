@@ -72,7 +72,6 @@ impl BlockOutput {
     }
 }
 
-/// Returns the encoded filter of a block.
 fn encode_filter(block: &ObservedBlock<'_>) -> Result<Vec<u8>, Error> {
     let malformed = |error| {
         Error::damaged(format!("the undo data has a malformed coin: {error}"))
@@ -125,9 +124,6 @@ impl StoredOutputs {
     pub const BLOCK_BYTES: u64 = size_of::<Option<(u16, Piece)>>() as u64;
 
     /// Creates the next file in `dir`, and finds the outputs of the chain's blocks in those that are there.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn open(
         disk: &dyn Disk,
         chain: &ObservedChain<'_>,
@@ -184,9 +180,6 @@ impl StoredOutputs {
     }
 
     /// Returns when all outputs are on the medium.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.files.last().map_or(Ok(()), ScratchFile::sync)?)
     }

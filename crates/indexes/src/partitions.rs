@@ -33,9 +33,6 @@ pub struct Collector<const N: usize>(Vec<Vec<u8>>);
 impl<const N: usize> Partitions<N> {
     /// Creates the temporary file at `path`, for about `bytes` of records, of which workers together keep at
     /// most `memory` bytes.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -76,9 +73,6 @@ impl<const N: usize> Partitions<N> {
     }
 
     /// Adds a record.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn add(&self, collector: &mut Collector<N>, record: &[u8; N]) -> Result<(), Error> {
         let number = self.partition_of(record);
         let buffer = &mut collector.0[number];
@@ -96,9 +90,6 @@ impl<const N: usize> Partitions<N> {
     }
 
     /// Writes what collectors still have. No worker has one.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(&self) -> Result<(), Error> {
         for mut collector in std::mem::take(&mut *lock(&self.idle)) {
             for (number, buffer) in

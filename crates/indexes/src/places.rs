@@ -28,7 +28,6 @@ struct Stored {
     on_disk: Vec<FileNo>,
 }
 
-/// A stored block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct StoredBlock {
     file: u64,
@@ -45,9 +44,6 @@ impl<'a> Places<'a> {
 
     /// What it means that a row with this place is there which need not be: nothing, if it is that of a
     /// stored block outside the chain or above the best block, or of one that a crash has lost.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn judge(&self, place: &[u8]) -> Result<Option<IndexFlaw>, Error> {
         let flaw = |height, detail: &str| Ok(Some(IndexFlaw { height, detail: detail.to_owned() }));
         let mut reader = Reader::new(place);

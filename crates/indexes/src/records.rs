@@ -61,9 +61,6 @@ pub struct RecordFiles<'a> {
 impl RecordFiles<'_> {
     /// Creates the files for the rows of `starts`. `sequences` are the sequence numbers of the blocks of
     /// which a `txindex` gets rows by block.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn create(&self, starts: &Starts, sequences: Vec<Option<u32>>) -> Result<Records, Error> {
         let mut records = Records::default();
         if let Some(start) = starts.of(IndexKind::Tx) {
@@ -117,9 +114,6 @@ impl<K, const N: usize> RecordSet<K, N> {
 
 impl Records {
     /// Adds the records of a block's transactions. The genesis block has none.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn add(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
         let height = block.height;
         if height.0 == 0 {
@@ -152,9 +146,6 @@ impl Records {
     }
 
     /// Returns the rows of these records. `chain` has the places of the blocks.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn into_rows(self, chain: &Chain) -> Result<CollectedRows<'_>, Error> {
         let Self { by_txid, by_block, spends } = self;
         Ok(CollectedRows {

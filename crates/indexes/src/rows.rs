@@ -12,9 +12,6 @@ pub type Row = (Vec<u8>, Vec<u8>);
 /// block have none.
 pub trait RowSink {
     /// Takes a row.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error>;
 }
 
@@ -41,9 +38,6 @@ pub struct RowSet<F, const N: usize> {
 impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
     /// The rows of all these records, and `others`, whose keys have the same first byte. No worker collects
     /// records any more.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn new(form: F, partitions: Partitions<N>, mut others: Vec<Row>) -> Result<Self, Error> {
         partitions.finish()?;
         others.sort_unstable();

@@ -62,9 +62,6 @@ impl Start {
 
     /// That of an index which has rows up to the block of the chain at `best`, and gets those of the blocks
     /// above.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn above(
         index: &StoredIndex<'_>,
         options: &IndexOptions,
@@ -99,7 +96,6 @@ impl Start {
 pub struct Starts(Vec<(IndexKind, Start)>);
 
 impl Starts {
-    /// Adds an index.
     pub fn add(&mut self, kind: IndexKind, start: Start) {
         self.0.push((kind, start));
     }

@@ -26,11 +26,9 @@ use wire::{BlockHash, Height};
 
 /// An index whose database can be opened.
 pub struct StoredIndex<'d> {
-    /// Which index it is.
     pub kind: IndexKind,
     /// Its directory, or, of `blockfilterindex`, that of its files.
     pub dir: PathBuf,
-    /// The database.
     pub database: Database<'d>,
     /// The best block; of a `txindex`, that of the rows by txid.
     best: Option<BlockHash>,
@@ -43,7 +41,6 @@ pub struct StoredIndex<'d> {
 pub enum Position {
     /// It has no best block.
     Empty,
-    /// At this height.
     At(Height),
     /// On another branch, or above the last block of the chain, with which its best block has the block at
     /// this height in common. bitcoind takes it back.
@@ -64,9 +61,6 @@ impl Position {
 
 impl<'d> StoredIndex<'d> {
     /// Opens the index of the network whose directory is `net_dir`; `None` if it has none.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn open(disk: &'d dyn Disk, net_dir: &Path, kind: IndexKind) -> Result<Option<Self>, Error> {
         if !kind.is_in(disk, net_dir)? {
             return Ok(None);
@@ -81,23 +75,16 @@ impl<'d> StoredIndex<'d> {
         Ok(Some(Self { kind, dir: net_dir.join(kind.replaced_dir()), database, best, best_by_block }))
     }
 
-    /// Its best block.
     pub fn best_block(&self) -> Option<BlockHash> {
         self.best_by_block.or(self.best)
     }
 
     /// Where it ends.
-    ///
-    /// # Errors
-    /// A damaged block index; any I/O error.
     pub fn position(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
         position_of(self.best_block(), files, chain)
     }
 
     /// Of a `txindex`, where its rows by txid end.
-    ///
-    /// # Errors
-    /// The same errors.
     pub fn position_by_txid(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
         position_of(self.best, files, chain)
     }
@@ -119,25 +106,16 @@ impl<'d> StoredIndex<'d> {
     }
 
     /// The key of the hashes of outpoints.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn spender_key(&self) -> Result<SipKey, Error> {
         self.row(SPENDER_KEY, "key of its hashes", read_key)
     }
 
     /// The salt of the hashes of txids.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn txid_salt(&self) -> Result<SipKey, Error> {
         self.row(TXID_SALT, "salt of its hashes", read_key)
     }
 
     /// The next sequence number: 0 if there is no row with it, as for bitcoind.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn next_sequence(&self) -> Result<u32, Error> {
         let Some(value) = self.database.get(NEXT_SEQUENCE)? else { return Ok(0) };
         let number = value.try_into().map_err(|_| self.damaged("the next sequence number is malformed"))?;
@@ -145,9 +123,6 @@ impl<'d> StoredIndex<'d> {
     }
 
     /// The sequence number of each block of the chain up to `end`, by height.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn sequences(&self, chain: &Chain, end: Height) -> Result<Vec<Option<u32>>, Error> {
         let mut value = Vec::new();
         let mut sequences = vec![None; end.0 as usize + 1];
@@ -167,9 +142,6 @@ impl<'d> StoredIndex<'d> {
     }
 
     /// The place of the next filter.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn next_place(&self) -> Result<FilterPlace, Error> {
         self.row(NEXT_PLACE, "place of the next filter", |value| {
             let (place, rest) = FilterPlace::read(value)?;
@@ -183,7 +155,6 @@ impl<'d> StoredIndex<'d> {
         BlockRows { database: &self.database, at_heights: self.database.lookup(b"t", Some(b"u")), last }
     }
 
-    /// The row of a block.
     fn block_row<T>(
         &self,
         (height, hash): (Height, BlockHash),
@@ -198,9 +169,6 @@ impl<'d> StoredIndex<'d> {
 
     /// The hashes of the filter of the block of the chain at `best`. Checks that all blocks up to it have
     /// rows, and that no filter of them would be overwritten by the next one.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn last_filter(&self, disk: &dyn Disk, chain: &Chain, best: Height) -> Result<FilterHashes, Error> {
         let read = |value: &[u8]| FilterPlace::of_row(value).map(|(hash, of, place)| (hash, (of, place)));
         let (mut rows, mut last) = (self.block_rows(best), None);
@@ -225,18 +193,12 @@ impl<'d> StoredIndex<'d> {
     }
 
     /// The totals at the block of the chain at `height`.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn totals(&self, chain: &Chain, height: Height) -> Result<(Totals, [u8; 32]), Error> {
         let read = |value: &[u8]| Totals::read(value).map(|(block, hash, totals)| (block, (totals, hash)));
         self.block_row((height, chain.block(height).hash), read, &mut self.block_rows(height))
     }
 
     /// The MuHash from which bitcoind continues, if its hash is this one.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn muhash(&self, hash: [u8; 32]) -> Result<MuHash3072, Error> {
         let mut muhash = self.row(MUHASH, "MuHash", read_muhash)?;
         MuHash3072::divide_all(std::slice::from_mut(&mut muhash));
@@ -260,9 +222,6 @@ impl BlockRows<'_> {
     /// Puts the row of a block into `value`, as it is at its height: from there, or, if another block is
     /// there, from under its hash. If it is in neither place, the row of the other block. Returns whether
     /// there is one.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn get(&mut self, height: Height, hash: &BlockHash, value: &mut Vec<u8>) -> Result<bool, Error> {
         let is_there = self.at_heights.get(&height_key(height), value)?;
         if is_there && (value.starts_with(&hash.0) || self.last == Some(height)) {

@@ -136,9 +136,6 @@ impl ByBlock {
     }
 
     /// Gives the rows of the blocks themselves to `sink`, in order.
-    ///
-    /// # Errors
-    /// Those of the sink.
     pub fn give_blocks(&self, chain: &Chain, sink: &mut dyn RowSink) -> Result<(), Error> {
         let heights = (0..).map(Height).zip(&self.sequences);
         let mut blocks: Vec<(Height, u32)> =

@@ -23,7 +23,6 @@ const STOP_CHECK_INTERVAL: u64 = 1 << 16;
 /// Rows that become tables of a new database.
 pub struct NewTables<'a> {
     run: TableRun<'a>,
-    /// Number of rows.
     pub rows: u64,
     interrupt: &'a AtomicBool,
 }
@@ -35,9 +34,6 @@ impl<'a> NewTables<'a> {
     }
 
     /// Completes the tables.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(self) -> Result<(Vec<TableMeta>, u64), Error> {
         Ok((self.run.finish()?, self.rows))
     }
@@ -57,7 +53,6 @@ impl RowSink for NewTables<'_> {
 /// Rows that are put into a database that exists, over those with the same keys.
 pub struct Changes<'u> {
     range: RangeUpdate<'u>,
-    /// Number of rows.
     pub rows: u64,
 }
 
@@ -68,9 +63,6 @@ impl<'u> Changes<'u> {
     }
 
     /// Returns the changes, for the commit, and the number of rows.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(self) -> Result<(ChangedRange, u64), Error> {
         Ok((self.range.finish()?, self.rows))
     }
@@ -102,9 +94,6 @@ pub fn change(
 }
 
 /// Gives rows that are few to a sink, in order.
-///
-/// # Errors
-/// Those of the sink.
 pub fn give_sorted(mut rows: Vec<Row>, sink: &mut dyn RowSink) -> Result<(), Error> {
     rows.sort_unstable();
     rows.iter().try_for_each(|(key, value)| sink.row(key, value, None))
@@ -128,9 +117,6 @@ impl<'a> FilterFiles<'a> {
     }
 
     /// Appends a filter; returns its place.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn append(&mut self, block: &BlockHash, filter: &[u8]) -> Result<FilterPlace, Error> {
         let record = block_filter::record(block, filter);
         let place = self.place.of_next(record.len() as u32);
@@ -181,9 +167,6 @@ impl<'a> FilterFiles<'a> {
     }
 
     /// Writes and syncs what is left; returns the place of the next filter.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(&mut self) -> Result<FilterPlace, Error> {
         self.close(false)?;
         self.disk.sync_dir(&self.dir).during("sync", &self.dir)?;
@@ -193,9 +176,7 @@ impl<'a> FilterFiles<'a> {
 
 /// Writes filters and their rows.
 pub struct FilterRows<'a, 'd> {
-    /// The filters.
     pub files: &'a mut FilterFiles<'d>,
-    /// The rows.
     pub rows: &'a mut (dyn RowSink + Send),
 }
 

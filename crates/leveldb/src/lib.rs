@@ -33,6 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod batch;
@@ -97,7 +98,6 @@ pub enum LevelDbError {
 }
 
 /// Whether `name` is a name that LevelDB gives to files of a database.
-#[must_use]
 pub fn is_database_file(name: &OsStr) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(name) = name.to_str() else { return false };

@@ -167,7 +167,6 @@ impl<'d> Database<'d> {
 impl DatabaseUpdate<'_, '_> {
     /// Begins the changes of the keys from `start` on, below `end` if there is one. Ranges must not overlap,
     /// and together contain all keys. Only a range of all keys can become a log.
-    #[must_use]
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
         let is_whole = start.is_empty() && end.is_none();
         let may_be_log = is_whole && self.merged.is_none() && self.database.log_count < MANY_LOGS;

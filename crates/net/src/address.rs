@@ -54,7 +54,6 @@ pub struct NetGroup(NetworkKind, [u8; 4]);
 
 impl NetGroup {
     /// Returns the network of its addresses.
-    #[must_use]
     pub const fn network(&self) -> NetworkKind {
         self.0
     }
@@ -62,7 +61,6 @@ impl NetGroup {
 
 impl Host {
     /// Creates a host from an IP address. IPv4 addresses mapped into IPv6 become IPv4 addresses.
-    #[must_use]
     pub fn from_ip(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),
@@ -71,7 +69,6 @@ impl Host {
     }
 
     /// Returns the network that reaches the host.
-    #[must_use]
     pub const fn network(&self) -> NetworkKind {
         match self {
             Self::V4(_) => NetworkKind::Ipv4,
@@ -84,7 +81,6 @@ impl Host {
 
     /// Returns the group of the host. An IPv6 address that tunnels to an IPv4 address has the group of the
     /// latter (Core `GetLinkedIPv4`).
-    #[must_use]
     pub fn group(&self) -> NetGroup {
         match self {
             Self::V4(ip) => ipv4_group(*ip),
@@ -103,7 +99,6 @@ impl Host {
 
     /// Returns whether the address can be that of a peer on the public network (Core
     /// `CNetAddr::IsRoutable`).
-    #[must_use]
     pub fn is_routable(&self) -> bool {
         match self {
             Self::V4(ip) => is_routable_v4(*ip),
@@ -150,13 +145,11 @@ fn is_routable_v6(ip: Ipv6Addr) -> bool {
 
 impl PeerAddress {
     /// Creates an address from a socket address.
-    #[must_use]
     pub fn from_socket(address: SocketAddr) -> Self {
         Self { host: Host::from_ip(address.ip()), port: address.port() }
     }
 
     /// Returns the socket address, or `None` if the host is reached only through a proxy.
-    #[must_use]
     pub fn to_socket(&self) -> Option<SocketAddr> {
         match self.host {
             Host::V4(ip) => Some((ip, self.port).into()),

@@ -69,25 +69,21 @@ pub struct AddressTable {
 
 impl AddressTable {
     /// Creates an empty table.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Returns the number of addresses.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns whether there is no address.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Returns what is known of an address.
-    #[must_use]
     pub fn get(&self, address: &PeerAddress) -> Option<&AddressEntry> {
         self.entries.get(*self.index.get(address)?)
     }
@@ -138,7 +134,6 @@ impl AddressTable {
     /// Returns an address to dial: of one of `networks`, offering all services that blocks need, not in
     /// `groups`, and not tried a short time ago. `random` chooses among them. Addresses that delivered blocks
     /// come first, then those that have not failed.
-    #[must_use]
     pub fn choose(
         &self,
         networks: &[NetworkKind],

@@ -180,7 +180,6 @@ impl PacketCipher {
 
     /// Deciphers `bytes` in place. Returns whether the tag is right; if not, the bytes are unchanged and the
     /// connection must be closed.
-    #[must_use]
     pub(crate) fn decrypt(&mut self, associated: &[u8], bytes: &mut [u8], tag: [u8; TAG_LEN]) -> bool {
         let nonce = nonce(self.packets, self.rekeys).into();
         let result = self.cipher.decrypt_in_place_detached(&nonce, associated, bytes, &tag.into());

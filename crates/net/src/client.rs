@@ -152,7 +152,6 @@ impl Client {
     }
 
     /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
-    #[must_use]
     pub fn names(&self) -> Vec<Target> {
         self.dialer.unresolved(self.now())
     }
@@ -164,7 +163,6 @@ impl Client {
     }
 
     /// Returns what the user gave that leads to a target: this, or a name; `None` if it was found.
-    #[must_use]
     pub fn named(&self, target: &Target) -> Option<&Target> {
         self.dialer.named(target)
     }
@@ -188,55 +186,46 @@ impl Client {
     }
 
     /// Returns the addresses that are known.
-    #[must_use]
     pub const fn addresses(&self) -> &AddressTable {
         &self.dialer.table
     }
 
     /// Returns the state of the header sync.
-    #[must_use]
     pub const fn headers(&self) -> &HeaderSync {
         &self.headers
     }
 
     /// Returns the state of the download.
-    #[must_use]
     pub const fn download(&self) -> &Download {
         &self.download
     }
 
     /// Returns what was dialled to reach a peer.
-    #[must_use]
     pub fn target(&self, peer: PeerId) -> Option<&Target> {
         self.pool.target(peer)
     }
 
     /// Returns the greatest height that a peer is known to have; 0 if it is not connected.
-    #[must_use]
     pub fn best_height(&self, peer: PeerId) -> u32 {
         self.download.peer(peer).map_or(0, |peer| peer.height)
     }
 
     /// Returns the number of connections whose handshake is not done.
-    #[must_use]
     pub fn opening(&self) -> usize {
         self.pool.opening()
     }
 
     /// Returns the memory for incomplete messages and blocks that are not accepted or rejected, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.pool.memory_bytes()
     }
 
     /// Returns the time of the client's clock.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.pool.now()
     }
 
     /// Returns a handle with which another thread ends a waiting [`Client::poll`].
-    #[must_use]
     pub fn waker(&self) -> Arc<Waker> {
         self.pool.waker()
     }
@@ -279,7 +268,6 @@ impl Client {
     }
 
     /// Returns how many more hashes can be given to [`Client::extend`].
-    #[must_use]
     pub fn wanted_hashes(&self) -> usize {
         self.download.wanted_hashes()
     }

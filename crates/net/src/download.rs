@@ -144,7 +144,6 @@ pub struct Download {
 
 impl Download {
     /// Creates a download whose first block has this height.
-    #[must_use]
     pub fn new(first_height: u32, sizes: SizeEstimate, options: DownloadOptions) -> Self {
         Self {
             options,
@@ -173,7 +172,6 @@ impl Download {
     }
 
     /// Returns how many more hashes the window can take.
-    #[must_use]
     pub fn wanted_hashes(&self) -> usize {
         let size = self.sizes.bytes(self.window.end()).max(1);
         let to_come = (self.window.missing_len() + self.window.requested_len()) as u64 * size;
@@ -209,25 +207,21 @@ impl Download {
     }
 
     /// Returns whether all blocks that were given are accepted.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.window.len() == 0
     }
 
     /// Returns the lowest height that is not accepted yet.
-    #[must_use]
     pub fn lowest_height(&self) -> u32 {
         self.window.start()
     }
 
     /// Returns the totals since the start.
-    #[must_use]
     pub const fn totals(&self) -> DownloadTotals {
         self.totals
     }
 
     /// Returns the state of a peer.
-    #[must_use]
     pub fn peer(&self, id: PeerId) -> Option<&Peer> {
         self.peers.get(&id)
     }
@@ -238,7 +232,6 @@ impl Download {
     }
 
     /// Returns the lowest missing block that no connected peer has, so that a new peer is needed.
-    #[must_use]
     pub fn unavailable(&self) -> Option<u32> {
         let mut missing = self.window.missing();
         missing.find(|height| !self.peers.values().any(|peer| peer.may_have(*height)))
@@ -246,7 +239,6 @@ impl Download {
 
     /// Returns the lowest missing block if all peers have said again and again that they do not have it: its
     /// header has proof of work, but perhaps nobody will ever show the block.
-    #[must_use]
     pub fn withheld(&self, now: Instant) -> Option<u32> {
         let (first, last) = self.denied?;
         // Without connections, nobody says anything.
@@ -266,7 +258,6 @@ impl Download {
     }
 
     /// Returns whether blocks are missing, or asked of peers.
-    #[must_use]
     pub fn waits_for_peers(&self) -> bool {
         self.window.missing_len() + self.window.requested_len() > 0
     }
@@ -313,7 +304,6 @@ impl Download {
     }
 
     /// Returns how many bytes have come from peers of which blocks were asked.
-    #[must_use]
     pub const fn received_bytes_total(&self) -> u64 {
         self.received
     }
@@ -454,7 +444,6 @@ impl Download {
     }
 
     /// Returns how long the caller may wait for events before it polls again.
-    #[must_use]
     pub fn next_poll(&self) -> Duration {
         let is_busy = self.peers.values().any(|peer| peer.requests().len() > 0);
         if is_busy { Duration::from_millis(100) } else { Duration::from_secs(1) }

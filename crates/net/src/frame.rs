@@ -26,7 +26,6 @@ impl Command {
     ///
     /// # Panics
     /// If the name has more than 12 bytes. Names are constants, so that this is found when compiling.
-    #[must_use]
     #[expect(clippy::indexing_slicing, reason = "constant evaluation has no other access; both are bounded")]
     pub const fn new(name: &str) -> Self {
         let name = name.as_bytes();
@@ -42,7 +41,6 @@ impl Command {
 
     /// Reads a command as it is in a frame. Returns `None` if it has other than printable ASCII characters,
     /// or anything but zeros after the first zero (Core `CMessageHeader::IsMessageTypeValid`).
-    #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
         let len = bytes.iter().position(|&byte| byte == 0).unwrap_or(Self::LEN);
         let (name, padding) = bytes.split_at(len);
@@ -51,13 +49,11 @@ impl Command {
     }
 
     /// Returns the command as it is in a frame.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
         self.0
     }
 
     /// Returns the name without its padding.
-    #[must_use]
     pub fn name(&self) -> &str {
         let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(Self::LEN);
         std::str::from_utf8(self.0.get(..len).unwrap_or_default()).unwrap_or_default()
@@ -147,7 +143,6 @@ pub struct FrameDecoder {
 
 impl FrameDecoder {
     /// Creates a decoder for the network with this magic.
-    #[must_use]
     pub fn new(magic: [u8; 4]) -> Self {
         Self { magic, head_bytes: Vec::with_capacity(HEAD_LEN), head: None, payload: Vec::new() }
     }
@@ -185,13 +180,11 @@ impl FrameDecoder {
     }
 
     /// Returns how many bytes of the incomplete message have come, and how many it has.
-    #[must_use]
     pub fn incoming(&self) -> Option<(usize, usize)> {
         self.head.as_ref().map(|head| (self.payload.len(), head.len))
     }
 
     /// Returns the memory that the incomplete message has taken, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.payload.capacity()
     }
@@ -229,7 +222,6 @@ pub(crate) fn fill(buffer: &mut Vec<u8>, from: &mut &[u8], len: usize) -> bool {
 }
 
 /// Returns the first 4 bytes of the payload's SHA-256d.
-#[must_use]
 pub fn checksum(payload: &[u8]) -> [u8; 4] {
     let hash = digest::sha256::sha256d(payload);
     hash.first_chunk().copied().unwrap_or_default()

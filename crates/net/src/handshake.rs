@@ -120,7 +120,6 @@ pub struct Handshake {
 
 impl Handshake {
     /// Starts a handshake. The message is to be sent first.
-    #[must_use]
     pub fn start(options: HandshakeOptions, now: Instant) -> (Self, Message) {
         let version = Message::Version(Version {
             version: options.version(),
@@ -137,7 +136,6 @@ impl Handshake {
     }
 
     /// Returns the time by which the handshake must be done.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.started + TIMEOUT
     }

@@ -34,7 +34,6 @@ const MAX_STALE_BATCHES: u32 = 3;
 
 /// Returns the heights of a locator for a chain with this tip, highest first: the last ten, then ever larger
 /// steps, then 0 (Core `LocatorEntries`). There are never more than 42.
-#[must_use]
 pub fn locator_heights(tip: u32) -> Vec<u32> {
     let (mut heights, mut height, mut step) = (Vec::new(), tip, 1u32);
     loop {
@@ -140,7 +139,6 @@ pub struct HeaderSync {
 impl HeaderSync {
     /// Creates a state without peers. The locator holds hashes of the best known chain, highest first, down
     /// to the genesis block ([`locator_heights`]).
-    #[must_use]
     pub fn new(locator: Vec<BlockHash>) -> Self {
         let (peers, leader) = (BTreeMap::new(), None);
         Self { locator, peers, leader, all_are_asked: false, hears_announcements: false }
@@ -152,7 +150,6 @@ impl HeaderSync {
     }
 
     /// Returns whether announcements are taken.
-    #[must_use]
     pub const fn hears_announcements(&self) -> bool {
         self.hears_announcements
     }
@@ -341,20 +338,17 @@ impl HeaderSync {
     }
 
     /// Returns whether a peer has no more headers.
-    #[must_use]
     pub fn has_finished(&self, id: PeerId) -> bool {
         self.peers.get(&id).is_some_and(|peer| peer.state == PeerState::Finished)
     }
 
     /// Returns the number of peers that have no more headers.
-    #[must_use]
     pub fn finished_peers(&self) -> usize {
         self.peers.values().filter(|peer| peer.state == PeerState::Finished).count()
     }
 
     /// Returns whether all peers have no more headers or do not answer, and at least one has no more. A peer
     /// that was asked so long ago counts as one that does not answer.
-    #[must_use]
     pub fn is_complete_after(&self, patience: Duration, now: Instant) -> bool {
         let is_settled = |peer: &HeaderPeer| match peer.state {
             PeerState::Finished | PeerState::Silent { .. } => true,

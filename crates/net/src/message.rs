@@ -80,13 +80,11 @@ impl Inventory {
     pub const WITNESS_BLOCK: u32 = 0x4000_0002;
 
     /// Names a block with its witnesses.
-    #[must_use]
     pub const fn witness_block(hash: BlockHash) -> Self {
         Self { kind: Self::WITNESS_BLOCK, hash: hash.0 }
     }
 
     /// Returns the hash if this names a block of either kind.
-    #[must_use]
     pub fn block_hash(&self) -> Option<BlockHash> {
         matches!(self.kind, Self::BLOCK | Self::WITNESS_BLOCK).then_some(BlockHash(self.hash))
     }
@@ -262,7 +260,6 @@ impl Message {
 
     /// Encodes the message. Addresses become `addrv2`. What [`Message::Ignored`] held is not known: its
     /// payload is empty.
-    #[must_use]
     pub fn encode(&self) -> RawMessage {
         let mut payload = Vec::new();
         let out = &mut payload;

@@ -63,7 +63,6 @@ pub struct Peer {
 
 impl Peer {
     /// Creates the state of a connection without requests.
-    #[must_use]
     pub fn new(group: NetGroup, height: u32, round_trip: Duration) -> Self {
         Self {
             group,
@@ -85,13 +84,11 @@ impl Peer {
     }
 
     /// Returns the shortest round trip that was measured.
-    #[must_use]
     pub const fn round_trip(&self) -> Duration {
         self.round_trip
     }
 
     /// Returns the estimated bytes of all open requests.
-    #[must_use]
     pub const fn in_flight_bytes(&self) -> u64 {
         self.requests.bytes()
     }
@@ -102,32 +99,27 @@ impl Peer {
     }
 
     /// Returns the number of blocks received, and their bytes.
-    #[must_use]
     pub const fn delivered(&self) -> (u64, u64) {
         self.delivered
     }
 
     /// Returns whether the peer can be asked for the block at that height.
-    #[must_use]
     pub fn may_have(&self, height: u32) -> bool {
         let has_deleted = self.is_limited && self.height.saturating_sub(height) >= KEPT_BLOCKS;
         height <= self.shares_to.unwrap_or(self.height) && !has_deleted && !self.lacks.contains(&height)
     }
 
     /// Returns how long requests have been open.
-    #[must_use]
     pub fn busy_for(&self, now: Instant) -> Duration {
         self.busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Returns how long no byte has come although requests are open.
-    #[must_use]
     pub fn silent_for(&self, now: Instant) -> Duration {
         self.since_progress(self.last_byte, now)
     }
 
     /// Returns how long no block has come although requests are open.
-    #[must_use]
     pub fn blockless_for(&self, now: Instant) -> Duration {
         self.since_progress(self.last_block, now)
     }
@@ -149,7 +141,6 @@ impl Peer {
     }
 
     /// Whether the open requests were made when the blocks were expected to be much smaller.
-    #[must_use]
     pub const fn was_underestimated(&self) -> bool {
         self.requests.were_underestimated()
     }
@@ -182,13 +173,11 @@ impl Peer {
     }
 
     /// Returns the number of blocks that came without having been asked for.
-    #[must_use]
     pub const fn unrequested(&self) -> u32 {
         self.unrequested
     }
 
     /// Returns the number of blocks that the peer said it does not have since its last block.
-    #[must_use]
     pub const fn denials_in_a_row(&self) -> u32 {
         self.denials_in_a_row
     }
@@ -242,19 +231,16 @@ impl Peer {
     }
 
     /// Returns how many bytes of the block that is coming have come, and its size, as far as that is known.
-    #[must_use]
     pub fn first_block(&self) -> Option<(u64, u64)> {
         self.requests.first()
     }
 
     /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.
-    #[must_use]
     pub fn forecast(&self, bytes: u64) -> Duration {
         self.round_trip + self.speed.time_for(self.requests.bytes_left() + bytes)
     }
 
     /// Returns the time until a requested block is complete, or `None` if it was not asked of this peer.
-    #[must_use]
     pub fn forecast_of(&self, height: u32) -> Option<Duration> {
         self.requests.bytes_up_to(height).map(|bytes| self.speed.time_for(bytes))
     }

@@ -178,7 +178,6 @@ impl Pool {
     }
 
     /// Returns a handle with which another thread ends a waiting [`Pool::poll`].
-    #[must_use]
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
@@ -330,13 +329,11 @@ impl Pool {
     }
 
     /// Returns what a connection leads to.
-    #[must_use]
     pub fn target(&self, peer: PeerId) -> Option<&Target> {
         self.connections.get(&peer).map(|connection| &connection.target)
     }
 
     /// Returns the number of connections whose handshake is not done.
-    #[must_use]
     pub fn opening(&self) -> usize {
         self.connections.values().filter(|connection| connection.is_opening()).count()
     }
@@ -349,7 +346,6 @@ impl Pool {
     }
 
     /// Returns the time of the pool's clock.
-    #[must_use]
     pub fn now(&self) -> Instant {
         (self.options.now)()
     }
@@ -360,7 +356,6 @@ impl Pool {
     }
 
     /// Returns the memory for incomplete messages and blocks that are not released, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.held_bytes + self.connections.values().map(Connection::memory_bytes).sum::<usize>()
     }

@@ -4,7 +4,6 @@
 ///
 /// # Panics
 /// If the operating system has no random numbers, which no caller could work without.
-#[must_use]
 pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     fill(&mut bytes);
@@ -22,7 +21,6 @@ pub(crate) fn fill(bytes: &mut [u8]) {
 }
 
 /// Returns a random number below `limit`, or 0 if it is 0. The error of the remainder is below limit / 2^64.
-#[must_use]
 pub(crate) fn below(limit: usize) -> usize {
     let number = u64::from_le_bytes(bytes());
     number.checked_rem(limit as u64).unwrap_or_default() as usize

@@ -54,7 +54,6 @@ pub struct Sam {
 }
 
 /// Returns a name for a session that no other program has given to one of its own.
-#[must_use]
 pub fn session_name() -> String {
     let letters = crate::random::bytes::<16>().map(|byte| char::from(b'a' + byte % 26));
     letters.into_iter().collect()
@@ -63,14 +62,12 @@ pub fn session_name() -> String {
 impl Sam {
     /// Starts the session with this name. The bytes are to be sent first; [`Step::Connected`] means that the
     /// session is ready. It ends when the connection is closed.
-    #[must_use]
     pub fn session(session: &str) -> (Self, Vec<u8>) {
         Self::start(session, None)
     }
 
     /// Starts a stream to a peer, whose address ends with `.b32.i2p`. The bytes are to be sent first. It
     /// waits until [`Sam::session_ready`] was called.
-    #[must_use]
     pub fn stream(session: &str, peer: &str) -> (Self, Vec<u8>) {
         Self::start(session, Some(peer.to_owned()))
     }

@@ -42,7 +42,6 @@ const TESTNET4: &[&str] = &["seed.testnet4.bitcoin.sprovoost.nl.", "seed.testnet
 const SIGNET: &[&str] = &["seed.signet.bitcoin.sprovoost.nl.", "seed.signet.achownodes.xyz."];
 
 /// Returns the port of a network's nodes.
-#[must_use]
 pub const fn default_port(network: Network) -> u16 {
     match network {
         Network::Main => 8333,
@@ -54,7 +53,6 @@ pub const fn default_port(network: Network) -> u16 {
 }
 
 /// Returns the names of a network's DNS seeds.
-#[must_use]
 pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
     match network {
         Network::Main => MAIN,
@@ -66,13 +64,11 @@ pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
 }
 
 /// Returns the name under which a seed lists nodes that have all blocks and witnesses.
-#[must_use]
 pub fn query_name(seed: &str) -> String {
     format!("x{:x}.{seed}", Services::FULL.0)
 }
 
 /// Returns the target through which addresses are asked for behind a proxy.
-#[must_use]
 pub fn proxy_target(seed: &str, network: Network) -> Target {
     Target::Name(seed.trim_end_matches('.').to_owned(), default_port(network))
 }
@@ -89,7 +85,6 @@ pub fn resolve(seed: &str, network: Network) -> io::Result<Vec<AddressRecord>> {
 
 /// Returns addresses of nodes in `kind` that were listening when the program was written (`seeds/*.txt`),
 /// in random order. Anyone may have such an address by now.
-#[must_use]
 pub fn fixed_seeds(network: Network, kind: NetworkKind) -> Vec<AddressRecord> {
     let text = match network {
         Network::Main => include_str!("../seeds/main.txt"),

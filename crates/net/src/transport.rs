@@ -60,14 +60,12 @@ pub struct Transport {
 
 impl Transport {
     /// Creates a version 1 transport for the network with this magic.
-    #[must_use]
     pub fn v1(magic: [u8; 4]) -> Self {
         Self::new(Protocol::V1 { magic, decoder: FrameDecoder::new(magic) }, Vec::new())
     }
 
     /// Creates a version 2 transport for the network with this magic, with random keys and garbage. A
     /// responder sends nothing before bytes arrive.
-    #[must_use]
     pub fn v2(magic: [u8; 4], role: Role) -> Self {
         let mut garbage = vec![0; crate::random::below(v2::MAX_GARBAGE_LEN + 1)];
         crate::random::fill(&mut garbage);
@@ -85,7 +83,6 @@ impl Transport {
     }
 
     /// Returns the version of the transport.
-    #[must_use]
     pub const fn version(&self) -> TransportVersion {
         match self.protocol {
             Protocol::V1 { .. } => TransportVersion::V1,
@@ -95,7 +92,6 @@ impl Transport {
 
     /// Returns the number that both users see if nobody is between them; `None` without version 2 or before
     /// the keys are exchanged.
-    #[must_use]
     pub fn session_id(&self) -> Option<[u8; 32]> {
         match &self.protocol {
             Protocol::V1 { .. } => None,
@@ -114,7 +110,6 @@ impl Transport {
     }
 
     /// Returns the bytes that are to be sent.
-    #[must_use]
     pub fn outgoing(&self) -> &[u8] {
         self.out.get(self.out_sent..).unwrap_or_default()
     }
@@ -148,7 +143,6 @@ impl Transport {
     }
 
     /// Returns how many bytes of an incomplete message have come, and how many it has.
-    #[must_use]
     pub fn incoming(&self) -> Option<(usize, usize)> {
         match &self.protocol {
             Protocol::V1 { decoder, .. } => decoder.incoming(),
@@ -157,7 +151,6 @@ impl Transport {
     }
 
     /// Returns the memory that an incomplete message and unsent bytes take, in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let incomplete = match &self.protocol {
             Protocol::V1 { decoder, .. } => decoder.memory_bytes(),
@@ -170,7 +163,6 @@ impl Transport {
     /// connection: version 2 was tried, at least a frame's head was sent, and nothing at all was received
     /// (Core `V2Transport::ShouldReconnectV1`). A peer that sent anything, even a `version`, is not dialled
     /// again: an attacker between the peers could force version 1 that way.
-    #[must_use]
     pub fn should_retry_with_v1(&self) -> bool {
         matches!(&self.protocol, Protocol::V2(v2) if v2.is_initiator())
             && self.sent_total >= crate::frame::HEAD_LEN as u64

@@ -40,7 +40,6 @@ use vfs::{Disk, During as _};
 pub struct CheckRangeOptions {
     /// The blocks of the range: a datadir that need not have more than its block and undo files.
     pub chain: ChainOptions,
-    /// Number of the range.
     pub range: u32,
     /// Name of this machine, for the report of who has checked what.
     pub checker: String,
@@ -83,9 +82,6 @@ pub fn check_range(
 
 /// Checks all blocks of a range in a work directory, and returns the delta, whose files are there. After an
 /// error from which another run can continue, the work directory stays.
-///
-/// # Errors
-/// The same errors as [`check_range`].
 pub fn delta_of_range<'w, 'd>(
     disk: &dyn Disk,
     plan: &RangePlan,

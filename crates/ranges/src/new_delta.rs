@@ -93,9 +93,6 @@ impl<'w, 'd> NewDelta<'w, 'd> {
     }
 
     /// Writes the list of the files, and gives the directory its name.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(self, delta: &Delta, output: &Path) -> Result<(), Error> {
         let (disk, dir) = (self.work.disk(), &self.dir);
         // The list's own commit syncs the directory, and so the names of the shards.
@@ -107,9 +104,6 @@ impl<'w, 'd> NewDelta<'w, 'd> {
     }
 
     /// Removes the directory, and what belongs to a delta in it.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn clear(&self) -> Result<(), Error> {
         let (disk, dir) = (self.work.disk(), &self.dir);
         if !disk.exists(dir).during("look for", dir)? {

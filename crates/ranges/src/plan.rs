@@ -35,7 +35,6 @@ pub struct PlanRangesOptions {
     pub scan: bool,
     /// Height of the last block; `None` for the last one with undo data.
     pub stop_at_height: Option<Height>,
-    /// Number of ranges.
     pub ranges: u32,
     /// Number of shards of a delta; `None` for as many as ranges, but at most 64.
     pub shards: Option<u32>,
@@ -142,9 +141,7 @@ fn cut(sizes: &[u64], count: usize) -> Vec<u32> {
 /// The bytes of a file that a range needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeFile {
-    /// Its kind.
     pub kind: FileKind,
-    /// Its number.
     pub file: FileNo,
     /// Position of the first byte.
     pub from: u64,

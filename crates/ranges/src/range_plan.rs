@@ -38,40 +38,33 @@ impl RangePlan {
     }
 
     /// Identifies the plan: the SHA-256 of its file.
-    #[must_use]
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
     /// Network of the chain.
-    #[must_use]
     pub const fn network(&self) -> Network {
         self.plan.network
     }
 
     /// Height and hash of the last block.
-    #[must_use]
     pub fn tip(&self) -> (Height, BlockHash) {
         let last = self.plan.blocks.last().map_or(BlockHash::default(), |block| block.hash);
         (Height((self.plan.blocks.len() as u32).saturating_sub(1)), last)
     }
 
     /// Which scripts are run, with the number of `inputs` whose scripts were; `None` if none are.
-    #[must_use]
     pub fn scripts(&self, inputs: u64) -> Option<ScriptsReport> {
         let range_plan::RangePlan { assumed_valid_to, checked_to, .. } = self.plan;
         let report = ScriptsReport::new(assumed_valid_to, checked_to, self.tip().0, inputs);
         self.plan.scripts.then_some(report)
     }
 
-    /// Number of ranges.
-    #[must_use]
     pub const fn ranges(&self) -> u32 {
         self.plan.ends.len() as u32
     }
 
     /// Number of shards of a delta.
-    #[must_use]
     pub const fn shards(&self) -> u32 {
         self.plan.shards
     }

@@ -28,7 +28,6 @@ pub struct BlockContext<'a> {
     pub params: &'a ChainParams,
     /// Height of the block.
     pub height: Height,
-    /// The block.
     pub block: &'a BlockView<'a>,
     /// The txid of each transaction.
     pub txids: &'a [Txid],
@@ -62,9 +61,6 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
 }
 
 /// [`check_block`] with the table alone: slower, and its specification.
-///
-/// # Errors
-/// The same errors as [`check_block`].
 ///
 /// # Panics
 /// Panics like [`check_block`].

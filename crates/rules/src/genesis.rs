@@ -19,7 +19,6 @@ const OP_CHECKSIG: u8 = 0xac;
 
 impl ChainParams {
     /// Returns the serialised genesis block.
-    #[must_use]
     pub fn genesis_block(&self) -> Vec<u8> {
         let (text, key) = match self.network {
             Network::Testnet4 => (TEXT_OF_TESTNET4, &PUBLIC_KEY_OF_TESTNET4[..]),

@@ -45,11 +45,8 @@ pub struct HeaderContext<'a> {
     pub params: &'a ChainParams,
     /// Height of the header.
     pub height: Height,
-    /// The header.
     pub header: &'a Header,
-    /// Its hash.
     pub hash: &'a BlockHash,
-    /// Its ancestors.
     pub ancestors: &'a dyn Ancestors,
     /// The current time, for the limit on times in the future.
     pub now: BlockTime,
@@ -69,7 +66,6 @@ pub fn check_header(context: &HeaderContext<'_>) -> Result<(), Violation> {
 ///
 /// # Panics
 /// If there are no times, or more than 11.
-#[must_use]
 pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
     let mut sorted = [BlockTime(0); MEDIAN_TIME_SPAN];
     let sorted = &mut sorted[..times.len()];
@@ -80,7 +76,6 @@ pub fn median_time_past(times: &[BlockTime]) -> BlockTime {
 
 /// Replaces the times of a chain's blocks, by height, by their median times past: from the last one down,
 /// since each depends on the times below it.
-#[must_use]
 pub fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
     for at in (0..times.len()).rev() {
         let first = at.saturating_sub(MEDIAN_TIME_SPAN - 1);

@@ -32,11 +32,11 @@ pub mod sigops;
 pub mod spend;
 pub mod table;
 pub mod tx;
-pub mod u256;
 pub mod violation;
 
 pub use block::{BlockContext, BlockSums, check_block};
 pub use digest::merkle;
+pub use ethnum::U256;
 pub use header::{Ancestors, HeaderContext, check_header, median_time_past, median_times};
 pub use params::{
     BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,
@@ -51,5 +51,4 @@ pub use spend::{
 };
 pub use table::{BIP30, MISSING_OR_SPENT, PROOF_OF_WORK, SCRIPT, SIGNET_SOLUTION};
 pub use tx::{TxContext, check_tx, inputs_are_distinct_and_not_null};
-pub use u256::U256;
 pub use violation::{Rule, RuleInfo, RuleSource, Tests, Violation, ViolationClass, ViolationDetails};

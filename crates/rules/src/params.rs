@@ -3,8 +3,8 @@
 //! Source: Bitcoin Core's `kernel/chainparams.cpp` and `validation.cpp` of August 2026. Soft forks are
 //! buried: their heights are data. Historical exceptions are rows of data too, never conditions in code.
 
-use crate::u256::U256;
 use digest::sha256::sha256d;
+use ethnum::U256;
 use std::str::FromStr;
 use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, read::write_compact_size};
 
@@ -14,12 +14,10 @@ pub const CORE_VERSION: &str = "31.99";
 /// The parameters of a network that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChainParams {
-    /// The network.
     pub network: Network,
     /// The bytes that start each message and each record of a block file: [`Network::magic`], except on a
     /// custom signet.
     pub magic: [u8; 4],
-    /// The genesis header.
     pub genesis: Header,
     /// Hash of the genesis header.
     pub genesis_hash: BlockHash,
@@ -84,7 +82,6 @@ pub struct PinnedUtxoSet {
 /// A block that is exempt from some of the script rules that apply from the genesis block on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptFlagException {
-    /// The block.
     pub hash: BlockHash,
     /// Whether BIP-0016 applies.
     pub p2sh: bool,
@@ -141,7 +138,7 @@ pub const BIP34_IMPLIES_BIP30_LIMIT: Height = Height(1_983_702);
 const GENESIS_MERKLE_ROOT: [u8; 32] =
     hash("4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b");
 const TWO_WEEKS: u32 = 14 * 24 * 60 * 60;
-const DIFFICULTY_1: U256 = U256([u64::MAX, u64::MAX, u64::MAX, 0xffff_ffff]);
+const DIFFICULTY_1: U256 = U256::from_words(u128::MAX >> 32, u128::MAX);
 
 static MAIN: ChainParams = ChainParams {
     network: Network::Main,
@@ -308,7 +305,7 @@ static SIGNET: ChainParams = ChainParams {
     magic: Network::Signet.magic(),
     genesis: genesis(1_598_918_400, 0x1e03_77ae, 52_613_770, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
-    pow_limit: U256([0, 0, 0, 0x0000_0377_ae00_0000]),
+    pow_limit: U256::from_words(0x0377_ae00_0000 << 64, 0),
     allow_min_difficulty_blocks: false,
     signet_challenge: Some(&bytes::<71>(
         "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
@@ -339,7 +336,7 @@ static REGTEST: ChainParams = ChainParams {
     magic: Network::Regtest.magic(),
     genesis: genesis(1_296_688_602, 0x207f_ffff, 2, GENESIS_MERKLE_ROOT),
     genesis_hash: block_hash("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
-    pow_limit: U256([u64::MAX, u64::MAX, u64::MAX, u64::MAX >> 1]),
+    pow_limit: U256::from_words(u128::MAX >> 1, u128::MAX),
     pow_target_timespan: 24 * 60 * 60,
     no_retargeting: true,
     subsidy_halving_interval: 150,
@@ -368,7 +365,6 @@ static REGTEST: ChainParams = ChainParams {
 
 impl ChainParams {
     /// Returns the parameters of a network.
-    #[must_use]
     pub const fn of(network: Network) -> &'static Self {
         match network {
             Network::Main => &MAIN,
@@ -380,13 +376,11 @@ impl ChainParams {
     }
 
     /// Returns the pinned UTXO set whose best block is `block`.
-    #[must_use]
     pub fn pinned_utxo_set(&self, block: &BlockHash) -> Option<&'static PinnedUtxoSet> {
         self.assume_utxo.iter().find(|pinned| pinned.block_hash == *block)
     }
 
     /// Returns whether the UTXO set after `block` has the pinned hash; `None` if none is pinned for it.
-    #[must_use]
     pub fn has_pinned_hash(&self, block: &BlockHash, hash_serialized_3: &[u8; 32]) -> Option<bool> {
         self.pinned_utxo_set(block).map(|pinned| pinned.hash_serialized_3 == *hash_serialized_3)
     }
@@ -395,7 +389,6 @@ impl ChainParams {
     /// They stay in memory until the process ends.
     ///
     /// Nothing about its chain is known in advance, not even its minimum work.
-    #[must_use]
     pub fn custom_signet(challenge: Vec<u8>) -> &'static Self {
         let mut serialized = Vec::with_capacity(challenge.len() + 3);
         write_compact_size(&mut serialized, challenge.len() as u64);
@@ -412,7 +405,6 @@ impl ChainParams {
 
     /// Returns the parameters of regtest with other activation heights (Core `-testactivationheight`); of
     /// several for one deployment, the last counts. They stay in memory until the process ends.
-    #[must_use]
     pub fn custom_regtest(heights: &[(BuriedDeployment, Height)]) -> &'static Self {
         let mut params = REGTEST.clone();
         for &(deployment, height) in heights {
@@ -428,34 +420,29 @@ impl ChainParams {
     }
 
     /// Returns the number of blocks from one retarget to the next.
-    #[must_use]
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
         self.pow_target_timespan / self.pow_target_spacing
     }
 
     /// Returns whether the coins of this block's coinbase were overwritten, so that they can never be spent
     /// (Core `IsBIP30Unspendable`).
-    #[must_use]
     pub fn is_overwritten_coinbase(&self, height: Height, hash: &BlockHash) -> bool {
         self.overwritten_coinbases.contains(&(height, *hash))
     }
 
     /// Returns the script rules of a block that is an exception, or `None` for all other blocks.
-    #[must_use]
     pub fn script_flag_exception(&self, hash: &BlockHash) -> Option<&'static ScriptFlagException> {
         self.script_flag_exceptions.iter().find(|exception| exception.hash == *hash)
     }
 }
 
 /// Returns the subsidy of a block at `height` (Core `GetBlockSubsidy`).
-#[must_use]
 pub const fn subsidy(params: &ChainParams, height: Height) -> Sats {
     let halvings = height.0 / params.subsidy_halving_interval;
     Sats(if halvings < 64 { (50 * Sats::COIN.0) >> halvings } else { 0 })
 }
 
 /// Returns whether the block is allowed to overwrite coins (Core `IsBIP30Repeat`).
-#[must_use]
 pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -> bool {
     params.bip30_exceptions.contains(&(height, *hash))
 }
@@ -464,7 +451,6 @@ pub fn is_bip30_exempt(params: &ChainParams, height: Height, hash: &BlockHash) -
 ///
 /// `bip34_ancestor` is the hash of the block's *strict* ancestor at [`ChainParams::bip34_height`], or `None`
 /// if it has none. On the known chain, coinbases above it push their height and so cannot repeat one another.
-#[must_use]
 pub fn bip30_enforced(
     params: &ChainParams,
     height: Height,
@@ -489,14 +475,8 @@ const fn block_hash(text: &str) -> BlockHash {
 
 /// Decodes a hexadecimal number, the form of chain work in Core's source.
 const fn chain_work(text: &str) -> U256 {
-    let bytes: [u8; 32] = bytes(text);
-    let mut limbs = [0; 4];
-    let mut i = 0;
-    while i < 32 {
-        limbs[3 - i / 8] = limbs[3 - i / 8] << 8 | bytes[i] as u64;
-        i += 1;
-    }
-    U256(limbs)
+    let (high, low) = text.split_at(32);
+    U256::from_words(u128::from_be_bytes(bytes(high)), u128::from_be_bytes(bytes(low)))
 }
 
 /// Decodes a hash in display order, that is, reversed.

@@ -9,7 +9,6 @@ use wire::{BlockHash, Height, ScriptFlags};
 /// BIP-0016, BIP-0141 and BIP-0341 apply from the genesis block on, except to the blocks in
 /// [`ChainParams::script_flag_exceptions`]; another rule rejects blocks with a witness before
 /// [`ChainParams::segwit_height`]. The others apply from their heights on, also to the exceptions.
-#[must_use]
 pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> ScriptFlags {
     let exception = params.script_flag_exception(hash);
     let exempted = exception.map(|exception| [exception.p2sh, exception.witness, exception.taproot]);

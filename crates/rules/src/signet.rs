@@ -44,7 +44,6 @@ pub struct SignetSolution {
 /// running a script, because it has no transaction, no witness commitment or a malformed solution. A block
 /// without a solution has an empty one, which a trivial challenge may accept. The genesis block is never
 /// checked.
-#[must_use]
 pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) -> Option<SignetSolution> {
     let coinbase = block.tx(0)?;
     let index = coinbase.outputs().enumerate().filter(is_commitment).last()?.0;

@@ -28,7 +28,6 @@ const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
 const OP_INVALIDOPCODE: u8 = 0xff;
 
 /// Returns the number of signature operations of a script, each CHECKMULTISIG counted as 20.
-#[must_use]
 #[inline]
 pub fn count_legacy(script: &[u8]) -> u32 {
     match script {
@@ -43,13 +42,11 @@ pub fn count_legacy(script: &[u8]) -> u32 {
 
 /// Returns the number of signature operations of a script, a CHECKMULTISIG counted as its number of keys if
 /// that is a constant.
-#[must_use]
 pub fn count_accurate(script: &[u8]) -> u32 {
     count::<true>(script)
 }
 
 /// Returns the number of legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
-#[must_use]
 pub fn count_legacy_of_tx(tx: &TxView<'_>) -> u32 {
     let inputs: u32 = tx.inputs().map(|input| count::<false>(input.script_sig())).sum();
     inputs + tx.outputs().map(|output| count_legacy(output.script_pubkey())).sum::<u32>()
@@ -57,7 +54,6 @@ pub fn count_legacy_of_tx(tx: &TxView<'_>) -> u32 {
 
 /// Returns the cost of one spend in addition to its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
 /// `CountWitnessSigOps`).
-#[must_use]
 #[inline]
 pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, p2sh: bool, witness: bool) -> u64 {
     match coin.script {

@@ -30,9 +30,7 @@ const SEQUENCE_LOCKTIME_GRANULARITY: u32 = 9;
 /// A coin that an input spends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpentCoin<'a> {
-    /// Its amount.
     pub amount: Sats,
-    /// Its script.
     pub script: CompressedScript<'a>,
     /// Height of the block that created it.
     pub height: Height,
@@ -89,7 +87,6 @@ pub struct BlockSpendContext<'a> {
     pub params: &'a ChainParams,
     /// Height of the block; not 0, since the genesis block is never connected.
     pub height: Height,
-    /// Hash of the block.
     pub hash: &'a BlockHash,
     /// The block, which has passed [`crate::check_block`].
     pub block: &'a BlockView<'a>,
@@ -109,7 +106,6 @@ pub struct RewardContext<'a> {
     pub params: &'a ChainParams,
     /// Height of the block.
     pub height: Height,
-    /// The coinbase.
     pub coinbase: &'a TxView<'a>,
     /// Sum of the fees of all other transactions.
     pub fees: Sats,
@@ -130,9 +126,6 @@ pub fn check_block_spends(context: &BlockSpendContext<'_>) -> Result<BlockTotals
 }
 
 /// [`check_block_spends`] with the table alone: slower, and its specification.
-///
-/// # Errors
-/// The same errors as [`check_block_spends`].
 ///
 /// # Panics
 /// Panics like [`check_block_spends`].

@@ -64,7 +64,6 @@ pub enum Tests {
 impl Tests {
     /// Returns the accepting and the rejecting test as the docs name them: `amount-0`, or
     /// `crate/tests/file.rs::name`.
-    #[must_use]
     pub fn names(&self) -> [String; 2] {
         match *self {
             Self::Mutations(accepts, rejects) => [accepts, rejects].map(str::to_owned),
@@ -92,6 +91,13 @@ pub struct RuleInfo {
     pub tests: Tests,
 }
 
+impl RuleInfo {
+    /// Makes the row of a rule that applies to the blocks for which `active` is true.
+    pub const fn checked<F: Copy>(self, active: fn(&ChainParams, Height) -> bool, check: F) -> Rule<F> {
+        Rule { info: self, active, check }
+    }
+}
+
 /// A row of the table; `F` is the type of its check, a function of the section's context.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<F: 'static> {
@@ -114,7 +120,6 @@ pub struct ViolationDetails {
 
 impl ViolationDetails {
     /// Creates details with the values, such as `pushed 812344, expected 812345`.
-    #[must_use]
     pub fn new(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..Self::default() }
     }
@@ -141,7 +146,6 @@ impl ViolationDetails {
     }
 
     /// Returns the violation of `rule` with these details.
-    #[must_use]
     pub fn of(self, rule: &'static RuleInfo) -> Violation {
         let core = self.core.map_or(Cow::Borrowed(rule.core), Cow::Owned);
         Violation { rule, tx: self.tx, input: self.input, core, detail: self.detail }
@@ -151,7 +155,6 @@ impl ViolationDetails {
 /// A broken rule, with the location in the block and the values that break it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Violation {
-    /// The rule.
     pub rule: &'static RuleInfo,
     /// The transaction in the block; `None` if the violation does not concern a single one.
     pub tx: Option<TxIndex>,

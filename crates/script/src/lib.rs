@@ -29,6 +29,7 @@
 //! assert!(verify_tx(&tx, coins.into_iter(), ScriptFlags::P2SH).is_ok());
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod failure;
 
@@ -99,7 +100,6 @@ impl TxScripts {
     }
 
     /// Returns the number of inputs.
-    #[must_use]
     pub fn input_count(&self) -> u32 {
         self.coins.len() as u32
     }

@@ -69,9 +69,6 @@ pub struct FetchedAndRebuilt {
 
 /// Downloads blocks, and rebuilds the chainstate at the same time, unless it is complete, or the memory is
 /// too small for both.
-///
-/// # Errors
-/// Those of both, except an invalid block.
 pub fn fetch_and_rebuild(
     files: &Files<'_>,
     options: &SyncOptions,
@@ -176,9 +173,6 @@ pub struct Chainstate<'a> {
 impl Chainstate<'_> {
     /// Returns the height of the existing chainstate's best block if the blocks up to `target` are connected
     /// to it sooner than it would be rebuilt.
-    ///
-    /// # Errors
-    /// Any I/O error; a damaged block index.
     pub fn is_sooner_connected(
         self,
         files: &Files<'_>,

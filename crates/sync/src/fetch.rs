@@ -84,11 +84,9 @@ pub struct Fetched {
     pub report: DownloadReport,
     /// Height of the last block that is stored with all blocks below it.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// The peers that have sent blocks.
     pub peers: Vec<PeerStatus>,
-    /// The header chain.
     pub chain: HeaderChain,
     /// What is known of the peers' addresses.
     pub known: Vec<KnownPeer>,
@@ -173,7 +171,6 @@ fn pool_bytes(options: &ChainOptions) -> u64 {
 }
 
 /// Memory in bytes that a download takes besides its headers.
-#[must_use]
 pub fn memory_bytes(options: &ChainOptions) -> u64 {
     pool_bytes(options) + options.threads.get().min(MAX_WRITERS) as u64 * WRITER_BYTES
 }
@@ -271,7 +268,6 @@ struct Writing<'a> {
 
 /// The blocks that the client gets.
 struct Given {
-    /// The next one.
     next: Height,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),

@@ -63,9 +63,6 @@ pub fn create(
 
 /// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was
 /// killed: its block file has only the genesis block. bitcoind starts there too.
-///
-/// # Errors
-/// Any I/O error.
 pub fn complete(
     disk: &dyn Disk,
     datadir: &Datadir,

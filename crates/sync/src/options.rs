@@ -26,7 +26,6 @@ pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
 /// What is known of the address of a peer, so that a later run can use it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct KnownPeer {
-    /// The address.
     pub address: PeerAddress,
     /// The services that it is said to offer, or offered (Core `ServiceFlags`).
     pub services: u64,
@@ -116,13 +115,11 @@ pub struct SyncOptions {
     pub follow: bool,
     /// Which indexes of the node are set aside if they would become wrong.
     pub set_aside_indexes: SetAsideIndexes,
-    /// The peers.
     pub peers: PeerOptions,
 }
 
 impl SyncOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self::of(ChainOptions::new(datadir, network, scripts))
     }
@@ -199,17 +196,11 @@ pub enum DownloadLimit {
     Storing,
 }
 
-impl DownloadLimit {
-    /// Its name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoPeers => "missing peers",
-            Self::Network => "the network",
-            Self::Storing => "checking and storing blocks",
-        }
-    }
-}
+wire::named!(DownloadLimit {
+    NoPeers = "missing peers",
+    Network = "the network",
+    Storing = "checking and storing blocks",
+});
 
 /// What happened with a peer.
 #[derive(Clone, Debug)]

@@ -17,9 +17,6 @@ const CHUNKS_BYTES: u64 = 17 << 20;
 /// Deletes files until the rest takes at most `prune_bytes`, as far as their blocks are not among the last
 /// ones. `best` is the height of the chainstate's best block, `indexed` the last block that the node's
 /// indexes allow to be deleted. Returns the number of blocks of the chain that were deleted.
-///
-/// # Errors
-/// Any I/O error; a damaged block index.
 pub fn prune_stored(
     files: &Files<'_>,
     options: &ChainOptions,

@@ -22,7 +22,6 @@ const MAX_HEIGHTS: usize = 10_000;
 
 /// Bytes of blocks after which a rebuild settles that is pruned to `prune_bytes`; never 0, with which it
 /// would settle before each block, for ever.
-#[must_use]
 pub fn settle_bytes(prune_bytes: u64) -> u64 {
     (space_for_blocks(prune_bytes) / SETTLE_SHARE).max(1)
 }
@@ -54,7 +53,6 @@ pub struct Pruning {
 impl Pruning {
     /// Keeps the files, which have at most `file_len` bytes each, within `prune_bytes`. `end` is the last
     /// block that the rebuild needs, `indexed` the last that may be deleted, if an index needs those above.
-    #[must_use]
     pub fn new(
         network: Network,
         prune_bytes: u64,
@@ -105,7 +103,6 @@ impl Pruning {
     }
 
     /// Whether there is space for the block at `height`.
-    #[must_use]
     pub fn has_space_for(&self, height: Height) -> bool {
         let Some(settled) = self.settled else { return false };
         let bytes = self.sizes.bytes(height.0);
@@ -120,7 +117,6 @@ impl Pruning {
     }
 
     /// Returns the files that can be deleted, if the blocks from `kept` on stay. The last file always does.
-    #[must_use]
     pub fn deletable(&self, infos: &[FileInfo], kept: Height) -> Vec<FileNo> {
         let end = self.settled.unwrap_or_default().min(kept).0;
         let end = self.indexed.map_or(end, |indexed| end.min(indexed.0 + 1));
@@ -137,9 +133,6 @@ impl Pruning {
 }
 
 /// Deletes the files of blocks and undo data with these numbers, as far as they exist.
-///
-/// # Errors
-/// Any I/O error.
 pub fn delete_files(files: &Files<'_>, numbers: impl Iterator<Item = FileNo>) -> Result<(), Error> {
     for number in numbers {
         for kind in [FileKind::Blk, FileKind::Rev] {

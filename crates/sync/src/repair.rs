@@ -65,13 +65,11 @@ pub struct RepairOptions {
     pub set_aside_indexes: SetAsideIndexes,
     /// Block files, folders with some, or datadirs, from which blocks are taken before peers are asked.
     pub sources: Vec<PathBuf>,
-    /// The peers.
     pub peers: PeerOptions,
 }
 
 impl RepairOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
         Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }

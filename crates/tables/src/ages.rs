@@ -55,7 +55,6 @@ impl AgeBands {
 
 /// How many coins, and their amount in satoshis; or a change of both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "said above")]
 pub struct Held {
     pub coins: i64,
     pub amount: i64,
@@ -74,11 +73,8 @@ pub type ByType = [Held; ScriptType::ALL.len()];
 /// The ages of coins after a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgesAt {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
-    /// Its time.
     pub time: BlockTime,
     /// The median of its time and those of the ten blocks below, from which ages are counted.
     pub median_time: BlockTime,
@@ -124,7 +120,6 @@ impl Span {
 
 impl<E: FnMut(&AgesAt) -> Result<(), Error>> Ages<E> {
     /// Gives the ages after the blocks at `heights` to `each`, in order.
-    #[must_use]
     pub fn new(bands: AgeBands, heights: BTreeSet<Height>, each: E) -> Self {
         let (next, waiting, held) = Default::default();
         Self { bands, heights, state: Mutex::new(State { next, waiting, held, each }) }

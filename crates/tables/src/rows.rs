@@ -19,7 +19,6 @@ use std::iter::repeat;
 pub trait BlockRows: Table {
     /// Whether the coins are needed that blocks spend.
     const NEEDS_COINS: bool = true;
-    /// Number of blocks of a file.
     const FILE_BLOCKS: u32 = 1_000;
 
     /// Gives the rows of a block to `add`. Values that take time are only made for these columns.
@@ -280,7 +279,6 @@ pub fn with_coin_row<R>(
 }
 
 /// Returns the row of an entry in the history of a script.
-#[must_use]
 pub fn history_row(entry: &HistoryEntry) -> HistoryRow<'_> {
     HistoryRow {
         script_hash: entry.script_hash,

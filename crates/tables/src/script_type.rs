@@ -15,7 +15,6 @@ const MAX_KEYS: usize = 20;
 /// The type of an output script. Coins with `OP_RETURN` do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are those that users know")]
 pub enum ScriptType {
     P2pk,
     P2pkh,
@@ -45,7 +44,6 @@ impl ScriptType {
     ];
 
     /// Returns the type of a script, by the rules of Core's `Solver`.
-    #[must_use]
     pub fn of(script: &Script) -> Self {
         match script.as_bytes() {
             _ if script.is_p2pkh() => Self::P2pkh,
@@ -65,7 +63,6 @@ impl ScriptType {
     }
 
     /// Its name, as in JSON.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::P2pk => "p2pk",
@@ -87,7 +84,6 @@ fn has_key_form(key: &[u8]) -> bool {
 }
 
 /// Returns the number of signatures and the keys of a bare multisig (Core `MatchMultisig`).
-#[must_use]
 pub fn multisig(script: &Script) -> Option<(usize, Vec<&[u8]>)> {
     let mut instructions = script.instruction_indices().map_while(Result::ok);
     // Keys may be pushed by any instruction, numbers only by the shortest.
@@ -123,7 +119,6 @@ fn number(opcode: u8, instruction: &Instruction<'_>) -> Option<usize> {
 }
 
 /// Returns the network as the crate `bitcoin` names it.
-#[must_use]
 pub const fn network(network: Network) -> bitcoin::Network {
     match network {
         Network::Main => bitcoin::Network::Bitcoin,
@@ -134,8 +129,6 @@ pub const fn network(network: Network) -> bitcoin::Network {
     }
 }
 
-/// Returns the address of a script, if it has one.
-#[must_use]
 pub fn address(script: &Script, chain: Network) -> Option<String> {
     Address::from_script(script, network(chain)).ok().map(|address| address.to_string())
 }

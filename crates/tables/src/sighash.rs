@@ -18,7 +18,6 @@ const ANYONECANPAY: u8 = 0x80;
 /// control block: 64 bytes, whose hash type is `DEFAULT`, or 65 with a hash type that exists. Otherwise these
 /// are pushes of the input's script and items of the witness, with the strict encoding of BIP-0066 (Core
 /// `IsValidSignatureEncoding`) and a hash type, which is in hex, such as `0x00`, if it has no name.
-#[must_use]
 pub fn sighash<'a>(
     coin_script: &Script,
     script_sig: &'a Script,
@@ -147,7 +146,6 @@ mod tests {
         taproot::Signature { signature, sighash_type }.to_vec()
     }
 
-    /// A script that pushes these items.
     fn pushes(items: &[&[u8]]) -> ScriptBuf {
         let push = |item: &&[u8]| PushBytesBuf::try_from(item.to_vec()).unwrap();
         items.iter().map(push).fold(Builder::new(), Builder::push_slice).into_script()

@@ -30,7 +30,6 @@ pub fn skip(reason: impl Display) {
 
 /// Returns a file or folder of the shared test data: below `$PEREGRINE_DATA`, else `../shared/data` beside
 /// the workspace. If it is missing, the test is skipped.
-#[must_use]
 pub fn shared_data(name: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = env::var_os("PEREGRINE_DATA").map_or_else(beside, PathBuf::from).join(name);
@@ -42,7 +41,6 @@ pub fn shared_data(name: &str) -> Option<PathBuf> {
 
 /// Returns the folder of Bitcoin Core's sources in `libbitcoinkernel-sys`. If cargo has not downloaded that
 /// crate, the test is skipped.
-#[must_use]
 pub fn core_sources() -> Option<PathBuf> {
     let output = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().ok()?;

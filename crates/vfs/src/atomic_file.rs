@@ -32,9 +32,6 @@ impl<'d> AtomicFile<'d> {
     }
 
     /// Removes a temporary file that a crash has left, if there is one.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_leftover(disk: &dyn Disk, temporary: &Path) -> Result<(), FileError> {
         if disk.exists(temporary).during("look at", temporary)? {
             disk.remove_file(temporary).during("remove", temporary)?;
@@ -80,7 +77,6 @@ impl<'d> AtomicFile<'d> {
     }
 
     /// The path under which the file is written.
-    #[must_use]
     pub fn temporary_path(&self) -> &Path {
         &self.temporary
     }

@@ -86,9 +86,6 @@ pub trait ReadAt: Send + Sync {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Returns the current length in bytes.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn len(&self) -> io::Result<u64>;
 
     /// Advises the system that a range will be read soon, so that it can start reading. Only speed depends on
@@ -96,9 +93,6 @@ pub trait ReadAt: Send + Sync {
     fn read_ahead(&self, _offset: u64, _len: u64) {}
 
     /// Whether the file is empty at present.
-    ///
-    /// # Errors
-    /// The same errors as [`ReadAt::len`].
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -153,9 +147,6 @@ pub trait WriteAt: Send {
     fn allocate(&mut self, len: u64) -> io::Result<()>;
 
     /// Cuts the file, which has at least `len` bytes, to `len` bytes.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
 
     /// Returns when all bytes written are on the medium. A new file's name also needs [`Disk::sync_dir`].
@@ -229,9 +220,6 @@ pub trait Disk: Send + Sync {
 
     /// Like [`Disk::create`], for a file that holds a secret: only its owner may read it, where the system
     /// has such permissions.
-    ///
-    /// # Errors
-    /// The same errors as [`Disk::create`].
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         self.create(path)
     }
@@ -240,9 +228,6 @@ pub trait Disk: Send + Sync {
     /// `None` if another process has locked the new file, or removed it, before this one could lock it.
     ///
     /// A disk without locks keeps the default.
-    ///
-    /// # Errors
-    /// The same errors as [`Disk::create`].
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
         self.create(path).map(Some)
     }
@@ -275,9 +260,6 @@ pub trait Disk: Send + Sync {
     }
 
     /// Returns the names in a directory, without `.` and `..`, sorted.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
 
     /// Returns kind, length and modification time; `None` if the path does not exist.
@@ -287,18 +269,12 @@ pub trait Disk: Send + Sync {
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>>;
 
     /// Whether `path` exists.
-    ///
-    /// # Errors
-    /// The same errors as [`Disk::metadata`].
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.metadata(path)?.is_some())
     }
 
     /// Creates a directory and its missing parents. Each gets the owner and the group of its parent, where
     /// the system allows it, and grants access to the owner only ([`CORE_DIR_MODE`]).
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
 
     /// Returns `path` with all symbolic links followed. The last name may be missing, also if a link leads to
@@ -320,17 +296,11 @@ pub trait Disk: Send + Sync {
 
     /// Whether a file system is mounted at the directory `dir`, which can then be neither renamed nor
     /// exchanged.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn is_mount_point(&self, _dir: &Path) -> io::Result<bool> {
         Ok(false)
     }
 
     /// Returns owner, group and mode of `path`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn ownership(&self, _path: &Path) -> io::Result<Ownership> {
         Ok(Ownership { uid: self.user(), gid: 0, mode: CORE_DIR_MODE })
     }
@@ -365,9 +335,6 @@ pub trait Disk: Send + Sync {
     fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
 
     /// Removes a file.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty directory. There is no method that removes a directory with its content: callers
@@ -379,9 +346,6 @@ pub trait Disk: Send + Sync {
 
     /// Returns when all changes to the names in `dir` (created, renamed, removed) are on the medium, if the
     /// file system can sync directories: if not, there is no error, and [`unsynced_dir`] names the first one.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Whether the file system of `path` is mounted read-only.
@@ -393,15 +357,9 @@ pub trait Disk: Send + Sync {
     }
 
     /// Returns how many bytes this user can still write to the file system of `path`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn free_space(&self, path: &Path) -> io::Result<u64>;
 
     /// Whether a rename from `a` to `b` stays on one file system; both must exist.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
 
     /// Takes the exclusive lock of the file `path` without waiting; creates the file if it is missing.
@@ -410,9 +368,6 @@ pub trait Disk: Send + Sync {
     /// It is the kind of lock that Bitcoin Core takes on `.lock` and LevelDB on `LOCK`: a POSIX record lock
     /// over the whole file. Such a lock belongs to the process and ends when the process closes any
     /// descriptor of the file, so no other code may open the file while the lock is held.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
 
     /// Takes a shared lock of the existing file `path`, which may be on a read-only file system, without
@@ -441,9 +396,6 @@ pub trait Disk: Send + Sync {
 ///
 /// Returns whether anything was repaired. If `b` had not been renamed to `a` yet, the exchange is undone,
 /// otherwise completed.
-///
-/// # Errors
-/// Any I/O error.
 pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
     let parked = parked(a);
     if !disk.exists(&parked)? {
@@ -455,9 +407,6 @@ pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> 
 }
 
 /// Exchanges `a` and `b` by three renames, for file systems that cannot swap names.
-///
-/// # Errors
-/// The same errors as [`Disk::exchange`].
 pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> {
     let parked = parked(a);
     disk.rename(a, &parked)?;
@@ -469,7 +418,6 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
 }
 
 /// Returns the directory that `path` is in: `.` for a name without one, whose parent is an empty path.
-#[must_use]
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

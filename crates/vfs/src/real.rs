@@ -275,7 +275,6 @@ impl Disk for RealDisk {
 }
 
 /// Whether an error means that a file system has no locks.
-#[must_use]
 pub fn lacks_locks(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported
         || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
@@ -283,9 +282,6 @@ pub fn lacks_locks(error: &io::Error) -> bool {
 
 /// Opens an existing regular file for reading, without blocking, as [`Disk::open`] does: for files that are
 /// not data of the project, such as logs.
-///
-/// # Errors
-/// The same errors as [`Disk::open`].
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_nonblocking(path, OpenOptions::new().read(true))
 }
@@ -310,12 +306,12 @@ fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 }
 
 /// A limit of this process, user, system or file system that a file operation has reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The size of a file.
     FileSize,
     /// The number of files that this process has open.
+    #[default]
     OpenFiles,
     /// The number of files that all processes have open.
     SystemOpenFiles,
@@ -327,7 +323,6 @@ pub enum Limit {
 
 impl Limit {
     /// Returns the limit that caused an error; `None` for other errors.
-    #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
         if error.get_ref().is_some_and(|inner| inner.is::<NoInodes>()) {
             return Some(Self::Inodes);
@@ -382,7 +377,6 @@ pub struct NotRegular(&'static str);
 
 impl NotRegular {
     /// Whether an operation failed for this reason.
-    #[must_use]
     pub fn is_cause_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
@@ -521,7 +515,6 @@ static UNSYNCED_DIR: OnceLock<PathBuf> = OnceLock::new();
 
 /// Returns the first directory that this process could not sync, because its file system syncs files only: a
 /// power cut can take back the names of files there that are written already.
-#[must_use]
 pub fn unsynced_dir() -> Option<&'static Path> {
     UNSYNCED_DIR.get().map(PathBuf::as_path)
 }

@@ -26,7 +26,6 @@ pub enum UnfinishedError {
 pub const SUFFIX: &str = ".peregrine-part";
 
 /// Returns the temporary name of a file or directory, also if `path` ends with a slash.
-#[must_use]
 pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
     let mut temporary = path.components().as_path().as_os_str().to_os_string();
     temporary.push(suffix);
@@ -34,9 +33,6 @@ pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Returns the path to which the links at a path lead, also if nothing is there yet.
-///
-/// # Errors
-/// [`FileError`]
 pub fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
     let path = path.components().as_path();
     match disk.resolve(path) {
@@ -48,9 +44,6 @@ pub fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
 
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there
 /// is removed. If `path` is a symbolic link, the file that it leads to is written.
-///
-/// # Errors
-/// [`UnfinishedError`]
 pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, UnfinishedError> {
     let is_link = disk.is_link(path).during("look for", path)?;
     let target = if is_link { disk.resolve(path).during("follow the link", path)? } else { path.to_owned() };
@@ -70,9 +63,6 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
 const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";
 
 /// Locks a file. `in_use` says what to do if another process has locked it.
-///
-/// # Errors
-/// [`UnfinishedError`]
 pub fn lock(disk: &dyn Disk, path: &Path, in_use: &'static str) -> Result<Box<dyn Lock>, UnfinishedError> {
     let lock = disk.lock(path).during("lock", path)?;
     lock.ok_or_else(|| UnfinishedError::Refused { path: path.to_owned(), flaw: in_use })

@@ -78,13 +78,10 @@ impl BlockArena {
     }
 
     /// Returns the view of the block that was parsed last, which had this header and these bytes.
-    #[must_use]
     pub const fn view<'a>(&'a self, header: Header, bytes: &'a [u8]) -> BlockView<'a> {
         BlockView { bytes, header, arena: self }
     }
 
-    /// Returns the memory in bytes.
-    #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.txs.capacity() * size_of::<TxSpan>()
             + self.inputs.capacity() * size_of::<InputSpan>()
@@ -219,19 +216,15 @@ pub struct BlockView<'a> {
 
 impl<'a> BlockView<'a> {
     /// Returns the serialised block.
-    #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Returns the header.
-    #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
     /// Returns the number of transactions.
-    #[must_use]
     pub fn tx_count(&self) -> usize {
         self.arena.txs.len()
     }
@@ -243,33 +236,28 @@ impl<'a> BlockView<'a> {
     }
 
     /// Returns the transaction at `index`, or `None` if there are fewer.
-    #[must_use]
     pub fn tx(&self, index: usize) -> Option<TxView<'a>> {
         let span = *self.arena.txs.get(index)?;
         Some(TxView { bytes: self.bytes, span, arena: self.arena })
     }
 
     /// Returns the number of inputs of all transactions, including the coinbase's.
-    #[must_use]
     pub fn input_count(&self) -> usize {
         self.arena.inputs.len()
     }
 
     /// Returns the number of outputs of all transactions, including unspendable ones.
-    #[must_use]
     pub fn output_count(&self) -> usize {
         self.arena.outputs.len()
     }
 
     /// Returns the size without witnesses, in bytes.
-    #[must_use]
     pub fn stripped_size(&self) -> usize {
         let witnesses: usize = self.txs().map(|tx| tx.total_size() - tx.stripped_size()).sum();
         self.bytes.len() - witnesses
     }
 
     /// Returns the weight (BIP-0141, Core `GetBlockWeight`).
-    #[must_use]
     pub fn weight(&self) -> Weight {
         Weight(self.stripped_size() as u64 * (Weight::WITNESS_SCALE_FACTOR - 1) + self.bytes.len() as u64)
     }
@@ -285,56 +273,47 @@ pub struct TxView<'a> {
 
 impl<'a> TxView<'a> {
     /// Returns the serialised transaction, including its witness.
-    #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         slice(self.bytes, self.span.start, self.span.end)
     }
 
     /// Returns the byte offset of the transaction in its block.
-    #[must_use]
     pub const fn offset(&self) -> usize {
         self.span.start as usize
     }
 
     /// Returns the version (unsigned, as in Core since 28).
-    #[must_use]
     pub fn version(&self) -> u32 {
         u32_at(self.bytes, self.span.start)
     }
 
     /// Returns the lock time: a height if below 500,000,000, otherwise a time.
-    #[must_use]
     pub fn lock_time(&self) -> u32 {
         u32_at(self.bytes, self.span.end - 4)
     }
 
     /// Returns whether the transaction is serialised with a witness, so that its wtxid differs from its txid.
-    #[must_use]
     pub const fn has_witness(&self) -> bool {
         self.span.body != self.span.start + 4
     }
 
     /// Returns the size without witness, in bytes.
-    #[must_use]
     pub const fn stripped_size(&self) -> usize {
         (self.span.body_end - self.span.body) as usize + 8
     }
 
     /// Returns the size with witness, in bytes.
-    #[must_use]
     pub const fn total_size(&self) -> usize {
         (self.span.end - self.span.start) as usize
     }
 
     /// Returns the weight (BIP-0141, Core `GetTransactionWeight`).
-    #[must_use]
     pub const fn weight(&self) -> Weight {
         let stripped = self.stripped_size() as u64;
         Weight(stripped * (Weight::WITNESS_SCALE_FACTOR - 1) + self.total_size() as u64)
     }
 
     /// Returns the message whose SHA-256d is the txid.
-    #[must_use]
     pub fn txid_message(&self) -> Message<'a> {
         let span = self.span;
         if !self.has_witness() {
@@ -348,19 +327,14 @@ impl<'a> TxView<'a> {
     }
 
     /// Returns the message whose SHA-256d is the wtxid.
-    #[must_use]
     pub fn wtxid_message(&self) -> Message<'a> {
         Message([self.bytes(), &[], &[]])
     }
 
-    /// Returns the number of inputs.
-    #[must_use]
     pub const fn input_count(&self) -> usize {
         (self.span.inputs.1 - self.span.inputs.0) as usize
     }
 
-    /// Returns the number of outputs.
-    #[must_use]
     pub const fn output_count(&self) -> usize {
         (self.span.outputs.1 - self.span.outputs.0) as usize
     }
@@ -378,7 +352,6 @@ impl<'a> TxView<'a> {
     }
 
     /// Returns whether it is a coinbase: it has one input, whose outpoint is null (Core `IsCoinBase`).
-    #[must_use]
     pub fn is_coinbase(&self) -> bool {
         let mut inputs = self.inputs();
         inputs.len() == 1 && inputs.next().is_some_and(|input| input.prevout().is_null())
@@ -394,7 +367,6 @@ pub struct InputView<'a> {
 
 impl<'a> InputView<'a> {
     /// Returns the outpoint of the coin that the input spends.
-    #[must_use]
     pub fn prevout(&self) -> OutPoint {
         let at = self.span.at;
         let txid = slice(self.bytes, at, at + 32).first_chunk().copied().unwrap_or_default();
@@ -402,13 +374,10 @@ impl<'a> InputView<'a> {
     }
 
     /// Returns the signature script.
-    #[must_use]
     pub fn script_sig(&self) -> &'a [u8] {
         slice(self.bytes, self.span.script, self.span.script_end)
     }
 
-    /// Returns the sequence number.
-    #[must_use]
     pub fn sequence(&self) -> u32 {
         u32_at(self.bytes, self.span.script_end)
     }
@@ -431,14 +400,12 @@ pub struct OutputView<'a> {
 
 impl<'a> OutputView<'a> {
     /// Returns the amount, which hostile bytes may make negative.
-    #[must_use]
     pub fn value(&self) -> Sats {
         let at = self.span.at;
         Sats(i64::from_le_bytes(slice(self.bytes, at, at + 8).first_chunk().copied().unwrap_or_default()))
     }
 
     /// Returns the script that a spender must satisfy.
-    #[must_use]
     pub fn script_pubkey(&self) -> &'a [u8] {
         slice(self.bytes, self.span.script, self.span.script_end)
     }

@@ -73,19 +73,16 @@ pub struct Coin<'a> {
 impl<'a> Coin<'a> {
     /// Returns the code of a coin created at `height`, which must be below 2^31. No chain reaches that
     /// height: heights come from [`Coin`] codes or block counts.
-    #[must_use]
     pub const fn code_of(height: Height, is_coinbase: bool) -> u32 {
         height.0 << 1 | is_coinbase as u32
     }
 
     /// Returns the height of the block that created it.
-    #[must_use]
     pub const fn height(&self) -> Height {
         Height(self.code >> 1)
     }
 
     /// Returns whether a coinbase created it.
-    #[must_use]
     pub const fn is_coinbase(&self) -> bool {
         self.code & 1 == 1
     }
@@ -160,9 +157,6 @@ impl<'a> Coin<'a> {
 
 /// Appends the form in which `hash_serialized_3` and MuHash hash a coin (Core `kernel/coinstats.cpp`
 /// `TxOutSer`): outpoint, code as u32, amount as i64, script with its CompactSize length.
-///
-/// # Errors
-/// The same errors as [`CompressedScript::decompress`].
 #[inline]
 pub fn write_utxo_element(
     element: &mut Vec<u8>,
@@ -192,7 +186,6 @@ pub struct UtxoElement<'a> {
     pub outpoint: OutPoint,
     /// Height and coinbase flag, as in [`Coin::code`].
     pub code: u32,
-    /// Its amount.
     pub amount: Sats,
     /// The output script.
     pub script: &'a [u8],
@@ -218,13 +211,11 @@ impl<'a> UtxoElement<'a> {
     }
 
     /// Returns the height of the block that created the coin.
-    #[must_use]
     pub const fn height(&self) -> Height {
         Height(self.code >> 1)
     }
 
     /// Returns whether a coinbase created it.
-    #[must_use]
     pub const fn is_coinbase(&self) -> bool {
         self.code & 1 == 1
     }
@@ -261,7 +252,6 @@ pub enum CompressedScript<'a> {
 
 /// Returns the length in bytes of the compressed script that follows the number `kind`.
 #[inline]
-#[must_use]
 pub const fn compressed_script_len(kind: u64) -> u64 {
     match kind {
         0 | 1 => 20,
@@ -289,7 +279,6 @@ impl<'a> CompressedScript<'a> {
     }
 
     /// Returns the length of the decompressed script in bytes.
-    #[must_use]
     pub const fn script_len(&self) -> usize {
         match self {
             Self::P2pkh(_) => 25,
@@ -301,13 +290,11 @@ impl<'a> CompressedScript<'a> {
     }
 
     /// Returns whether the script is pay-to-script-hash (BIP-0016).
-    #[must_use]
     pub const fn is_p2sh(&self) -> bool {
         matches!(self, Self::P2sh(_))
     }
 
     /// Returns the version and program of a witness program (BIP-0141), or `None` for any other script.
-    #[must_use]
     pub fn witness_program(&self) -> Option<(u8, &'a [u8])> {
         match self {
             Self::Raw(script) => script::witness_program(script),
@@ -390,7 +377,6 @@ pub fn compress_output(out: &mut Vec<u8>, amount: Sats, script: &[u8]) {
 
 /// Compresses an amount (Core `CompressAmount`): trailing decimal zeros become an exponent, since most
 /// amounts are round.
-#[must_use]
 pub const fn compress_amount(mut amount: u64) -> u64 {
     if amount == 0 {
         return 0;
@@ -409,7 +395,6 @@ pub const fn compress_amount(mut amount: u64) -> u64 {
 }
 
 /// Decompresses an amount (Core `DecompressAmount`). `None` if it does not fit into an i64.
-#[must_use]
 pub fn decompress_amount(compressed: u64) -> Option<i64> {
     let Some(rest) = compressed.checked_sub(1) else { return Some(0) };
     let exponent = (rest % 10) as u32;
@@ -454,7 +439,6 @@ pub fn split_chainstate_key(key: &[u8]) -> Result<(&[u8; 32], u32), CoinError> {
 /// Compares two outpoints in the order of their chainstate keys: by txid bytes, then by the *bytes* of
 /// VARINT(vout). From 16512 on that is not numeric order: VARINT(16511) is `ff 7f`, VARINT(16512) is `80 80
 /// 00`.
-#[must_use]
 pub fn chainstate_key_order(a: &OutPoint, b: &OutPoint) -> Ordering {
     a.txid.cmp(&b.txid).then_with(|| var_int_sort_key(a.vout).cmp(&var_int_sort_key(b.vout)))
 }

@@ -18,7 +18,6 @@ pub struct Entry<'a> {
 /// parts is the size of the UTXO set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetSize {
-    /// Number of coins.
     pub coins: i64,
     /// Total length of their chainstate keys, in bytes.
     pub key_bytes: i64,
@@ -29,7 +28,6 @@ pub struct NetSize {
 impl NetSize {
     /// Returns the size of one coin.
     #[inline]
-    #[must_use]
     pub const fn of_coin(vout: u32, coin: Coin<'_>) -> Self {
         Self {
             coins: 1,

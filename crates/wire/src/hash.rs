@@ -81,7 +81,6 @@ impl OutPoint {
     pub const NULL: Self = Self { txid: Txid([0; 32]), vout: u32::MAX };
 
     /// Returns whether this is [`OutPoint::NULL`].
-    #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::NULL
     }

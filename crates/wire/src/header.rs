@@ -17,11 +17,9 @@ pub struct Header {
     pub prev: BlockHash,
     /// Root of the merkle tree of txids.
     pub merkle_root: [u8; 32],
-    /// Time of the block.
     pub time: BlockTime,
     /// Target in compact form (Core `nBits`).
     pub bits: u32,
-    /// Nonce.
     pub nonce: u32,
 }
 
@@ -45,7 +43,6 @@ impl Header {
     }
 
     /// Returns the serialised header.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         let fields: [&[u8]; 6] = [
@@ -63,14 +60,12 @@ impl Header {
     }
 
     /// Returns the block's hash: the SHA-256d of the 80 bytes.
-    #[must_use]
     pub fn hash(&self) -> BlockHash {
         BlockHash(digest::sha256::sha256d(&self.to_bytes()))
     }
 
     /// Whether `hash`, which is that of this header, is within the target that the header states. What target
     /// the network requires is not known here; a target below 2^16, which no hash meets, counts as none.
-    #[must_use]
     pub fn meets_own_target(&self, hash: &BlockHash) -> bool {
         let [low, middle, high, exponent] = self.bits.to_le_bytes();
         let mut target = [0; 32];

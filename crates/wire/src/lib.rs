@@ -26,6 +26,7 @@ pub mod coin;
 pub mod entry;
 pub mod hash;
 pub mod header;
+mod named;
 pub mod network;
 pub mod read;
 pub mod script;

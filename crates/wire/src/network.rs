@@ -4,11 +4,11 @@
 //! are from Core `kernel/chainparams.cpp`, the names from `util/chaintype.cpp`, the directories from
 //! `chainparamsbase.cpp`.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, schemars::JsonSchema),
@@ -16,6 +16,7 @@ use std::{fmt, str::FromStr};
 )]
 pub enum Network {
     /// The Bitcoin network.
+    #[default]
     Main,
     /// Test network 3.
     Test,
@@ -27,12 +28,16 @@ pub enum Network {
     Regtest,
 }
 
-impl Network {
-    /// All networks, in Core's order.
-    pub const ALL: [Self; 5] = [Self::Main, Self::Test, Self::Testnet4, Self::Signet, Self::Regtest];
+crate::named!(Network {
+    Main = "main",
+    Test = "test",
+    Testnet4 = "testnet4",
+    Signet = "signet",
+    Regtest = "regtest",
+});
 
+impl Network {
     /// Returns the bytes that start each message and each record of a `blk` or `rev` file.
-    #[must_use]
     pub const fn magic(self) -> [u8; 4] {
         match self {
             Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
@@ -44,13 +49,11 @@ impl Network {
     }
 
     /// Returns the network with these bytes; `None` if no network has them, as for a custom signet.
-    #[must_use]
     pub fn of_magic(magic: [u8; 4]) -> Option<Self> {
         Self::ALL.into_iter().find(|network| network.magic() == magic)
     }
 
     /// Returns the network's subdirectory in a datadir, or `None` for `main`, which uses the datadir itself.
-    #[must_use]
     pub const fn subdirectory(self) -> Option<&'static str> {
         match self {
             Self::Main => None,
@@ -59,24 +62,6 @@ impl Network {
             Self::Signet => Some("signet"),
             Self::Regtest => Some("regtest"),
         }
-    }
-
-    /// Returns Core's name of the network, the value of `-chain`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Test => "test",
-            Self::Testnet4 => "testnet4",
-            Self::Signet => "signet",
-            Self::Regtest => "regtest",
-        }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -89,10 +74,7 @@ impl FromStr for Network {
     type Err = UnknownNetwork;
 
     fn from_str(name: &str) -> Result<Self, UnknownNetwork> {
-        Self::ALL
-            .into_iter()
-            .find(|network| network.name() == name)
-            .ok_or_else(|| UnknownNetwork(name.to_owned()))
+        Self::named(name).ok_or_else(|| UnknownNetwork(name.to_owned()))
     }
 }
 

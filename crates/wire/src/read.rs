@@ -31,7 +31,6 @@ pub enum WireError {
     Oversized {
         /// Offset of the number.
         at: usize,
-        /// The number.
         size: u64,
     },
     /// A VARINT does not fit into 64 bits.
@@ -71,19 +70,16 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Creates a reader at the first byte.
-    #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// Returns the number of bytes read so far.
-    #[must_use]
     pub const fn position(&self) -> usize {
         self.at
     }
 
     /// Returns the number of bytes not read yet.
-    #[must_use]
     pub const fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -144,9 +140,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a CompactSize that is a count or length (at most [`MAX_SIZE`]).
-    ///
-    /// # Errors
-    /// [`WireError::Truncated`], [`WireError::NonCanonicalCompactSize`], [`WireError::Oversized`].
     #[inline]
     pub fn compact_size(&mut self) -> Result<usize, WireError> {
         let at = self.at;
@@ -157,9 +150,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a CompactSize that is a number and not a size: any 64-bit value.
-    ///
-    /// # Errors
-    /// [`WireError::Truncated`], [`WireError::NonCanonicalCompactSize`].
     #[inline]
     pub fn compact_u64(&mut self) -> Result<u64, WireError> {
         let at = self.at;
@@ -183,9 +173,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a VARINT.
-    ///
-    /// # Errors
-    /// [`WireError::Truncated`], [`WireError::VarIntOverflow`].
     #[inline]
     pub fn var_int(&mut self) -> Result<u64, WireError> {
         let at = self.at;

@@ -13,20 +13,17 @@ const OP_EQUAL: u8 = 0x87;
 
 /// Returns whether an output with this script can never be spent, and so is never in the UTXO set (Core
 /// `CScript::IsUnspendable`): the script starts with OP_RETURN or is longer than [`MAX_SCRIPT_SIZE`].
-#[must_use]
 pub fn is_unspendable(script: &[u8]) -> bool {
     script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
 }
 
 /// Returns whether the script is BIP-0016's `HASH160 <20 bytes> EQUAL` (Core `CScript::IsPayToScriptHash`).
-#[must_use]
 pub fn is_p2sh(script: &[u8]) -> bool {
     matches!(script, [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20)
 }
 
 /// Returns the version and program of a witness program (BIP-0141, Core `CScript::IsWitnessProgram`), or
 /// `None` for any other script.
-#[must_use]
 pub fn witness_program(script: &[u8]) -> Option<(u8, &[u8])> {
     match script {
         [opcode @ (OP_0 | OP_1..=OP_16), len @ 2..=40, program @ ..] if program.len() == *len as usize => {

@@ -48,7 +48,6 @@ impl ScriptFlags {
         .with(Self::TAPROOT);
 
     /// Returns Core's bits.
-    #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
@@ -66,7 +65,6 @@ impl ScriptFlags {
     }
 
     /// Returns whether this set contains all flags of `other`.
-    #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

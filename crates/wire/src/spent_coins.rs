@@ -34,7 +34,6 @@ const MIN_COIN_LEN: usize = 4 + 4 + 2 + 1;
 /// Who defines the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SpentCoinsForm {
-    /// The draft.
     Draft,
     /// The draft's reference code for Bitcoin Core.
     Reference,
@@ -49,10 +48,7 @@ pub enum SpentCoinsError {
     Wire(#[from] WireError),
     /// They are those of another block.
     #[error("the spent coins are those of block {found}")]
-    OtherBlock {
-        /// That block.
-        found: BlockHash,
-    },
+    OtherBlock { found: BlockHash },
     /// Their number is not that of the block's inputs.
     #[error("{found} spent coins for a block with {inputs} inputs")]
     Count {
@@ -68,7 +64,6 @@ pub enum SpentCoinsError {
         number: usize,
         /// Its offset.
         at: usize,
-        /// The flaw.
         source: CoinFlaw,
     },
 }

@@ -54,7 +54,6 @@ impl Sats {
     pub const MAX_MONEY: Self = Self(21_000_000 * Self::COIN.0);
 
     /// Returns whether the amount is within 0..=[`Sats::MAX_MONEY`] (Core `MoneyRange`).
-    #[must_use]
     pub const fn in_money_range(self) -> bool {
         0 <= self.0 && self.0 <= Self::MAX_MONEY.0
     }

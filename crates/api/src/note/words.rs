@@ -1,10 +1,65 @@
-//! Parts of the texts of notes and warnings.
+//! Texts of notes and warnings that depend on what there is.
 
+use crate::{error::Error, follow::ConnectedAtTip, size::HumanSize, wrong_hint::WrongHint};
 use disk::replace::Recovery;
-use wire::FileNo;
+use wire::{FileNo, Height};
 
-/// Words how many blocks are damaged, of which some are in files that do not exist, and how many in no file.
-pub(super) fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing: u32) -> String {
+pub(super) fn checked_scripts(to: Option<Height>) -> String {
+    match to {
+        Some(to) => format!(
+            "scripts up to height {to} are not run: bitcoind has checked them before, by the datadir's block \
+             index, which is trusted"
+        ),
+        None => "above the blocks that are assumed to be valid by default, the block index marks none as \
+                 checked, or not all below it: scripts are run as by default"
+            .to_owned(),
+    }
+}
+
+pub(super) fn first_wrong(hint: Option<&WrongHint>) -> String {
+    hint.map_or("all hints are right, so the undo files are wrong".to_owned(), |wrong| {
+        format!("the first wrong hint: {wrong}")
+    })
+}
+
+pub(super) fn received(bytes: u64, total: Option<u64>) -> String {
+    let of = total.map_or(String::new(), |total| format!(" of {}", HumanSize(total)));
+    format!("{}{of}", HumanSize(bytes))
+}
+
+pub(super) fn no_peers(last_attempt: Option<&str>) -> String {
+    last_attempt.map_or(
+        "no peer is connected, and no address of one is known; check the network connection and the name \
+         servers, or name a peer"
+            .to_owned(),
+        |last| format!("no peer is connected; the last attempt: {last}; trying again"),
+    )
+}
+
+pub(super) fn connected(step: &ConnectedAtTip) -> String {
+    let ConnectedAtTip { height, hash, blocks, disconnected, transactions, elapsed, since_arrival } = step;
+    let before = match disconnected {
+        0 => String::new(),
+        blocks => format!("reorganisation: disconnected {blocks}, "),
+    };
+    format!(
+        "{before}connected {blocks} up to height {height}, {hash}, with {transactions} transactions, {} ms \
+         after the announcement, {} ms after the block had come",
+        elapsed.as_millis(),
+        since_arrival.as_millis()
+    )
+}
+
+pub(super) fn stored_given(blocks: u32) -> String {
+    match blocks {
+        1 => "the block that was passed is stored".to_owned(),
+        blocks => format!("the {blocks} blocks that were passed are stored"),
+    }
+}
+
+/// Words how many blocks are damaged, in files that do not exist, how many such files there are, how many
+/// blocks are in no file, and how many have damaged undo data.
+pub(super) fn found_damage([damaged, lost, lost_files, missing, undo]: [u32; 5]) -> String {
     let parts = [
         (damaged - lost, "damaged".to_owned()),
         (lost, format!("in {lost_files} missing file{}", if lost_files == 1 { "" } else { "s" })),
@@ -12,10 +67,29 @@ pub(super) fn damage_text(damaged: u32, (lost, lost_files): (u32, u32), missing:
     ];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let parts: Vec<String> = parts.collect();
-    if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") }
+    match (parts.is_empty(), undo) {
+        (true, 0) => "no block is damaged or missing".to_owned(),
+        (false, 0) => format!("blocks: {}", parts.join(", ")),
+        (true, undo) => format!("blocks: none is damaged or missing; undo data: of {undo} blocks damaged"),
+        (false, undo) => format!("blocks: {}; undo data: of {undo} blocks damaged", parts.join(", ")),
+    }
 }
 
-pub(super) fn missing_files_text(files: &[FileNo]) -> String {
+pub(super) fn damage(blocks: u32, undo: u32, first: &[Error]) -> String {
+    let undo = (undo > 0).then(|| format!("the undo data of {undo} blocks is damaged"));
+    let headers = match blocks {
+        0 => return undo.unwrap_or_default(),
+        1 => "block is damaged or missing; the new block index has only its header",
+        _ => "blocks are damaged or missing; the new block index has only their headers",
+    };
+    let what = format!("{blocks} {headers}, so that bitcoind downloads what is missing");
+    let facts: Vec<String> = std::iter::once(what).chain(undo).collect();
+    let first: Vec<String> = first.iter().map(Error::fact_text).collect();
+    let separator = if first.is_empty() { "" } else { ": " };
+    format!("{}{separator}{}", facts.join("; "), first.join("; "))
+}
+
+pub(super) fn missing_files(files: &[FileNo]) -> String {
     let first = files.first().copied().unwrap_or_default().0;
     let others = match files.len() {
         0 | 1 => String::new(),

@@ -56,7 +56,6 @@ struct State {
 impl AwaitedBlocks {
     /// None of the blocks of a chain has come. `kept_bytes_max` limits the memory in bytes of the blocks that
     /// are kept until they are taken.
-    #[must_use]
     pub fn new(blocks: usize, kept_bytes_max: u64) -> Self {
         let state = State {
             positions: vec![(FileNo(0), 0); blocks],
@@ -126,7 +125,6 @@ impl AwaitedBlocks {
     }
 
     /// Returns the lowest block that the job may read again.
-    #[must_use]
     pub fn settled_to(&self) -> Height {
         self.state().settled_to
     }
@@ -152,7 +150,6 @@ impl AwaitedBlocks {
     }
 
     /// Returns where a block was stored, if it has come.
-    #[must_use]
     pub fn position(&self, height: Height) -> Option<(FileNo, u32)> {
         self.state().position(height)
     }

@@ -16,9 +16,7 @@ use wire::{BlockHash, BlockTime, BlockView, Height, Txid};
 pub struct ExpectedBlock {
     /// The network's rules.
     pub params: &'static ChainParams,
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// Median time past of the block below it.
     pub median_time_past_prev: BlockTime,
@@ -36,7 +34,6 @@ pub enum BlockFlaw {
 /// A block that is valid as far as that can be known without other blocks.
 #[derive(Debug)]
 pub struct CheckedBlock {
-    /// Its hash.
     pub hash: BlockHash,
     /// The serialised block.
     pub bytes: Vec<u8>,
@@ -54,8 +51,6 @@ pub struct BlockFacts {
 }
 
 impl CheckedBlock {
-    /// Its memory in bytes.
-    #[must_use]
     pub const fn memory_bytes(&self) -> u64 {
         (self.bytes.capacity() + self.facts.txids.capacity() * size_of::<Txid>()) as u64
     }
@@ -72,16 +67,12 @@ impl ExpectedBlock {
     ///
     /// # Panics
     /// If `height` is above the tip.
-    #[must_use]
     pub fn at(chain: &Chain, params: &'static ChainParams, height: Height) -> Self {
         let (hash, median_time_past_prev) = (chain.block(height).hash, chain.median_time_before(height));
         Self { params, height, hash, median_time_past_prev }
     }
 
     /// Checks that the hash that was computed of a block is that of this one.
-    ///
-    /// # Errors
-    /// [`Damage::OtherBlock`] if it is not.
     pub fn check_hash(&self, found: BlockHash) -> Result<(), Damage> {
         if found == self.hash { Ok(()) } else { Err(Damage::OtherBlock(found)) }
     }
@@ -89,7 +80,6 @@ impl ExpectedBlock {
     /// Hashes a block that was parsed, but for its witnesses, and its undo data if there is any. Returns
     /// whether it is this block, as far as that is known without its witnesses: its txids are those to which
     /// the header commits.
-    #[must_use]
     pub fn has_txids_of(&self, block: &BlockView<'_>, undo_data: &[u8], hashes: &mut BlockHashes) -> bool {
         hashes.without_wtxids(block, undo_data);
         let wanted = MerkleRoot { root: block.header().merkle_root, mutated: false };

@@ -6,7 +6,6 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 /// A block of the chain, and where it was on disk when the chain was chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainBlock {
-    /// Its hash.
     pub hash: BlockHash,
     /// Number of its `blk` and `rev` file.
     pub file: FileNo,
@@ -45,7 +44,6 @@ impl Chain {
     ///
     /// # Panics
     /// If the lists are empty or differ in length.
-    #[must_use]
     pub fn from_parts(
         hashes: Vec<BlockHash>,
         positions: Vec<BlockPosition>,
@@ -70,7 +68,6 @@ impl Chain {
     ///
     /// # Panics
     /// If the lists are empty or differ in length.
-    #[must_use]
     pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
         let position = |block: &ChainBlock| BlockPosition {
             file: block.file,
@@ -86,7 +83,6 @@ impl Chain {
     ///
     /// # Panics
     /// If `height` is above the tip.
-    #[must_use]
     pub fn block(&self, height: Height) -> ChainBlock {
         let position = self.positions[height.0 as usize];
         ChainBlock {
@@ -98,7 +94,6 @@ impl Chain {
     }
 
     /// Whether the block with this height and hash is in the chain.
-    #[must_use]
     pub fn has(&self, height: Height, hash: &BlockHash) -> bool {
         self.hashes.get(height.0 as usize) == Some(hash)
     }
@@ -111,7 +106,6 @@ impl Chain {
     }
 
     /// Heights of the blocks that a job reads: all, unless the chain is cut to a range.
-    #[must_use]
     pub fn heights(&self) -> Range<u32> {
         self.cut.clone().unwrap_or(0..self.hashes.len() as u32)
     }
@@ -120,13 +114,11 @@ impl Chain {
     ///
     /// # Panics
     /// If `height` is above the tip.
-    #[must_use]
     pub fn was_stored(&self, height: Height) -> bool {
         self.positions[height.0 as usize].data_pos > 0
     }
 
     /// Returns the blocks up to a height, which must not be above the tip.
-    #[must_use]
     pub fn up_to(&self, height: Height) -> Self {
         let count = height.0 as usize + 1;
         let (hashes, positions) = (self.hashes[..count].to_vec(), self.positions[..count].to_vec());
@@ -135,7 +127,6 @@ impl Chain {
 
     /// Returns the blocks up to `fork`, which must not be above the tip, and a branch that begins after it.
     /// Median times of the branch are not known: it was connected before.
-    #[must_use]
     pub fn with_branch(&self, fork: Height, branch: &[(BlockHash, BlockPosition)]) -> Self {
         let mut chain = self.up_to(fork);
         let (hashes, positions): (Vec<_>, Vec<_>) = branch.iter().copied().unzip();
@@ -162,7 +153,6 @@ impl Chain {
     }
 
     /// Whether no undo data of its blocks is stored.
-    #[must_use]
     pub fn has_no_undo(&self) -> bool {
         self.positions.iter().all(|position| position.undo_pos.is_none())
     }
@@ -175,31 +165,26 @@ impl Chain {
     }
 
     /// Height of the last block.
-    #[must_use]
     pub fn tip_height(&self) -> Height {
         Height(self.hashes.len() as u32 - 1)
     }
 
     /// The last block.
-    #[must_use]
     pub fn tip(&self) -> ChainBlock {
         self.block(self.tip_height())
     }
 
     /// Number of blocks, genesis included.
-    #[must_use]
     pub fn block_count(&self) -> usize {
         self.hashes.len()
     }
 
     /// Median time past of each block, by height.
-    #[must_use]
     pub fn median_times(&self) -> &[BlockTime] {
         &self.median_times
     }
 
     /// Median time past of the block before `height`; 0 for the genesis block.
-    #[must_use]
     pub fn median_time_before(&self, height: Height) -> BlockTime {
         let before = (height.0 as usize).checked_sub(1);
         before.and_then(|before| self.median_times.get(before)).copied().unwrap_or_default()
@@ -214,7 +199,6 @@ impl Chain {
     }
 
     /// Approximate bytes of the block files that have these blocks.
-    #[must_use]
     pub fn file_bytes(&self) -> u64 {
         let pos = |height: Option<&Height>| height.map_or(0, |&height| self.block(height).data_pos.0);
         self.by_file().map(|(_, heights)| pos(heights.last()) - pos(heights.first())).sum()

@@ -69,15 +69,11 @@ impl PeerClaims {
     pub const BYTES_PER_BLOCK: u64 = size_of::<Option<Place>>() as u64;
 
     /// No claims yet, for a chain of `blocks`; their files will be in `dir`.
-    #[must_use]
     pub fn new(dir: PathBuf, blocks: usize) -> Self {
         Self { dir, state: Mutex::new(State { places: vec![None; blocks], ..State::default() }) }
     }
 
     /// Removes a file that a process has left in `dir` that was killed just when it created the file.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_left(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         let path = dir.join(FILE_NAME);
         if disk.exists(&path).during("look for", &path)? {
@@ -87,21 +83,16 @@ impl PeerClaims {
     }
 
     /// Whether claims are of use.
-    #[must_use]
     pub fn are_wanted(&self) -> bool {
         !lock(&self.state).is_closed
     }
 
     /// Whether any have come.
-    #[must_use]
     pub fn has_any(&self) -> bool {
         !lock(&self.state).peers.is_empty()
     }
 
     /// Adds the undo data of a block that `peer` claims. Heights above the chain are ignored.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn add(&self, disk: &dyn Disk, height: Height, undo: &[u8], peer: &str) -> Result<(), Error> {
         let state = &mut *lock(&self.state);
         if state.is_closed || state.places.len() <= height.0 as usize {
@@ -132,9 +123,6 @@ impl PeerClaims {
     }
 
     /// Reads the undo data of a block; `None` if there is none.
-    ///
-    /// # Errors
-    /// Any I/O error; damage to the file.
     pub fn read(&self, height: Height) -> Result<Option<Vec<u8>>, Error> {
         let (scratch, piece) = {
             let state = &mut *lock(&self.state);
@@ -149,7 +137,6 @@ impl PeerClaims {
     }
 
     /// Bytes of undo data that was read since [`PeerClaims::settle`].
-    #[must_use]
     pub fn read_bytes(&self) -> u64 {
         lock(&self.state).read_bytes
     }
@@ -178,7 +165,6 @@ impl PeerClaims {
     }
 
     /// Returns the lowest block of which other undo data was made than a peer has claimed, and the peer.
-    #[must_use]
     pub fn first_false(&self) -> Option<(Height, String)> {
         let state = &*lock(&self.state);
         let height = state.first_false?;

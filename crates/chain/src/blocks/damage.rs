@@ -23,7 +23,6 @@ pub struct KnownDamage {
     pub lowest: Option<Height>,
     /// Number of the damaged blocks that are in files that do not exist.
     pub lost: u32,
-    /// Number of these files.
     pub lost_files: u32,
     /// What is wrong with the lowest damaged blocks; a file that does not exist is named once.
     pub first: Vec<Error>,
@@ -42,14 +41,12 @@ pub struct KnownDamage {
 
 impl KnownDamage {
     /// Whether nothing is damaged.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.undo.is_empty()
     }
 
     /// Whether the undo data of a block up to `height` is damaged or missing, or will be when the damaged and
     /// missing blocks have been stored again.
-    #[must_use]
     pub fn lacks_undo_up_to(&self, height: Height) -> bool {
         let lowest = self.lowest.into_iter().chain(self.without_undo).min();
         lowest.is_some_and(|lowest| lowest <= height) || !self.undo.is_empty() || self.missing > 0
@@ -57,7 +54,6 @@ impl KnownDamage {
 
     /// What is left of the damage to blocks after these were stored again; their hashes are sorted.
     /// `missing`: number of blocks of the chain that are still damaged, or not placed in any file.
-    #[must_use]
     pub fn after(&self, stored: &[BlockHash], missing: u32) -> Self {
         let mut left = self.clone();
         left.blocks.retain(|hash| stored.binary_search(hash).is_err());
@@ -66,13 +62,11 @@ impl KnownDamage {
     }
 
     /// Whether this block is damaged.
-    #[must_use]
     pub fn has_block(&self, hash: &BlockHash) -> bool {
         self.blocks.binary_search(hash).is_ok()
     }
 
     /// Whether the undo data of this block is damaged.
-    #[must_use]
     pub fn has_undo(&self, hash: &BlockHash) -> bool {
         self.undo.binary_search(hash).is_ok()
     }
@@ -116,7 +110,6 @@ pub enum Damage {
 pub enum UndoDefect {
     /// Its checksum differs.
     Checksum,
-    /// It is malformed.
     Malformed(UndoError),
     /// It does not have a coin for each input.
     Shape,

@@ -25,7 +25,6 @@ use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
 pub struct Files<'a> {
     /// The file system.
     pub disk: &'a dyn Disk,
-    /// The datadir.
     pub datadir: &'a Datadir,
     /// The key with which the files are obfuscated.
     pub obfuscation: Obfuscation,
@@ -63,9 +62,6 @@ pub fn obfuscation(
 
 /// Like [`obfuscation`], but returns the error if only some files have other keys, for a caller that looks
 /// for the key of each.
-///
-/// # Errors
-/// The same errors.
 pub fn obfuscation_of_some(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -89,8 +85,6 @@ pub fn obfuscation_of_some(
 }
 
 impl Files<'_> {
-    /// Path of a file.
-    #[must_use]
     pub fn path(&self, kind: FileKind, file: FileNo) -> PathBuf {
         self.datadir.block_file_path(kind, file)
     }
@@ -100,7 +94,6 @@ impl Files<'_> {
     ///
     /// # Panics
     /// If `height` is above the tip.
-    #[must_use]
     pub fn block(&self, chain: &Chain, height: Height) -> ChainBlock {
         let block = chain.block(height);
         let awaited = self.awaited.filter(|_| !chain.was_stored(height));
@@ -114,9 +107,6 @@ impl Files<'_> {
     }
 
     /// Syncs the files to which a download has appended blocks since the last call.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn sync_awaited(&self) -> Result<(), Error> {
         let Self { disk, datadir, awaited, .. } = *self;
         let Some(awaited) = awaited else { return Ok(()) };
@@ -132,9 +122,6 @@ impl Files<'_> {
     }
 
     /// Returns the length of a file in bytes; 0 if it is missing.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn len(&self, kind: FileKind, file: FileNo) -> Result<u64, Error> {
         let path = self.path(kind, file);
         let found = self.disk.metadata(&path).during("look at", &path)?;
@@ -153,9 +140,6 @@ impl Files<'_> {
     }
 
     /// Opens a file for reading records.
-    ///
-    /// # Errors
-    /// The same errors as [`Files::open`].
     pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {
         let files = BlockFiles::new(self.disk, self.datadir, self.obfuscation);
         files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, error.source))
@@ -206,9 +190,7 @@ impl Files<'_> {
 /// A block of the chain and its files, for messages about it.
 #[derive(Clone, Copy)]
 pub struct LocatedBlock<'a> {
-    /// The chain.
     pub chain: &'a Chain,
-    /// Its files.
     pub files: &'a Files<'a>,
     /// The block's height.
     pub height: Height,
@@ -253,9 +235,6 @@ impl LocatedBlock<'_> {
 
     /// Like [`LocatedBlock::check`], for a block that is already parsed. Its undo data is hashed with it, if
     /// there is any.
-    ///
-    /// # Errors
-    /// The same errors as [`LocatedBlock::check`].
     pub fn check_view(
         &self,
         block: &BlockView<'_>,
@@ -270,13 +249,11 @@ impl LocatedBlock<'_> {
     }
 
     /// Whether a block that was parsed is this one, as far as that is known without its witnesses.
-    #[must_use]
     pub fn has_txids_of(&self, block: &BlockView<'_>, undo_data: &[u8], hashes: &mut BlockHashes) -> bool {
         self.expected().has_txids_of(block, undo_data, hashes)
     }
 
     /// Returns the file of the block or its undo data, and the position there.
-    #[must_use]
     pub fn position(&self, kind: FileKind) -> (PathBuf, Option<u64>) {
         let block = self.files.block(self.chain, self.height);
         let pos = match kind {
@@ -287,7 +264,6 @@ impl LocatedBlock<'_> {
     }
 
     /// The error for a rule that the block breaks; `txids` are those of its transactions.
-    #[must_use]
     pub fn verdict(&self, violation: &Violation, txids: &[Txid]) -> Error {
         let txid = violation.tx.and_then(|tx| txids.get(tx.0 as usize)).copied();
         let (path, offset) = self.position(FileKind::Blk);
@@ -296,7 +272,6 @@ impl LocatedBlock<'_> {
     }
 
     /// The error for damage to the block or its undo data.
-    #[must_use]
     pub fn damaged(&self, damage: &Damage) -> Error {
         let (kind, flaw) = match damage {
             Damage::Block(error) => (FileKind::Blk, error.to_string()),

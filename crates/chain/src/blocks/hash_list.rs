@@ -19,7 +19,6 @@ impl HashList {
     ///
     /// # Panics
     /// If they are in another order, or more than 2^32 - 1.
-    #[must_use]
     pub fn new(hashes: Vec<BlockHash>) -> Self {
         assert!(hashes.is_sorted() && u32::try_from(hashes.len()).is_ok(), "hashes in order, not too many");
         let mut starts = vec![0; BUCKETS + 1];
@@ -33,7 +32,6 @@ impl HashList {
     }
 
     /// Returns the number of a hash; the number of the first one if it occurs more than once.
-    #[must_use]
     pub fn find(&self, hash: &BlockHash) -> Option<u32> {
         let bucket = bucket(hash);
         let (start, end) = (self.starts[bucket], self.starts[bucket + 1]);
@@ -46,7 +44,6 @@ impl HashList {
     ///
     /// # Panics
     /// If there is no such number.
-    #[must_use]
     pub fn get(&self, number: u32) -> &BlockHash {
         &self.hashes[number as usize]
     }
@@ -55,7 +52,6 @@ impl HashList {
     ///
     /// # Panics
     /// The same as [`HashList::get`].
-    #[must_use]
     pub fn is_repeated(&self, number: u32) -> bool {
         number > 0 && self.get(number) == self.get(number - 1)
     }

@@ -7,9 +7,7 @@ use wire::{BlockHash, Height};
 /// The last block of the chain in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownBlock {
-    /// Its hash.
     pub hash: BlockHash,
-    /// Its height.
     pub height: Height,
     /// Sum of work up to it.
     pub work: U256,
@@ -18,7 +16,6 @@ pub struct KnownBlock {
 /// The best block of the old chainstate, in the tree from which a plan was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BestBlock {
-    /// The block.
     pub known: KnownBlock,
     /// Height of its highest ancestor, itself included, that is in the chosen chain.
     pub fork: Height,

@@ -7,7 +7,6 @@ use wire::{BlockHash, Height};
 /// The last block that hints cover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HintsEnd {
-    /// Its height.
     pub height: Height,
     /// Its hash, if the hint file contains it.
     pub hash: Option<BlockHash>,
@@ -51,19 +50,16 @@ pub struct ChainRequest<'a> {
 
 impl ChainRequest<'_> {
     /// The block that decides between branches of equal work.
-    #[must_use]
     pub fn tie_break(&self) -> Option<BlockHash> {
         self.hints.and_then(|end| end.hash).or(self.preferred)
     }
 
     /// The end of the blocks that need no undo data because there are hints for them.
-    #[must_use]
     pub fn end_without_undo(&self) -> Option<HintsEnd> {
         self.hints.filter(|_| self.without_undo)
     }
 
     /// The lowest block whose undo data is needed.
-    #[must_use]
     pub fn undo_from(&self) -> Height {
         match self.end_without_undo() {
             _ if self.makes_undo => Height(u32::MAX),

@@ -38,7 +38,6 @@ pub enum Accepted {
     Nothing,
     /// One that is lower only because blocks or undo data are damaged or missing.
     LossByDamage,
-    /// Any.
     AnyLoss,
 }
 
@@ -203,7 +202,6 @@ impl ExistingState {
     }
 
     /// What a plan by a scan would lose of the blocks that the old index had connected.
-    #[must_use]
     pub fn index_loss(&self, plan: &Plan) -> Option<LowerTip> {
         let tip = plan.chain.tip_height();
         self.index.filter(|known| known.work > plan.choice.work).map(|known| LowerTip {

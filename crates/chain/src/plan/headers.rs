@@ -32,9 +32,6 @@ pub struct HeaderId(u32);
 
 impl Headers {
     /// Reads the block index in `dir`. The headers' rules are not checked: Core has done so.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read.
     pub fn read(disk: &dyn Disk, dir: &Path, params: &ChainParams) -> Result<Self, Error> {
         let (mut nodes, mut parents) = (Vec::new(), Vec::new());
         stream_block_index(disk, dir, |entry| {
@@ -81,12 +78,10 @@ impl Headers {
         &self.nodes[id.0 as usize]
     }
 
-    /// Returns the header of a block.
     pub fn find(&self, hash: &BlockHash) -> Option<HeaderId> {
         self.nodes.binary_search_by_key(hash, |node| node.hash).ok().map(|at| HeaderId(at as u32))
     }
 
-    /// Its height.
     pub fn height(&self, id: HeaderId) -> Height {
         self.node(id).height
     }

@@ -93,9 +93,6 @@ pub struct SetAside {
 
 impl SetAside {
     /// Renames them, and says so unless they will be made anew.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn apply(&self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
         for index in &self.indexes {
             if files.disk.list(&index.path).during("list", &index.path)?.is_empty() {
@@ -377,9 +374,6 @@ fn check_each(
 }
 
 /// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
-///
-/// # Errors
-/// A damaged block index; any I/O error.
 pub fn fork_of(
     index: &IndexRows<'_>,
     mut hash: BlockHash,

@@ -100,7 +100,6 @@ pub struct SharedPlan {
 
 impl Plan {
     /// The plan of the same chain up to a block.
-    #[must_use]
     pub fn up_to(&self, height: Height) -> Self {
         Self {
             chain: self.chain.up_to(height),
@@ -146,7 +145,6 @@ impl Plan {
     /// What a rebuild can do that has found a block of the chain which is invalid unless a lower one is.
     /// `None`: the existing chainstate has that block too, or cannot leave its branch, as that of a pruned
     /// node whose undo data is deleted, so that only the rebuild can decide.
-    #[must_use]
     pub fn after_suspect(&self, height: Height) -> Option<AfterSuspect> {
         let best = self.best_block.as_ref();
         let has_other_blocks = |best: &BestBlock| best.fork < best.known.height;
@@ -166,7 +164,6 @@ impl Plan {
     }
 
     /// Returns the number of blocks of the chain from `from` on whose undo data is known to be missing.
-    #[must_use]
     pub fn blocks_without_undo(&self, from: Height) -> u64 {
         let heights = (from.0.max(1)..=self.chain.tip_height().0).map(Height);
         heights.filter(|&height| self.chain.block(height).undo_pos.is_none()).count() as u64
@@ -272,7 +269,6 @@ struct Found {
     departed: u32,
 }
 
-/// Finds all blocks.
 fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -> Result<Found, Error> {
     let params = files.params;
     if !scan {
@@ -292,11 +288,8 @@ fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -
 
 /// A stored block outside the chain with the most work.
 pub struct StaleBlock {
-    /// Its hash.
     pub hash: BlockHash,
-    /// Its height.
     pub height: Height,
-    /// Number of its file.
     pub file: FileNo,
     /// Its position there.
     pub data_pos: ByteOffset,

@@ -113,9 +113,6 @@ impl fmt::Display for Obstacle {
 
 impl SecondChainstate {
     /// Finds the second chainstate of a datadir; `None` if there is none, or if bitcoind ignores it.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn find(disk: &dyn Disk, datadir: &Datadir, params: &ChainParams) -> Result<Option<Self>, Error> {
         let dir = datadir.snapshot_dir();
         let base = dir.join(SNAPSHOT_BASE);
@@ -144,7 +141,6 @@ impl SecondChainstate {
     }
 
     /// Hash of the snapshot's block, if bitcoind knows a snapshot of it.
-    #[must_use]
     pub fn base(&self) -> Option<BlockHash> {
         self.blocks.as_ref().ok().map(|blocks| blocks.base)
     }
@@ -152,9 +148,6 @@ impl SecondChainstate {
     /// Returns why bitcoind would not start with it beside a chainstate that ends with the last of the blocks
     /// with the numbers `branch`; without any, beside none. `is_lost` reports whether the block index will
     /// give up what it has of a block. All headers must have been validated.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn obstacle(
         &self,
         files: &Files<'_>,
@@ -200,7 +193,6 @@ impl SecondChainstate {
     }
 
     /// The error for a command whose result bitcoind would not start with.
-    #[must_use]
     pub fn error(&self, obstacle: &Obstacle) -> Error {
         let detail =
             format!("this is the chainstate of a snapshot, and bitcoind could not start with it: {obstacle}");

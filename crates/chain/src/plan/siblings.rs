@@ -49,7 +49,6 @@ struct Claim {
 
 impl<'a> Siblings<'a> {
     /// Takes a scan; `order` has the index into the scan of each block of the tree.
-    #[must_use]
     pub fn new(files: &'a Files<'a>, scan: &'a Scan, order: &'a [u32]) -> Self {
         let bytes: u64 = scan.files.iter().map(|file| file.size + file.undo_size).sum();
         Self { files, scan, order, budget: bytes.saturating_add(EXTRA_READ_BYTES) }
@@ -57,9 +56,6 @@ impl<'a> Siblings<'a> {
 
     /// Assigns to each block of the tree whose undo data is ambiguous the record that matches it, or none.
     /// Returns the numbers, ascending, of blocks whose record also matches a sibling, or was not compared.
-    ///
-    /// # Errors
-    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn assign(mut self, tree: &mut Tree<'_>, interrupt: &AtomicBool) -> Result<Vec<u32>, Error> {
         let ambiguous: Vec<(u32, Height)> =
             tree.linked().filter(|&(number, _)| self.is_ambiguous(self.position(number))).collect();

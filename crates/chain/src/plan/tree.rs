@@ -85,7 +85,6 @@ fn nonzero_position(pos: ByteOffset) -> Option<NonZeroU32> {
 impl Node {
     /// A block with its header, the positions of its data and undo data, and whether Core marked it as
     /// invalid; `None` if a position cannot be one: at the start of the file, or above 4 GiB.
-    #[must_use]
     pub fn new(
         header: &Header,
         data: Option<(FileNo, ByteOffset)>,
@@ -165,7 +164,6 @@ struct Orphan {
 /// that their heights are not known.
 #[derive(Clone, Copy, Debug)]
 pub struct Orphans {
-    /// Their number.
     pub blocks: u32,
     /// Whether one of them was once connected.
     pub were_connected: bool,
@@ -281,35 +279,28 @@ impl<'a> Tree<'a> {
         first.map(|(number, height)| (number, Height(height)))
     }
 
-    /// Returns the hash of a block.
-    #[must_use]
     pub fn hash(&self, number: u32) -> BlockHash {
         *self.hashes.get(number)
     }
 
     /// Returns the number of the files that a block is in, and its position in the `blk` file, if it is on
     /// disk.
-    #[must_use]
     pub fn data_pos(&self, number: u32) -> Option<(FileNo, ByteOffset)> {
         let (file, pos) = self.nodes.get(number as usize)?.data()?;
         Some((file, ByteOffset(pos.get().into())))
     }
 
-    /// Returns the time of a block.
-    #[must_use]
     pub fn time(&self, number: u32) -> BlockTime {
         self.nodes.get(number as usize).map_or(BlockTime(0), |node| node.time)
     }
 
     /// Returns the position of a block's undo data.
-    #[must_use]
     pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {
         self.nodes.get(number as usize)?.undo_pos.map(|pos| ByteOffset(pos.get().into()))
     }
 
     /// Sets or removes the position of a block's undo data. Returns false if there can be no record at that
     /// position.
-    #[must_use]
     pub fn set_undo_pos(&mut self, number: u32, pos: Option<ByteOffset>) -> bool {
         let narrowed = pos.and_then(nonzero_position);
         if let Some(node) = self.nodes.get_mut(number as usize) {
@@ -515,7 +506,6 @@ impl<'a> Tree<'a> {
     }
 
     /// Reports whether the tree has a block with this hash, linked or not.
-    #[must_use]
     pub fn has(&self, hash: &BlockHash) -> bool {
         self.hashes.find(hash).is_some()
     }
@@ -610,7 +600,6 @@ impl<'a> Tree<'a> {
 
     /// Converts the branch to a [`Chain`], with undo data from height `undo_from` on. Frees the parts of the
     /// tree step by step, to limit memory.
-    #[must_use]
     pub fn into_chain(self, branch: Vec<u32>, undo_from: Height) -> Chain {
         let node = |&number: &u32| self.nodes[number as usize];
         let positions = branch.iter().map(node).zip((0..).map(Height)).map(|(node, height)| BlockPosition {

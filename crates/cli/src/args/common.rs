@@ -77,8 +77,9 @@ pub struct MakeArgs {
     pub resume: ResumeArgs,
 
     /// Last block: a height, or tip
-    #[arg(long, value_name = "N|tip", default_value = "tip", value_parser = height_or_tip)]
-    pub height: HeightOrTip,
+    #[arg(long, value_name = "HEIGHT|tip", alias = "height", default_value = "tip")]
+    #[arg(value_parser = height_or_tip)]
+    pub to: HeightOrTip,
 
     /// File to write
     #[arg(long, short, value_name = "FILE")]
@@ -126,6 +127,7 @@ pub struct CheckArgs {
     /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
     /// damaged as an error; make uses none [not with --hints]
     #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    #[arg(hide_short_help = true)]
     pub undo: UndoPolicy,
 
     #[command(flatten)]
@@ -176,9 +178,6 @@ pub struct ReadingArgs {
 
 impl ReadingArgs {
     /// Returns the datadir, and the options of a run that reads it.
-    ///
-    /// # Errors
-    /// Those of finding the datadir.
     pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
         let located = self.datadir.core.locate()?;
         let chain = self.datadir.default_options(&located);
@@ -196,7 +195,7 @@ pub struct ResumeArgs {
     pub restart: bool,
 
     /// Minimum time between two checkpoints
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_short_help = true)]
     pub checkpoint_every: u32,
 }
 
@@ -230,8 +229,7 @@ pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 /// Parses the name of a policy for undo data.
 pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
-    let named = UndoPolicy::ALL.into_iter().find(|policy| policy.name() == name);
-    named.ok_or_else(|| "must be auto, trust or make".to_owned())
+    UndoPolicy::named(name).ok_or_else(|| "must be auto, trust or make".to_owned())
 }
 
 /// Scripts are run by Bitcoin Core's own code, and left out by a build without it.
@@ -304,7 +302,7 @@ impl MakeArgs {
         MakeOptions {
             chain: self.check.options(located),
             resume: self.resume.options(),
-            stop_at_height: self.height.0,
+            stop_at_height: self.to.0,
             scan: self.check.scan,
         }
     }

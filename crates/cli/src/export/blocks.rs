@@ -48,8 +48,8 @@ pub struct ExportBlocksArgs {
     pub reading: ReadingArgs,
 
     /// First block
-    #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
-    pub from: u32,
+    #[arg(long, value_name = "HEIGHT", alias = "from", default_value_t = 0)]
+    pub from_height: u32,
 
     /// Last block [default: the chainstate's best block]
     #[arg(long, value_name = "HEIGHT")]
@@ -61,10 +61,12 @@ pub struct ExportBlocksArgs {
 
     /// Level of compression of Parquet files, 1 to 22 [default: 1]
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
+    #[arg(hide_short_help = true)]
     pub zstd: Option<i32>,
 
     /// Number of rows in a row group of Parquet files, up to 16777216 [default: up to 131072]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=MAX_ROW_GROUP))]
+    #[arg(hide_short_help = true)]
     pub row_group: Option<u32>,
 
     /// Write each file into a folder that is named as a column: from_height=0840000
@@ -233,7 +235,7 @@ fn options<T: BlockRows>(
     ReadBlocksOptions {
         chain: ChainOptions { threads, ..chain },
         scan: args.reading.scan,
-        from: Height(args.from),
+        from: Height(args.from_height),
         to: args.to.map(Height),
         with_coins: T::NEEDS_COINS,
         spends,

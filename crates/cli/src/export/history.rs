@@ -59,16 +59,17 @@ pub struct ExportHistoryArgs {
     pub columns: Vec<String>,
 
     /// Number of blocks whose rows are in one file
-    #[arg(long, value_name = "N", default_value = "250000")]
+    #[arg(long, value_name = "N", default_value = "250000", hide_short_help = true)]
     pub file_blocks: NonZeroU32,
 
     /// Number of hexadecimal digits of script hashes that divide them into folders, 1 to 3 [default: as the
     /// amount of data needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
+    #[arg(hide_short_help = true)]
     pub prefix_digits: Option<u32>,
 
     /// Only scripts whose hashes begin with these digits, such as 00-3f: other machines do the others
-    #[arg(long, value_name = "FIRST[-LAST]", conflicts_with = "prefix_digits")]
+    #[arg(long, value_name = "FIRST[-LAST]", conflicts_with = "prefix_digits", hide_short_help = true)]
     pub prefixes: Option<Prefixes>,
 
     /// Directory to write; it must not exist. What an interrupted run has left of it is completed

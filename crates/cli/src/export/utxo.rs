@@ -43,15 +43,17 @@ pub struct ExportUtxoArgs {
 
     /// Write the coins after the block at this height: all blocks up to it are checked as by reindex, and no
     /// chainstate is needed. With several heights, PATH becomes a directory with an output for each
-    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', conflicts_with = "snapshot")]
-    pub height: Vec<u32>,
+    #[arg(long, value_name = "HEIGHT[,HEIGHT..]", alias = "height", value_delimiter = ',')]
+    #[arg(conflicts_with = "snapshot")]
+    pub at: Vec<u32>,
 
-    /// With --height: ignore the block index and find blocks and undo data by reading their files
-    #[arg(long, requires = "height")]
+    /// With --at: ignore the block index and find blocks and undo data by reading their files
+    #[arg(long, requires = "at")]
     pub scan: bool,
 
-    /// With --height: which undo data is used, as for reindex
-    #[arg(long, value_name = "auto|trust|make", requires = "height", value_parser = undo_policy)]
+    /// With --at: which undo data is used, as for reindex
+    #[arg(long, value_name = "auto|trust|make", requires = "at", value_parser = undo_policy)]
+    #[arg(hide_short_help = true)]
     pub undo: Option<UndoPolicy>,
 
     /// Format to write: parquet (a directory of files), arrow, csv, or sqlite (the table of Bitcoin Core's
@@ -106,7 +108,7 @@ pub enum ExportedUtxo {
 /// Exports the coins of a chainstate or a snapshot, or those after some blocks.
 pub fn utxo(args: &ExportUtxoArgs) -> Done {
     check(args)?;
-    let exported = if args.height.is_empty() { stored(args) } else { after_blocks(args) };
+    let exported = if args.at.is_empty() { stored(args) } else { after_blocks(args) };
     Ok(reply(&exported?, Exit::Done, |exported| match exported {
         ExportedUtxo::One(set) => text(set),
         ExportedUtxo::Several { sets, .. } => sets.iter().map(text).collect::<Vec<_>>().join("\n\n"),
@@ -119,10 +121,10 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
     let text = if (args.addresses || !args.columns.is_empty()) && args.format == Format::Sqlite {
         "the table of --format sqlite has the columns of Bitcoin Core's; leave out --addresses and \
          --columns, or choose another format"
-    } else if args.height.is_empty() && (assumevalid.is_some() || work_dir.is_some()) {
-        "--assumevalid and --work-dir are for --height; no block is checked without it"
-    } else if args.height.len() > 1 && args.undo.is_some() {
-        "--undo is for one --height; for several, no undo data is used"
+    } else if args.at.is_empty() && (assumevalid.is_some() || work_dir.is_some()) {
+        "--assumevalid and --work-dir are for --at; no block is checked without it"
+    } else if args.at.len() > 1 && args.undo.is_some() {
+        "--undo is for one --at; for several, no undo data is used"
     } else {
         return super::columns::<CoinTable>(&args.columns, args.addresses).map(drop);
     };
@@ -150,7 +152,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let options = args.datadir.chain_options(&located, &args.run);
     let work_dir = Some(super::work_dir(options.work_dir.as_deref(), &args.output));
     let chain = ChainOptions { work_dir, undo: args.undo.unwrap_or(UndoPolicy::Auto), ..options };
-    let heights: BTreeSet<Height> = args.height.iter().copied().map(Height).collect();
+    let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;
     refuse_existing(&args.output)?;
     let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
@@ -174,7 +176,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         // Only if it is empty; the outputs in it are complete.
         let _ = RealDisk.remove_dir(dir);
     }
-    done.map_err(|error| about_height(error, "--height"))?;
+    done.map_err(|error| about_height(error, "--at"))?;
     Ok(match <[ExportedJson; 1]>::try_from(sets) {
         Ok([set]) => ExportedUtxo::One(set),
         Err(sets) => ExportedUtxo::Several { output: args.output.display().to_string(), sets },

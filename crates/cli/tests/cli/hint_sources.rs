@@ -29,7 +29,7 @@ fn packed_hints() -> &'static (Vec<u8>, Vec<u8>) {
     HINTS.get_or_init(|| {
         let fixture = Fixture::new();
         let path = fixture.files.path().join("hints");
-        done(fixture.run(&["hints", "make", "--height", HEIGHT, "-o", text(&path)]));
+        done(fixture.run(&["hints", "make", "--to", HEIGHT, "-o", text(&path)]));
         let plain = std::fs::read(path).unwrap();
         let packed = liblzma::encode_all(plain.as_slice(), 6).unwrap();
         (plain, packed)

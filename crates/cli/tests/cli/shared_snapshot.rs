@@ -124,7 +124,7 @@ mod node {
             "--json",
         ]));
         let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
-        let words = ["snapshot", "share", "--height", &height, "-o", text(&of_blocks), "--json"];
+        let words = ["snapshot", "share", "--at", &height, "-o", text(&of_blocks), "--json"];
         let of_blocks = json(&run_on_regtest(&at("full"), &words));
         for sets in [&cut, &of_blocks] {
             let set = &sets["sets"][0];

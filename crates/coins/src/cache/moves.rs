@@ -13,9 +13,7 @@ impl OutPointHasher {
         Self(SipHash13Uj::new(k0, k1))
     }
 
-    /// Returns the outpoint with its hash.
     #[inline]
-    #[must_use]
     pub fn hash(&self, outpoint: OutPoint) -> HashedOutPoint {
         HashedOutPoint { hash: self.0.hash_outpoint(&outpoint.txid.0, outpoint.vout), outpoint }
     }
@@ -24,7 +22,6 @@ impl OutPointHasher {
 /// An outpoint and its hash in one cache.
 #[derive(Clone, Copy, Debug)]
 pub struct HashedOutPoint {
-    /// The outpoint.
     pub outpoint: OutPoint,
     pub(super) hash: u64,
 }
@@ -45,7 +42,6 @@ pub struct Moves {
 
 impl Moves {
     /// Creates an empty list for the cache with this hash function, with room for `spends` and `creations`.
-    #[must_use]
     pub fn with_capacity(hasher: OutPointHasher, spends: usize, creations: usize) -> Self {
         let moves = Vec::with_capacity(spends + creations);
         Self { hasher, moves, created: CoinList::with_capacity(creations) }
@@ -75,8 +71,6 @@ impl Moves {
         created.map(|(outpoint, _)| outpoint)
     }
 
-    /// Returns the memory in bytes.
-    #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.moves.capacity() * size_of::<(HashedOutPoint, MoveKind)>() + self.created.memory_bytes()
     }

@@ -15,7 +15,6 @@ const MASK: u64 = (1 << BITS) - 1;
 const VECTORS: usize = 8;
 /// Number of vectors in the sums of one remainder.
 const SUM_VECTORS: usize = 2 * VECTORS - 1;
-/// Number of limbs of a product.
 const PRODUCT_LIMBS: usize = 8 * 2 * VECTORS;
 /// Zeros before the sums: a sum is read up to so many limbs before its first one.
 const BEFORE: usize = 8;

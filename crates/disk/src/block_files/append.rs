@@ -30,7 +30,6 @@ pub const MAX_BLOCK_FILE_LEN: u32 = 128 << 20;
 
 /// Space for the files of a kind is reserved in chunks of this many bytes (Core `BLOCKFILE_CHUNK_SIZE`,
 /// `UNDOFILE_CHUNK_SIZE`).
-#[must_use]
 pub const fn chunk_len(kind: FileKind) -> u64 {
     match kind {
         FileKind::Blk => 16 << 20,
@@ -92,7 +91,6 @@ impl<'a> BlockAppender<'a> {
     }
 
     /// Returns what the block index must record about each pair of files.
-    #[must_use]
     pub fn infos(&self) -> &[FileInfo] {
         &self.infos
     }
@@ -132,9 +130,6 @@ impl<'a> BlockAppender<'a> {
 
     /// Appends the undo data of a block in file `number`, and returns its position; `prev` is the hash of the
     /// block's parent.
-    ///
-    /// # Errors
-    /// The same errors as [`BlockAppender::append_block`].
     pub fn append_undo(
         &mut self,
         number: FileNo,
@@ -165,9 +160,6 @@ impl<'a> BlockAppender<'a> {
     }
 
     /// Returns when all that was appended is on the medium.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn flush(&mut self) -> Result<(), DiskError> {
         for open in self.open.values_mut() {
             open.file.sync().during("sync", &open.path)?;

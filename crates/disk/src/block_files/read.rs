@@ -30,17 +30,14 @@ const MAX_BUFFER_BYTES: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{} at byte {offset}: {flaw}", path.display())]
 pub struct RecordError {
-    /// Kind of the file.
     pub kind: FileKind,
     /// The file.
     pub path: PathBuf,
     /// Byte offset in the file: of the record's frame, or of the part that could not be read.
     pub offset: u64,
-    /// The flaw.
     pub flaw: RecordFlaw,
 }
 
-/// A flaw of a record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordFlaw {
@@ -94,19 +91,15 @@ pub struct RecordBuffer {
 
 impl RecordBuffer {
     /// Returns the bytes that were read last.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Returns the memory in bytes.
-    #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
     /// Returns the CRC-32C of the bytes that were read last.
-    #[must_use]
     pub fn crc32c(&self) -> u32 {
         crc32c::crc32c(self.bytes())
     }
@@ -123,7 +116,6 @@ impl RecordBuffer {
     }
 
     /// Returns the bytes that were read last, without the buffer.
-    #[must_use]
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.bytes.truncate(self.len);
         self.bytes
@@ -167,8 +159,6 @@ impl RecordFile {
         Self { kind, number, path, file, len, magic, obfuscation, read_ahead_end }
     }
 
-    /// Whether this is the file of that kind and number.
-    #[must_use]
     pub fn is(&self, kind: FileKind, number: FileNo) -> bool {
         (self.kind, self.number) == (kind, number)
     }

@@ -60,9 +60,6 @@ pub fn rewrite_block_index(
 /// hash the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
 /// blocks, the last of them becomes the one to which bitcoind appends.
 ///
-/// # Errors
-/// The same errors as [`rewrite_block_index`].
-///
 /// # Panics
 /// In the same cases as [`IndexEntry::encode`].
 pub fn extend_block_index(

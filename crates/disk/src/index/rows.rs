@@ -46,9 +46,6 @@ impl<'d> IndexRows<'d> {
     }
 
     /// Returns what the index records about a pair of files; `None` if it does not contain it.
-    ///
-    /// # Errors
-    /// The same errors as [`IndexRows::entry`].
     pub fn file(&self, number: FileNo) -> Result<Option<FileInfo>, DiskError> {
         let key = [&[FILE][..], &number.0.to_le_bytes()].concat();
         let row = self.row(&key)?;
@@ -57,9 +54,6 @@ impl<'d> IndexRows<'d> {
     }
 
     /// Returns whether block files have been deleted by pruning.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if the database is damaged.
     pub fn is_pruned(&self) -> Result<bool, DiskError> {
         Ok(self.row(PRUNED)?.is_some_and(|value| value == b"1"))
     }
@@ -141,9 +135,6 @@ pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Opti
 
 /// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the database
 /// are read.
-///
-/// # Errors
-/// The same errors as [`find_height`].
 pub fn find_entry(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
     IndexRows::open(disk, dir)?.entry(hash)
 }

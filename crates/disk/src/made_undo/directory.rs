@@ -46,18 +46,12 @@ pub struct MadeUndoDir {
 
 /// Whether an earlier run has left records that wait in `datadir`, for [`super::MadeUndo::resume`] or for
 /// [`clear_made_undo`].
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
     MadeUndoDir::find(disk, datadir, datadir)?.is_own(disk)
 }
 
 /// Returns the directory in which undo data of `datadir` is made, if no run has created what is there. Then
 /// no undo data can be made.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<PathBuf>, DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
     Ok((exists(disk, &dir.path)? && !dir.is_own(disk)?).then_some(dir.path))
@@ -66,18 +60,12 @@ pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Pa
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
 /// that are in place stay, except for files that were made anew where there is no block index. The datadir
 /// must be locked. Files of other programs stay, and so does the directory if there are any.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
     MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
 }
 
 /// The same, if `datadir` has another block index than when the records were made, so that no run can
 /// continue with them: that of the run itself, if it was killed after its commit.
-///
-/// # Errors
-/// [`DiskError::File`].
 pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
     let is_stale = exists(disk, &datadir.index_dir())?

@@ -30,7 +30,6 @@ struct Inner {
 
 struct OpenFile {
     file: SharedFile,
-    /// The number of its last use.
     last_use: u64,
 }
 

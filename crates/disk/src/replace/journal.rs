@@ -49,7 +49,6 @@ pub struct JournalEntry {
 pub struct Journal {
     /// Id of the replacement, which the marks contain.
     pub id: [u8; 16],
-    /// Its phase.
     pub phase: JournalPhase,
     /// Whether the old databases are kept.
     pub keep_old: bool,

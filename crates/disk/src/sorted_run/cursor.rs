@@ -48,14 +48,12 @@ impl SortedRunReader {
     }
 
     /// The totals in the footer.
-    #[must_use]
     pub const fn meta(&self) -> &SortedRunMeta {
         &self.meta
     }
 
     /// Returns a cursor over the entries of a range of the 256 shards. It allocates `buffer_bytes` and reads
     /// pieces of that size, but at least one block (76 KB), and no more than all the entries.
-    #[must_use]
     pub fn cursor(&self, shards: Range<usize>, buffer_bytes: usize) -> SortedRunCursor<'_> {
         let end = shards.end.min(SHARDS);
         let start = shards.start.min(end);
@@ -155,7 +153,6 @@ impl SortedRunCursor<'_> {
 
     /// Returns the entry that was returned last, `None` if there is none. A merge compares its cursors by it.
     #[inline]
-    #[must_use]
     pub fn current(&self) -> Option<Entry<'_>> {
         let out = self.buffer.get(self.out.clone()).filter(|out| !out.is_empty())?;
         let Previous { outpoint, code } = self.previous;

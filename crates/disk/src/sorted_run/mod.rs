@@ -56,7 +56,6 @@ const FOOTER_LEN: usize = SHARDS * INDEX_ENTRY_LEN + 3 * 8 + 2 * 4 + MAGIC.len()
 pub struct SortedRunMeta {
     /// Number of entries: creations and spends.
     pub entries: u64,
-    /// Number of spends.
     pub spends: u64,
     /// Length of the file in bytes.
     pub bytes: u64,

@@ -37,9 +37,6 @@ pub struct SortedRunWriter {
 impl SortedRunWriter {
     /// Creates the file, which must not exist yet. The writer needs `buffer_bytes` and 100 KB of memory. It
     /// writes pieces of about `buffer_bytes`, and at least one block (64 KiB).
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -114,9 +111,6 @@ impl SortedRunWriter {
 
     /// Writes the rest. When it returns, the content is on the medium; the file's name also needs
     /// [`Disk::sync_dir`].
-    ///
-    /// # Errors
-    /// [`DiskError::File`].
     pub fn finish(mut self) -> Result<SortedRunMeta, DiskError> {
         while self.index.len() <= SHARDS {
             self.close_block()?;

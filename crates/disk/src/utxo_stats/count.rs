@@ -55,7 +55,6 @@ impl CoinCounter {
     }
 
     /// The counts so far.
-    #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         self.counts
     }

@@ -21,7 +21,6 @@ pub struct StatsPart {
 
 impl StatsPart {
     /// Creates an empty part. `muhash`: whether to compute that hash too (about 3 us per coin).
-    #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self::with_buffer(Vec::new(), muhash)
     }
@@ -59,14 +58,12 @@ impl StatsPart {
     }
 
     /// Number of bytes that [`StatsPart::take_elements`] would return.
-    #[must_use]
     pub const fn ready_len(&self) -> usize {
         self.group_start
     }
 
     /// Takes the elements of complete transactions, for [`UtxoHasher::hash`]; `buffer` becomes the part's
     /// next buffer.
-    #[must_use]
     pub fn take_elements(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
         buffer.clear();
         buffer.extend_from_slice(self.elements.get(self.group_start..).unwrap_or_default());
@@ -76,14 +73,12 @@ impl StatsPart {
     }
 
     /// Takes the remaining elements, including those of the last transaction.
-    #[must_use]
     pub fn take_rest(&mut self) -> Vec<u8> {
         self.end_group();
         self.take_elements(Vec::new())
     }
 
     /// The counts so far.
-    #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         self.counter.counts()
     }
@@ -131,7 +126,6 @@ pub struct UtxoHasher {
 
 impl UtxoHasher {
     /// Creates the hasher of an empty set; `muhash` as in the parts.
-    #[must_use]
     pub fn new(muhash: bool) -> Self {
         Self { sha: Sha256::new(), counts: UtxoCounts::ZERO, muhash: muhash.then(MuHash3072::new) }
     }
@@ -157,7 +151,6 @@ impl UtxoHasher {
     }
 
     /// Returns the results.
-    #[must_use]
     pub fn finish(self) -> UtxoStats {
         let UtxoCounts { txouts, transactions, bogosize, total_amount, checksum } = self.counts;
         UtxoStats {

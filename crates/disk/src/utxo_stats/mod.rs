@@ -67,7 +67,6 @@ pub struct UtxoStats {
 
 impl UtxoStats {
     /// Returns the statistics without the hashes.
-    #[must_use]
     pub const fn counts(&self) -> UtxoCounts {
         let Self { txouts, transactions, bogosize, total_amount, checksum, .. } = *self;
         UtxoCounts { txouts, transactions, bogosize, total_amount, checksum }

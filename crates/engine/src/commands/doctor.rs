@@ -94,7 +94,6 @@ pub struct DoctorOptions {
 
 impl DoctorOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
         Self { chain, deep: false, settings: NodeSettings::default(), work_dir: None }

@@ -45,7 +45,6 @@ pub struct ExportUndoOptions {
 
 impl ExportUndoOptions {
     /// All blocks of a datadir, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
         Self { chain, scan: false, from: Height(1), to: None }

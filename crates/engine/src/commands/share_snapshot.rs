@@ -76,7 +76,6 @@ pub struct SharedSnapshotReport {
 
 impl SharedSnapshotReport {
     /// Returns the entry of Core's `m_assumeutxo_data`, with the root; what is not known is left out.
-    #[must_use]
     pub fn chain_params(&self) -> String {
         let hash = |bytes: &[u8; 32]| format!("uint256{{\"{}\"}}", hex_reversed(bytes));
         let height = self.height.map_or(String::new(), |height| format!(".height = {height}, "));
@@ -112,7 +111,6 @@ impl SharedSnapshotReport {
 
 /// Returns the heights whose UTXO sets a node with this tip is to serve, in ascending order: none, one or two
 /// (draft of BIP 452, "Scheduled UTXO Set Heights"). The genesis block, which has no coins, is none.
-#[must_use]
 pub fn scheduled_heights(tip: Height) -> Vec<Height> {
     let last = tip.0.saturating_sub(BURIAL) / INTERVAL * INTERVAL;
     let heights = [last.saturating_sub(INTERVAL), last].map(Height).into_iter();

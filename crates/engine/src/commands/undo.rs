@@ -58,7 +58,6 @@ pub struct CheckUndoOptions {
 
 impl CheckUndoOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network) -> Self {
         Self { chain: ChainOptions::new(datadir, network, ScriptChecks::LeftOut), scan: false }
     }
@@ -94,7 +93,6 @@ pub struct UndoCheck {
 
 impl UndoCheck {
     /// Whether all undo data is sound.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let Self { missing, damaged, .. } = self;
         missing + damaged == 0
@@ -159,7 +157,6 @@ pub struct MakeUndoOptions {
 
 impl MakeUndoOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self { chain: ChainOptions::new(datadir, network, scripts), keep_old: false }
     }

@@ -55,7 +55,6 @@ pub struct UpdateOptions {
 
 impl UpdateOptions {
     /// The default options, with one thread.
-    #[must_use]
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         Self { chain: ChainOptions::new(datadir, network, scripts), stop_at_height: None }
     }

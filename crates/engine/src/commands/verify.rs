@@ -80,7 +80,6 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     /// Whether the chainstate was compared and differs.
-    #[must_use]
     pub fn differs(&self) -> bool {
         self.against_chainstate.as_ref().is_some_and(|comparison| comparison.differences > 0)
     }

@@ -46,13 +46,11 @@ struct Group {
 
 impl SizeEstimate {
     /// Creates the estimate for a network.
-    #[must_use]
     pub fn new(network: Network) -> Self {
         Self { is_main: network == Network::Main, groups: BTreeMap::new() }
     }
 
     /// Returns the estimated size of the block at that height, in bytes.
-    #[must_use]
     pub fn bytes(&self, height: u32) -> u64 {
         (self.table(height) * self.ratio(height / NEAR)).clamp(MIN_BYTES, MAX_BYTES).round() as u64
     }

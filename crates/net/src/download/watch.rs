@@ -194,7 +194,6 @@ impl Download {
     }
 
     /// Returns the bytes per second of all peers together, as an average over some seconds.
-    #[must_use]
     pub const fn bytes_per_second(&self) -> f64 {
         self.link.average
     }

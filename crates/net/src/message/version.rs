@@ -29,7 +29,6 @@ impl Services {
     pub const FULL: Self = Self(Self::NETWORK.0 | Self::WITNESS.0);
 
     /// Returns whether all of `needed` are offered.
-    #[must_use]
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
@@ -110,7 +109,6 @@ impl Version {
 
 /// Returns the text without characters that could do harm in a terminal or log: only letters, digits, spaces
 /// and ` .,;-_/:?@()` stay (Core `SanitizeString`), at most 256 of them.
-#[must_use]
 pub fn sanitise_user_agent(bytes: &[u8]) -> String {
     let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b" .,;-_/:?@()".contains(byte);
     bytes.iter().copied().filter(is_safe).take(MAX_USER_AGENT_LEN).map(char::from).collect()

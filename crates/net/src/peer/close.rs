@@ -113,7 +113,6 @@ pub enum SpentCoinsFault {
 
 impl SpentCoinsFault {
     /// Returns whether it is a reason to close the connection.
-    #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(self, Self::Unrequested | Self::Malformed(_))
     }
@@ -121,7 +120,6 @@ impl SpentCoinsFault {
 
 impl CloseReason {
     /// Returns whether another attempt would end in the same way.
-    #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(
             self,
@@ -136,7 +134,6 @@ impl CloseReason {
 
     /// Returns whether the peer broke the protocol, so that its address should not be dialled again for a
     /// day, unless the user gave it.
-    #[must_use]
     pub const fn is_misbehaviour(&self) -> bool {
         matches!(
             self,

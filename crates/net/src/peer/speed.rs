@@ -59,25 +59,21 @@ impl Speed {
     /// Returns the speed that the connection may have, in bytes per second: the best of the last samples.
     /// What is in flight is measured by it, so that it doubles with each round trip until the connection is
     /// full.
-    #[must_use]
     pub fn peak(&self) -> f64 {
         if self.average.is_some() { self.peak } else { UNKNOWN }
     }
 
     /// Returns the average in bytes per second, or a guess before the first sample.
-    #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         self.average.unwrap_or(UNKNOWN)
     }
 
     /// Returns whether there was a sample.
-    #[must_use]
     pub const fn is_measured(&self) -> bool {
         self.average.is_some()
     }
 
     /// Returns the time that `bytes` need at this speed.
-    #[must_use]
     pub fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second().max(LOWEST))
     }

@@ -37,9 +37,7 @@ pub struct Resumed {
 
 /// Decides whether two jobs are the same.
 pub struct Identity<'a> {
-    /// The files.
     pub files: &'a Files<'a>,
-    /// The chain.
     pub chain: &'a Chain,
     /// Whether block files are deleted behind the job, so that completed blocks need not be stored.
     pub is_paced: bool,
@@ -50,16 +48,12 @@ pub struct Identity<'a> {
 }
 
 /// Returns the current stamps of the block files of a chain.
-///
-/// # Errors
-/// Any I/O error.
 pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error> {
     let stamp = |(file, _)| Ok(FileStamp::now(files.disk, files.datadir, file)?);
     chain.by_file().map(stamp).collect()
 }
 
 /// Returns a digest of the options that decide what is checked of a block, and which effects it has.
-#[must_use]
 pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
     let (params, chain) = (options.params, &plan.chain);
     let mut sha = Sha256::new();
@@ -87,9 +81,6 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
 
 /// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
 /// none. The key of another job must not be used: it was not drawn after these hints were fixed.
-///
-/// # Errors
-/// The same errors as [`Identity::resume`].
 pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);
@@ -203,7 +194,6 @@ impl Identity<'_> {
 }
 
 /// If the job was interrupted, adds how many blocks the checkpoint contains.
-#[must_use]
 pub fn with_resume_hint(error: Error, work: &WorkDir<'_>, restart: bool) -> Error {
     if error.kind != ErrorKind::Interrupted {
         return error;

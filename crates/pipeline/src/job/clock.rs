@@ -12,7 +12,6 @@ pub struct Clock {
     /// When the job began.
     pub started: Instant,
     lap: Instant,
-    /// Time by stage.
     pub stages: Vec<StageTime>,
     /// Time in which the parallel stages (read, check, scripts, match) ran.
     parallel: Duration,
@@ -20,7 +19,6 @@ pub struct Clock {
 
 impl Clock {
     /// Starts the clock.
-    #[must_use]
     pub fn start() -> Self {
         let now = Instant::now();
         Self { started: now, lap: now, stages: Vec::new(), parallel: Duration::ZERO }

@@ -29,9 +29,7 @@ use wire::{BlockHash, Height};
 /// The block after which the coins are.
 #[derive(Clone, Copy, Debug)]
 pub struct AfterBlock {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// Number of transactions of all blocks up to it.
     pub transactions: u64,

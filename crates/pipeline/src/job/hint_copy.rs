@@ -5,27 +5,27 @@
 //! So a copy of downloaded hints stays after an interrupt or an error of the machine, and the next run uses
 //! it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
 
+use super::download::Download;
 use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
     note::{Note, Warning},
-    options::{ChainOptions, HintOptions, RemoteFile},
+    options::{ChainOptions, HintOptions, Remote},
     remedy::Remedy,
     size::HumanSize,
     subject::Subject,
 };
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use disk::datadir::Datadir;
 use hints::packed::{self, PackedFile, Unpacked};
 use std::{
-    io::{self, Cursor, Read},
+    cell::Cell,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 use vfs::{AtomicFile, Disk, During as _, FileError};
@@ -37,10 +37,6 @@ const HINTS_DIR: &str = "peregrine-hints";
 const MAX_LEN: u64 = 2 << 30;
 /// Bytes that are read or written at once.
 const PIECE_LEN: usize = 256 << 10;
-/// Maximum number of pieces that wait to be written.
-const MAX_PIECES: usize = 8;
-/// Interval at which an interrupt is looked for.
-const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two notes about a download.
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -156,7 +152,7 @@ fn unpack(dir: &WorkDir<'_>, file: &Path, interrupt: &AtomicBool) -> Result<Opti
 /// earlier run.
 fn download(
     dir: &WorkDir<'_>,
-    remote: &Arc<dyn RemoteFile>,
+    remote: &Arc<dyn Remote>,
     restart: bool,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -168,14 +164,25 @@ fn download(
         sink.event(Event::Note(Note::ReusingHints { from: from(), copy: copy.clone() }));
         return Ok(copy);
     }
-    let failed = |error: io::Error| match interrupt.load(Ordering::Relaxed) {
-        true => Error::interrupted(),
-        false => Error::new(ErrorKind::Environment, format!("cannot download the hints: {error}"))
+    let failed = |error: io::Error| {
+        if interrupt.load(Ordering::Relaxed) {
+            return Error::interrupted();
+        }
+        let why = if error.kind() == io::ErrorKind::InvalidData { too_long() } else { error.to_string() };
+        let lacks_threads = error.kind() == io::ErrorKind::OutOfMemory;
+        Error::new(ErrorKind::Environment, format!("cannot download the hints: {why}"))
             .in_file(remote.name(), None)
-            .caused_by(error),
+            .caused_by(error)
+            .with_remedies(lacks_threads.then_some(Remedy::RaiseProcessLimit))
     };
-    let pieces = RemotePieces::start(remote, MAX_LEN, sink, interrupt)?;
-    let pieces = pieces.wait_for_length().map_err(failed)?;
+    let last_note = Cell::new(None::<Instant>);
+    let note = |received, total| {
+        if last_note.get().is_none_or(|last| last.elapsed() >= NOTE_INTERVAL) {
+            last_note.set(Some(Instant::now()));
+            sink.event(Event::Note(Note::DownloadingHints { from: from(), received, total }));
+        }
+    };
+    let pieces = Download::start(remote, "", MAX_LEN, &note, interrupt).map_err(failed)?;
     let free = dir.disk().free_space(dir.path()).during("measure the free space of", dir.path())?;
     if let Some(need) = pieces.total.filter(|need| *need > free) {
         let detail =
@@ -228,167 +235,12 @@ fn too_long() -> String {
     format!("this is longer than hints can be, which is {} at most", HumanSize(MAX_LEN))
 }
 
-/// What the thread that downloads sends.
-enum Piece {
-    /// The length in bytes, if it is known; comes first.
-    Length(Option<u64>),
-    Bytes(Vec<u8>),
-    End,
-}
-
-/// The bytes of a download. They come from a thread of its own, so that an interrupt does not wait for the
-/// network; that thread ends by itself when nobody takes its pieces.
-struct RemotePieces<'a> {
-    pieces: Receiver<io::Result<Piece>>,
-    piece: Cursor<Vec<u8>>,
-    name: String,
-    total: Option<u64>,
-    received: u64,
-    max_len: u64,
-    is_at_end: bool,
-    last_note: Instant,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
-}
-
-impl<'a> RemotePieces<'a> {
-    fn start(
-        remote: &Arc<dyn RemoteFile>,
-        max_len: u64,
-        sink: &'a dyn EventSink,
-        interrupt: &'a AtomicBool,
-    ) -> Result<Self, Error> {
-        let (sender, pieces) = bounded(MAX_PIECES);
-        let (file, name) = (Arc::clone(remote), remote.name().to_owned());
-        let download = move || {
-            if let Err(error) = send_pieces(&*file, &sender) {
-                // Nobody takes it after an interrupt.
-                let _ = sender.send(Err(error));
-            }
-        };
-        thread::Builder::new().name("hints".to_owned()).spawn(download).map_err(|error| {
-            let detail = format!("the system cannot start another thread: {error}");
-            Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::RaiseProcessLimit])
-        })?;
-        let (total, received, is_at_end, last_note) = (None, 0, false, Instant::now());
-        let piece = Cursor::default();
-        Ok(Self { pieces, piece, name, total, received, max_len, is_at_end, last_note, sink, interrupt })
-    }
-
-    fn wait_for_length(mut self) -> io::Result<Self> {
-        let Piece::Length(total) = self.next()? else { return Err(io::ErrorKind::InvalidData.into()) };
-        if total.is_some_and(|total| total > self.max_len) {
-            return Err(io::Error::other(too_long()));
-        }
-        self.total = total;
-        self.note();
-        Ok(self)
-    }
-
-    fn note(&mut self) {
-        self.last_note = Instant::now();
-        let (from, received, total) = (self.name.clone(), self.received, self.total);
-        self.sink.event(Event::Note(Note::DownloadingHints { from, received, total }));
-    }
-
-    fn next(&self) -> io::Result<Piece> {
-        loop {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(io::Error::other("interrupted"));
-            }
-            match self.pieces.recv_timeout(INTERRUPT_INTERVAL) {
-                Ok(piece) => return piece,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other("the thread that downloads has ended"));
-                }
-            }
-        }
-    }
-
-    fn check_length(&self) -> io::Result<()> {
-        match self.total {
-            Some(total) if self.received < total => {
-                let text = format!("the connection ended after {} of {total} bytes", self.received);
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Read for RemotePieces<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let len = self.piece.read(buf)?;
-            if len > 0 || self.is_at_end {
-                return Ok(len);
-            }
-            match self.next()? {
-                Piece::Length(_) => {}
-                Piece::End => {
-                    self.check_length()?;
-                    self.is_at_end = true;
-                }
-                Piece::Bytes(bytes) => {
-                    self.received += bytes.len() as u64;
-                    if self.received > self.max_len {
-                        return Err(io::Error::other(too_long()));
-                    }
-                    self.piece = Cursor::new(bytes);
-                    if self.last_note.elapsed() >= NOTE_INTERVAL {
-                        self.note();
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Sends a file in pieces. Ends early, without an error, if nobody takes them.
-fn send_pieces(file: &dyn RemoteFile, sender: &Sender<io::Result<Piece>>) -> io::Result<()> {
-    let mut body = file.open()?;
-    let mut is_taken = sender.send(Ok(Piece::Length(body.len))).is_ok();
-    while is_taken {
-        let mut bytes = Vec::with_capacity(PIECE_LEN);
-        let len = body.bytes.by_ref().take(PIECE_LEN as u64).read_to_end(&mut bytes)?;
-        let piece = if len == 0 { Piece::End } else { Piece::Bytes(bytes) };
-        is_taken = sender.send(Ok(piece)).is_ok() && len > 0;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::options::RemoteBody;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write as _;
     use vfs::RealDisk;
-
-    /// A server that names no length, or a false one, can send bytes without end.
-    #[derive(Debug)]
-    struct Endless;
-
-    impl RemoteFile for Endless {
-        fn name(&self) -> &str {
-            "endless"
-        }
-
-        fn open(&self) -> io::Result<RemoteBody> {
-            Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) })
-        }
-    }
-
-    #[test]
-    fn what_is_downloaded_is_cut_off_at_a_length() {
-        let (remote, never): (Arc<dyn RemoteFile>, _) = (Arc::new(Endless), AtomicBool::new(false));
-        let start = RemotePieces::start(&remote, 3 << 20, &|_: Event| {}, &never).unwrap();
-        let mut bytes = Vec::new();
-        let error = start.wait_for_length().unwrap().take(9 << 20).read_to_end(&mut bytes).unwrap_err();
-        assert!(error.to_string().contains("longer than hints can be"), "{error}");
-        assert_eq!(bytes.len(), 3 << 20);
-    }
 
     /// A few bytes can unpack to many.
     #[test]

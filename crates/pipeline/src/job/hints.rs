@@ -43,7 +43,6 @@ pub struct HintCheck {
     pub info: HintInfo,
     /// Number of blocks with wrong hints.
     pub wrong_blocks: u64,
-    /// The first wrong hint.
     pub first: Option<WrongHint>,
 }
 
@@ -56,7 +55,6 @@ pub fn open(disk: &dyn Disk, options: &HintOptions) -> Result<HintReader, Error>
 }
 
 /// Returns the last block that the hints cover.
-#[must_use]
 pub fn end(reader: &HintReader) -> HintsEnd {
     HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
 }
@@ -164,9 +162,6 @@ pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Res
 }
 
 /// Matches the spends of a job's chain, and returns its coins by block.
-///
-/// # Errors
-/// The same errors as [`Job::match_spends`].
 pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlock<'a>, Error> {
     let matching = Job { method: &Method::of(job.options.undo), ..*job };
     let matched = matching.match_spends(clock)?;
@@ -245,7 +240,6 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
 }
 
 /// What the report of a run says about its hints.
-#[must_use]
 pub fn hints_report(options: &HintOptions, method: &Method, network: Network) -> HintsReport {
     let (height, sha256) = match method {
         Method::Hints(matching) => (matching.height, matching.digest),

@@ -33,14 +33,12 @@ pub struct CacheMemory {
 
 impl CacheMemory {
     /// The parts of a budget.
-    #[must_use]
     pub fn of(budget: MemoryBudget) -> Self {
         let part = budget.join_bytes / 8;
         Self { coins: 5 * part, staying: 2 * part, tables: part as u64, window: part / 2 }
     }
 
     /// The memory for blocks.
-    #[must_use]
     pub const fn buffers(&self) -> BufferPool {
         BufferPool::new(self.window)
     }
@@ -74,7 +72,6 @@ pub struct InOrder<'a> {
 
 impl<'a> InOrder<'a> {
     /// Connects the blocks at `heights`; those at the heights of `exactly` are connected one by one.
-    #[must_use]
     pub fn new(
         window: Window<'a>,
         plan: &'a Plan,

@@ -59,7 +59,6 @@ pub enum Unproven {
     Suspect(Height),
     /// Creations and spends of these outpoints, and perhaps of others, do not match.
     Mismatch {
-        /// The outpoints.
         outpoints: HashSet<OutPoint>,
         /// Whether a merge of sorted runs found a mismatch.
         in_merge: bool,
@@ -245,9 +244,6 @@ impl Job<'_> {
     }
 
     /// Returns the sum of all coins created less all coins spent.
-    ///
-    /// # Errors
-    /// The same errors as [`Job::match_spends`].
     pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
         let PassResult { state, fault, .. } = self.run_workers(clock, None)?;
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;

@@ -51,14 +51,12 @@ pub struct MemoryBudget {
 
 impl MemoryBudget {
     /// The budget of a job with `options` over a chain of `blocks` blocks, whose plan is complete.
-    #[must_use]
     pub fn after_plan(options: &ChainOptions, blocks: usize) -> Self {
         let threads = threads_within(options.memory_bytes, options.threads);
         Self::measured(options, Consumers { threads, scripts: options.scripts.are_run(), blocks })
     }
 
     /// The budget of one thread that works on the survivors of such a job.
-    #[must_use]
     pub fn after_matching(options: &ChainOptions, blocks: usize) -> Self {
         Self::measured(options, Consumers { threads: 1, scripts: false, blocks })
     }

@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod coins_after;
 pub mod damage_survey;
+pub mod download;
 pub mod hint_copy;
 pub mod hints;
 pub mod in_order;
@@ -119,9 +120,6 @@ pub struct MatchStats {
 }
 
 /// Chooses the chain to rebuild.
-///
-/// # Errors
-/// The same errors as [`planner::plan`].
 pub fn plan(
     files: &Files<'_>,
     options: &ChainOptions,
@@ -134,9 +132,6 @@ pub fn plan(
 
 /// Chooses the chain to rebuild, and finds out whether bitcoind can start with the result beside a second
 /// chainstate.
-///
-/// # Errors
-/// The same errors as [`planner::plan`].
 pub fn plan_beside(
     files: &Files<'_>,
     options: &ChainOptions,
@@ -236,7 +231,6 @@ pub fn retry_without_invalid<T>(
 }
 
 /// Reports which scripts were run; `None` if none were asked for.
-#[must_use]
 pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> Option<ScriptsReport> {
     let Choice { assumed_valid_to, checked_to, .. } = plan.choice;
     let tip = plan.chain.tip_height();
@@ -249,7 +243,6 @@ pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> O
 pub struct Job<'a> {
     /// The block files.
     pub files: &'a Files<'a>,
-    /// The plan.
     pub plan: &'a Plan,
     /// The memory budget, made when the plan was complete.
     pub budget: MemoryBudget,
@@ -290,9 +283,6 @@ pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
 impl Job<'_> {
     /// Checks that enough space is free for a chainstate and temporary files in the work directory, and tells
     /// the user how much they take.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Environment`] if it is not.
     pub fn check_work_need(&self, need: DiskNeed) -> Result<(), Error> {
         let dir = self.work.path();
         need.check(self.work.disk(), dir, dir, dir)?;
@@ -317,7 +307,6 @@ impl Job<'_> {
     }
 
     /// Whether the undo data of all blocks is expected to be on disk and is to be used.
-    #[must_use]
     pub fn expects_undo(&self) -> bool {
         match self.options.undo {
             UndoPolicy::Auto => self.plan.blocks_without_undo(Height(0)) == 0,

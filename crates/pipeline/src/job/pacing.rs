@@ -29,13 +29,11 @@ impl Pacing<'_> {
     }
 
     /// Returns the lowest block that the job may read again.
-    #[must_use]
     pub fn settled_to(&self) -> Height {
         self.awaited.settled_to()
     }
 
     /// Returns the files that were deleted since the last call.
-    #[must_use]
     pub fn take_deleted(&self) -> Vec<FileNo> {
         self.awaited.take_deleted()
     }

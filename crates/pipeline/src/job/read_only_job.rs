@@ -45,7 +45,6 @@ pub struct JobRequest<'a> {
 
 impl<'a> JobRequest<'a> {
     /// The request of a job that makes the file at `path`.
-    #[must_use]
     pub const fn making(options: &'a MakeOptions, path: &'a Path, method: &'a Method) -> Self {
         let MakeOptions { chain, resume, stop_at_height, scan } = options;
         let (stop_at_height, scan, result) = (*stop_at_height, *scan, Some((path, resume)));

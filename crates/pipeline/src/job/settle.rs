@@ -43,9 +43,6 @@ pub struct Routing<'a> {
 impl Job<'_> {
     /// Makes the undo data of all routed blocks, and returns the lowest block fault. If a spend has no coin,
     /// that is recorded as a mismatch of the spill.
-    ///
-    /// # Errors
-    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn settle(
         &self,
         routing: &Routing<'_>,
@@ -86,9 +83,6 @@ impl Job<'_> {
 
     /// Makes the undo data of `blocks`, which are in order of height and to which all coins that they spend
     /// have been delivered. Returns what was made, and the lowest block fault.
-    ///
-    /// # Errors
-    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn make_undo(
         &self,
         blocks: &[RoutedBlock],

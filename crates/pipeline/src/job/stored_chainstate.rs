@@ -64,7 +64,6 @@ impl<'d> StoredChainstate<'d> {
 pub struct StoredCoin {
     /// Its key.
     pub outpoint: OutPoint,
-    /// Its amount.
     pub amount: Sats,
     /// The output script.
     pub script: Vec<u8>,

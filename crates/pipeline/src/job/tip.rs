@@ -32,7 +32,6 @@ use wire::{BlockArena, BlockHash, FileNo, Height};
 /// Coins, undo data and block index, with changes that are not committed yet.
 pub struct Tip<'a> {
     files: &'a Files<'a>,
-    /// The coins.
     pub coins: TipCoins<'a>,
     index: IndexRows<'a>,
     appender: BlockAppender<'a>,
@@ -47,9 +46,6 @@ pub struct Tip<'a> {
 impl<'a> Tip<'a> {
     /// The end of the chain of a datadir that is locked for changes; `infos` are the block index's entries
     /// for the files.
-    ///
-    /// # Errors
-    /// A damaged block index; any I/O error.
     pub fn open(
         files: &'a Files<'a>,
         coins: ChainstateReader<'a>,
@@ -150,9 +146,6 @@ impl<'a> Tip<'a> {
     }
 
     /// Records a block that was connected to the coins, and appends its undo data unless it is stored.
-    ///
-    /// # Errors
-    /// A damaged block index; any I/O error.
     pub fn record(&mut self, block: &ConnectedBlock) -> Result<(), Error> {
         let &ConnectedBlock { height, ref hash, ref prev, ref undo, is_undo_stored, .. } = block;
         let entry = self.index.entry(hash)?;

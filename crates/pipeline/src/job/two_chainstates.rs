@@ -18,9 +18,6 @@ use disk::{
 use vfs::{Disk, During as _};
 
 /// Whether bitcoind will load a second chainstate when it starts.
-///
-/// # Errors
-/// Any I/O error.
 pub fn has_second(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
     let base = datadir.snapshot_dir().join(SNAPSHOT_BASE);
     Ok(disk.exists(&base).during("look for", &base)?)
@@ -44,9 +41,6 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
 }
 
 /// Returns why bitcoind does not start with both chainstates as they are.
-///
-/// # Errors
-/// A damaged block index; any I/O error.
 pub fn current_obstacle(files: &Files<'_>, second: &SecondChainstate) -> Result<Option<Obstacle>, Error> {
     let (mut tree, _) = tree_of_index(files, files.params)?;
     let _ = tree.best_headers();

@@ -51,9 +51,6 @@ impl<'d> UndoFiles<'d> {
     ///
     /// `keeps_all`: whether all bytes of the `rev` files stay, not only those in use by `infos`. After a
     /// scan, these are the ones that it recognized, but an old block index may refer to more.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn new(
         files: &'d Files<'d>,
         result: &'d Datadir,
@@ -70,9 +67,6 @@ impl<'d> UndoFiles<'d> {
 
     /// Checks that records can be appended to the `rev` files of the blocks from `from` on whose undo data is
     /// known to be missing, so that the work is not in vain.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn check_access(&self, chain: &Chain, from: Height) -> Result<(), Error> {
         let disk = self.files.disk;
         for (number, heights) in chain.by_file() {
@@ -101,7 +95,6 @@ impl<'d> UndoFiles<'d> {
     }
 
     /// Takes the undo data that was made; `None` if there is none.
-    #[must_use]
     pub fn take(&self) -> Option<NewUndo<'d>> {
         let State { made, mut positions } = std::mem::take(&mut *self.state());
         positions.sort_unstable();
@@ -174,7 +167,6 @@ fn starting_over_helps(error: DiskError) -> Error {
 
 impl NewUndo<'_> {
     /// Returns what was made.
-    #[must_use]
     pub fn report(&self) -> UndoReport {
         let (mended, made): (Vec<_>, Vec<_>) = self.made.made().into_iter().partition(|file| file.used > 0);
         let numbers = |files: Vec<MadeUndoFile>| files.into_iter().map(|file| file.number).collect();
@@ -182,17 +174,11 @@ impl NewUndo<'_> {
     }
 
     /// Writes the undo data to the `rev` files, beyond the bytes in use.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn put_in_place(&self) -> Result<(), Error> {
         Ok(self.made.put_in_place()?)
     }
 
     /// Removes the files in which the undo data waited, after the block index was put in place.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn clean_up(&self) -> Result<(), Error> {
         Ok(self.made.clean_up()?)
     }

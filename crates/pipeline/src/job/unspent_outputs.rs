@@ -165,7 +165,6 @@ impl CoinSink for CoinsByBlock<'_> {
     }
 }
 
-/// The outputs of a block.
 struct BlockOutputs {
     height: Height,
     /// Number of outputs that are counted.

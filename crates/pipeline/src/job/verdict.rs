@@ -134,9 +134,6 @@ impl Job<'_> {
 
     /// Finds out what is wrong after a first pass that did not prove the chain. If no undo data and no claims
     /// of peers had a part in it, that pass says as much as a check without undo data.
-    ///
-    /// # Errors
-    /// Those of [`Job::check_without_undo`].
     pub fn decide(&self, unproven: Unproven, clock: &mut Clock) -> Result<MatchedCoins, Error> {
         let rests_on_undo = match self.method {
             Method::Routed { uses_undo } => *uses_undo && !self.plan.chain.has_no_undo(),

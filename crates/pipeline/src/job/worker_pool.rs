@@ -63,7 +63,6 @@ pub struct State {
 
 /// Runs the workers of a job.
 pub struct WorkerPool<'a> {
-    /// The job.
     pub job: &'a Job<'a>,
     /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
@@ -86,9 +85,6 @@ const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
 impl WorkerPool<'_> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
     /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
-    ///
-    /// # Errors
-    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn check_all(
         &self,
         mut state: State,

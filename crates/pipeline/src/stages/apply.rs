@@ -32,7 +32,6 @@ pub struct EffectApplier<'a> {
 
 impl<'a> EffectApplier<'a> {
     /// An applier that sends `effects` to the join.
-    #[must_use]
     pub fn new(method: &'a Method, effects: Effects<'a>) -> Self {
         let hints = match method {
             Method::Hints(matching) => matching.hints.as_ref().map(HintReader::fork),
@@ -43,9 +42,6 @@ impl<'a> EffectApplier<'a> {
     }
 
     /// Applies a block whose coins a later block overwrites: none of them may be hinted unspent.
-    ///
-    /// # Errors
-    /// The same errors as [`EffectApplier::apply_block`].
     pub fn apply_overwritten(&mut self, height: Height) -> Result<(), BlockFault> {
         let Some(reader) = self.hints.as_mut().filter(|_| is_hinted(self.method, height)) else {
             return Ok(());
@@ -79,17 +75,11 @@ impl<'a> EffectApplier<'a> {
     }
 
     /// Hands over the coins that this worker's matches have delivered since the last call.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn deliver(&mut self, to: Option<&Deliveries<'_>>) -> Result<(), Error> {
         to.map_or(Ok(()), |to| to.add(self.effects.matcher().deliveries()))
     }
 
     /// Sends staged effects to the join, and returns what the method keeps besides.
-    ///
-    /// # Errors
-    /// The same errors as [`EffectApplier::deliver`].
     pub fn finish(mut self, deliveries: Option<&Deliveries<'_>>) -> Result<MatchState, Error> {
         self.delta.flush(&mut self.effects);
         self.effects.flush();

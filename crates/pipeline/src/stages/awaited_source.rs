@@ -17,7 +17,6 @@ pub struct AwaitedSource<'a> {
 
 impl<'a> AwaitedSource<'a> {
     /// Delivers the blocks that `stored` would, of the same chain.
-    #[must_use]
     pub const fn new(chain: &'a Chain, awaited: &'a AwaitedBlocks, stored: FileSource<'a>) -> Self {
         Self { chain, awaited, stored }
     }

@@ -77,13 +77,10 @@ impl BlockFaults {
     }
 
     /// Reports whether the block at `height` still needs to be checked.
-    #[must_use]
     pub fn matters(&self, height: Height) -> bool {
         height.0 < self.bound.load(Ordering::Relaxed)
     }
 
-    /// Returns the lowest fault.
-    #[must_use]
     pub fn into_lowest(self) -> Option<(Height, LocatedFault)> {
         self.lowest.into_inner().ok().flatten()
     }

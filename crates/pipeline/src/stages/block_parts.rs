@@ -56,15 +56,12 @@ pub struct SpendingInput {
 pub struct BlockData<'a> {
     /// The rules of its network.
     pub params: &'static ChainParams,
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// The median of its time and those of the ten blocks below (Core `GetMedianTimePast`).
     pub median_time: BlockTime,
     /// The same of each block of the chain, by height.
     pub median_times: &'a [BlockTime],
-    /// The block.
     pub block: &'a BlockView<'a>,
     /// The id of each transaction.
     pub txids: &'a [Txid],
@@ -85,7 +82,6 @@ pub struct BlockData<'a> {
 
 impl<'a> BlockData<'a> {
     /// The median time of the block at a height, which is that of a coin.
-    #[must_use]
     pub fn median_time_at(&self, height: Height) -> BlockTime {
         self.median_times.get(height.0 as usize).copied().unwrap_or_default()
     }
@@ -109,24 +105,15 @@ pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
 /// What takes the parts of a range of blocks, on several threads.
 pub trait BlockConsumer: Sync {
     /// Begins the part with the blocks at these heights. Returns `None` if it is not needed.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error>;
 }
 
 /// What takes the blocks of a part, in order of height.
 pub trait PartConsumer {
     /// Takes a block.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error>;
 
     /// The part has no more blocks.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 

@@ -39,7 +39,6 @@ use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
 /// What all workers share.
 pub struct Shared<'a> {
-    /// The chain.
     pub chain: &'a Chain,
     /// Where its blocks come from.
     pub source: &'a dyn BlockSource,
@@ -87,7 +86,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// An outcome that took no time.
-    #[must_use]
     pub fn new(partial: PartialState) -> Self {
         Self {
             partial,
@@ -101,9 +99,6 @@ impl Outcome {
     }
 
     /// Returns the outcome of two workers.
-    ///
-    /// # Errors
-    /// The same errors as [`PartialState::merge`].
     pub fn merge(mut self, other: Self) -> Result<Self, StateConflict> {
         self.ages += other.ages;
         Ok(Self {
@@ -120,9 +115,6 @@ impl Outcome {
 
 /// Processes blocks until none is left, or `stop`, called with the number of blocks read, ends it. `key`
 /// is the same for all workers.
-///
-/// # Errors
-/// Any I/O error.
 pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Result<Outcome, Error> {
     let mut worker = Worker {
         shared,
@@ -285,11 +277,9 @@ fn observe(
 pub struct SpendCheck<'a> {
     /// The network's rules.
     pub params: &'static ChainParams,
-    /// The chain.
     pub chain: &'a Chain,
     /// Height of the block.
     pub height: Height,
-    /// The block.
     pub block: &'a BlockView<'a>,
     /// Number of signature operations of its own scripts.
     pub legacy_sigops: u32,

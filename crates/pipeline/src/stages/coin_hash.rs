@@ -18,7 +18,6 @@ pub struct CoinHash {
 
 impl CoinHash {
     /// The hash of no coins yet.
-    #[must_use]
     #[expect(clippy::new_without_default, reason = "it is no value that a field could have")]
     pub fn new() -> Self {
         Self { part: StatsPart::new(false), hasher: UtxoHasher::new(false), buffer: Vec::new() }
@@ -38,7 +37,6 @@ impl CoinHash {
     }
 
     /// Returns the hash in internal byte order.
-    #[must_use]
     pub fn finish(mut self) -> [u8; 32] {
         self.hasher.merge(self.part);
         self.hasher.finish().hash_serialized_3.0
@@ -55,7 +53,6 @@ pub struct CoinHasher {
 
 impl CoinHasher {
     /// The hash under this key.
-    #[must_use]
     pub const fn new(key: SipKey) -> Self {
         Self { key, bytes: Vec::new() }
     }

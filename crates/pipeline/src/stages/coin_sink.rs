@@ -37,9 +37,6 @@ pub trait CoinSink {
     fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError>;
 
     /// Discards what the sink has made until a mismatch; all coins follow once more.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn start_over(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -53,21 +50,12 @@ pub trait RangeSink {
     type Done: Send;
 
     /// Consumes the next coin.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error>;
 
     /// Completes the range.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn complete(self) -> Result<Self::Unsynced, Error>;
 
     /// Waits for the medium, on another thread, so that the next range can be consumed in the meantime.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn sync(unsynced: Self::Unsynced) -> Result<Self::Done, Error>;
 }
 
@@ -81,19 +69,16 @@ pub struct Coins<'a> {
 impl<'a> Coins<'a> {
     /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
     /// receives.
-    #[must_use]
     pub fn new(unspent: Unspent, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
         Self { unspent, sink, interrupt }
     }
 
     /// Number of coins, if each spend has a coin.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.unspent.coins()
     }
 
     /// Bytes of all rows that a chainstate has for these coins.
-    #[must_use]
     pub fn row_bytes(&self) -> u64 {
         self.unspent.row_bytes()
     }
@@ -125,7 +110,6 @@ impl<'a> Coins<'a> {
 
     /// Divides the coins into ranges of at most `bytes` of rows, or one shard. The ranges depend only on the
     /// coins.
-    #[must_use]
     pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a> {
         let count = self.count();
         let (ranges, runs) = self.unspent.into_ranges(bytes);
@@ -145,7 +129,6 @@ pub struct CoinRanges<'a> {
 
 impl CoinRanges<'_> {
     /// Number of ranges.
-    #[must_use]
     pub fn count(&self) -> u32 {
         self.ranges.len() as u32
     }

@@ -11,13 +11,11 @@ pub struct CompletedBlocks {
 
 impl CompletedBlocks {
     /// No completed blocks, of a chain of `blocks`.
-    #[must_use]
     pub fn none(blocks: usize) -> Self {
         Self::from_words(Vec::new(), blocks)
     }
 
     /// Restores the completed blocks, of a chain of `blocks`, from [`CompletedBlocks::words`].
-    #[must_use]
     pub fn from_words(mut words: Vec<u64>, blocks: usize) -> Self {
         words.resize(blocks.div_ceil(64), 0);
         let count = words.iter().map(|word| word.count_ones()).sum();
@@ -25,13 +23,11 @@ impl CompletedBlocks {
     }
 
     /// Returns the bits: bit h % 64 (the lowest is 0) of word h / 64 is the block at height h.
-    #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.bits
     }
 
     /// Reports whether the block at `height` is completed.
-    #[must_use]
     pub fn has(&self, height: Height) -> bool {
         self.bits.get(height.0 as usize / 64).is_some_and(|word| word >> (height.0 % 64) & 1 == 1)
     }
@@ -47,7 +43,6 @@ impl CompletedBlocks {
     }
 
     /// Height of the lowest block that is not completed.
-    #[must_use]
     pub fn first_missing(&self) -> Height {
         let full = self.bits.iter().take_while(|&&word| word == u64::MAX).count();
         let next = self.bits.get(full).map_or(0, |word| word.trailing_ones());
@@ -55,7 +50,6 @@ impl CompletedBlocks {
     }
 
     /// Number of completed blocks.
-    #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }

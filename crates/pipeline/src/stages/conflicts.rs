@@ -31,9 +31,6 @@ type Changes = HashMap<OutPoint, Vec<(Place, Change)>>;
 /// Returns the height of the first block that spends one of these coins while it does not exist, or creates
 /// it while it does; `None` if no block does. The source delivers all blocks, or if `begins_late`, those
 /// above a block up to which there is no conflict: then the block is invalid unless a lower one is.
-///
-/// # Errors
-/// Any I/O error; [`api::error::ErrorKind::Interrupted`].
 pub fn first_conflict(
     source: &dyn BlockSource,
     outpoints: &HashSet<OutPoint>,

@@ -28,7 +28,6 @@ pub struct ConnectContext<'a> {
     pub params: &'a ChainParams,
     /// Height of the block.
     pub height: Height,
-    /// Hash of the block.
     pub hash: &'a BlockHash,
     /// The block, which has passed [`rules::check_block`].
     pub block: &'a BlockView<'a>,
@@ -184,7 +183,6 @@ fn check_scripts(
 }
 
 /// Decodes coins. A view contains no malformed ones, so decoding succeeds for all.
-#[must_use]
 pub fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
     let decoded: Vec<_> =
         coins.iter().filter_map(|coin| SpentCoin::from_coin(&coin.as_coin()).ok()).collect();

@@ -19,33 +19,25 @@ pub struct SortedDeliveries {
 
 impl<'a> Deliveries<'a> {
     /// No deliveries yet. See [`Parts::new`] for the limits.
-    #[must_use]
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
         Self(Parts::new(work, chain, part_block_bytes, memory_limit))
     }
 
     /// Bytes of the deliveries that have not been taken.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// Number of parts.
-    #[must_use]
     pub fn part_count(&self) -> usize {
         self.0.count()
     }
 
     /// Returns the heights of the blocks of a part.
-    #[must_use]
     pub fn heights(&self, part: usize) -> Range<u32> {
         self.0.heights(part)
     }
 
     /// Adds all deliveries in `encoded`, and clears it.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn add(&self, encoded: &mut Vec<u8>) -> Result<(), Error> {
         let mut rest = encoded.as_slice();
         while let Some((first, after)) = Delivery::split_first(rest) {
@@ -67,17 +59,11 @@ impl<'a> Deliveries<'a> {
     }
 
     /// Takes all deliveries of a part.
-    ///
-    /// # Errors
-    /// Any I/O error; damage to the file.
     pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
         Ok(SortedDeliveries::new(self.0.take(part)?))
     }
 
     /// Removes the temporary file, after all deliveries have been taken.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_file(&self) -> Result<(), Error> {
         self.0.remove_file()
     }

@@ -66,9 +66,6 @@ impl CoinSink for Finish<'_, '_> {
 
 /// Writes coins as a new chainstate in the directory `dir`, obfuscated with `key` and with this best block,
 /// syncs it, and returns what it contains.
-///
-/// # Errors
-/// The same errors as [`CoinSink::consume`].
 pub fn write_chainstate(
     disk: &dyn Disk,
     dir: &Path,
@@ -193,7 +190,6 @@ pub fn read_elements(
 
 /// Returns the sum of all coins' amounts; `None` if that and what was `burned` (in satoshi) exceed all
 /// subsidies.
-#[must_use]
 pub fn check_supply(params: &ChainParams, chain: &Chain, counts: &UtxoCounts, burned: u64) -> Option<Sats> {
     let limit: i64 = (1..=chain.tip_height().0).map(|height| subsidy(params, Height(height)).0).sum();
     let burned = i64::try_from(burned).ok()?;

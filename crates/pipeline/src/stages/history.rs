@@ -112,7 +112,6 @@ pub struct HistoryEntry {
     pub height: Height,
     /// Index of the transaction in the block.
     pub tx_index: u32,
-    /// Time of the block.
     pub block_time: BlockTime,
     /// The transaction.
     pub txid: Txid,
@@ -131,7 +130,6 @@ pub struct HistoryEntry {
 pub struct ScriptHistory<'a> {
     /// SHA-256 of the script, in the order of the hash function.
     pub script_hash: [u8; 32],
-    /// The script.
     pub script: &'a [u8],
     /// Height of its first entry.
     pub first_height: Height,
@@ -144,21 +142,12 @@ pub struct ScriptHistory<'a> {
 /// What takes the scripts of a bucket, in order of their hashes.
 pub trait HistorySink {
     /// Takes an entry. Those of a script are in chain order, and in a transaction inputs come first.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error>;
 
     /// Takes a script after its entries.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error>;
 
     /// The bucket has no more scripts.
-    ///
-    /// # Errors
-    /// What makes the whole result useless.
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 
@@ -167,7 +156,6 @@ pub trait HistorySink {
 pub struct HistoryTotals {
     /// Number of entries.
     pub rows: u64,
-    /// Number of scripts.
     pub scripts: u64,
     /// Number of coins that are left.
     pub coins: u64,
@@ -196,7 +184,6 @@ pub struct HistoryBuckets<'a> {
     key: SipKey,
     /// Time of each block.
     times: Vec<AtomicU32>,
-    /// Number of outputs.
     outputs: AtomicU64,
 }
 
@@ -204,7 +191,6 @@ impl<'a> HistoryBuckets<'a> {
     /// Buckets for each value of the first `digits` hexadecimal digits of a script hash, 1 to
     /// [`MAX_PREFIX_DIGITS`], for a chain of `blocks` blocks; only those in `wanted` are filled. Beyond
     /// `memory_limit`, in bytes, movements go to a file in `work`. `key` must be secret and random.
-    #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
         digits: u32,
@@ -219,31 +205,26 @@ impl<'a> HistoryBuckets<'a> {
     }
 
     /// The buckets that are filled.
-    #[must_use]
     pub fn wanted(&self) -> RangeInclusive<u32> {
         self.wanted.clone()
     }
 
     /// Whether all buckets are filled.
-    #[must_use]
     pub fn are_all_wanted(&self) -> bool {
         self.wanted.clone().count() == self.parts.count()
     }
 
     /// Number of buckets.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.parts.count()
     }
 
     /// Number of outputs that were added.
-    #[must_use]
     pub fn outputs(&self) -> u64 {
         self.outputs.load(Ordering::Relaxed)
     }
 
     /// What adds the movements of blocks, for one thread.
-    #[must_use]
     pub fn adder(&self) -> HistoryAdder<'_> {
         let pending = vec![Vec::new(); self.count()];
         HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script: Vec::new() }
@@ -302,9 +283,6 @@ impl<'a> HistoryBuckets<'a> {
     }
 
     /// Removes the temporary file, after all buckets have been taken.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_file(&self) -> Result<(), Error> {
         self.parts.remove_file()
     }
@@ -495,9 +473,6 @@ impl HistoryAdder<'_> {
     }
 
     /// Adds what has been collected to the buckets.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn flush(&mut self) -> Result<(), Error> {
         for (bucket, pending) in self.pending.iter_mut().enumerate().filter(|(_, it)| !it.is_empty()) {
             self.buckets.parts.add(bucket, pending)?;

@@ -54,7 +54,6 @@ use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, r
 pub struct PlacedUndo<'a> {
     /// Height of the block.
     pub height: Height,
-    /// Number of its file.
     pub file: FileNo,
     /// Its position there, after the record's frame.
     pub pos: ByteOffset,
@@ -67,9 +66,6 @@ pub struct PlacedUndo<'a> {
 /// Where undo data that was made goes.
 pub trait UndoSink: Sync {
     /// Forgets all undo data, so that it is made again.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn start_over(&self) -> Result<(), Error>;
 
     /// Continues after an interrupt, at which undo data of these lengths had been made and synced. Returns
@@ -80,9 +76,6 @@ pub trait UndoSink: Sync {
     fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error>;
 
     /// Forgets the undo data of blocks in files that were deleted.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
         let _ = (chain, files);
         Ok(())
@@ -90,27 +83,17 @@ pub trait UndoSink: Sync {
 
     /// Assigns the next position in a file to undo data of `len` bytes, of the block at `height`. Calls have
     /// ascending heights.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error>;
 
     /// Writes undo data at the position that was assigned to it. `buffer` is reused.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn write(&self, undo: &PlacedUndo<'_>, buffer: &mut Vec<u8>) -> Result<(), Error>;
 
     /// Returns when all that was written is on the medium.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn sync(&self) -> Result<(), Error>;
 }
 
 /// What all workers share.
 pub struct UndoMaker<'a> {
-    /// The chain.
     pub chain: &'a Chain,
     /// Reads its blocks.
     pub reader: &'a BlockReader<'a>,
@@ -170,9 +153,6 @@ impl UndoMaker<'_> {
     /// Makes the undo data of `blocks`, which are in order of height, with `threads` threads. Faults of
     /// blocks are recorded. From time to time, calls `progress` with the number of blocks that are done, and
     /// their bytes.
-    ///
-    /// # Errors
-    /// Any I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn make(
         &self,
         blocks: &[RoutedBlock],

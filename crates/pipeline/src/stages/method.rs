@@ -30,15 +30,12 @@ pub enum UndoUse {
     Required,
     /// Its claims are used if it is sound; otherwise it is made.
     IfSound,
-    /// It is made.
     Made,
 }
 
-/// Matching with hints.
 pub struct HintMatching {
     /// The hints; `None`: all outputs are hinted spent.
     pub hints: Option<HintReader>,
-    /// The aggregate.
     pub aggregate: Aggregate,
     /// Height of the last block for which the hints are used.
     pub height: Height,
@@ -54,7 +51,6 @@ pub struct HintMatching {
 
 impl HintMatching {
     /// Matching with undo data and no hints: all outputs up to `height` are hinted spent.
-    #[must_use]
     pub fn all_spent(aggregate: Aggregate, height: Height) -> Self {
         let (digest, above, spent_above) = ([0; 32], UndoUse::Required, HashSet::new());
         Self { hints: None, aggregate, height, with_undo: true, digest, above, spent_above }
@@ -63,7 +59,6 @@ impl HintMatching {
 
 impl Method {
     /// The method without hints.
-    #[must_use]
     pub const fn of(undo: UndoPolicy) -> Self {
         match undo {
             UndoPolicy::Auto => Self::Routed { uses_undo: true },
@@ -73,13 +68,11 @@ impl Method {
     }
 
     /// Whether undo data is made where it is missing.
-    #[must_use]
     pub fn makes_undo(&self) -> bool {
         matches!(self.undo_use(Height(u32::MAX)), UndoUse::IfSound | UndoUse::Made)
     }
 
     /// Returns the first block whose undo data is used or made.
-    #[must_use]
     pub const fn needs_undo_from(&self) -> Height {
         match self {
             Self::Hints(matching) if !matching.with_undo => Height(matching.height.0 + 1),
@@ -88,7 +81,6 @@ impl Method {
     }
 
     /// Returns the first block whose undo data may be used.
-    #[must_use]
     pub fn undo_from(&self) -> Height {
         match self.undo_use(Height(u32::MAX)) {
             UndoUse::Made => Height(u32::MAX),
@@ -97,7 +89,6 @@ impl Method {
     }
 
     /// Returns how the undo data of the block at `height` is used.
-    #[must_use]
     pub fn undo_use(&self, height: Height) -> UndoUse {
         match self {
             Self::Routed { uses_undo: true } => UndoUse::IfSound,
@@ -110,7 +101,6 @@ impl Method {
     }
 
     /// Identifies the method: jobs with equal bytes apply effects alike.
-    #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         match self {
             Self::Join => vec![0],

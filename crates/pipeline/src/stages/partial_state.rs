@@ -21,7 +21,6 @@ use wire::Height;
 
 /// The state of some blocks of a job.
 pub struct PartialState {
-    /// The completed blocks.
     pub completed: CompletedBlocks,
     /// Counts of those blocks.
     pub counts: Counts,
@@ -52,7 +51,6 @@ pub enum MatchState {
 /// without hashing it again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RoutedBlock {
-    /// Its height.
     pub height: Height,
     /// CRC-32C of its bytes: other bytes were not checked.
     pub checksum: u32,
@@ -88,7 +86,6 @@ impl fmt::Display for StateConflict {
 
 impl RoutedBlock {
     /// A block whose spends have claims or not.
-    #[must_use]
     pub fn new(height: Height, block: &RecordBuffer, legacy_sigops: u32, is_claimed: bool) -> Self {
         // What is claimed is not read again.
         let checksum = if is_claimed { 0 } else { block.crc32c() };
@@ -106,7 +103,6 @@ impl From<StateConflict> for Error {
 
 impl PartialState {
     /// The state of no blocks, of a chain of `blocks`. See [`CoinbaseTxids::new`] for `coinbase_key`.
-    #[must_use]
     pub fn empty(blocks: usize, coinbase_key: SipKey, method: &Method) -> Self {
         Self {
             completed: CompletedBlocks::none(blocks),
@@ -136,7 +132,6 @@ impl PartialState {
     }
 
     /// Returns the form in which a checkpoint of a chain of `blocks` contains this state.
-    #[must_use]
     pub fn save(&mut self, blocks: usize) -> SavedState {
         debug_assert!(self.routed.is_empty(), "undo data is made before a checkpoint");
         SavedState {
@@ -152,7 +147,6 @@ impl PartialState {
 
     /// Restores what [`PartialState::save`] returned, for a chain that now has `blocks`. Returns `None` if
     /// it was saved with another method, or with another key or kind of sum.
-    #[must_use]
     pub fn restore(saved: SavedState, blocks: usize, method: &Method) -> Option<Self> {
         let completed = CompletedBlocks::from_words(saved.completed, blocks);
         Some(Self {
@@ -168,7 +162,6 @@ impl PartialState {
 
 impl MatchState {
     /// The state before the first block.
-    #[must_use]
     pub fn empty(method: &Method) -> Self {
         match method {
             Method::Join | Method::Routed { .. } => Self::Join,

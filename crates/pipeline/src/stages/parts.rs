@@ -63,7 +63,6 @@ struct Part {
 impl<'a> Parts<'a> {
     /// Parts of about `part_block_bytes` of blocks, all empty. Beyond `memory_limit`, in bytes, their bytes
     /// go to a file in `work`, of which there is one at a time.
-    #[must_use]
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
         let heights = 0..chain.block_count() as u32;
         let bounds = part_bounds(&block_sizes(chain), heights, part_block_bytes, u32::MAX);
@@ -71,14 +70,12 @@ impl<'a> Parts<'a> {
     }
 
     /// The same, with parts that begin at these heights; the last height ends the last part.
-    #[must_use]
     pub fn with_bounds(work: &'a WorkDir<'a>, bounds: Vec<Height>, memory_limit: usize) -> Self {
         let parts = Self::with_count(work, bounds.len().saturating_sub(1), memory_limit);
         Self { bounds, ..parts }
     }
 
     /// `count` parts that are not of a chain, all empty.
-    #[must_use]
     pub fn with_count(work: &'a WorkDir<'a>, count: usize, memory_limit: usize) -> Self {
         let parts = (0..count).map(|_| Mutex::default()).collect();
         let (bounds, in_memory, bytes, moving, file) = Default::default();
@@ -86,19 +83,16 @@ impl<'a> Parts<'a> {
     }
 
     /// The bytes that have not been taken.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Number of parts.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.parts.len()
     }
 
     /// Returns the heights of the blocks of a part.
-    #[must_use]
     pub fn heights(&self, part: usize) -> Range<u32> {
         match self.bounds.get(part..part + 2) {
             Some(&[first, end]) => first.0..end.0,
@@ -107,15 +101,11 @@ impl<'a> Parts<'a> {
     }
 
     /// Returns the part that contains the block at `height`.
-    #[must_use]
     pub fn part_of(&self, height: Height) -> usize {
         self.bounds.partition_point(|&first| first <= height).saturating_sub(1)
     }
 
     /// Appends bytes to a part.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn add(&self, part: usize, bytes: &[u8]) -> Result<(), Error> {
         if let Some(part) = self.parts.get(part) {
             let in_memory = &mut lock(part).in_memory;
@@ -175,9 +165,6 @@ impl<'a> Parts<'a> {
     }
 
     /// Takes all bytes of a part.
-    ///
-    /// # Errors
-    /// Any I/O error; damage to the file.
     pub fn take(&self, part: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.take_up_to(part, usize::MAX, &mut bytes)?;
@@ -187,9 +174,6 @@ impl<'a> Parts<'a> {
     /// Takes bytes of a part in the order in which they were added, and appends them to `into`: up to `limit`
     /// bytes, but at least one piece of the file, or else all that is in memory. Returns whether there are
     /// more.
-    ///
-    /// # Errors
-    /// Any I/O error; damage to the file.
     pub fn take_up_to(&self, part: usize, limit: usize, into: &mut Vec<u8>) -> Result<bool, Error> {
         let Some(part) = self.parts.get(part) else { return Ok(false) };
         let (start, mut len) = (into.len(), 0);
@@ -219,25 +203,16 @@ impl<'a> Parts<'a> {
     }
 
     /// Appends bytes to the file that are of no part, such as a piece of a sorted part.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn append(&self, bytes: &[u8]) -> Result<Piece, Error> {
         Ok(self.file()?.append(bytes)?)
     }
 
     /// Reads a piece of the file, and appends it to `into`.
-    ///
-    /// # Errors
-    /// Any I/O error; damage to the file.
     pub fn read(&self, piece: &Piece, into: &mut Vec<u8>) -> Result<(), Error> {
         Ok(self.file()?.read(piece, into)?)
     }
 
     /// Drops all bytes.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn clear(&self) -> Result<(), Error> {
         for part in &self.parts {
             let taken = std::mem::take(&mut *lock(part));
@@ -248,9 +223,6 @@ impl<'a> Parts<'a> {
     }
 
     /// Removes the file, after everything has been taken.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove_file(&self) -> Result<(), Error> {
         if let Some(file) = lock(&self.file).take() {
             self.work.disk().remove_file(file.path()).during("remove", file.path())?;
@@ -260,7 +232,6 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns the size of each block of a chain, in bytes. It is what follows the block in its file.
-#[must_use]
 pub fn block_sizes(chain: &Chain) -> Vec<u32> {
     let mut sizes = vec![0u32; chain.block_count()];
     for (_, heights) in chain.by_file() {
@@ -283,7 +254,6 @@ pub fn block_sizes(chain: &Chain) -> Vec<u32> {
 ///
 /// # Panics
 /// If a height has no size.
-#[must_use]
 pub fn part_bounds(sizes: &[u32], heights: Range<u32>, bytes: u64, step: u32) -> Vec<Height> {
     let (mut bounds, mut sum) = (Vec::new(), 0);
     for height in heights.clone() {

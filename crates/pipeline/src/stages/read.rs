@@ -52,7 +52,6 @@ pub struct UndoReading {
 
 impl UndoReading {
     /// What a method of matching needs.
-    #[must_use]
     pub fn of(method: &Method) -> Self {
         let skips_damaged = method.undo_use(Height(u32::MAX)) != UndoUse::Required;
         Self { from: method.undo_from(), skips_damaged }
@@ -82,7 +81,6 @@ pub struct BlockReader<'a> {
 
 impl<'a> BlockReader<'a> {
     /// A reader of the blocks of `chain`.
-    #[must_use]
     pub fn new(chain: &'a Chain, files: &'a Files<'a>) -> Self {
         Self { chain, files, open: Mutex::default() }
     }
@@ -91,7 +89,6 @@ impl<'a> BlockReader<'a> {
     ///
     /// # Panics
     /// If `height` is above the tip.
-    #[must_use]
     pub fn block(&self, height: Height) -> ChainBlock {
         self.files.block(self.chain, height)
     }
@@ -134,7 +131,6 @@ impl<'a> BlockReader<'a> {
 
 impl<'a> BlockReader<'a> {
     /// Returns the block at `height` and its files, for messages about it.
-    #[must_use]
     pub const fn located(&self, height: Height) -> LocatedBlock<'a> {
         LocatedBlock { chain: self.chain, files: self.files, height }
     }
@@ -142,7 +138,6 @@ impl<'a> BlockReader<'a> {
 
 impl<'a> FileSource<'a> {
     /// Reads all blocks except the `completed` ones, and undo data. Records damage in `faults`.
-    #[must_use]
     pub fn new(
         chain: &'a Chain,
         files: &'a Files<'a>,
@@ -196,9 +191,6 @@ impl<'a> FileSource<'a> {
 
     /// Reads a block, unless the caller has it in memory, and its undo data. Returns false if it is damaged,
     /// which is recorded as a fault.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn deliver(
         &self,
         height: Height,

@@ -48,7 +48,6 @@ pub struct Scripts<'a> {
 
 impl Scripts<'_> {
     /// Reports whether the scripts of the block at `height` are run.
-    #[must_use]
     pub fn are_run_at(&self, height: Height) -> bool {
         self.skipped_to.is_none_or(|skipped_to| height > skipped_to)
     }
@@ -134,7 +133,6 @@ pub struct ScriptQueue<'a> {
 
 impl<'a> ScriptQueue<'a> {
     /// An empty queue.
-    #[must_use]
     pub fn new(scripts: Scripts<'a>) -> Self {
         let (send, receive) = bounded(QUEUE_CAPACITY);
         let (busy, inputs) = Default::default();
@@ -142,7 +140,6 @@ impl<'a> ScriptQueue<'a> {
     }
 
     /// Which scripts are run.
-    #[must_use]
     pub const fn scripts(&self) -> &Scripts<'a> {
         &self.scripts
     }
@@ -223,7 +220,6 @@ impl<'a> ScriptQueue<'a> {
     }
 
     /// Returns the number of inputs whose scripts were run since the last call.
-    #[must_use]
     pub fn take_inputs(&self) -> u64 {
         self.inputs.swap(0, Ordering::Relaxed)
     }

@@ -77,7 +77,6 @@ pub struct SequentialValidator<'a> {
 impl<'a> SequentialValidator<'a> {
     /// Begins with the coins before the first block that is connected, or those of them that this block can
     /// spend or overwrite.
-    #[must_use]
     pub fn new(
         chain: &'a Chain,
         params: &'static ChainParams,
@@ -158,16 +157,12 @@ impl<'a> SequentialValidator<'a> {
 }
 
 /// Returns the hash of a block's ancestor at the height of BIP-0034.
-#[must_use]
 pub fn bip34_ancestor(params: &ChainParams, chain: &Chain, height: Height) -> Option<BlockHash> {
     let bip34_height = params.bip34_height;
     (bip34_height < height).then(|| chain.block(bip34_height).hash)
 }
 
 /// Whether the undo file has this undo data for the block at `height`; `prev` is the hash of its parent.
-///
-/// # Errors
-/// Any I/O error.
 pub fn has_undo(
     reader: &BlockReader<'_>,
     height: Height,
@@ -191,7 +186,6 @@ fn compare_undo(raw: &RawBlock<'_>, spent: &[Vec<OwnedCoin>], txids: &[Txid]) ->
 }
 
 /// Returns how undo data, which its checksum follows, differs from that of its block; `None` if it does not.
-#[must_use]
 pub fn different_undo(found: &[u8], undo: &[u8]) -> Option<UndoDefect> {
     let (found, _) = found.split_at(found.len().saturating_sub(CHECKSUM_LEN));
     let (mut arena, mut own_arena) = (UndoArena::default(), UndoArena::default());

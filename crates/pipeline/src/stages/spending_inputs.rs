@@ -82,7 +82,6 @@ pub struct SpendsRequest<'a> {
     pub part_block_bytes: u64,
     /// Memory in bytes for records that are not in the file.
     pub memory_bytes: usize,
-    /// Number of threads.
     pub threads: usize,
 }
 

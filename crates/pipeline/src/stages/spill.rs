@@ -63,7 +63,6 @@ pub struct SpillFile {
 
 impl SpillFile {
     /// Returns the reference that a checkpoint contains.
-    #[must_use]
     pub fn to_ref(&self) -> SortedRunRef {
         let Self { number, level, meta: SortedRunMeta { entries, bytes, checksum, .. } } = *self;
         SortedRunRef { number, level, bytes, entries, checksum }
@@ -104,7 +103,6 @@ pub struct Spill<'a> {
 impl<'a> Spill<'a> {
     /// Spills a join of `join_bytes`. `runs` are those that a checkpoint names; the next one gets the number
     /// `next`.
-    #[must_use]
     pub fn new(
         work: &'a WorkDir<'a>,
         network: Network,
@@ -153,25 +151,21 @@ impl<'a> Spill<'a> {
     }
 
     /// Returns the outpoints of mismatches; not all of them, if there are many.
-    #[must_use]
     pub fn take_mismatches(&self) -> HashSet<OutPoint> {
         std::mem::take(&mut *lock(&self.outpoints))
     }
 
     /// Reports whether a merge has found a mismatch, or one was recorded.
-    #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.mismatch.load(Ordering::Relaxed)
     }
 
     /// Returns how much has been spilled so far.
-    #[must_use]
     pub fn volume(&self) -> SpillVolume {
         self.runs().volume
     }
 
     /// Reports whether nothing has been spilled so far.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs().list.is_empty()
     }
@@ -230,9 +224,6 @@ impl<'a> Spill<'a> {
 
     /// Writes the open entries of the join to sorted runs for a checkpoint, with `threads` threads, and keeps
     /// them in the join. No worker may be running.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
         std::thread::scope(|scope| {
@@ -253,7 +244,6 @@ impl<'a> Spill<'a> {
 
     /// Returns all runs, for a checkpoint, and the number of the next one. Their files stay until
     /// [`Spill::checkpointed`], even if the merge thread, which keeps running, replaces them.
-    #[must_use]
     pub fn list(&self) -> (Vec<SpillFile>, u64) {
         let mut runs = self.runs();
         let numbers: Vec<u64> = runs.list.iter().map(|run| run.number).collect();
@@ -263,9 +253,6 @@ impl<'a> Spill<'a> {
 
     /// Removes files that are neither in use nor named by the new checkpoint, which is on disk and names the
     /// runs in `named`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
         let mut runs = self.runs();
         let before = std::mem::replace(&mut runs.named, named);
@@ -474,7 +461,6 @@ impl<'a> Spill<'a> {
 
     /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does
     /// not wait for the merge thread.
-    #[must_use]
     pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a> {
         CloseAtEnd(self)
     }
@@ -533,7 +519,6 @@ pub enum MergeInput<'r> {
 
 impl<'r> MergeInput<'r> {
     /// Reads the shards in `range` of a sorted run.
-    #[must_use]
     pub fn of_run(reader: &'r SortedRunReader, range: Range<usize>) -> Self {
         Self::Run(reader.cursor(range, RUN_BUFFER_BYTES))
     }

@@ -64,7 +64,6 @@ pub struct UnspendableAmounts {
 
 impl UnspendableAmounts {
     /// The sum of all.
-    #[must_use]
     pub const fn total(&self) -> Sats {
         Sats(self.genesis_block.0 + self.bip30.0 + self.scripts.0 + self.unclaimed_rewards.0)
     }

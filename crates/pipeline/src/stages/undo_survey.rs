@@ -116,11 +116,8 @@ const DAMAGED: u64 = 1;
 /// Walks over blocks on several threads.
 #[derive(Clone, Copy)]
 pub struct BlockWalk<'a> {
-    /// The chain.
     pub chain: &'a Chain,
-    /// Its files.
     pub files: &'a Files<'a>,
-    /// Number of threads.
     pub threads: usize,
     /// Called now and then with the number of blocks done.
     pub progress: &'a (dyn Fn(u32) + Sync),
@@ -190,9 +187,6 @@ impl BlockWalk<'_> {
 
 impl UndoSurvey {
     /// Reads all records of undo data.
-    ///
-    /// # Errors
-    /// Any I/O error; [`ErrorKind::Interrupted`].
     pub fn of_records(walk: &BlockWalk<'_>, reader: &BlockReader<'_>) -> Result<Self, Error> {
         let count = walk.chain.block_count();
         let states: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(MISSING)).collect();
@@ -215,7 +209,6 @@ impl UndoSurvey {
 
     /// Returns the state of the block at `height`; the genesis block, which has no undo data, counts as
     /// sound.
-    #[must_use]
     pub fn state(&self, height: Height) -> UndoState {
         match self.states.get(height.0 as usize).map(|state| state.load(Ordering::Relaxed)) {
             _ if height.0 == 0 => UndoState::Sound,

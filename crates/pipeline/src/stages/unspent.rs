@@ -26,7 +26,6 @@ pub enum ForEachError {
 
 impl ForEachError {
     /// Converts to an error, for callers that cannot use the coins of sequential validation.
-    #[must_use]
     pub fn without_fallback(self) -> Error {
         match self {
             Self::Error(error) => error,
@@ -51,25 +50,20 @@ pub struct Range {
 
 impl Unspent {
     /// The coins in memory and in sorted runs.
-    #[must_use]
     pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>) -> Self {
         Self { shards: survivors.into_shards(), runs }
     }
 
     /// Coins that are all in sorted runs.
-    #[must_use]
     pub fn of_runs(runs: Vec<SortedRunReader>) -> Self {
         Self { shards: (0..SHARDS).map(|_| SurvivorShard::empty()).collect(), runs }
     }
 
     /// Number of coins, if creations and spends match.
-    #[must_use]
     pub fn coins(&self) -> u64 {
         (0..self.shards.len()).map(|shard| self.size(shard).coins.max(0) as u64).sum()
     }
 
-    /// Bytes of all rows.
-    #[must_use]
     pub fn row_bytes(&self) -> u64 {
         (0..self.shards.len()).map(|shard| row_bytes(self.size(shard))).sum()
     }
@@ -81,7 +75,6 @@ impl Unspent {
 
     /// Groups the 256 shards into `count` ranges, one for each shard of a delta: number n begins at shard
     /// n · 256 / `count`.
-    #[must_use]
     pub fn into_delta_shards(self, count: usize) -> (Vec<Range>, Vec<SortedRunReader>) {
         let mut shards = self.shards.into_iter();
         let mut range = |index: usize| {
@@ -93,7 +86,6 @@ impl Unspent {
 
     /// Groups consecutive shards into ranges of at most `bytes` of rows; a larger shard is a range by itself.
     /// The ranges depend only on the coins.
-    #[must_use]
     pub fn into_ranges(self, bytes: u64) -> (Vec<Range>, Vec<SortedRunReader>) {
         let sizes: Vec<NetSize> = (0..self.shards.len()).map(|shard| self.size(shard)).collect();
         let mut ranges: Vec<Range> = Vec::new();

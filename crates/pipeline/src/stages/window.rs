@@ -51,7 +51,6 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 
 /// What connects blocks of a chain.
 pub struct Window<'a> {
-    /// The chain.
     pub chain: &'a Chain,
     /// Reads its blocks.
     pub reader: &'a BlockReader<'a>,
@@ -59,7 +58,6 @@ pub struct Window<'a> {
     pub params: &'static ChainParams,
     /// Which scripts are run; `None`: none are.
     pub scripts: Option<Scripts<'a>>,
-    /// Number of threads.
     pub threads: usize,
     /// The memory of blocks.
     pub buffers: BufferPool,
@@ -120,8 +118,6 @@ pub struct CheckedWindow {
 }
 
 impl CheckedWindow {
-    /// Returns the number of blocks.
-    #[must_use]
     pub const fn block_count(&self) -> u32 {
         self.blocks.len() as u32
     }
@@ -129,7 +125,6 @@ impl CheckedWindow {
 
 /// A window that was connected.
 pub struct ConnectedWindow {
-    /// Its blocks.
     pub blocks: Vec<ConnectedBlock>,
     /// How much was checked.
     pub counts: Counts,
@@ -139,9 +134,7 @@ pub struct ConnectedWindow {
 
 /// A block that was connected.
 pub struct ConnectedBlock {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
     /// The hash of its parent.
     pub prev: BlockHash,
@@ -452,13 +445,11 @@ impl BlockBuffers {
 
 impl BufferPool {
     /// The memory of windows of about `window_bytes` bytes.
-    #[must_use]
     pub const fn new(window_bytes: usize) -> Self {
         Self { window_bytes, free: Mutex::new(Vec::new()) }
     }
 
     /// Maximum number of blocks in a window.
-    #[must_use]
     pub fn max_blocks(&self) -> u32 {
         (self.window_bytes / SMALL_BLOCK_BYTES).clamp(1, WINDOW_BLOCKS) as u32
     }

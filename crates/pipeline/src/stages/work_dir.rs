@@ -37,18 +37,15 @@ const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
 
 /// Prefix of the name of a copy of hints. Digits of the digest of their origin follow.
 const HINT_COPY_PREFIX: &str = "hints-";
-/// Number of these digits.
 const HINT_COPY_DIGITS: usize = 16;
 
 /// Returns the name for a copy of the hints that have this name elsewhere.
-#[must_use]
 pub fn hint_copy_name(origin: &str) -> String {
     let digest = hex_reversed(&sha256(origin.as_bytes()));
     format!("{HINT_COPY_PREFIX}{}", digest.get(..HINT_COPY_DIGITS).unwrap_or_default())
 }
 
 /// Whether a path has the name of a copy of hints, complete or not.
-#[must_use]
 pub fn is_hint_copy(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let digits = name.strip_suffix(".part").unwrap_or(name).strip_prefix(HINT_COPY_PREFIX);
@@ -71,7 +68,6 @@ pub struct WorkDir<'a> {
 
 /// Returns the system's directory for temporary files that may be large: that of the environment variable
 /// `TMPDIR`, or the one that is kept on a disk, since the usual one may be kept in memory.
-#[must_use]
 pub fn temp_dir(disk: &dyn Disk) -> PathBuf {
     let on_disk = PathBuf::from("/var/tmp");
     let is_there = || disk.metadata(&on_disk).ok().flatten().is_some_and(|found| found.is_dir);
@@ -83,14 +79,12 @@ pub fn temp_dir(disk: &dyn Disk) -> PathBuf {
 
 impl<'a> WorkDir<'a> {
     /// The directory at `path`. Does not touch the file system.
-    #[must_use]
     pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
         Self { disk, path, lock: Mutex::new(None) }
     }
 
     /// The directory at `path`, in which a later job can resume. Removes what killed processes have left
     /// beside it.
-    #[must_use]
     pub fn shared(disk: &'a dyn Disk, path: PathBuf) -> Self {
         Self::remove_left(disk, dir_of(&path));
         Self::new(disk, path)
@@ -98,7 +92,6 @@ impl<'a> WorkDir<'a> {
 
     /// A directory for this job alone, below `home`. Removes those there that killed processes have left
     /// behind.
-    #[must_use]
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let new = format!("{}{}", of_this_process(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -110,7 +103,6 @@ impl<'a> WorkDir<'a> {
     }
 
     /// Returns the directories below `home` that belonged to one job each, of other processes.
-    #[must_use]
     pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
         let names = disk.list(home).unwrap_or_default().into_iter();
         // Locks do not protect a directory from the process that holds them.
@@ -129,7 +121,6 @@ impl<'a> WorkDir<'a> {
 
     /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
     /// this job alone.
-    #[must_use]
     pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
         let path = match (&options.work_dir, beside) {
             (Some(dir), Some(_)) => dir.join(WORK_DIR),
@@ -142,27 +133,20 @@ impl<'a> WorkDir<'a> {
     }
 
     /// The file system.
-    #[must_use]
     pub fn disk(&self) -> &'a dyn Disk {
         self.disk
     }
 
-    /// Its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The path of a chainstate that is removed with the other files of the job.
-    #[must_use]
     pub fn chainstate(&self) -> PathBuf {
         self.path.join(CHAINSTATE)
     }
 
     /// Whether it exists.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn exists(&self) -> Result<bool, Error> {
         Ok(self.disk.exists(&self.path).during("look for", &self.path)?)
     }
@@ -200,7 +184,6 @@ impl<'a> WorkDir<'a> {
     }
 
     /// Returns the error of a job, with what helps if its temporary files do not fit.
-    #[must_use]
     pub fn explain(&self, error: Error) -> Error {
         let is_here = error.file.as_ref().is_some_and(|file| file.starts_with(&self.path));
         let is_full = is_here && error.is_about(Subject::DiskSpace);
@@ -208,16 +191,12 @@ impl<'a> WorkDir<'a> {
     }
 
     /// Whether there may be a checkpoint from which another job can resume.
-    #[must_use]
     pub fn may_have_checkpoint(&self) -> bool {
         // If it cannot be read, the next job reports that.
         !matches!(Checkpoint::read(self.disk, &self.path), Ok(None))
     }
 
     /// Removes the files of a job, and the directory if nothing else is in it.
-    ///
-    /// # Errors
-    /// The same errors as [`WorkDir::take`].
     pub fn remove(&self) -> Result<(), Error> {
         if !self.exists()? {
             return Ok(());

@@ -35,7 +35,7 @@ fn header(height: u32, params: &ChainParams, hash: BlockHash, edit: impl FnOnce(
 /// Returns the verdict on a header whose hash is `difference` above its target.
 fn above_target(height: u32, difference: u64) -> Verdict {
     let target = target(regtest(), 0x207f_ffff).unwrap();
-    let hash = BlockHash(target.wrapping_add(U256::from_u64(difference)).to_le_bytes());
+    let hash = BlockHash(target.wrapping_add(U256::from(difference)).to_le_bytes());
     header(height, regtest(), hash, |_| ())
 }
 

@@ -37,7 +37,7 @@ fn mainnet_headers_pass() {
     assert_eq!(headers.len(), 10_237);
     // All have difficulty 1.
     let total = check_chain(ChainParams::of(Network::Main), &headers);
-    assert_eq!(total, work(0x1d00_ffff).wrapping_mul_u32(10_237));
+    assert_eq!(total, work(0x1d00_ffff).wrapping_mul(U256::new(10_237)));
 }
 
 #[test]

@@ -17,9 +17,6 @@ pub trait TipFollower {
 
     /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
     /// ends.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn take_lock(&mut self) -> Result<bool, Error>;
 
     /// All blocks of the chain are stored and in the block index: connects them, if they have more work than
@@ -38,9 +35,6 @@ pub trait TipFollower {
     ) -> Result<Option<InvalidBlock>, Error>;
 
     /// Whether another process uses the datadir, while it is not locked: the download ends.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn is_over(&mut self) -> Result<bool, Error>;
 }
 
@@ -48,9 +42,6 @@ pub trait TipFollower {
 /// nothing unless the follower defines them.
 pub trait Follower {
     /// Whether the follower makes the chainstate anew of all blocks up to `target`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn rebuilds(&self, _chain: &HeaderChain, _target: Height) -> Result<bool, Error> {
         Ok(false)
     }
@@ -80,9 +71,6 @@ pub trait Follower {
     }
 
     /// A block of the chain is going to be stored, of which `peer` claims this undo data.
-    ///
-    /// # Errors
-    /// Any I/O error.
     fn claimed(&mut self, _height: Height, _undo: &[u8], _peer: &str) -> Result<(), Error> {
         Ok(())
     }

@@ -8,9 +8,7 @@ use disk::{
     snapshot::SnapshotWriter,
     utxo_tree::{UtxoTree, chunk_name},
 };
-use engine::{
-    FetchOptions, RemoteBody, RemoteFolder, SnapshotSource, fetch_snapshot, hex_reversed, snapshot_info,
-};
+use engine::{FetchOptions, RemoteBody, SnapshotSource, fetch_snapshot, hex_reversed, snapshot_info};
 use std::io;
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
@@ -336,12 +334,12 @@ struct Remote {
     is_asked: AtomicBool,
 }
 
-impl RemoteFolder for Remote {
+impl engine::Remote for Remote {
     fn name(&self) -> &str {
         "https://sets.example/set/"
     }
 
-    fn open(&self, file: &str) -> io::Result<RemoteBody> {
+    fn open(&self, file: &str, _: u64) -> io::Result<RemoteBody> {
         let mut bytes = fs::read(self.folder.join(file))?;
         let is_bad = file == "000002.chunk";
         let mut len = Some(bytes.len() as u64);
@@ -352,10 +350,10 @@ impl RemoteFolder for Remote {
             "short" if is_bad => drop(bytes.pop()),
             "long" if is_bad => len = Some(u64::MAX),
             "endless" if is_bad => {
-                return Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) });
+                return Ok(RemoteBody { from: 0, len: None, bytes: Box::new(io::repeat(7)) });
             }
             "endless tree" if file == "utxotree" => {
-                return Ok(RemoteBody { len: None, bytes: Box::new(io::repeat(7)) });
+                return Ok(RemoteBody { from: 0, len: None, bytes: Box::new(io::repeat(7)) });
             }
             "unstated" => len = None,
             "wrong" if is_bad => bytes[3] ^= 1,
@@ -365,7 +363,7 @@ impl RemoteFolder for Remote {
             }
             _ => {}
         }
-        Ok(RemoteBody { len, bytes: Box::new(io::Cursor::new(bytes).take(u64::MAX)) })
+        Ok(RemoteBody { from: 0, len, bytes: Box::new(io::Cursor::new(bytes).take(u64::MAX)) })
     }
 }
 

@@ -130,10 +130,7 @@ const REPAIR: Column = Column { damage: flip_block, ..column("`repair` of a bloc
 const COLUMNS: [Column; 11] = [
     column("reindex", &["reindex"]),
     column("reindex --scan", &["reindex --scan"]),
-    column(
-        "reindex --stop-at-height --accept-lower-tip",
-        &["reindex --stop-at-height 100 --accept-lower-tip"],
-    ),
+    column("reindex --to --accept-lower-tip", &["reindex --to 100 --accept-lower-tip"]),
     Column { damage: flip_block, ..column("reindex --until-damage", &["reindex --until-damage"]) },
     Column { damage: flip_block, ..column("reindex --block", &["reindex --block"]) },
     Column {

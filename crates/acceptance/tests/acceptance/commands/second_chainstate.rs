@@ -163,7 +163,7 @@ const COMMANDS: [&str; 12] = [
     "reindex --until-damage",
     "reindex --engine cache",
     "reindex --scan",
-    "reindex --stop-at-height 120",
+    "reindex --to 120",
     "reindex --block",
     "update",
     "undo make",

@@ -3,7 +3,7 @@
 
 use acceptance::hinted;
 use acceptance::prelude::*;
-use engine::{Packing, Pinned, RemoteBody, RemoteFile};
+use engine::{Packing, Pinned, Remote, RemoteBody};
 use flate2::{Compression, write::GzEncoder};
 use hinted::{AGGREGATES, Truth, file_in, with_hints};
 use hints::HintFormat;
@@ -42,14 +42,14 @@ impl Server {
 
 const URL: &str = "https://hints.example/file";
 
-impl RemoteFile for Server {
+impl Remote for Server {
     fn name(&self) -> &str {
         URL
     }
 
-    fn open(&self) -> io::Result<RemoteBody> {
+    fn open(&self, _: &str, _: u64) -> io::Result<RemoteBody> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        let body = |len, bytes: Box<dyn Read + Send>| Ok(RemoteBody { len, bytes });
+        let body = |len, bytes: Box<dyn Read + Send>| Ok(RemoteBody { from: 0, len, bytes });
         match self.answer.lock().unwrap().clone() {
             Answer::Bytes(bytes) => body(Some(bytes.len() as u64), Box::new(io::Cursor::new(bytes))),
             Answer::Length(len, bytes) => body(Some(len), Box::new(io::Cursor::new(bytes))),
@@ -94,7 +94,7 @@ fn hints(format: HintFormat, height: u32) -> (Case, TempDir, Vec<u8>) {
 
 fn remote(options: &ReindexOptions, server: &Arc<Server>) -> ReindexOptions {
     let mut options = with_hints(options, Path::new(""), AGGREGATES[0]);
-    let server: Arc<dyn RemoteFile> = server.clone();
+    let server: Arc<dyn Remote> = server.clone();
     options.hints.as_mut().unwrap().remote = Some(server);
     options
 }

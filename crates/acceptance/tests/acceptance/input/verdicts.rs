@@ -5,7 +5,7 @@ use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
 use testkit::mutation::{base_chain, mutations};
 
-/// Below a broken tip is a valid chain, which --stop-at-height selects.
+/// Below a broken tip is a valid chain, which --to selects.
 #[test]
 fn the_chain_below_a_broken_block_can_be_rebuilt() {
     let base = base_chain(6);

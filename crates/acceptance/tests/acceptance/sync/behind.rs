@@ -9,7 +9,7 @@ use acceptance::{
         run_beside, run_while, try_run, wait_until, with_holes,
     },
 };
-use engine::{AggregateKind, BoundBy, RemoteBody, RemoteFile};
+use engine::{AggregateKind, BoundBy, Remote, RemoteBody};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
@@ -141,16 +141,16 @@ fn hints_are_used_while_blocks_are_downloaded() {
 
 /// Hints on another machine, and how often they were asked for.
 #[derive(Debug)]
-struct Remote(Vec<u8>, AtomicUsize);
+struct Server(Vec<u8>, AtomicUsize);
 
-impl RemoteFile for Remote {
+impl Remote for Server {
     fn name(&self) -> &'static str {
         "https://hints.example/file"
     }
 
-    fn open(&self) -> io::Result<RemoteBody> {
+    fn open(&self, _: &str, _: u64) -> io::Result<RemoteBody> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(RemoteBody { len: None, bytes: Box::new(io::Cursor::new(self.0.clone())) })
+        Ok(RemoteBody { from: 0, len: None, bytes: Box::new(io::Cursor::new(self.0.clone())) })
     }
 }
 
@@ -159,8 +159,8 @@ fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
     let (case, _files, peer, mut options) = hinted(&TRUTH.hints(tip()), AGGREGATES[0]);
     let hints = options.hints.as_mut().unwrap();
     let file = std::mem::take(&mut hints.file);
-    let remote = Arc::new(Remote(fs::read(file).unwrap(), AtomicUsize::new(0)));
-    let server: Arc<dyn RemoteFile> = remote.clone();
+    let remote = Arc::new(Server(fs::read(file).unwrap(), AtomicUsize::new(0)));
+    let server: Arc<dyn Remote> = remote.clone();
     hints.remote = Some(server);
     let copies = case.root().join("regtest/peregrine-hints");
     peer.hold_at(10);

@@ -227,7 +227,7 @@ fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
     let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
     let mut options = from(dir.path(), &[&peer]);
     // A block of regtest has a work of two.
-    let minimum_chain_work = U256::from_u64(2 * blocks() as u64);
+    let minimum_chain_work = U256::from(2 * blocks() as u64);
     let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
     options.chain.params = Box::leak(Box::new(params));
     let connected = OnceLock::new();

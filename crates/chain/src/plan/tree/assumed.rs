@@ -7,7 +7,6 @@ use wire::{BlockHash, Height};
 
 impl Choice {
     /// Height up to which scripts are not run.
-    #[must_use]
     pub fn scripts_skipped_to(&self) -> Option<Height> {
         self.checked_to.max(self.assumed_valid_to)
     }
@@ -57,7 +56,6 @@ impl Tree<'_> {
     }
 
     /// Returns the height up to which the block index marks the scripts of all blocks of `chain` as checked.
-    #[must_use]
     pub fn checked_to(&self, chain: &[u32]) -> Option<Height> {
         let is_checked = |&&number: &&u32| self.nodes.get(number as usize).is_some_and(|it| it.has(CHECKED));
         let count = chain.iter().skip(1).take_while(is_checked).count() as u32;

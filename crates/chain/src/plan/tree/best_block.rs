@@ -31,7 +31,6 @@ impl Tree<'_> {
 
     /// If blocks with more work than the chain of `best` are left out because the block index marks one as
     /// invalid: that block, and the height of the last one.
-    #[must_use]
     pub fn marked_invalid(&mut self, best: &BlockHash) -> Option<(Height, BlockHash, Height)> {
         let (order, ends) = self.by_height(self.heights());
         let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
@@ -52,7 +51,6 @@ impl Tree<'_> {
 
     /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
     /// blocks, with the correct height and the one in `recorded`.
-    #[must_use]
     pub fn wrong_height(&self, recorded: &[Height]) -> Option<(BlockHash, Height, Height)> {
         let blocks = (0..).zip(self.heights()).zip(recorded);
         let mut linked = blocks.filter(|((_, height), _)| *height != NONE);
@@ -65,7 +63,6 @@ impl Tree<'_> {
     }
 
     /// Validates all headers, and returns the last block up to which all data and undo data are on disk.
-    #[must_use]
     pub fn connected(&mut self) -> Option<KnownBlock> {
         let (order, ends) = self.by_height(self.heights());
         let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
@@ -78,7 +75,6 @@ impl Tree<'_> {
 
     /// Validates all headers, and returns the numbers of those of the chain with the most work, from genesis
     /// on, whether their blocks are on disk or not.
-    #[must_use]
     pub fn best_headers(&mut self) -> Vec<u32> {
         let (order, ends) = self.by_height(self.heights());
         let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
@@ -89,7 +85,6 @@ impl Tree<'_> {
 
     /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
     /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
-    #[must_use]
     pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
         let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
         let height = self.branch(number).count().checked_sub(1)? as u32;
@@ -105,7 +100,6 @@ impl Tree<'_> {
 
     /// Returns the numbers of a block and its ancestors, from genesis on; none if it does not descend from
     /// it.
-    #[must_use]
     pub fn branch_to(&self, hash: &BlockHash) -> Vec<u32> {
         let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED));
         let mut branch: Vec<u32> = number.into_iter().flat_map(|number| self.branch(number)).collect();
@@ -114,7 +108,6 @@ impl Tree<'_> {
     }
 
     /// Returns the numbers of the files in which blocks are placed.
-    #[must_use]
     pub fn files(&self) -> BTreeSet<FileNo> {
         self.nodes.iter().filter(|node| node.data_pos.is_some()).map(|node| node.file).collect()
     }
@@ -144,7 +137,6 @@ impl Tree<'_> {
     }
 
     /// Returns the blocks marked as invalid, sorted by hash.
-    #[must_use]
     pub fn failed(&self) -> Vec<BlockHash> {
         let failed = (0..).zip(&self.nodes).filter(|(_, node)| node.has(FAILED));
         failed.map(|(number, _)| *self.hashes.get(number)).collect()

@@ -11,9 +11,6 @@ use wire::Height;
 impl Tree<'_> {
     /// If the first of several copies of a block is damaged and another one is not, exchanges them. `order`
     /// has the index into the scan of each block of the tree.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn prefer_sound_copies(
         &mut self,
         files: &Files<'_>,

@@ -106,7 +106,6 @@ impl Running {
 
     /// Waits until the process prints a line that ends with `line`, such as the name of a stage. Returns
     /// false if it ends before.
-    #[must_use]
     pub fn wait_for_line(&mut self, line: &str) -> bool {
         loop {
             let before = self.stderr_text.len();

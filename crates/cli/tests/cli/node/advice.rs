@@ -132,7 +132,7 @@ fn base() -> TempDir {
     chain.write_datadir(root, &layout).unwrap();
     for (height, kept) in [(OLDER, Some(base.path().join("older"))), (TIP, None)] {
         let height = height.to_string();
-        let words = ["reindex", "--chain", "regtest", "--stop-at-height", &height];
+        let words = ["reindex", "--chain", "regtest", "--to", &height];
         assert!(command(&words, root).output().unwrap().status.success());
         if let Some(kept) = kept {
             copy_dir(&Datadir::at(root, Network::Regtest).chainstate_dir(), &kept).unwrap();

@@ -145,7 +145,7 @@ fn indexes_of_bitcoind_stay_right_or_are_built_again() {
     for (command, may_be_refused) in [
         ("reindex", false),
         ("reindex --scan", false),
-        ("reindex --stop-at-height 120 --accept-lower-tip", false),
+        ("reindex --to 120 --accept-lower-tip", false),
         ("undo make", false),
         ("update", false),
         ("reindex --until-damage", true),

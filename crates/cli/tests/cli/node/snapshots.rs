@@ -146,7 +146,7 @@ fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
             "reindex --until-damage",
             "reindex --engine cache",
             "reindex --scan",
-            "reindex --stop-at-height 200",
+            "reindex --to 200",
             "update",
             "undo make",
             &given,

@@ -169,7 +169,6 @@ pub enum LockState {
 
 impl LockState {
     /// Whether another process may change files of the datadir.
-    #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Held(_) | Self::BlocksHeld(_))
     }
@@ -190,7 +189,6 @@ pub enum DatabaseState {
 
 impl DatabaseState {
     /// Whether it is sound.
-    #[must_use]
     pub const fn is_sound(&self) -> bool {
         matches!(self, Self::Sound)
     }
@@ -306,7 +304,6 @@ impl FilesState {
     }
 
     /// Number of blocks whose record is missing.
-    #[must_use]
     pub const fn lacking(&self) -> u32 {
         self.lost.saturating_add(self.unrecorded)
     }
@@ -417,7 +414,6 @@ pub struct RebuildTime {
 
 impl RebuildTime {
     /// The whole time.
-    #[must_use]
     pub fn total(&self) -> RangeInclusive<Duration> {
         let [least, most] = [RangeInclusive::start, RangeInclusive::end]
             .map(|end| end(&self.blocks).saturating_add(*end(&self.scripts)));
@@ -472,7 +468,6 @@ pub struct DeepState {
 
 impl Diagnosis {
     /// Whether nothing is damaged or missing.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.found.as_ref().is_ok_and(|found| found.is_sound())
     }
@@ -481,7 +476,6 @@ impl Diagnosis {
 impl DatadirState {
     /// Whether nothing is damaged or missing. That another process writes to a database, so that it cannot be
     /// read, is no damage.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = self.lock.is_held();
@@ -517,7 +511,6 @@ impl ChainstateState {
 
 impl DatadirState {
     /// Whether blocks were deleted without which no index can be made.
-    #[must_use]
     pub fn lacks_blocks_of_indexes(&self) -> bool {
         self.index.is_pruned && self.index.first_stored > Height(0)
     }
@@ -542,7 +535,6 @@ impl DeepState {
     }
 
     /// Whether nothing is damaged or missing.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damaged == 0 && self.refusal.is_none() && self.coins.is_ok() && !self.lacks_undo()
     }
@@ -555,7 +547,6 @@ impl DeepState {
     }
 
     /// Whether undo data is missing or damaged.
-    #[must_use]
     pub fn lacks_undo(&self) -> bool {
         self.undo.iter().any(|file| file.missing + file.damaged > 0)
     }

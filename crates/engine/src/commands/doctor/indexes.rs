@@ -6,6 +6,7 @@ use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 use api::json::written;
 use chain::{blocks::files::Files, plan::tree::Tree};
+use derive_more::Display;
 use disk::{
     index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
@@ -14,7 +15,8 @@ use std::collections::HashSet;
 use wire::{BlockHash, FileNo, Height};
 
 /// An index that bitcoind keeps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Display)]
+#[display("{name} {standing}")]
 pub struct FoundIndex {
     /// The name of its folder.
     pub name: String,
@@ -25,29 +27,42 @@ pub struct FoundIndex {
 }
 
 /// How an index stands to the chainstate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Display)]
 pub enum IndexStanding {
     /// It ends with the chainstate's best block.
+    #[display("at the chainstate's best block")]
     Synced,
     /// It ends so many blocks below, and bitcoind continues it.
+    #[display("{_0} blocks behind, bitcoind continues it")]
     Behind(u32),
     /// It ends with a block at this height that is not on the chainstate's chain, or above its best block:
     /// bitcoind takes that back.
+    #[display("ends at height {_0} on another branch or ahead, which bitcoind takes back")]
     OffChain(Height),
     /// It has no best block: bitcoind makes it anew.
+    #[display("empty, bitcoind makes it")]
     Empty,
     /// It has the form of releases up to 29, which later ones leave alone.
+    #[display("of a release up to 29, no longer used: it can be deleted")]
     Superseded,
     /// The block index does not contain its best block: bitcoind does not start.
+    #[display("ends with a block that the block index does not contain; bitcoind does not start")]
     UnknownBestBlock,
     /// Some of its rows have places where no block is: block files were moved, and transactions are not
     /// found.
+    #[display("has places of blocks where none is: transactions would not be found")]
     Misplaced,
     /// Its database is damaged: bitcoind does not start.
+    #[display("damaged: {}", _0.fact_text())]
     Damaged(Error),
     /// Its files cannot be read: no permission, or an I/O error.
+    #[display("cannot be read: {}", _0.fact_text())]
     Unreadable(Error),
     /// It ends below blocks that were deleted, so that it cannot be continued: bitcoind does not start.
+    #[display(
+        "ends at height {height}, but the blocks below {first} were deleted, so it cannot be continued: \
+         bitcoind does not start with it"
+    )]
     BelowPruned {
         /// Where it ends.
         height: Height,
@@ -55,12 +70,12 @@ pub enum IndexStanding {
         first: Height,
     },
     /// It is of no kind that is known, another process uses it, or there is nothing to compare it with.
+    #[display("(not examined)")]
     NotExamined,
 }
 
 impl FoundIndex {
     /// Whether it must be made anew.
-    #[must_use]
     pub const fn is_broken(&self) -> bool {
         use IndexStanding::{Damaged, Misplaced, UnknownBestBlock};
         matches!(self.standing, Damaged(_) | Misplaced | UnknownBestBlock)

@@ -37,7 +37,6 @@ pub struct LastStart {
 
 impl LastStart {
     /// Reads the end of a log. What the log does not have is unknown.
-    #[must_use]
     pub fn read(disk: &dyn Disk, path: &Path) -> Self {
         let of_part = |text: &str| {
             let lines: Vec<&str> = text.lines().collect();
@@ -93,13 +92,11 @@ impl LastStart {
     }
 
     /// To how many MiB bitcoind pruned.
-    #[must_use]
     pub fn prune(&self, network: Network) -> Option<u64> {
         self.value(network, "prune")?.parse().ok().filter(|&mebibytes| mebibytes > 0)
     }
 
     /// The directory that bitcoind was told for block files, or in which it had them.
-    #[must_use]
     pub fn blocksdir(&self, network: Network) -> Option<PathBuf> {
         let set = self.value(network, "blocksdir").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         // The file names `blocks` in the folder of the network.

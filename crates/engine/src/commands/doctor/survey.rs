@@ -50,13 +50,11 @@ impl FileLengths {
     }
 
     /// Returns both kinds, `blk` first.
-    #[must_use]
     pub const fn each(&self) -> [&Lengths; 2] {
         [&self.blk, &self.rev]
     }
 
     /// Reports what a scan of the block files can find.
-    #[must_use]
     pub fn scan_precondition(&self) -> ScanPrecondition {
         match self.blk.last_key_value() {
             None => ScanPrecondition::NoFiles,

@@ -1,10 +1,8 @@
 //! What an examination shows, in words.
 
-use super::advice::Advice;
 use super::diagnosis::{
     ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
 };
-use super::indexes::{FoundIndex, IndexStanding};
 use api::size::HumanSize;
 use disk::departed::WRITTEN_BY;
 use std::fmt;
@@ -137,98 +135,5 @@ impl fmt::Display for ChainstateState {
                 f.write_str(", which none of the last block files contains")
             }
         }
-    }
-}
-
-impl fmt::Display for FoundIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name)?;
-        match &self.standing {
-            IndexStanding::Synced => f.write_str(" at the chainstate's best block"),
-            IndexStanding::Behind(blocks) => write!(f, " {blocks} blocks behind, bitcoind continues it"),
-            IndexStanding::OffChain(height) => {
-                write!(f, " ends at height {height} on another branch or ahead, which bitcoind takes back")
-            }
-            IndexStanding::BelowPruned { height, first } => write!(
-                f,
-                " ends at height {height}, but the blocks below {first} were deleted, so it cannot be \
-                 continued: bitcoind does not start with it"
-            ),
-            IndexStanding::Empty => f.write_str(" empty, bitcoind makes it"),
-            IndexStanding::Unreadable(error) => write!(f, " cannot be read: {}", error.fact_text()),
-            IndexStanding::Superseded => {
-                f.write_str(" of a release up to 29, no longer used: it can be deleted")
-            }
-            IndexStanding::UnknownBestBlock => f.write_str(
-                " ends with a block that the block index does not contain; bitcoind does not start",
-            ),
-            IndexStanding::Misplaced => {
-                f.write_str(" has places of blocks where none is: transactions would not be found")
-            }
-            IndexStanding::Damaged(error) => write!(f, " damaged: {}", error.fact_text()),
-            IndexStanding::NotExamined => f.write_str(" (not examined)"),
-        }
-    }
-}
-
-/// Words what to do next, without the command.
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::StartBitcoind => {
-            "start your node as always, or with bitcoind; what is left to do, it does when it starts"
-        }
-            Self::StartWithoutUndo => {
-            "start bitcoind without its check of undo data: some is missing, and a pruned node cannot get it \
-             back; until new blocks are connected, it cannot disconnect these"
-        }
-            Self::LetItRun => "nothing: bitcoind is running, and nothing is wrong",
-            Self::StopBitcoind => "stop bitcoind, wait until it has ended, and examine again",
-            Self::Wait => "wait until the other program that uses the datadir has ended",
-            Self::NameDatadir => "pass the directory that bitcoind uses as its datadir",
-            Self::ChooseNetwork { network } => {
-                return write!(f, "examine the blocks of {network}, which are here");
-            }
-            Self::NameBlocksdir { .. } => {
-            "pass the directory in which bitcoind keeps block files: there are none here"
-        }
-            Self::NameChallenge => "pass the challenge of this signet",
-            Self::RunAs { user } => return write!(f, "examine it as user {user}"),
-            Self::ChangeOwner { .. } => "give these directories to the owner of the datadir",
-            Self::CheckDisk => "look for errors of the disk: a file cannot be read, or none can be written",
-            Self::LookDeeper => "read everything: debug.log reports an error of a database",
-            Self::CorrectClock => "correct the clock: bitcoind does not start with a block from the future",
-            Self::ProvideLocks { .. } => {
-                "mount the file system with locks (NFS: without nolock), or move the datadir: bitcoind does \
-                 not start"
-            }
-            Self::CorrectSetting { is_removable: true, .. } => {
-                "remove a setting of bitcoind, and examine again"
-            }
-            Self::CorrectSetting { .. } => "change a setting of bitcoind, and examine again",
-            Self::MoveAway { .. } => {
-            "move away what is not as bitcoind needs it there, and examine again"
-        }
-            Self::RestoreLink { .. } => "restore what a link leads to, which is not there, and examine again",
-            Self::RestoreKey { .. } => "restore xor.dat, whose contents follow from the block files",
-            Self::TakeFromFiles { .. } => {
-            "take the blocks of files that bitcoind cannot read: they have other keys, or other names"
-        }
-            Self::FinishReplacement => "finish or undo the replacement of databases that was interrupted",
-            Self::Sync => "download the blocks that are missing",
-            Self::SyncPruned => {
-                "download all blocks again, and make the chainstate meanwhile; the node stays pruned"
-            }
-            Self::Repair => "download the blocks that are damaged or missing, and rebuild what needs it",
-            Self::Reindex => "rebuild the chainstate",
-            Self::ReindexByScan => "rebuild the block index and the chainstate from the block files",
-            Self::Reconsider { .. } => {
-                "return to the chain of Bitcoin Core: its blocks are checked, whatever marks say of them"
-            }
-            Self::MakeUndo => "make the undo data that is missing or damaged",
-            Self::MakeIndexes { .. } => "make the indexes anew with which bitcoind cannot go on",
-            Self::MoveSnapshotAway => "set the snapshot's chainstate aside, and examine again",
-            Self::BitcoindReindex => "let bitcoind download blocks again: not all are stored and sound",
-        })
     }
 }

@@ -3,24 +3,19 @@
 
 use api::{
     error::{Error, ErrorKind, io_text},
-    options::RemoteFolder,
+    options::Remote,
 };
 use disk::utxo_tree::{MAX_TREE_LEN, TREE_NAME, UtxoTree, chunk_name};
+use pipeline::job::download::Download;
 use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
     },
-    thread,
-    time::Duration,
 };
 use vfs::{Disk, During as _, dir_of};
-
-/// Interval at which an interrupt is looked for.
-const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A source as the caller names it.
 #[derive(Clone, Debug)]
@@ -28,7 +23,7 @@ pub enum SnapshotSource {
     /// A folder of chunks, or a snapshot file with a `utxotree` beside it.
     Path(PathBuf),
     /// A folder of chunks on another machine.
-    Remote(Arc<dyn RemoteFolder>),
+    Remote(Arc<dyn Remote>),
 }
 
 /// A source, and how often it has failed.
@@ -41,7 +36,7 @@ pub(super) struct Source<'a> {
 enum Place {
     Folder(PathBuf),
     File(PathBuf),
-    Remote(Arc<dyn RemoteFolder>),
+    Remote(Arc<dyn Remote>),
 }
 
 impl<'a> Source<'a> {
@@ -114,63 +109,32 @@ impl<'a> Source<'a> {
 }
 
 /// The name of a file in messages.
-fn path_in(folder: &Arc<dyn RemoteFolder>, name: &str) -> PathBuf {
+fn path_in(folder: &Arc<dyn Remote>, name: &str) -> PathBuf {
     format!("{}/{name}", folder.name().trim_end_matches('/')).into()
 }
 
-/// Downloads a file of at most `max` bytes. A thread of its own waits for the network, so that an interrupt
-/// does not; it ends by itself.
+/// Downloads a file of at most `max` bytes.
 fn download(
-    folder: &Arc<dyn RemoteFolder>,
+    folder: &Arc<dyn Remote>,
     name: &str,
     max: u64,
     interrupt: &AtomicBool,
 ) -> Result<Vec<u8>, Error> {
-    let failed = |error: io::Error| {
-        let kind = match error.kind() {
-            io::ErrorKind::InvalidData => ErrorKind::Damaged,
-            _ => ErrorKind::Environment,
-        };
-        let detail = format!("cannot download: {}", io_text(&error));
-        Error::new(kind, detail).in_file(path_in(folder, name), None).caused_by(error)
-    };
-    let (sender, receiver) = sync_channel(1);
-    let (folder_there, name_there) = (Arc::clone(folder), name.to_owned());
-    let send = move |sender: SyncSender<_>| {
-        // Nobody takes it after an interrupt.
-        let _ = sender.send(read_remote(&*folder_there, &name_there, max));
-    };
-    let spawned = thread::Builder::new().name("fetch".to_owned()).spawn(move || send(sender));
-    spawned.map_err(failed)?;
-    loop {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
+    let mut bytes = Vec::new();
+    let result = Download::start(folder, name, max, &|_, _| {}, interrupt).and_then(|mut download| {
+        bytes.reserve(usize::try_from(download.total.unwrap_or(max)).unwrap_or_default());
+        download.read_to_end(&mut bytes)
+    });
+    match result {
+        Ok(_) => Ok(bytes),
+        Err(_) if interrupt.load(Ordering::Relaxed) => Err(Error::interrupted()),
+        Err(error) => {
+            let kind = match error.kind() {
+                io::ErrorKind::InvalidData => ErrorKind::Damaged,
+                _ => ErrorKind::Environment,
+            };
+            let detail = format!("cannot download: {}", io_text(&error));
+            Err(Error::new(kind, detail).in_file(path_in(folder, name), None).caused_by(error))
         }
-        match receiver.recv_timeout(INTERRUPT_INTERVAL) {
-            Ok(result) => return result.map_err(failed),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::panicked()),
-        }
-    }
-}
-
-fn read_remote(folder: &dyn RemoteFolder, name: &str, max: u64) -> io::Result<Vec<u8>> {
-    let too_long = || io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {max} bytes"));
-    let body = folder.open(name)?;
-    if body.len.is_some_and(|len| len > max) {
-        return Err(too_long());
-    }
-    // One byte more shows that a body without a stated length is too long.
-    let space = body.len.unwrap_or(max).saturating_add(1);
-    let mut bytes = Vec::with_capacity(usize::try_from(space).unwrap_or_default());
-    body.bytes.take(space).read_to_end(&mut bytes)?;
-    let found = bytes.len() as u64;
-    match body.len {
-        _ if found > max => Err(too_long()),
-        Some(len) if found < len => {
-            let text = format!("the connection ended after {found} of {len} bytes");
-            Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
-        }
-        _ => Ok(bytes),
     }
 }

@@ -48,7 +48,6 @@ pub struct BlockStats {
 
 impl BlockStats {
     /// Computes them. The block must have the coins that it spends.
-    #[must_use]
     pub fn of(data: &BlockData<'_>) -> Self {
         let &BlockData { params, height, ref hash, .. } = data;
         let mut stats = Self { subsidy: subsidy(params, height).0, ..Self::default() };
