@@ -1,10 +1,10 @@
 //! Crates depend only on the crates below them: compares the allowed dependencies with those that cargo
-//! reports.
+//! reports, and draws these in `ARCHITECTURE.md`.
 
 use crate::workspace;
 
-use std::collections::BTreeSet;
-use workspace::{name, packages};
+use std::collections::{BTreeMap, BTreeSet};
+use workspace::{name, packages, root};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -122,5 +122,44 @@ fn few_crates_depend_on_core() {
             !depends || USE_CORE.contains(&importer),
             "{importer} must not depend on Bitcoin Core's code"
         );
+    }
+}
+
+/// The crates that each crate imports, except in tests, and except what these import in turn.
+fn direct_imports() -> BTreeMap<String, BTreeSet<String>> {
+    let all: BTreeMap<String, BTreeSet<String>> = packages()
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let ours = dependencies.filter(|it| !it["path"].is_null() && it["kind"] != "dev");
+            (name(package).to_owned(), ours.map(|it| name(it).to_owned()).collect())
+        })
+        .collect();
+    fn reaches(all: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
+        all[from].iter().any(|next| next == to || reaches(all, next, to))
+    }
+    let is_direct =
+        |from: &str, to: &str| !all[from].iter().any(|next| next != to && reaches(&all, next, to));
+    let mut direct = all.clone();
+    direct.iter_mut().for_each(|(from, below)| below.retain(|to| is_direct(from, to)));
+    direct
+}
+
+#[test]
+fn the_picture_of_the_crates_is_up_to_date() {
+    let mut picture = "```mermaid\ngraph TD\n".to_owned();
+    for (from, below) in direct_imports().into_iter().filter(|(_, below)| !below.is_empty()) {
+        let below: Vec<String> = below.into_iter().collect();
+        picture += &format!("{from} --> {}\n", below.join(" & "));
+    }
+    let path = root().join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("```mermaid\n").unwrap();
+    let (_, after) = rest.split_once("```\n").unwrap();
+    let drawn = format!("{before}{picture}```\n{after}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, drawn).unwrap();
+    } else {
+        assert!(page == drawn, "it is stale: UPDATE_DOCS=1 cargo test -p testkit --test testkit picture");
     }
 }
