@@ -169,7 +169,7 @@ fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()>
     for number in 0..count {
         let at = scene.below(KINDS.len());
         // One kind, but a long list.
-        let any = if scene.rng.chance(1, 4) { SITUATION } else { KINDS[at] };
+        let any = if scene.rng.chance(1, 3) { SITUATION } else { KINDS[at] };
         let only = context.only.as_deref().filter(|_| number == 0);
         let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).copied().unwrap_or(any);
         // A damage may be impossible after an earlier one.

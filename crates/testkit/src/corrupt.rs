@@ -2,7 +2,7 @@
 
 use crate::fault::{FaultDisk, InjectedFault, Operations};
 use disk::{
-    datadir::{CHAINSTATE, Datadir, INDEX},
+    datadir::{CHAINSTATE, INDEX},
     replace::{Replacement, recover},
 };
 use std::{
@@ -11,7 +11,6 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
-use wire::Network;
 
 /// Copies a folder with its contents.
 ///
@@ -88,14 +87,6 @@ pub fn pad(path: &Path, len: u64) -> io::Result<()> {
     file.set_len(old + len)
 }
 
-/// Removes a file.
-///
-/// # Errors
-/// Any I/O error.
-pub fn remove(path: &Path) -> io::Result<()> {
-    std::fs::remove_file(path)
-}
-
 /// Overwrites bytes of a file.
 ///
 /// # Errors
@@ -125,12 +116,6 @@ pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Returns the regtest paths of a datadir.
-#[must_use]
-pub fn regtest_paths(root: &Path) -> Datadir {
-    Datadir::at(root, Network::Regtest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,8 +135,6 @@ mod tests {
         assert!(flip_bit(&file, 6, 0).is_err());
         truncate(&file, 1).unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), [9]);
-        remove(&file).unwrap();
-        assert!(snapshot(&to).unwrap().is_empty());
         assert_eq!(snapshot(&from).unwrap().len(), 1);
     }
 }

@@ -12,17 +12,6 @@ use testkit::{
 };
 use wire::{Header, Network};
 
-pub fn delete(path: Option<PathBuf>) -> Description {
-    let Some(path) = path else { return Ok(None) };
-    fs::remove_file(&path)?;
-    Ok(Some(format!("{} deleted", name(&path))))
-}
-
-pub fn delete_all(paths: &[PathBuf]) -> Description {
-    paths.iter().try_for_each(fs::remove_file)?;
-    Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
-}
-
 /// Returns a random file, and the length of its records in bytes.
 pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
     let all = scene.numbered(kind);
@@ -44,7 +33,9 @@ fn used(scene: &Scene<'_>, path: Option<PathBuf>) -> Res<Option<(PathBuf, usize)
 
 pub fn delete_any(scene: &mut Scene<'_>, kind: &str) -> Description {
     let all = scene.numbered(kind);
-    delete(scene.pick(&all))
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    fs::remove_file(&path)?;
+    Ok(Some(format!("{} deleted", name(&path))))
 }
 
 pub fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
@@ -224,11 +215,6 @@ pub fn sparse_tails(scene: &mut Scene<'_>) -> Description {
         }
     }
     Ok(Some("the last files end in 16 MiB of zeros".to_owned()))
-}
-
-pub fn xor_delete(scene: &mut Scene<'_>) -> Description {
-    let path = scene.blocks().join("xor.dat");
-    delete(is_file(&path).then_some(path))
 }
 
 pub fn xor_change(scene: &mut Scene<'_>) -> Description {

@@ -37,11 +37,9 @@ fn name(path: &Path) -> String {
 /// Any of the situations that testkit lists.
 pub const SITUATION: Kind = kind("situation", situation::situation);
 
-/// All kinds.
+/// All kinds. What is not random is in the list of situations.
 pub const KINDS: &[Kind] = &[
-    kind("blk-delete-last", |scene| blocks::delete(scene.numbered("blk").pop())),
     kind("blk-delete-any", |scene| blocks::delete_any(scene, "blk")),
-    kind("blk-delete-all", |scene| blocks::delete_all(&scene.numbered("blk"))),
     kind("blk-truncate", |scene| blocks::cut(scene, "blk")),
     kind("blk-cut-at-record", blocks::blk_cut_at_record),
     kind("blk-zeros", blocks::blk_zeros),
@@ -55,7 +53,6 @@ pub const KINDS: &[Kind] = &[
     kind("blk-from-backup", blocks::blk_from_backup),
     kind("blk-far-number", blocks::blk_far_number),
     kind("sparse-tails", blocks::sparse_tails),
-    kind("rev-delete-all", |scene| blocks::delete_all(&scene.numbered("rev"))),
     kind("rev-delete-one", |scene| blocks::delete_any(scene, "rev")),
     kind("rev-truncate", |scene| blocks::cut(scene, "rev")),
     kind("rev-zero-tail", |scene| blocks::zeros(scene, "rev", true)),
@@ -74,22 +71,13 @@ pub const KINDS: &[Kind] = &[
     kind("undo-file", undo::undo_file),
     kind("undo-folder-with-notes", undo::undo_folder_with_notes),
     kind("undo-leftover", undo::undo_leftover),
-    kind("xor-delete", blocks::xor_delete),
     kind("xor-change", blocks::xor_change),
-    kind("index-delete", |scene| databases::delete(&scene.paths.index_dir())),
     kind("index-truncate", |scene| databases::cut(scene, &scene.paths.index_dir())),
     kind("index-flip", |scene| databases::flip(scene, &scene.paths.index_dir())),
     kind("index-table-delete", |scene| databases::delete_data(scene, &scene.paths.index_dir())),
-    kind("index-current-missing", |scene| databases::delete_current(&scene.paths.index_dir())),
     kind("index-older", databases::index_older),
-    kind("index-reindexing", databases::index_reindexing),
     kind("index-rows", databases::index_rows),
     kind("index-marks", databases::index_marks),
-    kind("chainstate-delete", |scene| databases::delete(&scene.paths.chainstate_dir())),
-    kind("chainstate-empty", databases::chainstate_empty),
-    kind("chainstate-older", databases::chainstate_older),
-    kind("chainstate-of-another", databases::chainstate_of_another),
-    kind("chainstate-current-missing", |scene| databases::delete_current(&scene.paths.chainstate_dir())),
     kind("chainstate-table-delete", |scene| databases::delete_data(scene, &scene.paths.chainstate_dir())),
     kind("chainstate-flip", |scene| databases::flip(scene, &scene.paths.chainstate_dir())),
     kind("chainstate-truncate", |scene| databases::cut(scene, &scene.paths.chainstate_dir())),

@@ -1,10 +1,6 @@
 //! Damage to the records of `rev` files, and to what waits to be put into them.
 
-use super::{
-    Description,
-    blocks::{delete_all, file},
-    name,
-};
+use super::{Description, blocks::file, name};
 use crate::{
     Res,
     scene::{Record, Scene, is_dir, is_file, xor},
@@ -134,7 +130,7 @@ pub fn rev_from_backup(scene: &mut Scene<'_>) -> Description {
             fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64)?;
             overwrite(&path, 0, &bytes)?;
         } else {
-            delete_all(&[path])?;
+            fs::remove_file(path)?;
         }
     }
     Ok(Some("undo files are from a backup".to_owned()))

@@ -4,7 +4,7 @@
 use crate::workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
-use workspace::{name, packages, root};
+use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -152,14 +152,5 @@ fn the_picture_of_the_crates_is_up_to_date() {
         let below: Vec<String> = below.into_iter().collect();
         picture += &format!("{from} --> {}\n", below.join(" & "));
     }
-    let path = root().join("ARCHITECTURE.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once("```mermaid\n").unwrap();
-    let (_, after) = rest.split_once("```\n").unwrap();
-    let drawn = format!("{before}{picture}```\n{after}");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, drawn).unwrap();
-    } else {
-        assert!(page == drawn, "it is stale: UPDATE_DOCS=1 cargo test -p testkit --test testkit picture");
-    }
+    testkit::pages::assert_named_table("ARCHITECTURE.md", "imports of crates", &(picture + "```\n"));
 }

@@ -1,7 +1,7 @@
 //! Pages are true in what can be checked: what they link to exists, and so do the files, the modules and the
 //! targets of cargo that they and the comments of manifests name.
 
-use crate::workspace::{name, packages};
+use crate::workspace::{name, packages, project, root, texts};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,38 +15,6 @@ const TARGET_OPTIONS: [(&str, &str); 4] =
 
 /// Keywords before the name of what they declare.
 const DECLARATIONS: [&str; 7] = ["fn", "mod", "struct", "enum", "trait", "type", "const"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Returns the files and folders of the project, relative to its root.
-fn project() -> BTreeSet<PathBuf> {
-    let (mut open, mut found) = (vec![root()], BTreeSet::new());
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.ends_with("target") || path.ends_with(".git") {
-                continue;
-            }
-            found.insert(path.strip_prefix(root()).unwrap().to_owned());
-            if path.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    assert!(found.len() > 500, "the project was not found");
-    found
-}
-
-/// Returns the files of the project that match `is_wanted`, each with its text.
-fn texts(is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(root().join(&path)).unwrap();
-        (path, text)
-    };
-    project().into_iter().filter(|path| is_wanted(path)).map(read).collect()
-}
 
 fn pages() -> Vec<(PathBuf, String)> {
     let pages = texts(|path| path.extension().is_some_and(|extension| extension == "md"));
