@@ -6,6 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
 };
 
 /// Returns the packages of the workspace.
@@ -64,6 +65,8 @@ pub fn texts(is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
 }
 
 /// Returns all sources.
-pub fn sources() -> Vec<(PathBuf, String)> {
-    texts(|path| path.extension().is_some_and(|extension| extension == "rs"))
+pub fn sources() -> &'static [(PathBuf, String)] {
+    static SOURCES: LazyLock<Vec<(PathBuf, String)>> =
+        LazyLock::new(|| texts(|path| path.extension().is_some_and(|extension| extension == "rs")));
+    &SOURCES
 }
