@@ -19,7 +19,7 @@ use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     data::shared_data,
     datadir::Layout,
-    node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port},
+    node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port, index_options},
     snapshot_chain::SNAPSHOT_HEIGHT,
 };
 use vfs::RealDisk;
@@ -106,15 +106,6 @@ const BY_CORE: &[(&str, &str, u32, Tail)] = &[
     ("indexed-gaps", "-fastprune INDEXES", 210, Tail::Gaps),
 ];
 
-/// The flags of all indexes that a `bitcoind` knows.
-fn index_flags(bitcoind: &Path) -> Res<String> {
-    let help = Command::new(bitcoind).arg("-help").output()?;
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
-    let known = all.into_iter().filter(|flag| help.contains(&format!("  {flag}")));
-    Ok(known.map(|flag| format!("{flag}=1")).collect::<Vec<_>>().join(" "))
-}
-
 /// Datadirs of the shared test data: name, network, weight.
 const SHARED: &[(&str, Network, u64)] = &[
     ("main", Network::Main, 1),
@@ -182,7 +173,8 @@ pub fn bases(context: &Context) -> Res<Vec<Base>> {
 
 fn recipes(context: &Context) -> Res<Vec<Recipe<'_>>> {
     let (mut all, regtest) = (Vec::new(), Network::Regtest);
-    let indexes = index_flags(&context.bitcoind)?;
+    let indexes: String =
+        index_options(&context.bitcoind)?.iter().map(|option| format!(" {option}=1")).collect();
     for &(name, flags, blocks, tail) in BY_CORE {
         if tail == Tail::Wallet && !has_wallet(&context.bitcoind)? {
             println!("there is no datadir {name}: this bitcoind has no wallets");

@@ -169,7 +169,7 @@ fn damage(context: &Context, scene: &mut Scene<'_>, log: &mut String) -> Res<()>
     for number in 0..count {
         let at = scene.below(KINDS.len());
         // One kind, but a long list.
-        let any = if scene.rng.chance(1, 4) { SITUATION } else { KINDS[at] };
+        let any = if scene.rng.chance(1, 3) { SITUATION } else { KINDS[at] };
         let only = context.only.as_deref().filter(|_| number == 0);
         let kind = only.and_then(|name| KINDS.iter().find(|kind| kind.name == name)).copied().unwrap_or(any);
         // A damage may be impossible after an earlier one.
@@ -255,10 +255,7 @@ impl Case<'_> {
         self.look()?;
         for step in steps {
             match step {
-                Step::Run { args, disturbance, command, hints, keep_old } => {
-                    self.runs.keep_old |= keep_old;
-                    self.step(&args, &disturbance, command, hints)?;
-                }
+                Step::Run { args, disturbance, command } => drop(self.step(&args, &disturbance, command)?),
                 Step::Node { stopped } => self.node_between(stopped)?,
                 Step::BesideNode { args } => self.beside_node(&args)?,
                 Step::Advice => self.follow_advice()?,
@@ -283,17 +280,12 @@ impl Case<'_> {
     }
 
     /// Returns what the run printed and how it ended.
-    fn step(
-        &mut self,
-        args: &[String],
-        disturbance: &Disturbance,
-        command: Command,
-        hints: bool,
-    ) -> Res<Ran> {
+    fn step(&mut self, args: &[String], disturbance: &Disturbance, command: Command) -> Res<Ran> {
+        self.runs.keep_old |= has(args, "--keep-old");
         let reindex = command.rebuilds();
         let ran = self.program().run(args, disturbance)?;
         self.log += &ran.description();
-        self.check_end(&ran, disturbance, reindex, hints);
+        self.check_end(&ran, disturbance, reindex, has(args, "--hints"));
         let after = look(&self.scene.live)?;
         let compared = Comparison {
             live: &self.scene.live,

@@ -99,8 +99,6 @@ pub struct Context {
     pub base: Option<String>,
     /// Whether `strace` works, so that runs can be killed at a system call.
     pub has_strace: bool,
-    /// Whether `reindex` has `--keep-old`.
-    pub has_keep_old: bool,
 }
 
 impl Context {
@@ -160,8 +158,6 @@ fn context(args: &Args) -> Res<Context> {
         "build it with make hostile, or name it with --peregrine PATH",
     )?;
     fs::create_dir_all(&args.dir)?;
-    let help = Command::new(&peregrine).args(["reindex", "--help"]).output()?;
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let traced = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1", "true"])
         .stdin(Stdio::null())
@@ -184,7 +180,6 @@ fn context(args: &Args) -> Res<Context> {
         base: args.base.clone(),
         patience: Duration::from_secs(args.patience),
         has_strace: traced.is_ok_and(|output| output.status.success()),
-        has_keep_old: help.contains("--keep-old"),
     })
 }
 
@@ -192,7 +187,7 @@ fn context(args: &Args) -> Res<Context> {
 fn run(args: &Args) -> Res<bool> {
     let context = context(args)?;
     println!("seed {}, cases {} to {}", context.seed, args.first, args.first + args.runs - 1);
-    println!("kills at system calls: {}, --keep-old: {}", context.has_strace, context.has_keep_old);
+    println!("kills at system calls: {}", context.has_strace);
     let bases = base::bases(&context)?;
     let (next, tally, begun) = (AtomicU64::new(args.first), Mutex::new(Tally::default()), Instant::now());
     thread::scope(|scope| {

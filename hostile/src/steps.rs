@@ -19,10 +19,6 @@ pub enum Step {
         disturbance: Disturbance,
         /// What it may change.
         command: Command,
-        /// Whether it uses hints.
-        hints: bool,
-        /// Whether it keeps what it replaces.
-        keep_old: bool,
     },
     /// Starts `bitcoind`, and stops or kills it.
     Node {
@@ -72,37 +68,31 @@ impl Command {
 
 /// A `reindex` in place with some options.
 #[derive(Clone)]
-struct Reindex {
-    args: Vec<String>,
-    hints: bool,
-    keep_old: bool,
-}
+struct Reindex(Vec<String>);
 
 impl Reindex {
     fn step(&self, disturbance: Disturbance) -> Step {
-        let Self { args, hints, keep_old } = self.clone();
-        Step::Run { args, disturbance, command: Command::Reindex, hints, keep_old }
+        Step::Run { args: self.0.clone(), disturbance, command: Command::Reindex }
     }
 
     /// Returns the same command with another treatment of undo data.
     fn with_undo(&self, undo: &str) -> Self {
-        let mut other = self.clone();
-        if let Some(at) = other.args.iter().position(|word| word == "--undo") {
-            other.args.drain(at..at + 2);
+        let mut args = self.0.clone();
+        if let Some(at) = args.iter().position(|word| word == "--undo") {
+            args.drain(at..at + 2);
         }
-        other.args.extend(["--undo", undo].map(str::to_owned));
-        other
+        args.extend(["--undo", undo].map(str::to_owned));
+        Self(args)
     }
 
     /// Returns the same command with `--scan` added or removed.
     fn toggled(&self) -> Self {
-        let mut other = self.clone();
-        let len = other.args.len();
-        other.args.retain(|word| word != "--scan");
-        if other.args.len() == len {
-            other.args.push("--scan".to_owned());
+        let mut args = self.0.clone();
+        args.retain(|word| word != "--scan");
+        if args.len() == self.0.len() {
+            args.push("--scan".to_owned());
         }
-        other
+        Self(args)
     }
 }
 
@@ -116,7 +106,19 @@ fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
     args
 }
 
-fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
+/// Options of `reindex`: one in so many cases has them.
+const OPTIONS: [(u64, &[&str]); 8] = [
+    (5, &["--memory", "128M"]),
+    (3, &["--checkpoint-every", "0"]),
+    (2, &["--json"]),
+    (10, &["--restart"]),
+    (8, &["--until-damage"]),
+    (2, &["--set-aside-indexes"]),
+    (4, &["--reconsider"]),
+    (6, &["--keep-old"]),
+];
+
+fn reindex(scene: &mut Scene<'_>) -> Reindex {
     let mut args = common(scene, &["reindex", "--progress", "lines"]);
     let mut add = |more: &[&str]| args.extend(more.iter().map(|word| (*word).to_owned()));
     if scene.rng.chance(1, 2) {
@@ -124,29 +126,13 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
     } else if scene.rng.chance(1, 3) {
         add(&["--assumevalid", "checked"]);
     }
-    if scene.rng.chance(1, 5) {
-        add(&["--memory", "128M"]);
-    }
-    if scene.rng.chance(1, 3) {
-        add(&["--checkpoint-every", "0"]);
-    }
-    if scene.rng.chance(1, 2) {
-        add(&["--json"]);
-    }
-    if scene.rng.chance(1, 10) {
-        add(&["--restart"]);
+    for (cases, words) in OPTIONS {
+        if scene.rng.chance(1, cases) {
+            add(words);
+        }
     }
     if let Some(undo) = scene.pick(&UNDO).filter(|_| scene.rng.chance(1, 2)) {
         add(&["--undo", undo]);
-    }
-    if scene.rng.chance(1, 8) {
-        add(&["--until-damage"]);
-    }
-    if scene.rng.chance(1, 2) {
-        add(&["--set-aside-indexes"]);
-    }
-    if scene.rng.chance(1, 4) {
-        add(&["--reconsider"]);
     }
     let threads = (1 + scene.rng.below(3)).to_string();
     add(&["--threads", &threads]);
@@ -157,12 +143,7 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
             add(&["--index", kind.option()]);
         }
     }
-    let keep_old = scene.rng.chance(1, 6) && context.has_keep_old;
-    if keep_old {
-        add(&["--keep-old"]);
-    }
-    let file = hints_file(scene);
-    if let Some(file) = &file {
+    if let Some(file) = hints_file(scene) {
         add(&["--hints", &file.display().to_string()]);
         if scene.rng.chance(1, 3) {
             add(&["--without-undo"]);
@@ -171,7 +152,7 @@ fn reindex(context: &Context, scene: &mut Scene<'_>) -> Reindex {
             add(&["--on-hint-failure", "join"]);
         }
     }
-    Reindex { args, hints: file.is_some(), keep_old }
+    Reindex(args)
 }
 
 /// Returns a hint file: correct hints, those of another chain, or a file that is not a hint file.
@@ -217,7 +198,7 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
     }
     let disturbance = Disturbance::None;
     let command = if verb[0] == "recover" { Command::Other } else { Command::Read };
-    Step::Run { args, disturbance, command, hints: false, keep_old: false }
+    Step::Run { args, disturbance, command }
 }
 
 /// Returns a step with a command that changes the datadir and is no `reindex`. Those that need blocks take
@@ -276,7 +257,7 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
         let path = scene.base.dir.join("snapshot");
         args.push(if path.exists() { path } else { scene.base.dir.join("heights") }.display().to_string());
     }
-    Ok(Step::Run { args, disturbance, command, hints: false, keep_old: false })
+    Ok(Step::Run { args, disturbance, command })
 }
 
 /// Returns a step that makes, checks or continues indexes of the node.
@@ -290,7 +271,7 @@ fn indexes(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
     if scene.rng.chance(1, 2) {
         args.extend(["--memory", "128M"].map(str::to_owned));
     }
-    Step::Run { args, disturbance, command, hints: false, keep_old: false }
+    Step::Run { args, disturbance, command }
 }
 
 /// The hashes of the base's blocks that `doctor` names as damaged.
@@ -308,10 +289,10 @@ fn damaged(context: &Context, scene: &Scene<'_>) -> Res<Vec<String>> {
 /// # Errors
 /// Any error of the node that serves blocks.
 pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Step>> {
-    let main = reindex(context, scene);
+    let main = reindex(scene);
     let mut steps = Vec::new();
     if scene.rng.chance(1, 25) && !scene.fifo {
-        steps.push(Step::BesideNode { args: main.args.clone() });
+        steps.push(Step::BesideNode { args: main.0.clone() });
     }
     let traced = context.has_strace;
     if scene.rng.chance(1, 10) && !scene.fifo {

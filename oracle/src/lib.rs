@@ -9,18 +9,14 @@
 //! - [`log`] captures reject strings (the API gives only classes).
 //! - [`coins`] reads and compares chainstates row by row.
 //! - [`rebuild`] runs a rebuild, and [`block_verdict`] converts the verdicts of both to one type.
-//! - [`mine`] makes empty blocks for any branch, and [`mutant`] random mutants of blocks.
-//! - [`scenario`] has steps that several tests share, and [`datadir`] copies datadirs, one for each
-//!   test.
+//! - [`mutant`] makes random mutants of blocks, and [`scenario`] has steps that several tests share.
 
 #![forbid(unsafe_code)]
 
 pub mod block_verdict;
 pub mod coins;
 pub mod core_node;
-pub mod datadir;
 pub mod log;
-pub mod mine;
 pub mod mutant;
 pub mod rebuild;
 pub mod scenario;

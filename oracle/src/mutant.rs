@@ -4,15 +4,15 @@
 mod spend;
 
 use bitcoin::{
-    Amount, Block, OutPoint, ScriptBuf, Sequence, Transaction, TxOut, absolute::LockTime,
+    Amount, Block, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, absolute::LockTime,
     block::Version as BlockVersion, consensus, hashes::Hash, transaction::Version,
 };
 use testkit::{
     GeneratedBlock, block,
-    model::{Model, outpoint},
+    model::{Model, ModelCoin, outpoint, write_undo},
     rng::Rng,
 };
-use wire::{Coin, Sats, coin::compress_output, read::write_compact_size};
+use wire::{Sats, read::write_compact_size};
 
 /// What mutants are made from.
 #[derive(Debug)]
@@ -179,25 +179,23 @@ impl Site<'_> {
             for (vout, output) in (0..).zip(&tx.output) {
                 let code = self.block.height << 1 | u32::from(index == 0);
                 let (amount, script) = (output.value.to_sat() as i64, output.script_pubkey.to_bytes());
-                let coin = testkit::model::ModelCoin { code, amount, script };
+                let coin = ModelCoin { code, amount, script };
                 made.coins.insert(outpoint(&OutPoint { txid, vout }), coin);
             }
         }
+        let claim = |input: &TxIn| {
+            let prevout = outpoint(&input.previous_output);
+            let coin = self.coins.coins.get(&prevout).or_else(|| made.coins.get(&prevout)).cloned();
+            let coin = coin.unwrap_or_else(|| ModelCoin { code: 2, amount: 0, script: vec![0x51] });
+            // A node never writes an amount outside the money range.
+            let amount = if Sats(coin.amount).in_money_range() { coin.amount } else { 0 };
+            ModelCoin { amount, ..coin }
+        };
         let mut undo = Vec::new();
         write_compact_size(&mut undo, block.txdata.len().saturating_sub(1) as u64);
         for tx in block.txdata.iter().skip(1) {
-            write_compact_size(&mut undo, tx.input.len() as u64);
-            for input in &tx.input {
-                let prevout = outpoint(&input.previous_output);
-                let coin = self.coins.coins.get(&prevout).or_else(|| made.coins.get(&prevout));
-                let (code, amount, script) =
-                    coin.map_or((2, 0, &[0x51][..]), |coin| (coin.code, coin.amount, &coin.script[..]));
-                let mut out = Vec::new();
-                // A node never writes an amount outside the money range.
-                let amount = if Sats(amount).in_money_range() { amount } else { 0 };
-                compress_output(&mut out, Sats(amount), script);
-                Coin { code, out: &out }.write_undo(&mut undo);
-            }
+            let coins: Vec<ModelCoin> = tx.input.iter().map(claim).collect();
+            write_undo(coins.iter(), &mut undo);
         }
         undo
     }

@@ -3,11 +3,10 @@
 use crate::{
     coins::Rows,
     core_node::{CoreNode, Event, Verdict, Wipe},
-    mine::empty_block,
 };
 use std::{error::Error, path::Path};
-use testkit::Chain;
-use wire::{BlockTime, Height, Network};
+use testkit::{Chain, block};
+use wire::{Height, Network};
 
 /// Submits the blocks of a chain to Core one by one, in a new network folder, stale blocks last.
 ///
@@ -47,16 +46,16 @@ pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>>
         fork -= 1;
     }
 
-    let (_, on_tip) = empty_block(hash, Height(tip.0 + 1), BlockTime(time + 1), 1);
-    assert_eq!(node.submit(&on_tip), Verdict::Connected);
+    let on_tip = block::empty(hash, tip.0 + 1, time + 1, 1);
+    assert_eq!(node.submit(&on_tip.bytes), Verdict::Connected);
     let _ = node.take_events();
 
     let mut prev = node.block_hash(Height(fork - 1)).expect("every block has a parent");
     for height in fork..=tip.0 + 2 {
-        let (hash, block) = empty_block(prev, Height(height), BlockTime(time + 2 + height - fork), 2);
+        let block = block::empty(prev, height, time + 2 + height - fork, 2);
         let wanted = if height == tip.0 + 2 { Verdict::Connected } else { Verdict::Stored };
-        assert_eq!(node.submit(&block), wanted, "height {height}");
-        prev = hash;
+        assert_eq!(node.submit(&block.bytes), wanted, "height {height}");
+        prev = block.hash;
     }
     let disconnected = node.take_events().into_iter().filter_map(|event| match event {
         Event::Disconnected(height, _) => Some(height.0),

@@ -1,6 +1,6 @@
 //! Assembles blocks from transactions: merkle root, witness commitment, proof of work, undo data.
 
-use crate::make::MadeTx;
+use crate::{make::MadeTx, mutation::anyone, plan::subsidy};
 use bitcoin::{
     Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
     script::Builder, transaction::Version,
@@ -165,6 +165,15 @@ pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool
     let bytes = serialise(&header, all.iter());
     let undo = (!stale).then(|| undo_data(all.iter()));
     GeneratedBlock { bytes, hash, header, height: plan.height, txs: txs.len() as u32 + 1, undo, stale }
+}
+
+/// Makes a block on top of `prev` with only a coinbase, which claims the whole subsidy for anyone. `salt`
+/// distinguishes blocks of the same height.
+#[must_use]
+pub fn empty(prev: BlockHash, height: u32, time: u32, salt: u64) -> GeneratedBlock {
+    let coinbase = coinbase(height, salt, vec![anyone(subsidy(height) as i64)]);
+    let plan = HeaderPlan { height, prev, version: 0x2000_0000, time };
+    assemble(plan, &MadeTx::new(&coinbase, Vec::new()), &[], false)
 }
 
 /// The coinbase and the other transactions as one sequence of known length.

@@ -100,30 +100,3 @@ impl CoinPool {
         Some(coins.swap_remove(at))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scripts::Kind;
-
-    #[test]
-    fn ages_have_a_heavy_tail_and_no_coin_is_lost() {
-        let mut rng = Rng::new(1, "coin_pool");
-        let mut coin_pool = CoinPool::new(512);
-        let mut ages = Vec::new();
-        for height in 0..2_000u32 {
-            for vout in 0..20 {
-                let script = ScriptRef::new(Kind::P2wpkh, 0);
-                coin_pool.add(PlannedCoin { slot: 0, vout, amount: 1, code: height * 2, script }, &mut rng);
-            }
-            for _ in 0..15 {
-                ages.push(height - coin_pool.take(&mut rng).unwrap().height());
-            }
-        }
-        assert_eq!(coin_pool.len(), 2_000 * 5);
-        assert_eq!(coin_pool.iter().count(), coin_pool.len());
-        ages.sort_unstable();
-        assert!(ages[ages.len() / 2] < 60, "median age {}", ages[ages.len() / 2]);
-        assert!(ages[ages.len() * 99 / 100] > 500);
-    }
-}

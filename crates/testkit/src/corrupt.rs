@@ -2,7 +2,7 @@
 
 use crate::fault::{FaultDisk, InjectedFault, Operations};
 use disk::{
-    datadir::{CHAINSTATE, Datadir, INDEX},
+    datadir::{CHAINSTATE, INDEX},
     replace::{Replacement, recover},
 };
 use std::{
@@ -11,7 +11,6 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
-use wire::Network;
 
 /// Copies a folder with its contents.
 ///
@@ -88,14 +87,6 @@ pub fn pad(path: &Path, len: u64) -> io::Result<()> {
     file.set_len(old + len)
 }
 
-/// Removes a file.
-///
-/// # Errors
-/// Any I/O error.
-pub fn remove(path: &Path) -> io::Result<()> {
-    std::fs::remove_file(path)
-}
-
 /// Overwrites bytes of a file.
 ///
 /// # Errors
@@ -123,35 +114,4 @@ pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     }
     files.sort();
     Ok(files)
-}
-
-/// Returns the regtest paths of a datadir.
-#[must_use]
-pub fn regtest_paths(root: &Path) -> Datadir {
-    Datadir::at(root, Network::Regtest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn damages_only_what_was_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        std::fs::create_dir_all(from.join("deep")).unwrap();
-        std::fs::write(from.join("deep/file"), [0u8, 1, 2, 3]).unwrap();
-        copy_dir(&from, &to).unwrap();
-        let file = to.join("deep/file");
-        flip_bit(&file, 3, 7).unwrap();
-        overwrite(&file, 0, &[9]).unwrap();
-        pad(&file, 2).unwrap();
-        assert_eq!(snapshot(&to).unwrap(), [(file.clone(), vec![9, 1, 2, 0x83, 0, 0])]);
-        assert!(flip_bit(&file, 6, 0).is_err());
-        truncate(&file, 1).unwrap();
-        assert_eq!(std::fs::read(&file).unwrap(), [9]);
-        remove(&file).unwrap();
-        assert!(snapshot(&to).unwrap().is_empty());
-        assert_eq!(snapshot(&from).unwrap().len(), 1);
-    }
 }

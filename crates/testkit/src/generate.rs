@@ -35,8 +35,6 @@ pub struct ChainSpec {
     pub signed: bool,
     /// Number of threads that make transactions; 0 for one per core.
     pub threads: usize,
-    /// Maximum weight of a block.
-    pub max_block_weight: u64,
     /// Number of outputs to aim for, instead of bytes.
     pub outputs: Option<u64>,
     /// One in this many outputs stays unspent; on mainnet, one in about 20.
@@ -68,7 +66,6 @@ impl ChainSpec {
             empty_tail: 0,
             signed: true,
             threads: 0,
-            max_block_weight: 4_000_000,
             outputs: None,
             outputs_per_coin: 9,
             max_coins: 4_000_000,

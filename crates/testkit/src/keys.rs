@@ -152,28 +152,3 @@ fn invert(k: SecretKey) -> SecretKey {
         if bit { times(square, k) } else { square }
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bitcoin::secp256k1::{Message, schnorr};
-
-    #[test]
-    fn signatures_verify() {
-        let secp = Secp256k1::verification_only();
-        let signer = Signer::new(3);
-        let mut rng = Rng::new(3, "test");
-        for _ in 0..100 {
-            let key = random_key(&mut rng);
-            let mut digest = [0; 32];
-            rng.fill(&mut digest);
-            let message = Message::from_digest(digest);
-            let der = signer.ecdsa(&key, &digest);
-            assert!(der.len() <= 70);
-            let signature = ecdsa::Signature::from_der(&der).unwrap();
-            assert_eq!(secp.verify_ecdsa(&message, &signature, &key.public), Ok(()));
-            let signature = schnorr::Signature::from_slice(&signer.schnorr(&key, &digest)).unwrap();
-            assert_eq!(secp.verify_schnorr(&signature, &message, &key.x_only), Ok(()));
-        }
-    }
-}

@@ -23,7 +23,6 @@ pub mod mutation;
 pub mod node;
 pub mod pages;
 pub mod peer;
-pub mod placeholder;
 pub mod plan;
 pub mod rng;
 pub mod scripts;

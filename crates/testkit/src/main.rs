@@ -1,12 +1,16 @@
 //! The program `testkit`: writes generated chains as datadirs that Bitcoin Core and Peregrine open.
 
-use bitcoin::hex::DisplayHex as _;
 use clap::{Parser, Subcommand};
 use parse_size::parse_size;
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 use testkit::{
     ChainSpec,
-    datadir::{DatadirWriter, Layout, WriteError},
+    datadir::{DatadirWriter, Layout},
     generate::generate,
     mutation::{base_chain, mutations},
 };
@@ -23,22 +27,15 @@ struct Args {
 enum Command {
     /// Write a regtest chain as a Bitcoin Core datadir without a chainstate, and print its contents as JSON.
     Chain(ChainArgs),
-    /// Print each mutation as a line of JSON: name, Core's reject string (null: valid), the valid blocks
-    /// before it and the block itself in hex.
-    Mutations(MutationArgs),
-}
-
-#[derive(clap::Args)]
-struct MutationArgs {
-    /// Seed of all random numbers.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Also write datadirs: the chain that is extended to DIR/base, each mutated chain to DIR/NAME.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Only the mutation of this name.
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    /// Write a small chain whose last block was made by a mutation, and print what Core says of it as JSON
+    /// (null: the block is valid).
+    Mutation {
+        /// The mutation's name.
+        name: String,
+        /// Datadir to write.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -61,9 +58,6 @@ struct ChainArgs {
     /// Write placeholders instead of signatures: faster, for runs that skip scripts.
     #[arg(long)]
     unsigned: bool,
-    /// Number of threads that make transactions; 0: one per core. The bytes of the chain do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
     /// Number of outputs to aim for instead of bytes, with suffix k or M.
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "size")]
     outputs: Option<u64>,
@@ -82,21 +76,6 @@ struct ChainArgs {
     /// Approximate maximum number of unspent coins.
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     max_coins: u64,
-    /// Height of a block with a transaction of 17,000 outputs; 0 for none.
-    #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
-    wide_tx: u32,
-    /// Upper limit of the size of a blk file.
-    #[arg(long, default_value = "128MiB", value_parser = |text: &str| parse_size(text))]
-    file_size: u64,
-    /// Write no block index, for rebuilds with --scan.
-    #[arg(long)]
-    no_index: bool,
-    /// Obfuscate block files with an xor.dat (the default).
-    #[arg(long, overrides_with = "no_xor")]
-    xor: bool,
-    /// Write plain block files, as before Core had xor.dat.
-    #[arg(long)]
-    no_xor: bool,
 }
 
 /// Parses a number above 0, with suffix k or M.
@@ -107,26 +86,20 @@ fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-fn chain(args: &ChainArgs) -> Result<(), WriteError> {
+fn chain(args: &ChainArgs) -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let spec = ChainSpec {
         blocks: args.blocks,
         empty_tail: args.empty_tail,
         signed: !args.unsigned,
-        threads: args.threads,
         outputs: args.outputs,
         outputs_per_coin: args.unspent_one_in,
         max_coins: args.max_coins,
         recent: args.recent_coins as usize,
         bare: args.bare,
-        wide_tx: args.wide_tx,
         ..ChainSpec::new(args.seed, args.size)
     };
-    let mut layout = Layout { file_size: args.file_size, index: !args.no_index, ..Layout::new(args.seed) };
-    if args.no_xor {
-        layout.xor_key = None;
-    }
-    let mut writer = DatadirWriter::create(&args.out, layout)?;
+    let mut writer = DatadirWriter::create(&args.out, Layout::new(args.seed))?;
     let totals = generate(&spec, |block| writer.push(block))?;
     writer.finish()?;
     let seconds = started.elapsed().as_secs_f64();
@@ -163,34 +136,19 @@ fn chain(args: &ChainArgs) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn print_mutations(args: &MutationArgs) -> Result<(), WriteError> {
-    let base = base_chain(args.seed);
-    let layout = Layout { preallocate: false, ..Layout::new(args.seed) };
-    if let Some(out) = &args.out {
-        base.write_datadir(&out.join("base"), &layout)?;
-    }
-    let is_wanted = |name: &str| args.only.as_ref().is_none_or(|only| only == name);
-    for mutation in mutations().filter(|mutation| is_wanted(mutation.name)) {
-        let mutated = mutation.apply(&base);
-        if let Some(out) = &args.out {
-            mutated.chain.write_datadir(&out.join(mutation.name), &layout)?;
-        }
-        let json = serde_json::json!({
-            "name": mutation.name,
-            "core": mutation.core,
-            "stage": format!("{:?}", mutation.level),
-            "setup": mutated.setup.iter().map(|block| block.bytes.to_lower_hex_string()).collect::<Vec<_>>(),
-            "block": mutated.block.bytes.to_lower_hex_string(),
-        });
-        println!("{json}");
-    }
+fn mutation(name: &str, out: &Path) -> Result<(), Box<dyn Error>> {
+    let mutation = mutations().find(|mutation| mutation.name == name);
+    let mutation = mutation.ok_or_else(|| format!("there is no mutation {name}"))?;
+    let layout = Layout { preallocate: false, ..Layout::new(1) };
+    mutation.apply(&base_chain(1)).chain.write_datadir(out, &layout)?;
+    println!("{}", serde_json::json!({"name": mutation.name, "core": mutation.core}));
     Ok(())
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Chain(args) => chain(&args),
-        Command::Mutations(args) => print_mutations(&args),
+        Command::Mutation { name, out } => mutation(&name, &out),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -143,54 +143,10 @@ impl<'a> Maker<'a> {
     fn make_tx(&self, block: &BlockPlan, plan: &TxPlan) -> MadeTx {
         let inputs = &block.inputs[plan.inputs.clone()];
         let outputs = &block.outputs[plan.outputs.clone()];
-        let undo = self.undo(inputs);
-        if self.pool.signs() {
-            return MadeTx::serialised(&self.signed(plan, inputs, outputs), undo);
-        }
-        let mut bytes = Vec::with_capacity(inputs.len() * 150 + outputs.len() * 43 + 16);
-        let stripped_size = self.write_unsigned(plan, inputs, outputs, &mut bytes);
-        MadeTx { bytes, stripped_size, undo, ..MadeTx::default() }
+        MadeTx::serialised(&self.satisfied(plan, inputs, outputs), self.undo(inputs))
     }
 
-    /// Serialises a transaction with placeholders. Returns its size without witness.
-    fn write_unsigned(
-        &self,
-        plan: &TxPlan,
-        inputs: &[InputPlan],
-        outputs: &[OutputPlan],
-        to: &mut Vec<u8>,
-    ) -> usize {
-        let start = to.len();
-        let has_witness = inputs.iter().any(|input| self.pool.has_witness(input.coin.script));
-        to.extend_from_slice(&plan.version.to_le_bytes());
-        if has_witness {
-            to.extend_from_slice(&[0, 1]);
-        }
-        write_compact_size(to, inputs.len() as u64);
-        for (at, input) in inputs.iter().enumerate() {
-            let coin = &input.coin;
-            to.extend_from_slice(&self.txids[coin.slot as usize]);
-            to.extend_from_slice(&coin.vout.to_le_bytes());
-            self.pool.write_unsigned_script_sig(at, &prevout(input), to);
-            to.extend_from_slice(&input.sequence.to_le_bytes());
-        }
-        write_compact_size(to, outputs.len() as u64);
-        for output in outputs {
-            to.extend_from_slice(&output.amount.to_le_bytes());
-            self.pool.write_script(output.script, to);
-        }
-        let witness = to.len();
-        if has_witness {
-            for (at, input) in inputs.iter().enumerate() {
-                self.pool.write_unsigned_witness(at, &prevout(input), to);
-            }
-        }
-        let witness_len = if has_witness { to.len() - witness + 2 } else { 0 };
-        to.extend_from_slice(&plan.lock_time.to_le_bytes());
-        to.len() - start - witness_len
-    }
-
-    fn signed(&self, plan: &TxPlan, inputs: &[InputPlan], outputs: &[OutputPlan]) -> Transaction {
+    fn satisfied(&self, plan: &TxPlan, inputs: &[InputPlan], outputs: &[OutputPlan]) -> Transaction {
         let unsigned = |input: &InputPlan| TxIn {
             previous_output: OutPoint::new(
                 Txid::from_byte_array(self.txid(input.coin.slot)),

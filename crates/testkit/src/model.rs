@@ -6,7 +6,9 @@
 use bitcoin::consensus::deserialize;
 use digest::sha256::Sha256;
 use std::collections::BTreeMap;
-use wire::{OutPoint, Txid, read::write_compact_size, script::is_unspendable};
+use wire::{
+    Coin, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size, script::is_unspendable,
+};
 
 /// An uncompressed coin.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +19,16 @@ pub struct ModelCoin {
     pub amount: i64,
     /// The output script.
     pub script: Vec<u8>,
+}
+
+/// Appends the undo data of a transaction that spends these coins.
+pub fn write_undo<'c>(coins: impl ExactSizeIterator<Item = &'c ModelCoin>, undo: &mut Vec<u8>) {
+    write_compact_size(undo, coins.len() as u64);
+    for coin in coins {
+        let mut out = Vec::new();
+        compress_output(&mut out, Sats(coin.amount), &coin.script);
+        Coin { code: coin.code, out: &out }.write_undo(undo);
+    }
 }
 
 /// The statistics that Core's `gettxoutsetinfo` reports of a UTXO set.

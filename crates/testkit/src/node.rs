@@ -76,6 +76,17 @@ pub fn program() -> Option<PathBuf> {
     found
 }
 
+/// Returns the options of all indexes that a bitcoind knows.
+///
+/// # Errors
+/// If it cannot be asked.
+pub fn index_options(program: &Path) -> Res<Vec<&'static str>> {
+    let help = Command::new(program).arg("-help").output()?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
+    Ok(all.into_iter().filter(|option| help.contains(&format!("  {option}"))).collect())
+}
+
 /// A port of the loopback address that nobody uses.
 ///
 /// # Errors

@@ -271,9 +271,8 @@ impl<'a> Planner<'a> {
     }
 
     fn target_weight(&mut self, height: u32) -> u64 {
-        let most = self.spec.max_block_weight.min(MAX_TARGET);
         if height == self.spec.wide_tx {
-            return most;
+            return MAX_TARGET;
         }
         let all = self.spec.outputs.map_or(self.spec.bytes, |outputs| outputs * OUTPUT_BYTES);
         let bytes = match self.spec.blocks {
@@ -284,9 +283,9 @@ impl<'a> Planner<'a> {
         if mean >= MAX_TARGET {
             // Most blocks are full, as on mainnet.
             let full = self.rng.chance(85, 100);
-            return if full { most } else { 400_000 + self.rng.below(most.saturating_sub(400_000)) };
+            return if full { MAX_TARGET } else { 400_000 + self.rng.below(MAX_TARGET - 400_000) };
         }
-        (mean / 2 + self.rng.below(mean)).min(most)
+        (mean / 2 + self.rng.below(mean)).min(MAX_TARGET)
     }
 
     fn plan_txs(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64) {

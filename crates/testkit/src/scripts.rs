@@ -6,7 +6,6 @@
 
 use crate::{
     keys::{Key, Signer, random_key},
-    placeholder::{ECDSA_LEN, SCHNORR_LEN, Template, noise},
     rng::Rng,
 };
 use bitcoin::{
@@ -23,10 +22,15 @@ use bitcoin::{
     taproot::{LeafVersion, TapLeafHash, TaprootBuilder},
 };
 use std::collections::HashMap;
-use wire::{Sats, coin::compress_output, read::write_compact_size};
+use wire::{Sats, coin::compress_output};
 
 /// Number of keys in a pool.
 pub const KEYS: u16 = 64;
+
+/// The usual length of an ECDSA signature with its hash type, in bytes.
+const ECDSA_LEN: usize = 71;
+/// Length of a BIP-0340 signature, in bytes.
+const SCHNORR_LEN: usize = 64;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -127,10 +131,10 @@ pub struct PoolScript {
     /// The script in the compressed form of coins.
     pub compressed: Vec<u8>,
     scheme: Scheme,
+    /// Length of a signature, at most.
+    signature_len: usize,
     script_sig: Vec<Item>,
     witness: Vec<Item>,
-    unsigned_script_sig: Template,
-    unsigned_witness: Template,
     /// Upper bound of the weight of an input that spends it, without marker and flag.
     pub input_weight: u64,
     /// Signature operation cost of an input that spends it.
@@ -159,10 +163,9 @@ impl PoolScript {
             input_weight: (40 + sig_len + sig_bytes) * 4 + witness_bytes + 1,
             input_sigops: 0,
             output_sigops: 4 * script.count_sigops_legacy() as u64,
-            unsigned_script_sig: Template::script_sig(&script_sig, signature_len),
-            unsigned_witness: Template::witness(&witness, signature_len),
             script,
             scheme,
+            signature_len,
             script_sig,
             witness,
         }
@@ -215,7 +218,8 @@ impl Prevout {
 }
 
 impl ScriptPool {
-    /// Computes the pool. If not `signed`, inputs get placeholders instead of signatures.
+    /// Computes the pool. If not `signed`, inputs get placeholders instead of signatures: different bytes of
+    /// the same length, for chains whose scripts are never run.
     #[must_use]
     pub fn new(seed: u64, signed: bool) -> Self {
         let mut rng = Rng::new(seed, "keys");
@@ -270,47 +274,10 @@ impl ScriptPool {
         }
     }
 
-    /// Appends the script, with its length before it.
-    pub fn write_script(&self, script: ScriptRef, out: &mut Vec<u8>) {
-        let owned;
-        let bytes = match script {
-            ScriptRef::Pool(number) => self.entry(number).script.as_bytes(),
-            other => {
-                owned = self.script(other);
-                owned.as_bytes()
-            }
-        };
-        write_compact_size(out, bytes.len() as u64);
-        out.extend_from_slice(bytes);
-    }
-
-    /// Returns whether inputs get valid signatures.
-    #[must_use]
-    pub const fn signs(&self) -> bool {
-        self.signer.is_some()
-    }
-
-    /// Appends the signature script of an input that spends `prevout`, with placeholders and its length
-    /// before it.
-    pub fn write_unsigned_script_sig(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
-        match prevout.script {
-            ScriptRef::Pool(number) => self.entry(number).unsigned_script_sig.write(prevout.salt(input), out),
-            _ => out.push(0),
-        }
-    }
-
-    /// Appends the witness of an input that spends `prevout`, with placeholders.
-    pub fn write_unsigned_witness(&self, input: usize, prevout: &Prevout, out: &mut Vec<u8>) {
-        match prevout.script {
-            ScriptRef::Pool(number) => self.entry(number).unsigned_witness.write(prevout.salt(input), out),
-            _ => out.push(0),
-        }
-    }
-
-    /// Signs all inputs of `tx`, which spend `prevouts` in the same order.
+    /// Signs all inputs of `tx`, which spend `prevouts` in the same order, or gives them placeholders.
     ///
     /// # Panics
-    /// If there are fewer prevouts than inputs, or the pool does not sign.
+    /// If there are fewer prevouts than inputs.
     pub fn satisfy(&self, tx: &mut Transaction, prevouts: &[Prevout]) {
         let mut satisfied: Vec<(ScriptBuf, Witness)> = Vec::with_capacity(prevouts.len());
         {
@@ -323,6 +290,12 @@ impl ScriptPool {
                 let entry = self.entry(number);
                 let mut item = |item: &Item| match item {
                     Item::Bytes(bytes) => bytes.clone(),
+                    Item::Signature(_) if self.signer.is_none() => {
+                        let mut bytes = noise(prevout.salt(input), entry.signature_len);
+                        // As in DER.
+                        bytes[0] = 0x30;
+                        bytes
+                    }
                     Item::Signature(key) => digests.signature(input, prevout.amount, &entry.scheme, key),
                 };
                 let mut script_sig = Builder::new();
@@ -503,6 +476,16 @@ fn p2tr_script(keys: &[Key]) -> PoolScript {
     let witness =
         vec![Item::Signature(keys[1]), Item::Bytes(spent.to_bytes()), Item::Bytes(control.serialize())];
     PoolScript::new(script, Scheme::TaprootLeaf(hash), vec![], witness)
+}
+
+/// Returns cheap pseudo-random bytes that depend on `salt`, from a linear congruential generator.
+fn noise(salt: u16, len: usize) -> Vec<u8> {
+    let mut state = u32::from(salt) | 0x1_0000;
+    let mut next = || {
+        state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
 }
 
 fn bulky(len: usize, salt: u16) -> ScriptBuf {

@@ -161,7 +161,10 @@ impl Place {
     }
 
     /// The file and the place of the block at this height that was connected.
-    fn block(&self, height: u32) -> io::Result<(FileNo, u64)> {
+    ///
+    /// # Errors
+    /// If the block index cannot be read, or has no such block.
+    pub fn block(&self, height: u32) -> io::Result<(FileNo, u64)> {
         let index = self.index()?;
         let mut of_height = index.entries.iter().filter(|entry| entry.height.0 == height);
         let entry = of_height.find(|entry| entry.undo_pos.is_some());
@@ -170,7 +173,10 @@ impl Place {
     }
 
     /// Changes a bit in the record of the block at this height, so many bytes behind its beginning.
-    fn flip_in_block(&self, height: u32, offset: u64) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If there is no such block, or its file cannot be changed.
+    pub fn flip_in_block(&self, height: u32, offset: u64) -> io::Result<()> {
         let (file, pos) = self.block(height)?;
         flip_bit(&self.path(&format!("blocks/blk{:05}.dat", file.0)), pos + offset, 1)
     }

@@ -1,23 +1,22 @@
 //! The chain of regtest for which Bitcoin Core's source has the hash of a snapshot, at height 200, and
 //! branches of it: coinbases only, the same blocks each time (Core `CreateBlockChain`).
 
-use crate::block::{BITS, GeneratedBlock, has_work, header_of, merkle_root, mine};
+use crate::{
+    block::{BITS, GeneratedBlock, has_work, mine, serialise},
+    make::MadeTx,
+    plan::subsidy,
+};
 use bitcoin::{
-    Amount, Block, BlockHash as CoreHash, CompactTarget, OutPoint, ScriptBuf, Sequence, Transaction, TxIn,
-    TxMerkleNode, TxOut, Witness,
+    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness,
     absolute::LockTime,
-    block::{Header as CoreHeader, Version as BlockVersion},
-    hashes::Hash as _,
     opcodes::{OP_0, OP_TRUE},
     script::Builder,
     transaction::Version,
 };
-use wire::BlockHash;
+use wire::{BlockHash, BlockTime, Header};
 
 /// Height of the snapshot's block.
 pub const SNAPSHOT_HEIGHT: u32 = 200;
-/// Blocks between two halvings of the subsidy.
-const HALVING_INTERVAL: u32 = 150;
 
 /// Returns the blocks from genesis up to `height`, of which that at [`SNAPSHOT_HEIGHT`] is the snapshot's.
 #[must_use]
@@ -54,27 +53,22 @@ fn child(parent: &GeneratedBlock, number: u8) -> GeneratedBlock {
             witness: Witness::new(),
         }],
         output: vec![TxOut {
-            value: Amount::from_sat(5_000_000_000 >> (height / HALVING_INTERVAL)),
+            value: Amount::from_sat(subsidy(height)),
             script_pubkey: ScriptBuf::new_p2wsh(&anyone.wscript_hash()),
         }],
     };
-    let root = merkle_root(vec![*coinbase.compute_txid().as_ref()]);
-    let block = Block {
-        header: CoreHeader {
-            version: BlockVersion::from_consensus(4),
-            prev_blockhash: CoreHash::from_byte_array(parent.hash.0),
-            merkle_root: TxMerkleNode::from_byte_array(root),
-            time: parent.header.time.0 + 1,
-            bits: CompactTarget::from_consensus(BITS),
-            nonce: 0,
-        },
-        txdata: vec![coinbase],
+    let coinbase = MadeTx::new(&coinbase, Vec::new());
+    let mut header = Header {
+        version: 4,
+        prev: parent.hash,
+        merkle_root: coinbase.txid,
+        time: BlockTime(parent.header.time.0 + 1),
+        bits: BITS,
+        nonce: 0,
     };
-    let mut bytes = bitcoin::consensus::serialize(&block);
-    let mut header = header_of(&bytes);
     // The first nonce that Core accepts, which `has_work` may not.
     let hash = mine(&mut header, |hash: &BlockHash| has_work(hash) || hash.0[31] == 0x7f);
-    bytes[..80].copy_from_slice(&header.to_bytes());
+    let bytes = serialise(&header, [coinbase].iter());
     GeneratedBlock { bytes, hash, header, height, txs: 1, undo: Some(vec![0]), stale: false }
 }
 

@@ -104,6 +104,6 @@ impl Case<'_> {
         if !self.scene.base.flags.is_empty() && (downloads || rebuilds) {
             words.push("--set-aside-indexes".to_owned());
         }
-        self.step(&words, &Disturbance::None, Command::Download, false).map(Some)
+        self.step(&words, &Disturbance::None, Command::Download).map(Some)
     }
 }

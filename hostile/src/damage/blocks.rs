@@ -3,25 +3,18 @@
 use super::{Description, name};
 use crate::{
     Res,
-    scene::{Scene, is_file},
+    scene::{Scene, is_file, xor},
 };
-use std::{fs, path::PathBuf};
+use disk::datadir::Datadir;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use testkit::{
     block::{header_of, mine},
     corrupt::{flip_bit, overwrite, truncate},
 };
 use wire::{Header, Network};
-
-pub fn delete(path: Option<PathBuf>) -> Description {
-    let Some(path) = path else { return Ok(None) };
-    fs::remove_file(&path)?;
-    Ok(Some(format!("{} deleted", name(&path))))
-}
-
-pub fn delete_all(paths: &[PathBuf]) -> Description {
-    paths.iter().try_for_each(fs::remove_file)?;
-    Ok((!paths.is_empty()).then(|| format!("{} files deleted", paths.len())))
-}
 
 /// Returns a random file, and the length of its records in bytes.
 pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
@@ -44,7 +37,9 @@ fn used(scene: &Scene<'_>, path: Option<PathBuf>) -> Res<Option<(PathBuf, usize)
 
 pub fn delete_any(scene: &mut Scene<'_>, kind: &str) -> Description {
     let all = scene.numbered(kind);
-    delete(scene.pick(&all))
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    fs::remove_file(&path)?;
+    Ok(Some(format!("{} deleted", name(&path))))
 }
 
 pub fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
@@ -119,19 +114,17 @@ pub fn blk_duplicate_record(scene: &mut Scene<'_>) -> Description {
 }
 
 /// Changes the length in a record's header.
-pub fn blk_record_length(scene: &mut Scene<'_>) -> Description {
-    let Some((path, _)) = file(scene, "blk")? else { return Ok(None) };
+pub fn record_length(scene: &mut Scene<'_>, kind: &str) -> Description {
+    let Some((path, _)) = file(scene, kind)? else { return Ok(None) };
     let records = scene.records(&path)?;
     let Some(record) = scene.pick(&records) else { return Ok(None) };
-    let lengths = [0, 79, record.len - 9, record.len - 7, record.len + 500, 5_000_000, u32::MAX as usize];
+    // Of a `rev` file, the header's length is without the checksum.
+    let right = record.len - if kind == "rev" { 40 } else { 8 };
+    let lengths = [0, 1, 79, right - 1, right + 1, right + 500, 5_000_000, u32::MAX as usize];
     let Some(len) = scene.pick(&lengths) else { return Ok(None) };
     scene.write_plain(&path, record.at + 4, &(len as u32).to_le_bytes())?;
-    Ok(Some(format!(
-        "the record at {} of {} has length {len} instead of {}",
-        record.at,
-        name(&path),
-        record.len - 8
-    )))
+    let at = record.at;
+    Ok(Some(format!("the record at {at} of {} has length {len} instead of {right}", name(&path))))
 }
 
 /// Adds a sibling: a block with the same transactions as another one, but another time.
@@ -167,38 +160,46 @@ pub fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
     Ok(Some(format!("{} and {} swapped", name(&one), name(&other))))
 }
 
-/// Replaces a file by one of another chain.
-pub fn blk_of_another_chain(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("blk");
-    let bases = scene.bases;
+/// Replaces all bytes of a file.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Res<()> {
+    truncate(path, bytes.len() as u64)?;
+    Ok(overwrite(path, 0, bytes)?)
+}
+
+/// Replaces a file by one of another datadir, as it is or with this datadir's obfuscation.
+pub fn of_another(scene: &mut Scene<'_>, kind: &str) -> Description {
+    let all = scene.numbered(kind);
     let Some(path) = scene.pick(&all) else { return Ok(None) };
-    let at = scene.below(bases.len());
-    let other = &bases[at];
-    let blocks = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();
-    let from = blocks.join("blk00000.dat");
+    let bases = scene.bases;
+    let other = &bases[scene.below(bases.len())];
+    let blocks = Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();
+    let from = blocks.join(format!("{kind}00000.dat"));
     if !is_file(&from) || other.name == scene.base.name {
         return Ok(None);
     }
-    fs::remove_file(&path)?;
-    fs::copy(&from, &path)?;
-    Ok(Some(format!("{} is that of {}", name(&path), other.name)))
+    let mut bytes = fs::read(&from)?;
+    let obfuscated = scene.rng.chance(1, 2);
+    if obfuscated {
+        let key = fs::read(blocks.join("xor.dat")).unwrap_or_default().try_into().unwrap_or_default();
+        xor(&mut bytes, key, 0);
+        xor(&mut bytes, scene.key(), 0);
+    }
+    replace(&path, &bytes)?;
+    let with = if obfuscated { ", with the obfuscation of this one" } else { "" };
+    Ok(Some(format!("{} is that of {}{with}", name(&path), other.name)))
 }
 
-/// Restores block and undo files as they were some blocks ago.
-pub fn blk_from_backup(scene: &mut Scene<'_>) -> Description {
+/// Restores files of these kinds as they were some blocks ago; those that are newer are missing then.
+pub fn from_backup(scene: &mut Scene<'_>, kinds: &[&str]) -> Description {
     let backup = scene.base.dir.join("backup/blocks");
     if !backup.is_dir() {
         return Ok(None);
     }
-    let paths = [scene.numbered("blk"), scene.numbered("rev")].concat();
-    for path in &paths {
-        let from = backup.join(name(path));
-        fs::remove_file(path)?;
-        if from.exists() {
-            fs::copy(from, path)?;
-        }
+    for path in kinds.iter().flat_map(|kind| scene.numbered(kind)) {
+        let from = backup.join(name(&path));
+        if from.exists() { replace(&path, &fs::read(from)?)? } else { fs::remove_file(path)? }
     }
-    Ok(Some("block and undo files are from a backup".to_owned()))
+    Ok(Some(format!("{} files are from a backup", kinds.join(" and "))))
 }
 
 /// Copies a file to a number that is not in use, or to a name that Core does not use.
@@ -224,11 +225,6 @@ pub fn sparse_tails(scene: &mut Scene<'_>) -> Description {
         }
     }
     Ok(Some("the last files end in 16 MiB of zeros".to_owned()))
-}
-
-pub fn xor_delete(scene: &mut Scene<'_>) -> Description {
-    let path = scene.blocks().join("xor.dat");
-    delete(is_file(&path).then_some(path))
 }
 
 pub fn xor_change(scene: &mut Scene<'_>) -> Description {

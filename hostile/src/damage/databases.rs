@@ -78,14 +78,6 @@ pub fn index_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
 }
 
-/// Sets the flag of an unfinished `-reindex`.
-pub fn index_reindexing(scene: &mut Scene<'_>) -> Description {
-    change_index(scene, |_, index| {
-        index.reindexing = true;
-        Some("a -reindex is unfinished".to_owned())
-    })
-}
-
 /// Changes a row of the index.
 pub fn index_rows(scene: &mut Scene<'_>) -> Description {
     change_index(scene, |scene, index| {
@@ -161,27 +153,4 @@ fn change_index(
     let _ = fs::remove_file(dir.join("LOCK"));
     write_block_index(&RealDisk, &dir, &index)?;
     Ok(Some(description))
-}
-
-pub fn chainstate_empty(scene: &mut Scene<'_>) -> Description {
-    let dir = scene.paths.chainstate_dir();
-    for path in scene.database_files(&dir) {
-        fs::remove_file(path)?;
-    }
-    Ok(Some("the folder is empty".to_owned()))
-}
-
-pub fn chainstate_older(scene: &mut Scene<'_>) -> Description {
-    replace(&scene.base.dir.join("backup/chainstate"), &scene.paths.chainstate_dir())
-}
-
-pub fn chainstate_of_another(scene: &mut Scene<'_>) -> Description {
-    let at = scene.below(scene.bases.len());
-    let other = &scene.bases[at];
-    if other.name == scene.base.name {
-        return Ok(None);
-    }
-    let from = disk::datadir::Datadir::at(&other.dir.join("datadir"), other.network).chainstate_dir();
-    let description = replace(&from, &scene.paths.chainstate_dir())?;
-    Ok(description.map(|description| format!("{description} by that of {}", other.name)))
 }

@@ -1,6 +1,6 @@
 //! Links, mounts, leftovers, owners, modes and special files: damage, or what users do.
 
-use super::Description;
+use super::{Description, name};
 use crate::{
     Res,
     scene::{NODE_USER, Scene, is_dir, is_file},
@@ -13,21 +13,42 @@ use std::{
     process::Command,
 };
 
-/// Moves a folder out of the datadir and replaces it by a link.
+/// Moves a folder or a file out of the datadir and replaces it by a link. Returns where it is now, and the
+/// link's target; `None` if it cannot be moved.
+fn move_behind_link(scene: &Scene<'_>, path: &Path, name: &str) -> Res<Option<[PathBuf; 2]>> {
+    let elsewhere = scene.live.join("elsewhere");
+    fs::create_dir_all(&elsewhere)?;
+    let to = elsewhere.join(name);
+    if to.exists() || fs::rename(path, &to).is_err() {
+        return Ok(None);
+    }
+    // The folder may be behind a link itself.
+    let parent = fs::canonicalize(path.parent().unwrap_or(path))?;
+    let depth = parent.strip_prefix(&scene.live)?.components().count();
+    let target: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join("elsewhere").join(name);
+    symlink(&target, path)?;
+    Ok(Some([to, target]))
+}
+
 pub fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
     if !is_dir(dir) {
         return Ok(None);
     }
-    let elsewhere = scene.live.join("elsewhere");
-    fs::create_dir_all(&elsewhere)?;
-    let to = elsewhere.join(name);
-    if to.exists() || fs::rename(dir, &to).is_err() {
-        return Ok(None);
+    let moved = move_behind_link(scene, dir, name)?;
+    Ok(moved.map(|[_, target]| format!("is a link to {}", target.display())))
+}
+
+/// Replaces an undo file by a link, which leads nowhere in one case of three.
+pub fn rev_link(scene: &mut Scene<'_>) -> Description {
+    let all = scene.numbered("rev");
+    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some([to, target]) = move_behind_link(scene, &path, &name(&path))? else { return Ok(None) };
+    let dangling = scene.rng.chance(1, 3);
+    if dangling {
+        fs::remove_file(to)?;
     }
-    let depth = dir.strip_prefix(&scene.live)?.components().count() - 1;
-    let target: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join("elsewhere").join(name);
-    symlink(&target, dir)?;
-    Ok(Some(format!("is a link to {}", target.display())))
+    let there = if dangling { ", where nothing is" } else { "" };
+    Ok(Some(format!("{} is a link to {}{there}", name(&path), target.display())))
 }
 
 pub fn link_dangling(scene: &mut Scene<'_>) -> Description {
@@ -81,16 +102,6 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
         return Ok(Some(format!("{} as a killed run leaves it", dir.display())));
     }
     scene.add_note(&dir.join("why-this-folder-is-here.txt"))
-}
-
-pub fn work_file(scene: &mut Scene<'_>) -> Description {
-    let path = scene.net().join("peregrine-work");
-    scene.add_note(&path)
-}
-
-pub fn work_folder_with_notes(scene: &mut Scene<'_>) -> Description {
-    let path = scene.net().join("peregrine-work/notes.txt");
-    scene.add_note(&path)
 }
 
 pub fn notes_in_database(scene: &mut Scene<'_>) -> Description {

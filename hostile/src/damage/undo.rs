@@ -2,20 +2,19 @@
 
 use super::{
     Description,
-    blocks::{delete_all, file},
+    blocks::{self, file},
     name,
 };
 use crate::{
     Res,
-    scene::{Record, Scene, is_dir, is_file, xor},
+    scene::{Record, Scene, is_dir, xor},
 };
-use disk::datadir::Datadir;
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
 };
-use testkit::corrupt::{flip_bit, overwrite};
+use testkit::corrupt::{flip_bit, truncate};
 
 /// A `rev` file, its records, and its bytes without obfuscation.
 type Records = (PathBuf, Vec<Record>, Vec<u8>);
@@ -27,11 +26,10 @@ fn records(scene: &mut Scene<'_>) -> Res<Option<Records>> {
     Ok(Some((path, records, bytes)))
 }
 
-/// Replaces all bytes of a file.
+/// Replaces all bytes of a file by these, obfuscated.
 fn replace(scene: &Scene<'_>, path: &Path, mut bytes: Vec<u8>) -> Res<()> {
     xor(&mut bytes, scene.key(), 0);
-    fs::OpenOptions::new().write(true).open(path)?.set_len(bytes.len() as u64)?;
-    Ok(overwrite(path, 0, &bytes)?)
+    blocks::replace(path, &bytes)
 }
 
 /// Flips a bit of one record: of its header, its undo data or its checksum.
@@ -86,98 +84,11 @@ pub fn rev_repeat_record(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("the record at {} of {} again at {at}", record.at, name(&path))))
 }
 
-/// Changes the length in a record's header.
-pub fn rev_record_length(scene: &mut Scene<'_>) -> Description {
-    let Some((path, records, _)) = records(scene)? else { return Ok(None) };
-    let Some(record) = scene.pick(&records) else { return Ok(None) };
-    let lengths = [0, 1, record.len - 41, record.len - 39, record.len + 500, u32::MAX as usize];
-    let Some(len) = scene.pick(&lengths) else { return Ok(None) };
-    scene.write_plain(&path, record.at + 4, &(len as u32).to_le_bytes())?;
-    Ok(Some(format!("the record at {} of {} has length {len}", record.at, name(&path))))
-}
-
-/// Replaces a file by one of another datadir, as it is or with this datadir's obfuscation.
-pub fn rev_of_another_datadir(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("rev");
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
-    let bases = scene.bases;
-    let other = &bases[scene.below(bases.len())];
-    let blocks = Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();
-    let from = blocks.join("rev00000.dat");
-    if !is_file(&from) || other.name == scene.base.name {
-        return Ok(None);
-    }
-    let mut bytes = fs::read(&from)?;
-    let obfuscated = scene.rng.chance(1, 2);
-    if obfuscated {
-        let key = fs::read(blocks.join("xor.dat")).unwrap_or_default().try_into().unwrap_or_default();
-        xor(&mut bytes, key, 0);
-        replace(scene, &path, bytes)?;
-    } else {
-        fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64)?;
-        overwrite(&path, 0, &bytes)?;
-    }
-    let with = if obfuscated { ", with the obfuscation of this one" } else { "" };
-    Ok(Some(format!("{} is that of {}{with}", name(&path), other.name)))
-}
-
-/// Restores undo files as they were some blocks ago; those that are newer are missing then.
-pub fn rev_from_backup(scene: &mut Scene<'_>) -> Description {
-    let backup = scene.base.dir.join("backup/blocks");
-    if !backup.is_dir() {
-        return Ok(None);
-    }
-    for path in scene.numbered("rev") {
-        let from = backup.join(name(&path));
-        if from.exists() {
-            let bytes = fs::read(from)?;
-            fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64)?;
-            overwrite(&path, 0, &bytes)?;
-        } else {
-            delete_all(&[path])?;
-        }
-    }
-    Ok(Some("undo files are from a backup".to_owned()))
-}
-
 pub fn rev_empty(scene: &mut Scene<'_>) -> Description {
     let all = scene.numbered("rev");
     let Some(path) = scene.pick(&all) else { return Ok(None) };
-    fs::OpenOptions::new().write(true).open(&path)?.set_len(0)?;
+    truncate(&path, 0)?;
     Ok(Some(format!("{} is empty", name(&path))))
-}
-
-/// Moves a file out of the datadir and replaces it by a link, which leads nowhere in one case of three.
-pub fn rev_link(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("rev");
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
-    let elsewhere = scene.live.join("elsewhere");
-    fs::create_dir_all(&elsewhere)?;
-    let to = elsewhere.join(name(&path));
-    if to.exists() || fs::rename(&path, &to).is_err() {
-        return Ok(None);
-    }
-    let blocks = fs::canonicalize(scene.blocks())?;
-    let depth = blocks.strip_prefix(&scene.live)?.components().count();
-    let target: PathBuf =
-        std::iter::repeat_n("..", depth).collect::<PathBuf>().join("elsewhere").join(name(&path));
-    symlink(&target, &path)?;
-    let dangling = scene.rng.chance(1, 3);
-    if dangling {
-        fs::remove_file(to)?;
-    }
-    let there = if dangling { ", where nothing is" } else { "" };
-    Ok(Some(format!("{} is a link to {}{there}", name(&path), target.display())))
-}
-
-pub fn undo_file(scene: &mut Scene<'_>) -> Description {
-    let path = scene.blocks().join("peregrine-undo");
-    scene.add_note(&path)
-}
-
-pub fn undo_folder_with_notes(scene: &mut Scene<'_>) -> Description {
-    let path = scene.blocks().join("peregrine-undo/notes.txt");
-    scene.add_note(&path)
 }
 
 /// Adds what a killed run leaves, which no run can continue, sometimes with a note of the user in it.

@@ -4,14 +4,12 @@ use oracle::{
     CoreNode, Wipe,
     block_verdict::{BlockVerdict, Way, rebuild_verdict},
     coins::Rows,
-    datadir,
-    mine::empty_block,
     mutant::{Site, median_time_past},
     scenario,
 };
 use std::{collections::BTreeMap, error::Error, path::Path};
-use testkit::{Chain, ChainSpec, GeneratedBlock, block::header_of, model::Model, rng::Rng};
-use wire::{BlockTime, Height, Network};
+use testkit::{Chain, ChainSpec, GeneratedBlock, block, corrupt::copy_dir, model::Model, rng::Rng};
+use wire::Network;
 
 /// Number of mutants that a test compares, all of one chain. For longer runs, `PEREGRINE_MUTANTS` sets the
 /// number per chain, `PEREGRINE_CHAINS` the number of chains, and `PEREGRINE_SEED` is added to the seeds.
@@ -51,7 +49,7 @@ impl<'a> Core<'a> {
     fn new(base: &'a Path) -> Result<Self, Box<dyn Error>> {
         let [dir, in_order_dir] = [tempfile::tempdir()?, tempfile::tempdir()?];
         for dir in [&dir, &in_order_dir] {
-            datadir::copy(base, dir.path(), &|_| true)?;
+            copy_dir(base, dir.path())?;
         }
         let node = Some(CoreNode::open(dir.path(), Network::Regtest, Wipe::Nothing)?);
         let in_order = CoreNode::open_in_order(in_order_dir.path(), Network::Regtest)?;
@@ -71,7 +69,7 @@ impl<'a> Core<'a> {
         self.node = None;
         let rows = Rows::read(&self.dir.path().join("chainstate"))?;
         self.dir = tempfile::tempdir()?;
-        datadir::copy(self.base, self.dir.path(), &|_| true)?;
+        copy_dir(self.base, self.dir.path())?;
         self.node = Some(CoreNode::open(self.dir.path(), Network::Regtest, Wipe::Nothing)?);
         Ok((verdict, Some(rows)))
     }
@@ -81,18 +79,8 @@ impl<'a> Core<'a> {
 fn bury(chain: &mut Chain) {
     for _ in 0..3 {
         let tip = chain.tip();
-        let (height, time) = (tip.height + 1, BlockTime(tip.header.time.0 + 1));
-        let (hash, bytes) = empty_block(tip.hash, Height(height), time, 3);
-        let header = header_of(&bytes);
-        chain.blocks.push(GeneratedBlock {
-            bytes,
-            hash,
-            header,
-            height,
-            txs: 1,
-            undo: Some(vec![0]),
-            stale: false,
-        });
+        let next = block::empty(tip.hash, tip.height + 1, tip.header.time.0 + 1, 3);
+        chain.blocks.push(next);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Datadirs that Bitcoin Core wrote from real chains, if they are available.
 
-use oracle::{CoreNode, Rebuild, Wipe, coins::Rows, datadir};
+use oracle::{CoreNode, Rebuild, Wipe, coins::Rows, rebuild::remove_undo_files};
 use std::error::Error;
-use testkit::data::unpack_core_datadir;
+use testkit::{corrupt::copy_dir, data::unpack_core_datadir};
 use wire::Network;
 
 /// Compares the coins of a real datadir, row by row, with the chainstate that its `bitcoind` wrote: those of
@@ -16,16 +16,18 @@ fn rebuilds_and_core_have_the_same_coins(archive: &str, network: Network) -> Res
     assert!(wanted.coins() > 0);
 
     let copy = tempfile::tempdir()?;
-    datadir::copy(&original.path().join(folder), copy.path(), &datadir::is_block_file)?;
-    let node = CoreNode::open(copy.path(), network, Wipe::All)?;
+    copy_dir(original.path(), copy.path())?;
+    remove_undo_files(copy.path(), network)?;
+    let net_dir = copy.path().join(folder);
+    let node = CoreNode::open(&net_dir, network, Wipe::All)?;
     assert_eq!(Some(node.tip().1), wanted.best_block());
     drop(node);
-    let core = Rows::read(&copy.path().join("chainstate"))?;
+    let core = Rows::read(&net_dir.join("chainstate"))?;
     assert_eq!(wanted.differences(&core), Vec::<String>::new());
 
     for scan in [false, true] {
         let copy = tempfile::tempdir()?;
-        datadir::copy(original.path(), copy.path(), &|_| true)?;
+        copy_dir(original.path(), copy.path())?;
         Rebuild { scan, ..Rebuild::default() }.run(copy.path(), network)?;
         let net_dir = copy.path().join(folder);
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;

@@ -1,9 +1,12 @@
 //! A node's block files also contain blocks that it rejected.
 
 use engine::UndoPolicy;
-use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, datadir, rebuild::remove_undo_files, scenario};
+use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, rebuild::remove_undo_files, scenario};
 use std::error::Error;
-use testkit::mutation::{CheckLevel, base_chain, mutations};
+use testkit::{
+    corrupt::copy_dir,
+    mutation::{CheckLevel, base_chain, mutations},
+};
 use wire::Network;
 
 /// Core gets a chain and then each invalid block of the table that can extend its tip. It stores those whose
@@ -39,7 +42,7 @@ fn rebuild_leaves_out_blocks_that_core_rejected() -> Result<(), Box<dyn Error>> 
         (true, UndoPolicy::Make),
     ] {
         let copy = tempfile::tempdir()?;
-        datadir::copy(root.path(), copy.path(), &|_| true)?;
+        copy_dir(root.path(), copy.path())?;
         if undo == UndoPolicy::Make {
             remove_undo_files(copy.path(), Network::Regtest)?;
         }

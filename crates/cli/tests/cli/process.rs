@@ -199,14 +199,16 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     }
 }
 
+/// An address at which nobody listens.
+fn nobodys_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
 /// Without a peer, a new datadir has only the genesis block; that is one on which bitcoind starts.
 #[test]
 fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let dir = TempDir::new().unwrap();
-    // A port on which nobody listens.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let peer = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let peer = nobodys_address();
     let words = ["sync", "--chain", "regtest", "--json", "--progress", "lines", "--connect", &peer];
     let mut running = Running::start(command(&words, dir.path()));
     assert!(running.wait_for_line(&format!("peer {peer}: could not connect: connection refused")));
@@ -223,7 +225,7 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
 #[test]
 fn a_named_peer_that_cannot_be_reached_is_named() {
     let dir = TempDir::new().unwrap();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = nobodys_address();
     for style in ["none", "lines"] {
         let words = ["sync", "--chain", "regtest", "--connect", &address, "--progress", style];
         let mut child = command(&words, dir.path()).stderr(Stdio::piped()).spawn().unwrap();

@@ -3,7 +3,7 @@
 use super::{
     memory::MemoryDisk,
     reseal,
-    samples::{BlockFiles, DATABASE},
+    samples::{Parts, chainstate_tables},
     wire::check_coin,
 };
 use ::wire::{ByteOffset, FileNo, Header, Network, Reader};
@@ -71,7 +71,10 @@ pub fn leveldb_log(bytes: &[u8]) -> bool {
 /// A MANIFEST is read, beside the tables of a real database.
 pub fn leveldb_manifest(bytes: &[u8]) -> bool {
     both(bytes, reseal::log, |manifest| {
-        walk(DATABASE.tables().fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), bytes)))
+        walk(
+            chainstate_tables()
+                .fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), &bytes[..])),
+        )
     })
 }
 
@@ -134,7 +137,7 @@ fn walk(disk: MemoryDisk) -> bool {
 
 /// A scan finds the same blocks as a plain loop over all bytes, and gives undo data to no wrong block.
 pub fn scan(bytes: &[u8]) -> bool {
-    let Some(BlockFiles { key, blk, rev }) = BlockFiles::split(bytes) else { return false };
+    let Some(Parts { head: key, first: blk, second: rev }) = Parts::split(bytes) else { return false };
     let obfuscation = Obfuscation::from_key(key);
     let datadir = Datadir::at(Path::new(""), Network::Regtest);
     let file = FileNo(0);

@@ -7,7 +7,6 @@ use net::{
     socks::{Socks, Step},
     transport::{Role, Transport, TransportError},
 };
-use std::iter::from_fn;
 use wire::{BlockHash, Header, SpentCoinsForm};
 
 const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
@@ -211,14 +210,7 @@ pub fn messages() -> Vec<Vec<u8>> {
 }
 
 pub fn payloads() -> Vec<Vec<u8>> {
-    let sizes = from_fn({
-        let mut size = 1;
-        move || {
-            size *= 5;
-            (size < 20_000).then_some(size)
-        }
-    });
-    sizes.map(|size| vec![size as u8; size]).collect()
+    [5, 25, 125, 625, 3_125, 15_625].map(|size| vec![size as u8; size]).into()
 }
 
 pub fn i2p_router_answers() -> Vec<Vec<u8>> {

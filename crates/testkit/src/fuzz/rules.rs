@@ -1,6 +1,6 @@
 //! The fuzz target for `rules`: the fused passes and the table agree on any block with any undo data.
 
-use super::samples::{BlockAndUndo, MEDIAN_TIMES};
+use super::samples::{MEDIAN_TIMES, Parts};
 use crate::block::COMMITMENT_PREFIX;
 use digest::sha256::{Message, sha256d, sha256d_many};
 use disk::undo::{UndoArena, UndoView};
@@ -12,8 +12,8 @@ use wire::{BlockArena, BlockView, Height, Network, Txid, Wtxid};
 
 /// Merkle root and witness commitment are corrected first; otherwise hardly any mutation would get past them.
 pub fn block_and_undo(bytes: &[u8]) -> bool {
-    let Some(BlockAndUndo { height, block, undo }) = BlockAndUndo::split(bytes) else { return false };
-    let height = Height(1 + height % (MEDIAN_TIMES.len() as u32 - 1));
+    let Some(Parts { head, first: block, second: undo }) = Parts::split(bytes) else { return false };
+    let height = Height(1 + u32::from_le_bytes(head) % (MEDIAN_TIMES.len() as u32 - 1));
     let Some(bytes) = commit(block) else { return false };
     let mut arena = BlockArena::default();
     let block = arena.parse(&bytes).expect("commitments have fixed lengths");

@@ -1,24 +1,23 @@
 //! Seeds of the fuzz targets: parts of a small generated chain, and of databases and files made from it.
 
 use super::{reseal, runs::NETWORK};
-use crate::{Chain, ChainSpec, GeneratedBlock};
-use digest::obfuscation::Obfuscation;
-use digest::siphash::SipKey;
+use crate::{Chain, ChainSpec, GeneratedBlock, corrupt::snapshot, datadir::Layout};
+use digest::{obfuscation::Obfuscation, siphash::SipKey};
 use disk::{
-    blk,
     chainstate::ChainstateWriter,
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
+    datadir::Datadir,
     delta::{CheckedRange, Delta, DeltaShard},
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry},
+    index::{IndexEntry, read_block_index},
     range_plan::{PlannedBlock, RangePlan},
     sorted_run::SortedRunWriter,
-    undo::{self, UndoArena, UndoView},
 };
 use rules::median_time_past;
-use std::{path::Path, sync::LazyLock};
+use std::{fmt::Debug, path::Path, sync::LazyLock};
+use tempfile::TempDir;
 use vfs::RealDisk;
 use wire::{
-    BlockArena, BlockHash, BlockTime, ByteOffset, Coin, Entry, FileNo, Height, Network, OutPoint, Sats, Txid,
+    BlockArena, BlockHash, BlockTime, Coin, Entry, FileNo, Height, OutPoint, Sats,
     coin::{compress_output, write_chainstate_key},
     read::write_var_int,
 };
@@ -32,6 +31,30 @@ pub static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> = LazyLock::new(|| {
     let times: Vec<BlockTime> = CHAIN.main().map(|block| block.header.time).collect();
     (1..=times.len()).map(|end| median_time_past(&times[end.saturating_sub(11)..end])).collect()
 });
+
+/// A coin of the chain, whose output is compressed.
+#[derive(Clone)]
+pub struct SampleCoin {
+    pub outpoint: OutPoint,
+    pub code: u32,
+    pub out: Vec<u8>,
+}
+
+impl SampleCoin {
+    pub fn coin(&self) -> Coin<'_> {
+        Coin { code: self.code, out: &self.out }
+    }
+}
+
+/// Returns so many of the chain's coins in the order of a chainstate, with scripts of all forms.
+pub fn coins(count: usize) -> Vec<SampleCoin> {
+    let compressed = |(outpoint, coin): (&OutPoint, &crate::model::ModelCoin)| {
+        let mut out = Vec::new();
+        compress_output(&mut out, Sats(coin.amount), &coin.script);
+        SampleCoin { outpoint: *outpoint, code: coin.code, out }
+    };
+    CHAIN.model.coins.iter().take(count).map(compressed).collect()
+}
 
 /// Returns the first two blocks and a few small ones with spends.
 fn some_blocks() -> impl Iterator<Item = &'static GeneratedBlock> {
@@ -66,183 +89,126 @@ pub fn undo() -> Vec<Vec<u8>> {
 }
 
 pub fn chainstate_rows() -> Vec<Vec<u8>> {
-    let mut rows = Vec::new();
-    let mut push = |vout: u32, coin: &Coin<'_>| {
-        let mut key = Vec::new();
-        write_chainstate_key(&mut key, &OutPoint { txid: Txid([vout as u8; 32]), vout });
-        let mut value = Vec::new();
-        coin.write_chainstate_value(&mut value);
-        rows.push([&[key.len() as u8][..], &key, &value].concat());
+    let genesis = bitcoin::constants::genesis_block(bitcoin::Network::Bitcoin);
+    let mut uncompressed_key = SampleCoin { code: 1, ..coins(1).swap_remove(0) };
+    uncompressed_key.out.clear();
+    let script = genesis.txdata[0].output[0].script_pubkey.as_bytes();
+    compress_output(&mut uncompressed_key.out, Sats(5_000_000_000), script);
+    let row = |(coin, vout): (&SampleCoin, &u32)| {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        write_chainstate_key(&mut key, &OutPoint { vout: *vout, ..coin.outpoint });
+        coin.coin().write_chainstate_value(&mut value);
+        [&[key.len() as u8][..], &key, &value].concat()
     };
-    let mut arena = UndoArena::default();
-    for undo in undo() {
-        let view = UndoView::parse(&undo, &mut arena).expect("generated undo data is well-formed");
-        view.coins().take(4).zip([0, 1, 128, 16512]).for_each(|(coin, vout)| push(vout, &coin));
-    }
-    let mut out = Vec::new();
-    let generator = bitcoin::constants::genesis_block(bitcoin::Network::Bitcoin);
-    compress_output(&mut out, Sats(5_000_000_000), generator.txdata[0].output[0].script_pubkey.as_bytes());
-    push(0, &Coin { code: 1, out: &out });
-    rows
+    // The numbers of outputs take one to three bytes.
+    let vouts = [0, 1, 128, 16_512].iter().cycle();
+    coins(40).iter().chain([&uncompressed_key]).zip(vouts).map(row).collect()
 }
 
-/// An input of [`super::rules`]: height, block and undo data.
-pub struct BlockAndUndo<'a> {
-    pub height: u32,
-    pub block: &'a [u8],
-    pub undo: &'a [u8],
+/// An input of three parts: a head, and two strings.
+pub struct Parts<'a, const N: usize> {
+    pub head: [u8; N],
+    pub first: &'a [u8],
+    pub second: &'a [u8],
 }
 
-impl<'a> BlockAndUndo<'a> {
-    /// height 4 | block length 4 | block | undo data
+impl<'a, const N: usize> Parts<'a, N> {
+    /// head N | length of the first string 4 | first string | second string
     pub fn split(bytes: &'a [u8]) -> Option<Self> {
-        let (height, rest) = bytes.split_first_chunk()?;
+        let (head, rest) = bytes.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
-        let (block, undo) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        Some(Self { height: u32::from_le_bytes(*height), block, undo })
+        let (first, second) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(Self { head: *head, first, second })
+    }
+
+    fn join(&self) -> Vec<u8> {
+        [&self.head[..], &(self.first.len() as u32).to_le_bytes(), self.first, self.second].concat()
     }
 }
 
+/// Inputs of [`super::rules`]: height, block and undo data.
 pub fn blocks_and_undo() -> Vec<Vec<u8>> {
     let join = |block: &GeneratedBlock| {
         // The target adds 1, because it never checks the genesis block.
-        let head = [block.height.checked_sub(1)?.to_le_bytes(), (block.bytes.len() as u32).to_le_bytes()];
-        Some([head.as_flattened(), &block.bytes, block.undo.as_ref()?].concat())
+        let head = block.height.checked_sub(1)?.to_le_bytes();
+        Some(Parts { head, first: &block.bytes, second: block.undo.as_ref()? }.join())
     };
     some_blocks().filter_map(join).collect()
 }
 
-/// An input of [`super::disk::scan`]: an obfuscation key and two files.
-pub struct BlockFiles<'a> {
-    pub key: [u8; 8],
-    pub blk: &'a [u8],
-    pub rev: &'a [u8],
-}
+/// Name and bytes of a file.
+pub type File = (String, Vec<u8>);
 
-impl<'a> BlockFiles<'a> {
-    /// key 8 | length of the block file 4 | block file | undo file
-    pub fn split(bytes: &'a [u8]) -> Option<Self> {
-        let (key, rest) = bytes.split_first_chunk()?;
-        let (len, rest) = rest.split_first_chunk()?;
-        let (blk, rev) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        Some(Self { key: *key, blk, rev })
-    }
-}
-
-pub fn block_files() -> Vec<Vec<u8>> {
-    let magic = Network::Regtest.magic();
-    let files = |blocks: &mut dyn Iterator<Item = &GeneratedBlock>, key: [u8; 8]| {
-        let (mut blk, mut rev) = (Vec::new(), Vec::new());
-        for block in blocks {
-            blk::write_record(&mut blk, magic, &block.bytes);
-            if let Some(undo) = &block.undo {
-                undo::write_record(&mut rev, magic, &block.header.prev, undo);
-            }
-        }
-        rev.extend([0; 20]);
-        let len = (blk.len() as u32).to_le_bytes();
-        Obfuscation::from_key(key).apply(&mut blk, 0);
-        Obfuscation::from_key(key).apply(&mut rev, 0);
-        [&key[..], &len, &blk, &rev].concat()
+/// Returns the files that `write` leaves in a folder.
+pub fn files<E: Debug>(write: impl FnOnce(&Path) -> Result<(), E>) -> Vec<File> {
+    let dir = TempDir::new().expect("temporary folders can be made");
+    write(dir.path()).expect("files can be written");
+    let named = |(path, bytes): (std::path::PathBuf, _)| {
+        (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), bytes)
     };
-    vec![
-        files(&mut CHAIN.main().take(40), [0; 8]),
-        files(&mut CHAIN.main().take(5), [1, 2, 3, 4, 5, 6, 7, 8]),
-        files(&mut some_blocks().take(4), [0; 8]),
-    ]
+    snapshot(dir.path()).expect("what was written can be read").into_iter().map(named).collect()
 }
 
-fn index() -> BlockIndex {
-    let mut index = BlockIndex { files: vec![FileInfo::default()], ..BlockIndex::default() };
-    for block in CHAIN.main() {
-        let mut status = BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA;
-        let undo_pos = block.undo.as_ref().map(|_| ByteOffset(8 + u64::from(block.height) * 50));
-        if undo_pos.is_some() {
-            status |= BlockStatus::HAVE_UNDO;
-        }
-        let height = Height(block.height);
-        index.files[0].add_block(height, block.header.time.0.into());
-        index.entries.push(IndexEntry {
-            hash: block.hash,
-            header: block.header,
-            height,
-            status: BlockStatus(status),
-            tx_count: block.txs,
-            file: Some(FileNo(0)),
-            data_pos: Some(ByteOffset(8 + u64::from(block.height) * 300)),
-            undo_pos,
-        });
-    }
-    index
+/// Returns the bytes of the files whose name contains this.
+fn named(files: &[File], part: &str) -> Vec<Vec<u8>> {
+    files.iter().filter(|(name, _)| name.contains(part)).map(|(_, bytes)| bytes.clone()).collect()
+}
+
+/// The layout of a datadir of several block files.
+fn layout(xor_key: Option<[u8; 8]>) -> Layout {
+    Layout { file_size: 20_000, xor_key, preallocate: false, ..Layout::new(1) }
+}
+
+/// Inputs of [`super::disk::scan`]: an obfuscation key, a block file and its undo file.
+pub fn block_files() -> Vec<Vec<u8>> {
+    let of = |xor_key: Option<[u8; 8]>| {
+        let files = files(|dir| CHAIN.write_datadir(dir, &layout(xor_key)));
+        let join = |(first, second): (&Vec<u8>, &Vec<u8>)| {
+            Parts { head: xor_key.unwrap_or_default(), first, second }.join()
+        };
+        let (blk, rev) = (named(&files, "blk"), named(&files, "rev"));
+        blk.iter().zip(&rev).take(3).map(join).collect::<Vec<_>>()
+    };
+    [of(None), of(Some([1, 2, 3, 4, 5, 6, 7, 8]))].concat()
 }
 
 pub fn index_rows() -> Vec<Vec<u8>> {
-    let index = index();
-    let mut rows = vec![Vec::new(); 3];
+    let dir = TempDir::new().expect("temporary folders can be made");
+    CHAIN.write_datadir(dir.path(), &layout(None)).expect("files can be written");
+    let index = read_block_index(&RealDisk, &Datadir::at(dir.path(), NETWORK).index_dir());
+    let index = index.expect("what was written can be read");
+    let mut rows = vec![Vec::new(); 4];
     index.files[0].encode(&mut rows[0]);
     index.entries[0].encode(&mut rows[1]);
     index.entries[99].encode(&mut rows[2]);
-    let header = index.entries[5].header;
-    let only =
-        IndexEntry { status: BlockStatus(2), file: None, data_pos: None, undo_pos: None, ..index.entries[5] };
-    let mut row = Vec::new();
-    IndexEntry { header, ..only }.encode(&mut row);
-    rows.push(row);
+    let IndexEntry { hash, header, height, .. } = index.entries[5];
+    IndexEntry::of_header(hash, header, height).encode(&mut rows[3]);
     rows
 }
 
-/// Names and bytes of the files of a small database.
-pub struct Files(Vec<(String, Vec<u8>)>);
-
 /// A chainstate as Peregrine writes it.
-pub static DATABASE: LazyLock<Files> = LazyLock::new(|| {
-    Files::written(|dir| {
+static DATABASE: LazyLock<Vec<File>> = LazyLock::new(|| {
+    files(|dir| {
         let writer = ChainstateWriter::create(&RealDisk, dir, Obfuscation::from_key([3; 8]), 1)?;
         let mut rows = writer.range(0);
-        let mut out = Vec::new();
-        for (outpoint, coin) in CHAIN.model.coins.iter().take(400) {
-            out.clear();
-            compress_output(&mut out, Sats(coin.amount), &coin.script);
-            rows.add(outpoint, &Coin { code: coin.code, out: &out })?;
-        }
+        coins(400).iter().try_for_each(|coin| rows.add(&coin.outpoint, &coin.coin()))?;
         writer.finish(CHAIN.tip().hash, [rows.finish()?])
     })
 });
 
-impl Files {
-    fn written(write: impl FnOnce(&Path) -> Result<(), disk::DiskError>) -> Self {
-        let dir = tempfile::tempdir().expect("temporary folders can be made");
-        write(dir.path()).expect("a database can be written");
-        let read = |entry: std::io::Result<std::fs::DirEntry>| {
-            let entry = entry?;
-            Ok((entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?))
-        };
-        let files: std::io::Result<_> = dir.path().read_dir().and_then(|entries| entries.map(read).collect());
-        Self(files.expect("what was written can be read"))
-    }
-
-    fn of_kind(&self, matches: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
-        self.0.iter().filter(|(name, _)| matches(name)).map(|(_, bytes)| bytes.clone()).collect()
-    }
-
-    /// Returns name and bytes of each table.
-    pub fn tables(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
-        self.0
-            .iter()
-            .filter(|(name, _)| name.ends_with(".ldb"))
-            .map(|(name, bytes)| (&name[..], bytes.clone()))
-    }
+/// Returns name and bytes of each table of a chainstate.
+pub fn chainstate_tables() -> impl Iterator<Item = &'static File> {
+    DATABASE.iter().filter(|(name, _)| name.ends_with(".ldb"))
 }
 
 pub fn leveldb_manifests() -> Vec<Vec<u8>> {
-    DATABASE.of_kind(|name| name.starts_with("MANIFEST"))
+    named(&DATABASE, "MANIFEST")
 }
 
 pub fn leveldb_tables() -> Vec<Vec<u8>> {
-    let index = Files::written(|dir| disk::index::write_block_index(&RealDisk, dir, &index()));
-    let mut tables = index.of_kind(|name| name.ends_with(".ldb"));
-    tables.extend(DATABASE.tables().map(|(_, bytes)| bytes));
-    tables
+    // Those of the block index.
+    let datadir = files(|dir| CHAIN.write_datadir(dir, &layout(None)));
+    [named(&datadir, ".ldb"), named(&DATABASE, ".ldb")].concat()
 }
 
 /// Returns logs with two batches: puts and a deletion.
@@ -258,15 +224,11 @@ pub fn leveldb_logs() -> Vec<Vec<u8>> {
 
 /// Returns sorted runs of the chain's coins: none, few and many, some of them spent.
 pub fn runs() -> Vec<Vec<u8>> {
-    let run = |coins: usize| {
-        Files::written(|dir| {
+    let run = |count: usize| {
+        files(|dir| {
             let mut run = SortedRunWriter::create(&RealDisk, &dir.join("a.run"), NETWORK, 0)?;
-            let mut out = Vec::new();
-            for (number, (outpoint, coin)) in CHAIN.model.coins.iter().take(coins).enumerate() {
-                out.clear();
-                compress_output(&mut out, Sats(coin.amount), &coin.script);
-                let coin = Coin { code: coin.code, out: &out };
-                let entry = Entry { is_spend: number % 3 == 0, outpoint: *outpoint, coin };
+            for (number, coin) in coins(count).iter().enumerate() {
+                let entry = Entry { is_spend: number % 3 == 0, outpoint: coin.outpoint, coin: coin.coin() };
                 run.add(&entry)?;
                 if number % 7 == 0 {
                     run.add(&Entry { is_spend: true, ..entry })?;
@@ -275,7 +237,7 @@ pub fn runs() -> Vec<Vec<u8>> {
             run.finish().map(drop)
         })
     };
-    [0, 3, 400].into_iter().flat_map(|coins| run(coins).of_kind(|_| true)).collect()
+    [0, 3, 400].into_iter().flat_map(run).map(|(_, bytes)| bytes).collect()
 }
 
 pub fn checkpoints() -> Vec<Vec<u8>> {
@@ -302,9 +264,9 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
                 made: vec![5; blocks as usize / 2 * 2],
             },
         };
-        Files::written(|dir| checkpoint.write(&RealDisk, dir)).of_kind(|_| true)
+        files(|dir| checkpoint.write(&RealDisk, dir))
     };
-    [0, 1, 130].into_iter().flat_map(of).collect()
+    [0, 1, 130].into_iter().flat_map(of).map(|(_, bytes)| bytes).collect()
 }
 
 pub fn range_plans() -> Vec<Vec<u8>> {

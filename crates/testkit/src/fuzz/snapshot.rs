@@ -1,13 +1,19 @@
 //! The fuzz targets for UTXO snapshots and the trees of their chunks.
 
-use super::memory::MemoryDisk;
+use super::{
+    memory::MemoryDisk,
+    samples::{SampleCoin, coins, files},
+};
 use ::wire::{
-    Coin, Network, Sats,
-    coin::compress_output,
+    BlockHash, Network, OutPoint, Txid,
     read::{write_compact_size, write_var_int},
 };
-use disk::{snapshot::SnapshotReader, utxo_tree::UtxoTree};
+use disk::{
+    snapshot::{SnapshotReader, SnapshotWriter},
+    utxo_tree::UtxoTree,
+};
 use std::path::Path;
+use vfs::RealDisk;
 
 const NAME: &str = "utxo.dat";
 
@@ -48,36 +54,30 @@ pub fn snapshot(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns an empty snapshot, and snapshots of a few transactions whose coins have scripts of all forms.
+/// Returns snapshots without coins, of coins with scripts of all forms, and of transactions of which several
+/// outputs are unspent; from 16,512 on, the order of outputs is not that of their numbers.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let file = |txs: &[(u8, &[u32])]| {
-        let coins: usize = txs.iter().map(|(_, vouts)| vouts.len()).sum();
-        let head = [&b"utxo\xff\x02\x00"[..], &Network::Regtest.magic(), &[7; 32]];
-        let mut bytes = [&head.concat()[..], &(coins as u64).to_le_bytes()].concat();
-        let scripts: [&[u8]; 5] = [
-            &[&[0x76, 0xa9, 20][..], &[1; 20], &[0x88, 0xac]].concat(),
-            &[&[0xa9, 20][..], &[2; 20], &[0x87]].concat(),
-            &[&[33, 3][..], &[3; 32], &[0xac]].concat(),
-            &[&[0, 20][..], &[4; 20]].concat(),
-            &[],
-        ];
-        let mut number = 0;
-        for (txid, vouts) in txs {
-            bytes.extend([*txid; 32]);
-            write_compact_size(&mut bytes, vouts.len() as u64);
-            for vout in *vouts {
-                let mut out = Vec::new();
-                compress_output(&mut out, Sats(number * 700_000), scripts[number as usize % 5]);
-                write_compact_size(&mut bytes, (*vout).into());
-                Coin { code: number as u32 * 90, out: &out }.write_chainstate_value(&mut bytes);
-                number += 1;
-            }
-        }
-        bytes
+    let file = |coins: &[SampleCoin]| {
+        let mut written = files(|dir| {
+            let (path, magic, count) = (dir.join(NAME), Network::Regtest.magic(), coins.len() as u64);
+            let mut file = SnapshotWriter::create(&RealDisk, &path, magic, BlockHash([7; 32]), count)?;
+            coins.iter().try_for_each(|coin| file.add(&coin.outpoint, &coin.coin()))?;
+            file.finish().map(drop)
+        });
+        written.swap_remove(0).1
     };
-    let core = file(&[(1, &[0, 1, 300]), (2, &[16_512, 16_511])]);
+    let places = [(1, 0), (1, 1), (1, 300), (2, 16_512), (2, 16_511)];
+    let several: Vec<SampleCoin> = coins(places.len())
+        .into_iter()
+        .zip(places)
+        .map(|(coin, (txid, vout))| SampleCoin {
+            outpoint: OutPoint { txid: Txid([txid; 32]), vout },
+            ..coin
+        })
+        .collect();
+    let core = file(&several);
     let draft = [&core[..11], &1000u32.to_le_bytes(), &core[11..]].concat();
-    vec![file(&[]), core, draft, file(&[(1, &[0]), (2, &[0]), (9, &[70_000])])]
+    vec![file(&[]), file(&coins(100)), core, draft]
 }
 
 /// Length of the chunks of the trees.
@@ -97,7 +97,7 @@ pub fn utxo_tree(bytes: &[u8]) -> bool {
 /// Returns trees of one leaf and of several, one with the number of leaves.
 pub fn utxo_trees() -> Vec<Vec<u8>> {
     let tree = |count: u8| {
-        let (block, len) = (::wire::BlockHash([7; 32]), u64::from(count) * CHUNK_LEN);
+        let (block, len) = (BlockHash([7; 32]), u64::from(count) * CHUNK_LEN);
         let leaves = (1..=count).map(|leaf| [leaf; 32]).collect();
         UtxoTree { block, len, leaves, chunk_len: CHUNK_LEN }.encode()
     };

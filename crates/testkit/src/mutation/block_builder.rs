@@ -8,7 +8,7 @@ use crate::{
     },
     chain::Chain,
     make::MadeTx,
-    model::{Model, ModelCoin, outpoint},
+    model::{Model, ModelCoin, outpoint, write_undo},
     plan::{COINBASE_MATURITY, subsidy},
     scripts::{Prevout, ScriptPool, ScriptRef},
 };
@@ -17,9 +17,7 @@ use bitcoin::{
     consensus::deserialize, hashes::Hash, opcodes::OP_TRUE, script::Builder, transaction::Version,
 };
 use std::collections::BTreeMap;
-use wire::{
-    BlockHash, BlockTime, Coin, Header, OutPoint, Sats, coin::compress_output, read::write_compact_size,
-};
+use wire::{BlockHash, BlockTime, Header, OutPoint};
 
 /// A coin and its outpoint.
 #[derive(Clone, Debug)]
@@ -299,14 +297,10 @@ impl<'a> BlockBuilder<'a> {
 
     /// Makes the undo data of a transaction of the draft.
     fn undo(&self, tx: &Transaction, draft: &Draft) -> Vec<u8> {
-        let mut undo = Vec::new();
-        write_compact_size(&mut undo, tx.input.len() as u64);
-        for input in &tx.input {
-            let coin = self.claim(&outpoint(&input.previous_output), draft.coinbase.as_ref(), &draft.txs);
-            let mut out = Vec::new();
-            compress_output(&mut out, Sats(coin.amount), &coin.script);
-            Coin { code: coin.code, out: &out }.write_undo(&mut undo);
-        }
+        let claim =
+            |input: &TxIn| self.claim(&outpoint(&input.previous_output), draft.coinbase.as_ref(), &draft.txs);
+        let (mut undo, coins) = (Vec::new(), tx.input.iter().map(claim).collect::<Vec<_>>());
+        write_undo(coins.iter(), &mut undo);
         undo
     }
 

@@ -13,7 +13,7 @@ mod spend;
 mod tapscript;
 mod tx;
 
-pub use block_builder::{BlockBuilder, BuilderCoin, Draft};
+pub use block_builder::{BlockBuilder, BuilderCoin, Draft, anyone};
 
 use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
 
@@ -24,6 +24,16 @@ macro_rules! failed {
     };
 }
 use failed;
+
+/// Reject strings of a body that its header does not commit to: the header may be valid, and a block on disk
+/// is damaged (Core `BLOCK_MUTATED`).
+pub const MUTATED: &[&str] = &[
+    "bad-txnmrklroot",
+    "bad-txns-duplicate",
+    "bad-witness-nonce-size",
+    "bad-witness-merkle-match",
+    "unexpected-witness",
+];
 
 /// What is needed to detect a violation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,9 @@
 //! Crates depend only on the crates below them: compares the allowed dependencies with those that cargo
-//! reports.
+//! reports, and draws these in `ARCHITECTURE.md`.
 
 use crate::workspace;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use workspace::{name, packages};
 
 /// Each crate of the workspace and the crates that it may depend on.
@@ -123,4 +123,34 @@ fn few_crates_depend_on_core() {
             "{importer} must not depend on Bitcoin Core's code"
         );
     }
+}
+
+/// The crates that each crate imports, except in tests, and except what these import in turn.
+fn direct_imports() -> BTreeMap<String, BTreeSet<String>> {
+    let all: BTreeMap<String, BTreeSet<String>> = packages()
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let ours = dependencies.filter(|it| !it["path"].is_null() && it["kind"] != "dev");
+            (name(package).to_owned(), ours.map(|it| name(it).to_owned()).collect())
+        })
+        .collect();
+    fn reaches(all: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
+        all[from].iter().any(|next| next == to || reaches(all, next, to))
+    }
+    let is_direct =
+        |from: &str, to: &str| !all[from].iter().any(|next| next != to && reaches(&all, next, to));
+    let mut direct = all.clone();
+    direct.iter_mut().for_each(|(from, below)| below.retain(|to| is_direct(from, to)));
+    direct
+}
+
+#[test]
+fn the_picture_of_the_crates_is_up_to_date() {
+    let mut picture = "```mermaid\ngraph TD\n".to_owned();
+    for (from, below) in direct_imports().into_iter().filter(|(_, below)| !below.is_empty()) {
+        let below: Vec<String> = below.into_iter().collect();
+        picture += &format!("{from} --> {}\n", below.join(" & "));
+    }
+    testkit::pages::assert_named_table("ARCHITECTURE.md", "imports of crates", &(picture + "```\n"));
 }

@@ -87,7 +87,7 @@ fn functions_and_structs_are_small() {
             continue;
         }
         let mut excesses = Excesses { file: &file, found: Vec::new() };
-        excesses.visit_file(&syn::parse_file(&text).unwrap());
+        excesses.visit_file(&syn::parse_file(text).unwrap());
         all.extend(excesses.found);
     }
     assert!(all.is_empty(), "{MAX_FUNCTION_LINES} lines, {MAX_FIELDS} fields, no tuples: {all:#?}");

@@ -1,15 +1,15 @@
 //! Generated chains are as specified: the model agrees with the planner's totals, transactions have realistic
 //! shapes, and the files contain the blocks.
 
-use digest::sha256::Message;
+use digest::{obfuscation::Obfuscation, sha256::Message};
 use disk::{
-    blk::RECORD_HEADER_LEN,
-    datadir::Datadir,
+    block_files::{BlockFiles, RecordBuffer},
+    datadir::{Datadir, FileKind},
     index::read_block_index,
     undo::{UndoArena, UndoView, checksum},
 };
 use std::collections::{BTreeMap, HashSet};
-use testkit::{Chain, ChainSpec, corrupt, datadir::Layout};
+use testkit::{Chain, ChainSpec, datadir::Layout};
 use vfs::RealDisk;
 use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compress_output};
 
@@ -138,51 +138,33 @@ fn full_blocks_are_full() {
 }
 
 #[test]
-fn files_contain_the_blocks() {
-    for xor in [true, false] {
-        let chain = Chain::generate(&ChainSpec { empty_tail: 20, ..ChainSpec::new(3, 2_000_000) });
-        let dir = tempfile::tempdir().unwrap();
-        let mut layout = Layout { file_size: 400_000, ..Layout::new(3) };
-        if !xor {
-            layout.xor_key = None;
-        }
-        chain.write_datadir(dir.path(), &layout).unwrap();
-        check_files(&chain, &Datadir::at(dir.path(), Network::Regtest), layout.xor_key);
-        assert!(corrupt::snapshot(dir.path()).unwrap().len() > 10);
-    }
-}
-
-fn check_files(chain: &Chain, paths: &Datadir, key: Option<[u8; 8]>) {
-    let index = read_block_index(&RealDisk, &paths.index_dir()).expect("as generated");
+fn files_contain_the_blocks_in_disorder() {
+    let chain = Chain::generate(&ChainSpec { empty_tail: 20, ..ChainSpec::new(3, 2_000_000) });
     let blocks: BTreeMap<BlockHash, _> = chain.blocks.iter().map(|block| (block.hash, block)).collect();
-    assert_eq!(index.entries.len(), blocks.len());
-    assert!(index.files.len() > 3);
-    let xor = digest::obfuscation::Obfuscation::from_key(key.unwrap_or_default());
-    let read = |path| {
-        let mut bytes = std::fs::read(path).expect("as generated");
-        xor.apply(&mut bytes, 0);
-        bytes
-    };
-    let mut out_of_order = false;
-    let mut last = 0;
-    let mut entries = index.entries.clone();
-    entries.sort_by_key(|entry| (entry.file, entry.data_pos));
-    for entry in entries {
-        let block = blocks[&entry.hash];
-        out_of_order |= block.height < last;
-        last = block.height;
-        let file = entry.file.expect("as generated");
-        let at = entry.data_pos.expect("as generated").0 as usize;
-        let bytes = read(paths.blk_path(file));
-        assert_eq!(&bytes[at - RECORD_HEADER_LEN..at - 4], Network::Regtest.magic());
-        assert_eq!(bytes[at..at + block.bytes.len()], block.bytes);
-        assert_eq!(entry.undo_pos.is_some(), block.undo.is_some());
-        if let (Some(at), Some(undo)) = (entry.undo_pos, &block.undo) {
-            let bytes = read(paths.rev_path(file));
-            let (data, rest) = bytes[at.0 as usize..].split_at(undo.len());
-            assert_eq!(data, undo);
-            assert_eq!(rest[..32], checksum(&block.header.prev, undo));
+    for xor_key in [Layout::new(3).xor_key, None] {
+        let dir = tempfile::tempdir().unwrap();
+        chain.write_datadir(dir.path(), &Layout { file_size: 400_000, xor_key, ..Layout::new(3) }).unwrap();
+        let paths = Datadir::at(dir.path(), Network::Regtest);
+        assert_eq!(std::fs::read(paths.blocks_dir().join("xor.dat")).ok(), xor_key.map(Vec::from));
+        let files = BlockFiles::new(&RealDisk, &paths, Obfuscation::from_key(xor_key.unwrap_or_default()));
+        let mut buffer = RecordBuffer::default();
+        let mut read = |kind, file, pos| {
+            files.open(kind, file).unwrap().read(pos, &mut buffer).unwrap();
+            buffer.bytes().to_vec()
+        };
+        let mut index = read_block_index(&RealDisk, &paths.index_dir()).unwrap();
+        assert_eq!((index.entries.len(), index.files.len() > 3), (blocks.len(), true));
+        index.entries.sort_by_key(|entry| (entry.file, entry.data_pos));
+        assert!(!index.entries.is_sorted_by_key(|entry| entry.height));
+        for entry in index.entries {
+            let (block, file) = (blocks[&entry.hash], entry.file.unwrap());
+            assert!(read(FileKind::Blk, file, entry.data_pos.unwrap()) == block.bytes);
+            assert_eq!(entry.undo_pos.is_some(), block.undo.is_some());
+            assert!(entry.status.has_data() && entry.status.has_undo() == block.undo.is_some());
+            if let Some((pos, undo)) = entry.undo_pos.zip(block.undo.as_ref()) {
+                let expected = [&undo[..], &checksum(&block.header.prev, undo)].concat();
+                assert!(read(FileKind::Rev, file, pos) == expected);
+            }
         }
     }
-    assert!(out_of_order);
 }

@@ -10,6 +10,5 @@ mod fuzz_smoke;
 mod modules;
 mod mutations;
 mod pages;
-mod picture;
 mod tidy;
 mod workspace;

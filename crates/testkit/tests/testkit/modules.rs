@@ -1,21 +1,18 @@
 //! The modules of each crate import each other without circles, and groups of modules import only groups
 //! below.
 
+use crate::workspace::sources;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::{Path, PathBuf},
 };
 use syn::{
-    Item, ItemMod, UseTree,
+    ItemMod, UseTree,
     visit::{self, Visit},
 };
 
 /// Groups of modules of a crate, each of which may import the ones that follow it.
 const GROUPS: [(&str, [&str; 2]); 2] = [("pipeline", ["job", "stages"]), ("chain", ["plan", "blocks"])];
-
-/// The modules of a crate, with the files that define them.
-type Modules = BTreeMap<String, PathBuf>;
 
 /// Collects the paths that begin with `crate`, except those in tests.
 #[derive(Default)]
@@ -66,76 +63,64 @@ const CRATES: [&str; 17] = [
     "disk", "hints", "leveldb", "vfs", "wire", "digest",
 ];
 
-/// Finds the modules below `dir`, named by their path in the crate; modules of tests are left out.
-fn find_modules(dir: &Path, prefix: &str, modules: &mut Modules) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let stem = path.file_stem().unwrap().to_str().unwrap();
-        let name = if prefix.is_empty() { stem.to_owned() } else { format!("{prefix}::{stem}") };
-        match stem {
-            "tests" | "lib" | "main" => {}
-            _ if path.is_dir() => find_modules(&path, &name, modules),
-            "mod" => drop(modules.insert(prefix.to_owned(), path)),
-            _ => drop(modules.insert(name, path)),
-        }
-    }
+/// Returns the modules of a crate, each with its text; modules of tests are left out.
+fn modules(of: &str) -> BTreeMap<String, &'static str> {
+    let src = Path::new("crates").join(of).join("src");
+    let named = |(path, text): &'static (PathBuf, String)| {
+        let path = path.strip_prefix(&src).ok()?.with_extension("");
+        let names: Vec<&str> = path.iter().filter_map(|name| name.to_str()).collect();
+        let is_module = !names.iter().any(|name| ["tests", "lib", "main"].contains(name));
+        is_module.then(|| (names.join("::").trim_end_matches("::mod").to_owned(), &text[..]))
+    };
+    sources().iter().filter_map(named).collect()
 }
 
 /// Returns the module that defines what `path` names: the longest prefix that is a module.
-fn module_of(modules: &Modules, path: &str) -> Option<String> {
+fn module_of<T>(modules: &BTreeMap<String, T>, path: &str) -> Option<String> {
     let names: Vec<&str> = path.split("::").collect();
     (1..=names.len()).rev().map(|count| names[..count].join("::")).find(|name| modules.contains_key(name))
 }
 
 /// Returns each module of a crate with the ones that it imports.
 fn imports(of: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut modules = Modules::new();
-    find_modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{of}/src")), "", &mut modules);
-    let imported = |(module, file): (&String, &PathBuf)| {
+    let modules = modules(of);
+    let imported = |(module, text): (&String, &&str)| {
         let mut paths = CratePaths::default();
-        let items = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap().items;
-        items.iter().for_each(|item: &Item| paths.visit_item(item));
+        paths.visit_file(&syn::parse_file(text).unwrap());
         let targets = paths.0.iter().filter_map(|path| module_of(&modules, path));
         (module.clone(), targets.filter(|target| target != module).collect())
     };
     modules.iter().map(imported).collect()
 }
 
-/// Returns a circle of imports that contains `path`'s last module, if there is one.
-fn circle(
-    imports: &BTreeMap<String, BTreeSet<String>>,
-    path: &mut Vec<String>,
-    done: &mut BTreeSet<String>,
-) -> bool {
-    let last = path.last().unwrap().clone();
-    for next in &imports[&last] {
-        if let Some(at) = path.iter().position(|module| module == next) {
-            path.drain(..at);
-            return true;
-        }
-        if !done.contains(next) {
-            path.push(next.clone());
-            if circle(imports, path, done) {
-                return true;
-            }
-            path.pop();
+/// Returns the modules in circles of imports, and those between two circles.
+fn circular(mut imports: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    loop {
+        let before = imports.len();
+        let imported: BTreeSet<String> = imports.values().flatten().cloned().collect();
+        imports.retain(|module, _| imported.contains(module));
+        let known: BTreeSet<String> = imports.keys().cloned().collect();
+        imports.values_mut().for_each(|targets| targets.retain(|target| known.contains(target)));
+        imports.retain(|_, targets| !targets.is_empty());
+        if imports.len() == before {
+            return imports.into_keys().collect();
         }
     }
-    done.insert(last);
-    false
 }
 
 #[test]
 fn modules_have_no_circles() {
     for name in CRATES {
-        let (imports, mut done) = (imports(name), BTreeSet::new());
+        let imports = imports(name);
         assert!(imports.len() > 1, "the modules of {name} are found");
-        for module in imports.keys() {
-            let mut path = vec![module.clone()];
-            assert!(!circle(&imports, &mut path, &mut done), "a circle in {name}: {}", path.join(" -> "));
-        }
+        let circular = circular(imports);
+        assert!(circular.is_empty(), "circles in {name}: {circular:?}");
     }
     assert!(imports("pipeline")["job::matching"].contains("job"), "the imports are found");
+    let to = |target: &str| BTreeSet::from([target.to_owned()]);
+    let some = [("a", to("b")), ("b", to("c")), ("c", to("b")), ("d", to("e")), ("e", BTreeSet::new())];
+    let found = circular(some.map(|(module, targets)| (module.to_owned(), targets)).into());
+    assert!(found.into_iter().eq(["b", "c"]));
 }
 
 #[test]

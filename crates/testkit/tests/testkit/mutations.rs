@@ -1,14 +1,8 @@
-//! The table of mutations is consistent: each row builds a block, all blocks differ, and datadirs contain
-//! them.
+//! The table of mutations is consistent: each row builds a block, and all blocks differ.
 
-use disk::{datadir::Datadir, index::read_block_index};
 use std::collections::BTreeSet;
-use testkit::{
-    datadir::Layout,
-    mutation::{base_chain, mutations},
-};
-use vfs::RealDisk;
-use wire::{BlockArena, Network};
+use testkit::mutation::{base_chain, mutations};
+use wire::BlockArena;
 
 #[test]
 fn names_are_unique_and_rows_cover_many_reject_strings() {
@@ -36,18 +30,4 @@ fn each_row_builds_a_well_formed_block() {
         let view = disk::undo::UndoView::parse(undo, &mut coins).unwrap();
         assert_eq!(view.tx_count() as u32, mutated.block.txs.saturating_sub(1), "{}", mutation.name);
     }
-}
-
-#[test]
-fn mutated_chain_can_be_written_as_a_datadir() {
-    let base = base_chain(2);
-    let mutation = mutations().find(|mutation| mutation.name == "reward-1-too-much").unwrap();
-    let mutated = mutation.apply(&base);
-    let dir = tempfile::tempdir().unwrap();
-    mutated.chain.write_datadir(dir.path(), &Layout::new(2)).unwrap();
-    let index = read_block_index(&RealDisk, &Datadir::at(dir.path(), Network::Regtest).index_dir()).unwrap();
-    assert_eq!(index.entries.len(), mutated.chain.blocks.len());
-    let tip = index.entries.iter().find(|entry| entry.hash == mutated.block.hash).unwrap();
-    assert!(tip.status.has_data() && tip.status.has_undo());
-    assert_eq!(tip.height.0, base.tip().height + 1);
 }

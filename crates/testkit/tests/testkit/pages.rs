@@ -1,12 +1,12 @@
 //! Pages are true in what can be checked: what they link to exists, and so do the files, the modules and the
 //! targets of cargo that they and the comments of manifests name.
 
-use crate::workspace::{name, packages};
+use crate::workspace::{name, packages, project, root, texts};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 /// Options of cargo that name a target, and the kind of the target.
@@ -15,38 +15,6 @@ const TARGET_OPTIONS: [(&str, &str); 4] =
 
 /// Keywords before the name of what they declare.
 const DECLARATIONS: [&str; 7] = ["fn", "mod", "struct", "enum", "trait", "type", "const"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Returns the files and folders of the project, relative to its root.
-fn project() -> BTreeSet<PathBuf> {
-    let (mut open, mut found) = (vec![root()], BTreeSet::new());
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.ends_with("target") || path.ends_with(".git") {
-                continue;
-            }
-            found.insert(path.strip_prefix(root()).unwrap().to_owned());
-            if path.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    assert!(found.len() > 500, "the project was not found");
-    found
-}
-
-/// Returns the files of the project that match `is_wanted`, each with its text.
-fn texts(is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(root().join(&path)).unwrap();
-        (path, text)
-    };
-    project().into_iter().filter(|path| is_wanted(path)).map(read).collect()
-}
 
 fn pages() -> Vec<(PathBuf, String)> {
     let pages = texts(|path| path.extension().is_some_and(|extension| extension == "md"));
@@ -91,19 +59,10 @@ fn assert_nothing_missing(what: &str, missing: impl Fn(&Path, &str) -> Vec<Strin
     assert!(found.is_empty(), "{what} that do not exist:{found}");
 }
 
-/// Resolves a link on a page, without looking at the disk.
-fn resolve(page: &Path, target: &str) -> PathBuf {
-    let mut resolved = PathBuf::new();
-    for part in page.parent().unwrap().join(target).components() {
-        match part {
-            Component::ParentDir => {
-                assert!(resolved.pop(), "{}: {target} leaves the project", page.display())
-            }
-            Component::CurDir => {}
-            part => resolved.push(part),
-        }
-    }
-    resolved
+/// Returns the path that a link on a page leads to; `None` if that is nowhere, or outside of the project.
+fn resolve(page: &Path, target: &str) -> Option<PathBuf> {
+    let found = fs::canonicalize(root().join(page.parent()?).join(target)).ok()?;
+    Some(found.strip_prefix(fs::canonicalize(root()).ok()?).ok()?.to_owned())
 }
 
 /// Returns the anchors of a page's headings, as GitHub makes them.
@@ -129,9 +88,11 @@ fn links_lead_to_files_and_headings_that_exist() {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '\n']).next());
         for link in links.filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
             let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let path = if target.is_empty() { page.clone() } else { resolve(page, target) };
+            let path = if target.is_empty() { Some(page.clone()) } else { resolve(page, target) };
             let has_anchor = |anchors: &BTreeSet<String>| anchor.is_empty() || anchors.contains(anchor);
-            if !project.contains(&path) || !anchors.get(path.as_path()).is_none_or(has_anchor) {
+            let is_there =
+                |path: &PathBuf| project.contains(path) && anchors.get(path.as_path()).is_none_or(has_anchor);
+            if !path.as_ref().is_some_and(is_there) {
                 dead += &format!("\n{}: {link}", page.display());
             }
         }

@@ -170,7 +170,7 @@ fn comments_and_texts_use_the_words_of_the_glossary() {
         })
     };
     let mut found = String::new();
-    for (path, text) in sources().into_iter().filter(|(path, _)| !path.ends_with(this_file)) {
+    for (path, text) in sources().iter().filter(|(path, _)| !path.ends_with(this_file)) {
         for (number, line) in text.lines().enumerate() {
             let line = line.to_lowercase();
             let prose = line.contains("//") || line.contains('"');

@@ -151,7 +151,7 @@ fn a_scan_works_without_undo_data_too() {
     let hints = whole.hints(HintFormat::Peregrine, tip);
     let options = ReindexOptions { scan: true, ..acceptance::options(dir.path()) };
     let options = without_undo(&with_hints(&options, &hints, AGGREGATES[0]), whole.truth.hash(tip));
-    let paths = testkit::corrupt::regtest_paths(dir.path());
+    let paths = disk::datadir::Datadir::at(dir.path(), Network::Regtest);
     // Records up to the hints' last block are overwritten, those above are intact.
     let index = disk::index::read_block_index(&vfs::RealDisk, &paths.index_dir()).unwrap();
     for entry in index.entries.iter().filter(|entry| entry.height.0 <= tip) {

@@ -8,16 +8,7 @@ use acceptance::{
     ways::{Found, Means, Source, Way, verdict},
 };
 use hints::HintFormat;
-use testkit::mutation::{CheckLevel, MutatedChain, Mutation, base_chain, mutations};
-
-/// Reject strings of a body that its header does not commit to: damage (Core `BLOCK_MUTATED`).
-const MUTATED: &[&str] = &[
-    "bad-txnmrklroot",
-    "bad-txns-duplicate",
-    "bad-witness-nonce-size",
-    "bad-witness-merkle-match",
-    "unexpected-witness",
-];
+use testkit::mutation::{CheckLevel, MUTATED, MutatedChain, Mutation, base_chain, mutations};
 
 /// Reject strings that depend on the coins of earlier blocks, which no range has.
 const OF_COINS: &[&str] = &["bad-txns-inputs-missingorspent", "bad-txns-BIP30"];

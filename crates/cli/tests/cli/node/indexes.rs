@@ -6,19 +6,14 @@ use crate::common;
 
 use bitcoin::{Block, consensus::deserialize};
 use common::{json, rebuilt, run_on_regtest as run};
-use disk::index::read_block_index;
 use serde_json::{Value, json as value};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-};
+use std::{fs, path::Path, process::Command, sync::OnceLock};
 use tempfile::TempDir;
 use testkit::{
     Chain,
-    node::{Node, program},
+    node::{Node, copy_all, index_options, program},
     peer::{Fault, ScriptedPeer, ServedChain},
+    situation::Place,
 };
 
 /// Height of the block that is damaged.
@@ -36,18 +31,12 @@ fn version() -> (u32, u32) {
 /// All indexes that this bitcoind knows.
 pub fn flags() -> &'static [&'static str] {
     static FLAGS: OnceLock<Vec<&str>> = OnceLock::new();
-    FLAGS.get_or_init(find_flags)
-}
-
-fn find_flags() -> Vec<&'static str> {
-    let help = Command::new(program().unwrap()).arg("-help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let all = ["-txindex", "-blockfilterindex", "-coinstatsindex", "-txospenderindex"];
-    // Release 29 and older ones keep statistics in another folder and form.
-    let is_known = |flag: &&str| {
-        help.contains(&format!("  {flag}")) && (*flag != "-coinstatsindex" || version() >= (29, 99))
-    };
-    all.into_iter().filter(is_known).collect()
+    FLAGS.get_or_init(|| {
+        let mut options = index_options(&program().unwrap()).unwrap();
+        // Release 29 and older ones keep statistics in another folder and form.
+        options.retain(|option| *option != "-coinstatsindex" || version() >= (29, 99));
+        options
+    })
 }
 
 /// Starts bitcoind with all indexes, and waits until it says that they are at its tip.
@@ -99,35 +88,23 @@ pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
 /// A copy of a datadir.
 pub fn copy(datadir: &Path) -> TempDir {
     let dir = TempDir::new().unwrap();
-    let done = Command::new("cp").arg("-a").arg(datadir.join(".")).arg(dir.path()).status().unwrap();
-    assert!(done.success());
+    copy_all(&datadir.join("."), dir.path()).unwrap();
     dir
 }
 
-/// The file and the position of the block that is damaged.
-fn place(datadir: &Path, chain: &Chain) -> (PathBuf, u64) {
-    let index = read_block_index(&vfs::RealDisk, &datadir.join("regtest/blocks/index")).unwrap();
-    let hash = chain.main().nth(HIT as usize).unwrap().hash;
-    let entry = index.entries.iter().find(|entry| entry.hash == hash).unwrap();
-    let file = datadir.join(format!("regtest/blocks/blk{:05}.dat", entry.file.unwrap().0));
-    (file, entry.data_pos.unwrap().0)
-}
-
 /// Brings a datadir into the state that a command mends.
-fn damage(command: &str, datadir: &Path, chain: &Chain) {
-    let (file, at) = place(datadir, chain);
+fn damage(command: &str, datadir: &Path) {
+    let at = Place::new(datadir, datadir);
     match command {
         "sync" => {
             fs::remove_dir_all(datadir.join("regtest/blocks")).unwrap();
             fs::remove_dir_all(datadir.join("regtest/chainstate")).unwrap();
         }
         "undo make" => {
-            let name = file.file_name().unwrap().to_string_lossy().replace("blk", "rev");
-            fs::remove_file(file.with_file_name(name)).unwrap();
+            let (file, _) = at.block(HIT).unwrap();
+            fs::remove_file(datadir.join(format!("regtest/blocks/rev{:05}.dat", file.0))).unwrap();
         }
-        "repair" | "reindex --until-damage" | "reindex --block BLOCK" => {
-            testkit::corrupt::flip_bit(&file, at + 100, 3).unwrap();
-        }
+        "repair" | "reindex --until-damage" | "reindex --block BLOCK" => at.flip_in_block(HIT, 100).unwrap(),
         _ => {}
     }
 }
@@ -154,7 +131,7 @@ fn indexes_of_bitcoind_stay_right_or_are_built_again() {
         ("sync", true),
     ] {
         let case = copy(dir.path());
-        damage(command, case.path(), &chain);
+        damage(command, case.path());
         let mut words: Vec<&str> = command.split(' ').collect();
         words.iter_mut().filter(|word| **word == "BLOCK").for_each(|word| *word = block.to_str().unwrap());
         if ["repair", "sync"].contains(&command) {

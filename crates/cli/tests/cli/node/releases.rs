@@ -7,7 +7,6 @@
 use crate::common;
 
 use common::run_on_regtest as run;
-use disk::index::read_block_index;
 use std::{
     fmt::Write as _,
     fs,
@@ -18,9 +17,10 @@ use std::{
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    corrupt::{copy_dir, flip_bit},
+    corrupt::copy_dir,
     node::{Node, PATIENCE, Res, SnapshotDatadirs, Tail, Writer, copy_all, program},
     peer::{Fault, ScriptedPeer, ServedChain},
+    situation::Place,
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
 };
 
@@ -121,9 +121,11 @@ impl Release {
                 fs::remove_dir_all(net.join("chainstate")).unwrap();
                 copy_dir(&backup.join("chainstate"), &net.join("chainstate")).unwrap();
             }
-            "repair" if kind == Kind::Snapshot => damage(&net, &chain[50]),
-            // bitcoind reads the last six blocks when it starts. A killed one may not have the last ones.
-            "repair" => damage(&net, &chain[chain.len() - MISSING - 20]),
+            "repair" => {
+                // bitcoind reads the last six blocks when it starts. A killed one may not have the last ones.
+                let height = if kind == Kind::Snapshot { 50 } else { chain.len() - MISSING - 20 };
+                Place::new(case.path(), case.path()).flip_in_block(height as u32, 100).unwrap();
+            }
             _ => {}
         }
         let mut words = vec![job, "--progress", "none"];
@@ -247,14 +249,6 @@ impl World {
 
 fn serve(chain: &[GeneratedBlock]) -> ScriptedPeer {
     ScriptedPeer::start(&ServedChain::of(chain.iter()).into(), Fault::None)
-}
-
-/// Flips a bit of a block where it is stored.
-fn damage(net_dir: &Path, block: &GeneratedBlock) {
-    let index = read_block_index(&vfs::RealDisk, &net_dir.join("blocks/index")).unwrap();
-    let entry = index.entries.iter().find(|entry| entry.hash == block.hash).unwrap();
-    let file = net_dir.join(format!("blocks/blk{:05}.dat", entry.file.unwrap().0));
-    flip_bit(&file, entry.data_pos.unwrap().0 + 100, 3).unwrap();
 }
 
 #[test]

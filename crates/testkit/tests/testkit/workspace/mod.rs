@@ -2,8 +2,11 @@
 
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
 };
 
 /// Returns the packages of the workspace.
@@ -33,24 +36,37 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns all sources, with their paths below the root.
-pub fn sources() -> Vec<(PathBuf, String)> {
-    let mut open: Vec<PathBuf> = ["crates", "oracle", "bench", "hostile", "tools", "fuzz"]
-        .iter()
-        .map(|dir| root().join(dir))
-        .collect();
-    let mut found = Vec::new();
+/// Returns the files and folders of the project, relative to its root.
+pub fn project() -> BTreeSet<PathBuf> {
+    let (mut open, mut found) = (vec![root()], BTreeSet::new());
     while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).into_iter().flatten() {
+        for entry in fs::read_dir(dir).expect("folders can be listed") {
             let path = entry.expect("folders can be listed").path();
-            if path.is_dir() && !path.ends_with("target") {
+            if path.ends_with("target") || path.ends_with(".git") {
+                continue;
+            }
+            found.insert(path.strip_prefix(root()).expect("it is below the root").to_owned());
+            if path.is_dir() {
                 open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).expect("sources can be read");
-                found.push((path.strip_prefix(root()).expect("it is below the root").to_owned(), text));
             }
         }
     }
-    assert!(found.len() > 50, "the sources were not found");
+    assert!(found.len() > 500, "the project was not found");
     found
+}
+
+/// Returns the files of the project that match `is_wanted`, each with its text.
+pub fn texts(is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(root().join(&path)).expect("files can be read");
+        (path, text)
+    };
+    project().into_iter().filter(|path| is_wanted(path)).map(read).collect()
+}
+
+/// Returns all sources.
+pub fn sources() -> &'static [(PathBuf, String)] {
+    static SOURCES: LazyLock<Vec<(PathBuf, String)>> =
+        LazyLock::new(|| texts(|path| path.extension().is_some_and(|extension| extension == "rs")));
+    &SOURCES
 }
