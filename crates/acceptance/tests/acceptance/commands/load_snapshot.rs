@@ -1,8 +1,8 @@
 //! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
 //! `oracle` shows the result to a bitcoind.
 
-use acceptance::for_making;
 use acceptance::prelude::*;
+use acceptance::{faults::Trouble, for_making};
 use disk::{
     chainstate::ChainstateReader,
     snapshot::{SnapshotReader, SnapshotWriter},
@@ -196,24 +196,26 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
 
 #[test]
 fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_left() {
-    for kind in [InjectedFault::Once, InjectedFault::Sticky] {
-        for at in 0.. {
-            let case = headers_only();
-            let before = case.index();
-            let disk = FaultDisk::fail_at(at, kind, Operations::Changes, io::ErrorKind::Other);
-            let done = load(&disk, &case, snapshot());
-            if disk.has_failed() {
-                let again = load(&FaultDisk::healthy(), &case, snapshot());
+    let before = headers_only().index();
+    let load = |disk: &FaultDisk, case: &Case| load(disk, case, snapshot()).map(drop);
+    for trouble in [Trouble::CHANGE, Trouble::NO_CHANGES] {
+        let failures = Scenario {
+            before: &headers_only,
+            run: &load,
+            is_whole: &|case, is_done, what| {
+                if is_done {
+                    assert!(snapshot_dir(case).exists(), "{what}: it reported success");
+                }
+            },
+            succeeds: &|case, what| {
                 // The first command, or the repair of what it has left, may have put the result in place.
-                let is_loaded =
-                    again.as_ref().err().is_some_and(|error| error.to_string().contains("already"));
-                assert!(is_loaded || done.is_err() && again.is_ok(), "{at}: {done:?}, {again:?}");
-            }
-            assert_loaded(&case, &before);
-            if !disk.has_failed() {
-                assert!(done.is_ok() && at > 20, "{at} operations");
-                break;
-            }
+                if let Err(error) = load(&FaultDisk::healthy(), case) {
+                    assert!(error.to_string().contains("already"), "{what}: {error}");
+                }
+                assert_loaded(case, &before);
+            },
         }
+        .suffer(trouble, 1, false);
+        assert!(failures > 20, "{failures} operations failed a run");
     }
 }

@@ -5,15 +5,15 @@
 use super::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
+    faults::Trouble,
     indexes,
     sync::{from, index, mark_next, run as sync, run_on as download, serving},
     update::{AT_ONCE, EACH_BLOCK, behind, store, update, update_options},
 };
 use disk::{blk::write_record, datadir::Datadir, departed, index::IndexRows, xor::read_block_obfuscation};
-use engine::{Reconsider, diagnose, reindex};
+use engine::{Reconsider, diagnose};
 use rules::ChainParams;
 use std::collections::BTreeSet;
-use std::io;
 use std::io::Write as _;
 use sync::{PeerOptions, RepairOptions, repair};
 use testkit::{
@@ -243,19 +243,21 @@ fn an_invalid_block_keeps_its_mark_and_the_reason_is_given() {
 #[test]
 fn a_failing_disk_leaves_all_marks_or_none() {
     let blocks = branch(FORK);
-    let dir = left(&blocks);
-    for at in (0..).step_by(7) {
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-        let options = reconsidering(dir.path(), Reconsider::All);
-        let done = reindex(&disk, &options, &|_| {}, &AtomicBool::new(false));
-        let best = stats(dir.path(), Network::Regtest).unwrap().best_block;
-        let is_new = best == blocks.last().unwrap().hash;
-        assert_eq!(marked(dir.path()), if is_new { BTreeSet::new() } else { hashes(&blocks) }, "{at}");
-        if done.is_ok() {
-            assert!(is_new && at > 7, "{at}");
-            break;
-        }
+    let left = Template::copy_of(left(&blocks).path());
+    let all = |case: &Case| reconsidering(case.root(), Reconsider::All);
+    let failures = Scenario {
+        before: &|| left.case(),
+        run: &|disk, case| run_on(disk, &all(case)).map(drop),
+        is_whole: &|case, is_done, what| {
+            let best = stats(case.root(), Network::Regtest).unwrap().best_block;
+            let is_new = best == blocks.last().unwrap().hash;
+            assert!(is_new || !is_done, "{what}: it reported success");
+            assert_eq!(marked(case.root()), if is_new { BTreeSet::new() } else { hashes(&blocks) }, "{what}");
+        },
+        succeeds: &|case, what| drop(run(&all(case)).unwrap_or_else(|error| panic!("{what}: {error}"))),
     }
+    .suffer(Trouble::NO_CHANGES, 7, false);
+    assert!(failures > 1, "{failures}");
 }
 
 #[test]

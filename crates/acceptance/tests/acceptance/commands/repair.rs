@@ -2,7 +2,10 @@
 //! `input/situations.txt` has what it does about each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until};
+use acceptance::{
+    damage,
+    sync::{assert_sound, honest, index, serving, wait_until},
+};
 use disk::{blk::RECORD_HEADER_LEN, xor::read_block_obfuscation};
 use std::time::Instant;
 use sync::{PeerOptions, RepairOptions, RepairReport, repair};
@@ -216,46 +219,18 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     assert_sound(case.root(), chain(), "after an interrupt");
 }
 
-/// `reindex` and `reindex --scan` refuse it, and name `repair`.
+/// With a block index, it is a cell of `input/situations.txt`.
 #[test]
-fn a_chainstate_of_another_chain_is_set_aside() {
-    let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
-    for has_index in [true, false] {
-        let (case, foreign) = (Case::at_tip(), acceptance::scratch());
-        other.write_datadir(foreign.path(), &acceptance::layout()).unwrap();
-        run(&acceptance::options(foreign.path())).unwrap();
-        let place = case.root().join("regtest/chainstate");
-        fs::remove_dir_all(&place).unwrap();
-        copy_dir(&foreign.path().join("regtest/chainstate"), &place).unwrap();
-        if !has_index {
-            fs::remove_file(case.blocks("index/CURRENT")).unwrap();
-        }
-        let contents = |dir: &Path| tree(dir).into_values().collect::<Vec<_>>();
-        let before = contents(&place);
-        let report = repaired(&case);
-        let kept = report.notes.iter().find_map(|note| match note {
-            Warning::ChainstateSetAside { kept, .. } => Some(kept.clone()),
-            _ => None,
-        });
-        assert!(contents(&kept.unwrap()) == before, "it is kept");
-        assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
-        fs::remove_dir_all(place.with_extension("old")).unwrap();
-        assert_sound(case.root(), chain(), "a chainstate of another chain");
-    }
-}
-
-#[test]
-fn blocks_that_the_index_does_not_place_are_downloaded() {
-    let case = Case::at_tip();
-    case.flip_block(100, 90);
-    let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
-    assert_eq!(lower.height, Height(99));
+fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
+    let (case, store) = (Case::at_tip(), acceptance::scratch());
+    damage::cause("chainstate: of another chain", &case, store.path());
+    fs::remove_file(case.blocks("index/CURRENT")).unwrap();
     let report = repaired(&case);
-    assert_eq!((report.damaged, report.missing, report.download.unwrap().blocks), (0, 1, 1));
-    // bitcoind connects what is above the chainstate when it starts; here, a rebuild does.
-    assert_index_is_true(case.root(), "a missing block");
-    assert_eq!(run(&case.options()).unwrap().height, Height(140));
-    assert_sound(case.root(), chain(), "a missing block");
+    let is_said = |note: &Warning| matches!(note, Warning::ChainstateSetAside { .. });
+    assert!(report.notes.iter().any(is_said), "{:?}", report.notes);
+    assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
+    fs::remove_dir_all(case.root().join("regtest/chainstate.old")).unwrap();
+    assert_sound(case.root(), chain(), "a chainstate of another chain");
 }
 
 /// The old index, which may come back, can refer to what a scan does not recognize.

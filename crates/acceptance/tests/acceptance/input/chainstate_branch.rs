@@ -6,7 +6,6 @@ use acceptance::{
     sync::serving,
     update::{AT_ONCE, behind, store, update, update_options},
 };
-use disk::index::{read_block_index, write_block_index};
 use engine::{
     ChainstatePosition, CheckUndoOptions, Diagnosis, MadeUndoReport, MakeUndoOptions, check_undo, diagnose,
     make_undo,
@@ -104,43 +103,4 @@ fn an_update_without_undo_data_advises_a_rebuild() {
     let error = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
     assert_offers(&error, &[Remedy::RebuildChainstate]);
     assert!(!error.to_string().contains("bitcoind -reindex"), "{error}");
-}
-
-/// A command does not name options that only a rebuild has.
-#[test]
-fn above_a_block_that_is_marked_invalid_the_advice_is_a_rebuild() {
-    let dir = behind(chain().main(), BEST, &layout());
-    let index_dir = dir.path().join("regtest/blocks/index");
-    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
-    let hash = chain().main().nth(120).unwrap().hash;
-    let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
-    entry.status.0 |= BlockStatus::FAILED_VALID;
-    fs::remove_dir_all(&index_dir).unwrap();
-    write_block_index(&RealDisk, &index_dir, &index).unwrap();
-    let before = tree(dir.path());
-    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
-    let made = make(dir.path()).map(drop).unwrap_err();
-    assert_mentions(&made, &["marks as invalid", "120"]);
-    for error in [updated, made] {
-        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        assert_eq!(error.remedies, [Remedy::Reconsider, Remedy::ReindexToLowerTip], "{error}");
-    }
-    assert_same_tree(&before, dir.path(), "nothing was changed");
-}
-
-/// The same for a block index that is older than the chainstate.
-#[test]
-fn without_the_chainstates_block_the_advice_is_a_scan() {
-    let dir = behind(chain().main(), BEST, &layout());
-    let index_dir = dir.path().join("regtest/blocks/index");
-    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
-    index.entries.retain(|entry| entry.height.0 <= 120);
-    fs::remove_dir_all(&index_dir).unwrap();
-    write_block_index(&RealDisk, &index_dir, &index).unwrap();
-    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
-    let made = make(dir.path()).map(drop).unwrap_err();
-    for error in [updated, made] {
-        assert_offers(&error, &[Remedy::ReindexByScan]);
-        assert!(!error.remedies.contains(&Remedy::RebuildIndex), "{error}");
-    }
 }

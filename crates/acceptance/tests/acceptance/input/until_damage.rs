@@ -201,15 +201,6 @@ fn only_loss_by_damage_is_accepted() {
     case.flip_block(100, 90);
     let low = ReindexOptions { stop_at_height: Some(Height(50)), ..case.options() };
     assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
-    // A mark of invalidateblock is no damage.
-    let case = Case::new();
-    case.edit_index(|index| {
-        let marked = chain().main().nth(90).unwrap().hash;
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == marked).unwrap();
-        entry.status.0 |= BlockStatus::FAILED_VALID;
-    });
-    let error = refused(&until_damage(&case.options()), ErrorKind::Damaged);
-    assert_mentions(&error, &["the block at height 90 is marked invalid"]);
 }
 
 #[test]
