@@ -21,7 +21,7 @@ use wire::{ByteOffset, FileNo};
 type Cause = fn(&Case);
 
 /// Damage that is no situation of `testkit`.
-const OWN: [(&str, Cause); 50] = [
+const OWN: [(&str, Cause); 51] = [
     ("blk: the block at the busy height flipped", |case| case.flip_block(BUSY, 100)),
     ("blk: its header flipped", |case| case.flip_block(BUSY, 40)),
     ("blk: cut within a block", |case| cut_blk(case, 100)),
@@ -45,6 +45,10 @@ const OWN: [(&str, Cause); 50] = [
     ("rev: cut within the frame of a record", |case| cut_rev(case, -4)),
     ("rev: empty", |case| truncate(&rev(case, &entry(case, BUSY)), 0).unwrap()),
     ("index: without a block", |case| case.edit_entry(BUSY, forget)),
+    ("index: without a block, and a chainstate that ends below it", |case| {
+        case.flip_block(BUSY, 100);
+        run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    }),
     ("index: a block beyond all files", |case| place_block(case, 1 << 30)),
     ("index: a block before the first", |case| place_block(case, 7)),
     ("index: undo data beyond all files", |case| place_undo(case, 1 << 30)),

@@ -63,6 +63,10 @@ impl Trouble {
     pub const NO_CHANGES: Self =
         Self::Fault(InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
 
+    /// The same, because it is full.
+    pub const NO_SPACE: Self =
+        Self::Fault(InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull);
+
     /// A disk with this trouble at an operation, or after so many bytes.
     fn disk(self, at: u64) -> FaultDisk {
         match self {

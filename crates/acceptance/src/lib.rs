@@ -28,9 +28,9 @@ use disk::{
     index::IndexEntry,
 };
 use engine::{
-    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Event, Height, Location, MakeOptions, Network,
-    ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
-    VerifyOptions, Watch,
+    ChainstateOptions, CheckHintsOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Event, Height,
+    Location, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions,
+    UndoPolicy, UtxoStatsReport, VerifyOptions, Watch,
 };
 use std::{
     collections::BTreeMap,
@@ -194,6 +194,16 @@ pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
     let options = StatsOptions { chainstate, muhash: true };
     engine::utxo_stats(&FaultDisk::healthy(), &options, unwatched())
+}
+
+/// Examines a datadir of regtest.
+pub fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
+    examined(&DoctorOptions { deep, ..DoctorOptions::new(root, Network::Regtest) })
+}
+
+/// Examines a datadir.
+pub fn examined(options: &DoctorOptions) -> Diagnosis {
+    engine::diagnose(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 /// What does not look at a run, and never stops it.

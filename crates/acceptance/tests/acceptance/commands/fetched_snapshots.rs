@@ -8,16 +8,13 @@ use disk::{
     snapshot::SnapshotWriter,
     utxo_tree::{UtxoTree, chunk_name},
 };
-use engine::{
-    FetchOptions, RemoteBody, RemoteFolder, SnapshotSource, fetch_snapshot, hex_reversed, snapshot_info,
-};
-use std::io;
+use engine::{FetchOptions, RemoteBody, RemoteFolder, SnapshotSource, fetch_snapshot, snapshot_info};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain;
 use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 use wire::{
-    Coin, OutPoint, Sats, Txid,
+    Txid,
     coin::{chainstate_key_order, compress_output},
 };
 

@@ -8,7 +8,6 @@ use disk::{
     snapshot::{SnapshotReader, SnapshotWriter},
 };
 use engine::{Disk, LoadedSnapshotReport, load_snapshot};
-use rules::params::PinnedUtxoSet;
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 fn params() -> &'static ChainParams {

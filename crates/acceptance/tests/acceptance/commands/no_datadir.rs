@@ -3,10 +3,10 @@
 
 use acceptance::prelude::*;
 use engine::{
-    Disk, HintFormat, MIN_MEMORY, MakeOptions, RealDisk, UpdateOptions, VerifyOptions, diagnose, make_hints,
-    make_snapshot, reindex, update, verify,
+    Disk, HintFormat, MIN_MEMORY, MakeOptions, UpdateOptions, VerifyOptions, make_hints, make_snapshot,
+    reindex, update, verify,
 };
-use sync::{RepairOptions, SyncSink, repair};
+use sync::{SyncSink, repair};
 
 #[test]
 fn operations_fail_without_a_datadir() {

@@ -4,31 +4,19 @@
 use acceptance::prelude::*;
 use acceptance::{
     damage,
-    sync::{assert_sound, honest, index, serving, wait_until},
+    sync::{assert_sound, honest, index, repair_on, repairing, serving, try_repair, wait_until},
 };
-use disk::{blk::RECORD_HEADER_LEN, xor::read_block_obfuscation};
-use std::time::Instant;
-use sync::{PeerOptions, RepairOptions, RepairReport, repair};
-use testkit::{
-    corrupt::{copy_dir, flip_bit},
-    peer::{Fault, ScriptedPeer},
-    sibling::{rebase, sibling},
-};
+use disk::blk::RECORD_HEADER_LEN;
+use sync::repair;
 
 fn from(case: &Case, peers: &[&ScriptedPeer]) -> RepairOptions {
-    let connect = peers.iter().map(|peer| peer.target()).collect();
-    let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
-    RepairOptions { peers, ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut) }
-}
-
-fn repair_on(disk: &FaultDisk, options: &RepairOptions) -> Result<RepairReport, Error> {
-    repair(disk, options, &|_| {}, &AtomicBool::new(false))
+    repairing(case.root(), peers)
 }
 
 /// Repairs from an honest peer.
 fn repaired(case: &Case) -> RepairReport {
     let peer = honest();
-    repair_on(&FaultDisk::healthy(), &from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
+    try_repair(&from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn chainstate(case: &Case) -> impl PartialEq + use<> {
@@ -103,7 +91,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
         fs::write(other.path().join("blk00000.dat"), whole).unwrap();
         fs::copy(case.blocks("xor.dat"), other.path().join("xor.dat")).unwrap();
         let offline = RepairOptions { sources: vec![other.path().to_owned()], ..from(&copy, &[]) };
-        let taken = repair_on(&FaultDisk::healthy(), &offline).unwrap();
+        let taken = try_repair(&offline).unwrap();
         let report = repaired(&case);
         for (case, report) in [(&copy, &taken), (&case, &report)] {
             let downloaded = report.download.as_ref().map_or(0, |download| download.blocks);
@@ -121,7 +109,7 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
         let case = Case::at_tip();
         rewrite_record(&case, 100, damage);
         let coins = chainstate(&case);
-        let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+        let report = try_repair(&from(&case, &[])).unwrap();
         assert!(report.damaged > 0 && report.taken == report.damaged && report.download.is_none(), "{what}");
         assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
         assert_sound(case.root(), chain(), what);
@@ -179,7 +167,7 @@ fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
                     .all(|entry| entry.status.was_connected() || entry.undo_pos.is_none())
             );
             // There is nothing more to do.
-            let again = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+            let again = try_repair(&from(&case, &[])).unwrap();
             assert!(again.download.is_none() && again.undo.is_none() && again.rebuild.is_none(), "{what}");
         }
     }
@@ -283,7 +271,7 @@ fn nobody_is_believed() {
     [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
     let liar = ScriptedPeer::start(&acceptance::sync::served(), Fault::Mutates);
     let peer = honest();
-    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[&liar, &peer])).unwrap();
+    let report = try_repair(&from(&case, &[&liar, &peer])).unwrap();
     assert_eq!(report.download.unwrap().blocks, 2);
     assert_sound(case.root(), chain(), "a peer that lies");
 }
@@ -302,7 +290,7 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
         let before = tree(case.root());
         let peer = ScriptedPeer::start(&serving(&other), Fault::None);
         let start = Instant::now();
-        let error = repair_on(&FaultDisk::healthy(), &from(&case, &[&peer])).map(drop).unwrap_err();
+        let error = try_repair(&from(&case, &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
         assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
         assert!(start.elapsed() < Duration::from_secs(10), "{what}: {:?}", start.elapsed());
@@ -342,7 +330,7 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
     let second = case.root().join("regtest/chainstate_snapshot");
     fs::create_dir(&second).unwrap();
     fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
-    let error = repair_on(&FaultDisk::healthy(), &from(&case, &[])).map(drop).unwrap_err();
+    let error = try_repair(&from(&case, &[])).map(drop).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert_mentions(&error, &["the chainstate of a snapshot", "move the directory away"]);
 }

@@ -11,9 +11,7 @@ use acceptance::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::chainstate::ChainstateWriter;
-use engine::{Diagnosis, Engine, make_snapshot};
-use rules::params::PinnedUtxoSet;
-use wire::BlockHash;
+use engine::make_snapshot;
 
 const TIP: u32 = 140;
 /// Height of the snapshot's block.

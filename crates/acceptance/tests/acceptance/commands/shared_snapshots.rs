@@ -1,12 +1,12 @@
 //! Snapshots in chunks: what is cut joins to the bytes that Core's `dumptxoutset` wrote, however it was cut.
 
 use super::snapshots::{MAIN, REGTEST, SIGNET, TESTNET3};
-use acceptance::for_making;
 use acceptance::prelude::*;
+use acceptance::{faults::Trouble, for_making};
 use digest::sha256::{sha256, sha256d};
 use engine::{
     AtHeightsOptions, CHUNK_LEN, Disk, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport,
-    SnapshotSource, fetch_snapshot, hex_reversed, share_snapshot_file, share_snapshots,
+    SnapshotSource, fetch_snapshot, share_snapshot_file, share_snapshots,
 };
 
 /// Length of a chunk, so that small sets have many.
@@ -268,32 +268,27 @@ fn no_folder_looks_complete_that_is_not() {
             }
         }
     };
-    let rng = &mut Rng::new(1, "operations");
-    let mut at = 0;
-    loop {
-        let dir = scratch();
-        let (output, place) = (dir.path().join("out"), dir.path().join("place"));
-        fs::create_dir(&place).unwrap();
-        let disk =
-            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull)
-                .with_names_at_risk(&place);
-        let options = changed(options.clone(), |it| it.chain.work_dir = Some(dir.path().to_owned()));
-        let result = share_on(&disk, &options, &heights, &output, &AtomicBool::new(false));
-        let has_failed = disk.has_failed();
-        assert_eq!(result.is_err(), has_failed, "{at}");
-        disk.cut_power(at).unwrap();
-        check(&output, &format!("fault {at}"));
-        if !has_failed {
-            break;
+    // The folder of a case has the work directory too.
+    let of = |case: &Case| changed(options.clone(), |it| it.chain.work_dir = Some(case.root().to_owned()));
+    let share_to = |disk: &FaultDisk, case: &Case, interrupt: &AtomicBool| {
+        share_on(disk, &of(case), &heights, &case.root().join("out"), interrupt).map(drop)
+    };
+    let scenario = Scenario {
+        before: &|| Case::of(scratch()),
+        run: &|disk, case| share_to(disk, case, &AtomicBool::new(false)),
+        is_whole: &|case, _, what| check(&case.root().join("out"), what),
+        succeeds: &|_, _| {},
+    };
+    let failures = scenario.suffer(Trouble::NO_SPACE, 2, false);
+    let states = scenario.explore(Crashes { stride: 2, twice: false, ..Crashes::default() });
+    assert!(failures > 20 && states > 20, "{failures}, {states}");
+    for at in (0..).step_by(3) {
+        let (case, interrupt) = (Case::of(scratch()), Arc::new(AtomicBool::new(false)));
+        let done = share_to(&FaultDisk::signal_at(at, &interrupt), &case, &interrupt);
+        check(&case.root().join("out"), &format!("interrupt {at}"));
+        match done {
+            Ok(()) => break,
+            Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let disk = FaultDisk::signal_at(at, &interrupt);
-        let output = dir.path().join("interrupted");
-        if let Err(error) = share_on(&disk, &options, &heights, &output, &interrupt) {
-            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-        }
-        check(&output, &format!("interrupt {at}"));
-        at += 1 + rng.below(4);
     }
-    assert!(at > 40, "{at}");
 }

@@ -5,13 +5,9 @@ use acceptance::prelude::*;
 use acceptance::{for_making, hinted};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
-use engine::{
-    AggregateKind, ChainstateOptions, Engine, SnapshotReport, SnapshotVerdict, hex_reversed,
-    make_snapshot_of_chainstate,
-};
+use engine::{AggregateKind, SnapshotReport, SnapshotVerdict, make_snapshot_of_chainstate};
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
-use rules::params::PinnedUtxoSet;
-use wire::{Coin, OutPoint, Sats, coin::compress_output};
+use wire::coin::compress_output;
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.
 pub const MAIN: &[(u32, &str)] = &[

@@ -5,17 +5,13 @@ use acceptance::prelude::*;
 use acceptance::{
     CORE_DATADIRS,
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
-    update::{AT_ONCE, EACH_BLOCK, How, behind, update, update_options},
+    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
 };
-use engine::{UpdateOptions, hex_reversed};
-use testkit::sibling::{greedy_sibling, rebase};
+use engine::UpdateOptions;
 
 fn assert_at(root: &Path, height: u32, what: &str) {
-    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let expected = &stats_by_height(chain())[height as usize];
-    assert_eq!(found.height, Some(Height(height)), "{what}");
-    assert_eq!(found.txouts, expected.txouts, "{what}");
-    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
+    let hash = chain().main().nth(height as usize).unwrap().hash;
+    assert_coins(root, hash, &stats_by_height(chain())[height as usize], what);
 }
 
 #[test]
@@ -195,9 +191,8 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
     let tip = chain().tip().height;
     let mut blocks: Vec<_> = chain().main().cloned().collect();
     let at = tip as usize - 2;
-    blocks[at] = greedy_sibling(&blocks[at], 1);
-    let onto = blocks[at].hash;
-    rebase(blocks[at + 1..].iter_mut(), onto);
+    let invalid = greedy_sibling(&blocks[at], 1);
+    replace(&mut blocks, at, invalid);
     for (how, committed) in [(AT_ONCE, tip - 10), (EACH_BLOCK, tip - 3)] {
         let dir = behind(blocks.iter(), tip - 10, &layout());
         let error = update(&update_options(dir.path(), how, None)).map(|report| report.height).unwrap_err();

@@ -9,8 +9,6 @@ use acceptance::{
 };
 use disk::index::read_block_index;
 use engine::UpdateReport;
-use std::collections::BTreeSet;
-use testkit::{corrupt::copy_dir, model::ModelStats};
 
 const BEHIND: u32 = 116;
 

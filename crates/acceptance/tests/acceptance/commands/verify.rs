@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{for_verifying, rewrite_chainstate, stored_coins};
 use engine::{Difference, VerifyOptions, VerifyReport};
-use wire::{Coin, OutPoint, Sats, Txid};
+use wire::Txid;
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
     let before = tree(case.root());

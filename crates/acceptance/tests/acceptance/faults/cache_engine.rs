@@ -6,12 +6,11 @@ use acceptance::{
     faults::{tiny, tiny_case},
     undo::UndoDamage,
 };
-use engine::{BuriedDeployment, Engine, HintOptions, Matching};
+use engine::{BuriedDeployment, HintOptions, Matching};
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
 };
-use wire::Header;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (3, None)];

@@ -6,7 +6,7 @@ use acceptance::{
     faults::{Trouble, each_operation, tiny, tiny_case},
     undo::UndoDamage,
 };
-use engine::{Engine, MakeUndoOptions, make_undo};
+use engine::{MakeUndoOptions, make_undo};
 
 /// Best block and hash of the chainstate.
 fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), Error> {

@@ -8,9 +8,9 @@ use acceptance::{
     ways::{Means, Source, WAYS},
 };
 use disk::index::{BlockIndex, read_block_index, write_block_index};
-use engine::{Engine, ScriptTrust, ScriptVerifier};
+use engine::{ScriptTrust, ScriptVerifier};
 use std::ops::Range;
-use wire::{BlockArena, Network, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
+use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]
 struct State {

@@ -13,8 +13,6 @@ use acceptance::{
     sync::{assert_index_is_true, assert_sound},
 };
 use disk::index::read_block_index;
-use engine::Diagnosis;
-use sync::{RepairReport, SyncReport};
 use testkit::pages::assert_named_table;
 
 const COMMANDS: [&str; 14] = [

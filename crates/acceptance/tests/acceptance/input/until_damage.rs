@@ -3,8 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::sync;
-use engine::{diagnose, reindex};
-use testkit::corrupt::flip_bit;
+use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.
 fn until_damage(options: &ReindexOptions) -> ReindexOptions {
@@ -104,8 +103,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
 #[test]
 fn all_damage_is_listed_also_beside_a_missing_file_and_what_lies_elsewhere_is_not_downloaded() {
     let deep = |case: &Case, advice: Advice| {
-        let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-        let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let found = diagnosed(case.root(), true);
         assert_eq!(found.advice, advice);
         found.found.unwrap().deep.unwrap()
     };

@@ -6,11 +6,7 @@ use acceptance::sync::{
     assert_index_is_true, assert_sound, from, honest, index, interrupt_when, run, run_while, served, serving,
     try_run, wait_until, with_holes,
 };
-use rules::{ChainParams, U256};
-use std::time::Instant;
-use sync::SyncOptions;
-use testkit::peer::{Fault, ScriptedPeer};
-use wire::BlockHash;
+use rules::U256;
 
 /// Number of blocks above the genesis block.
 fn blocks() -> usize {

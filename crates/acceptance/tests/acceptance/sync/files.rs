@@ -3,19 +3,13 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, tiny, try_run};
+use acceptance::sync::{
+    assert_index_is_true, assert_synced, from, index, repairing, run, tiny, try_repair, try_run,
+};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
-    datadir::Datadir,
     index::{BlockIndex, FileInfo, write_block_index},
-    xor::read_block_obfuscation,
 };
-use sync::{RepairOptions, SyncOptions, repair};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    sibling::sibling,
-};
-use wire::{ByteOffset, FileNo, Height};
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
 /// block, and written nothing to its databases.
@@ -32,10 +26,7 @@ fn begun_by_bitcoind() -> TempDir {
 #[test]
 fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
     let dir = begun_by_bitcoind();
-    let peers = from(dir.path(), &[&peer()]).peers;
-    let options =
-        RepairOptions { peers, ..RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut) };
-    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let report = try_repair(&repairing(dir.path(), &[&peer()])).unwrap();
     assert_eq!((report.damaged, report.height), (0, Height(0)));
     for dir in [begun_by_bitcoind(), dir] {
         let peer = peer();

@@ -6,14 +6,7 @@ use acceptance::{
     faults::{Trouble, each_operation},
     sync::{assert_synced, from, placed, run_on, tiny, tiny_peer as peer, try_run},
 };
-use disk::{
-    datadir::Datadir,
-    scan::{ScannedBlock, scan_files},
-    xor::read_block_obfuscation,
-};
-use std::collections::BTreeSet;
-use sync::{SyncOptions, SyncReport};
-use testkit::peer::ScriptedPeer;
+use disk::scan::{ScannedBlock, scan_files};
 use vfs::Disk as _;
 
 fn blocks() -> usize {
