@@ -52,6 +52,8 @@ pub enum Trouble {
     Fault(InjectedFault, Operations, io::ErrorKind),
     /// It is full after some bytes.
     Full,
+    /// The run is interrupted at an operation that changes something.
+    Interrupt,
 }
 
 impl Trouble {
@@ -72,19 +74,23 @@ impl Trouble {
         match self {
             Self::Fault(fault, operations, kind) => FaultDisk::fail_at(at, fault, operations, kind),
             Self::Full => FaultDisk::full_after(at),
+            Self::Interrupt => FaultDisk::interrupting_at(at),
         }
     }
 
     /// Whether a run has come to its end before the trouble.
     fn is_over(self, disk: &FaultDisk, done: &Result<(), Error>) -> bool {
         match self {
-            Self::Fault(..) => !disk.has_failed(),
+            Self::Fault(..) | Self::Interrupt => !disk.has_failed(),
             Self::Full => done.is_ok(),
         }
     }
 
     /// Asserts that an error says what has gone wrong. What cannot be read may count as damage.
     fn assert_explains(self, error: &Error, what: &str) {
+        if matches!(self, Self::Interrupt) {
+            return assert_eq!(error.kind, ErrorKind::Interrupted, "{what}: {error}");
+        }
         let is_read = matches!(self, Self::Fault(_, Operations::All, _));
         let is_fit = error.kind == ErrorKind::Environment || is_read && error.kind == ErrorKind::Damaged;
         assert!(is_fit, "{what}: {error}");

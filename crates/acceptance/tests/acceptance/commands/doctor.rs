@@ -3,6 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
+    CORE_DATADIRS,
     sync::{repairing, try_repair},
     unwatched,
 };
@@ -410,9 +411,7 @@ fn core_datadir_is_sound(name: &str, network: Network) {
 
 #[test]
 fn datadirs_of_bitcoin_core_are_sound() {
-    core_datadir_is_sound("main", Network::Main);
-    core_datadir_is_sound("testnet3", Network::Test);
-    core_datadir_is_sound("signet", Network::Signet);
-    core_datadir_is_sound("regtest", Network::Regtest);
-    core_datadir_is_sound("regtest-siblings", Network::Regtest);
+    for (name, network) in CORE_DATADIRS {
+        core_datadir_is_sound(name, network);
+    }
 }

@@ -1,8 +1,8 @@
 //! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
 //! `oracle` shows the result to a bitcoind.
 
+use acceptance::faults::Trouble;
 use acceptance::prelude::*;
-use acceptance::{faults::Trouble, for_making};
 use disk::{
     chainstate::ChainstateReader,
     snapshot::{SnapshotReader, SnapshotWriter},
@@ -10,31 +10,19 @@ use disk::{
 use engine::{Disk, LoadedSnapshotReport, load_snapshot};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
-fn params() -> &'static ChainParams {
-    static PARAMS: OnceLock<ChainParams> = OnceLock::new();
-    PARAMS.get_or_init(|| {
-        let (tip, hash_serialized_3) = (chain().tip(), chain().model.stats().hash_serialized_3);
-        let set = PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 };
-        ChainParams { assume_utxo: vec![set].leak(), ..ChainParams::of(Network::Regtest).clone() }
-    })
+static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
+    pinning(vec![pinned_set(chain().tip().height, chain().model.stats().hash_serialized_3)])
+});
+
+/// A snapshot of the last block.
+static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(chain().tip().height));
+
+fn snapshot() -> &'static Path {
+    &SNAPSHOT.1
 }
 
 fn options(case: &Case) -> ChainOptions {
-    ChainOptions { params: params(), ..case.options().chain }
-}
-
-/// A snapshot of the last block.
-fn snapshot() -> &'static Path {
-    static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, file) = FILE.get_or_init(|| {
-        let (dir, case) = (scratch(), Case::new());
-        let file = dir.path().join("utxo.dat");
-        let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let options = for_making(&case.options());
-        engine::make_snapshot(&disk, &options, &file, &|_| {}, &interrupt).unwrap();
-        (dir, file)
-    });
-    file
+    ChainOptions { params: *PARAMS, ..case.options().chain }
 }
 
 fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotReport, Error> {

@@ -208,26 +208,20 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
     }
 }
 
+/// What it leaves at any operation is tested in `update_faults.rs`.
 #[test]
-fn an_interrupt_leaves_the_last_commit() {
-    let tip = chain().tip().height;
+fn an_interrupt_says_what_it_leaves() {
     let dir = behind(chain().blocks.iter(), 60, &layout());
     let before = tree(&dir.path().join("regtest/chainstate"));
-    let options = update_options(dir.path(), EACH_BLOCK, None);
-    let stopped = AtomicBool::new(true);
-    let error = engine::update(&FaultDisk::healthy(), &options, &|_| {}, &stopped).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Interrupted);
+    let interrupted = |at: u64| {
+        let (disk, options) = (FaultDisk::interrupting_at(at), update_options(dir.path(), EACH_BLOCK, None));
+        let error = engine::update(&disk, &options, &|_| {}, disk.interrupt()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Interrupted);
+        error
+    };
+    interrupted(0);
     assert_same_tree(&before, &dir.path().join("regtest/chainstate"), "interrupted at once");
-
-    let signal = std::sync::Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at(300, &signal);
-    let error = engine::update(&disk, &options, &|_| {}, &signal).unwrap_err();
-    assert_mentions(&error, &["the last commit"]);
-    let height = stats(dir.path(), Network::Regtest).unwrap().height.unwrap();
-    assert!(height > Height(60) && height < Height(tip), "{height}");
-    assert_at(dir.path(), height.0, "interrupted");
-    update(&options).unwrap();
-    assert_at(dir.path(), tip, "continued");
+    assert_mentions(&interrupted(300), &["the last commit"]);
 }
 
 /// The next rebuild resumes nothing, and the update before it has left no files that it does not know.

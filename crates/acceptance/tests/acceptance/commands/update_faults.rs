@@ -31,7 +31,7 @@ fn case() -> TempDir {
 const WAYS: [How; 2] = [How { threads: 1, bytes: Some(1) }, How { threads: 2, bytes: None }];
 
 fn run_update(disk: &FaultDisk, root: &Path, how: How) -> Result<UpdateReport, Error> {
-    engine::update(disk, &update_options(root, how, None), &|_| {}, &AtomicBool::new(false))
+    engine::update(disk, &update_options(root, how, None), &|_| {}, disk.interrupt())
 }
 
 /// Asserts that the datadir is that of some commit. Returns its height.
@@ -77,11 +77,13 @@ fn suffer(how: How, happen: impl FnOnce(&Scenario<'_>) -> u64) -> (u64, BTreeSet
 }
 
 #[test]
-fn a_fault_or_a_crash_at_any_change_or_a_full_disk_leaves_a_commit() {
+fn a_fault_an_interrupt_or_a_crash_at_any_change_or_a_full_disk_leaves_a_commit() {
     for how in WAYS {
         let (runs, heights) = suffer(how, |scenario| scenario.suffer(Trouble::CHANGE, 1, false));
         assert!(runs > 20 && heights.first() == Some(&BEHIND), "{runs}, {heights:?}");
         assert!(how.bytes.is_none() || heights.len() >= 5, "each commit is seen: {heights:?}");
+        let (runs, heights) = suffer(how, |scenario| scenario.suffer(Trouble::Interrupt, 3, false));
+        assert!(runs > 5 && (how.bytes.is_none() || heights.len() >= 5), "{runs}, {heights:?}");
         // Space for undo data is reserved by the megabyte.
         let (runs, _) = suffer(how, |scenario| scenario.suffer(Trouble::Full, 60_000, false));
         assert!(runs > 5, "{runs}");

@@ -2,7 +2,12 @@
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{damage, matrix::Matrix, shell::Shell, unwatched};
+use acceptance::{
+    damage,
+    matrix::{Matrix, refuses},
+    shell::Shell,
+    unwatched,
+};
 use engine::{StatsOptions, UtxoStatsReport};
 use std::os::unix::fs::symlink;
 
@@ -193,14 +198,8 @@ fn cell(row: &Row, command: &str) -> String {
             .to_owned()
         }
         Err(error) => {
-            let kind = match error.kind {
-                ErrorKind::Usage => 2,
-                ErrorKind::Damaged => 4,
-                ErrorKind::Environment => 5,
-                kind => panic!("{what}: {kind:?} {error}"),
-            };
             assert!(is_same, "{what}: failed, but changed something: {error}");
-            format!("refuses ({kind})")
+            refuses(&error, &what)
         }
     }
 }

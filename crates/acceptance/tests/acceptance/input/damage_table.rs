@@ -2,7 +2,12 @@
 //! compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{BUSY, damage, matrix::Matrix, shell::Shell, sync::assert_index_is_true};
+use acceptance::{
+    BUSY, damage,
+    matrix::{Matrix, refuses},
+    shell::Shell,
+    sync::assert_index_is_true,
+};
 
 const TIP: u32 = 140;
 
@@ -51,7 +56,7 @@ fn cell(situation: &str, command: &str) -> String {
     }
     let done = match shell.run(command) {
         Ok(done) => done,
-        Err(error) => return format!("refuses ({})", if error.kind == ErrorKind::Usage { 2 } else { 4 }),
+        Err(error) => return refuses(&error, command),
     };
     if let Some(diagnosis) = done.diagnosis {
         return format!("advises {:?}", diagnosis.advice);

@@ -2,7 +2,7 @@
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::sync;
+use acceptance::{faults::Trouble, sync};
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.
@@ -203,24 +203,23 @@ fn only_loss_by_damage_is_accepted() {
 
 #[test]
 fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
-    let total = {
+    let flipped = || {
         let case = Case::new();
         case.flip_block(100, 90);
-        run_until(&acceptance::bounded(&until_damage(&case.options())), u64::MAX).1
+        case
     };
-    assert!(total > 20, "{total} operations");
-    for at in (0..total).step_by(total as usize / 12) {
-        let case = Case::new();
-        case.flip_block(100, 90);
-        let index = case.index();
-        let options = acceptance::bounded(&until_damage(&case.options()));
-        let (done, _) = run_until(&options, at);
-        if done.is_err() {
-            assert!(case.index() == index, "operation {at}");
-        }
-        assert_eq!(run(&options).unwrap().height, Height(99), "operation {at}");
-        assert_lacks(&case, &[100], 99, "after an interrupt");
+    let (index, until) = (flipped().index(), |case: &Case| bounded(&until_damage(&case.options())));
+    let failures = Scenario {
+        before: &flipped,
+        run: &|disk, case| run_on(disk, &until(case)).map(drop),
+        is_whole: &|case, is_done, what| assert!(is_done || case.index() == index, "{what}"),
+        succeeds: &|case, what| {
+            assert_eq!(run(&until(case)).unwrap().height, Height(99), "{what}");
+            assert_lacks(case, &[100], 99, what);
+        },
     }
+    .suffer(Trouble::Interrupt, 30, false);
+    assert!(failures >= 10, "{failures}");
 }
 
 /// The run that found the damage has saved a checkpoint of the chain with the damaged block.
