@@ -25,19 +25,14 @@ fn files(case: &Case) -> Vec<PathBuf> {
 /// on. Undo files go with them.
 fn damage(case: &Case, first: usize) {
     for (round, path) in files(case).into_iter().skip(first).step_by(2).enumerate() {
-        let bytes = fs::read(&path).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
         match round % 3 {
             0 => fs::remove_file(&path).unwrap(),
             1 => fs::write(&path, &bytes[..bytes.len() / 2]).unwrap(),
-            _ => fs::write(
-                &path,
-                bytes
-                    .iter()
-                    .enumerate()
-                    .map(|(at, byte)| byte ^ u8::from(at % 7_000 == 99))
-                    .collect::<Vec<u8>>(),
-            )
-            .unwrap(),
+            _ => {
+                bytes.iter_mut().skip(99).step_by(7_000).for_each(|byte| *byte ^= 1);
+                fs::write(&path, bytes).unwrap();
+            }
         }
         let rev = path.with_file_name(path.file_name().unwrap().to_string_lossy().replace("blk", "rev"));
         fs::write(&rev, [7; 99]).unwrap();

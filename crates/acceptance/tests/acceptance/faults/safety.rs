@@ -31,11 +31,13 @@ const LEFTOVERS: &str = "databases that an interrupted run was building";
 
 const INTERRUPTED: &str = "databases of which an interrupted run has replaced some";
 
+/// Creates something in a datadir; the second argument is a directory outside of it.
+type Prepare = Box<dyn Fn(&Case, &Path)>;
+
 /// A row of the table: something that a datadir can contain.
 struct Row {
     what: &'static str,
-    /// Creates it; the second argument is a directory outside the datadir.
-    prepare: Box<dyn Fn(&Case, &Path)>,
+    prepare: Prepare,
     /// How the process or the machine differs from the default.
     disk: fn(&Case, FaultDisk) -> FaultDisk,
 }
