@@ -114,7 +114,7 @@ impl Shell {
         let done = match name {
             "repair" | "sync" => self.download(name, &sink),
             "doctor" | "reindex" | "update" | "recover" | "undo make" => self.mend(name, command, &sink),
-            _ => self.read(command, &sink),
+            _ => self.read(name, command, &sink),
         }?;
         Ok(Done { kept: kept.into_inner().unwrap(), ..done })
     }
@@ -166,14 +166,14 @@ impl Shell {
     }
 
     /// Runs a command that makes no change to blocks or their databases, except that a snapshot is loaded.
-    fn read(&self, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
+    fn read(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
         let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), &self.chain);
         let (options, file) = (self.reindex_options(command), self.outside.path().join("made"));
         let made = for_making(&options);
-        match command {
-            "verify" => engine::verify(disk, &for_verifying(&options, false), sink, never).map(drop),
-            "verify --against-chainstate" => {
-                engine::verify(disk, &for_verifying(&options, true), sink, never).map(drop)
+        match name {
+            "verify" => {
+                let options = for_verifying(&options, command.ends_with("against-chainstate"));
+                engine::verify(disk, &options, sink, never).map(drop)
             }
             "hints make" => {
                 engine::make_hints(disk, &made, &file, HintFormat::Peregrine, sink, never).map(drop)

@@ -111,8 +111,8 @@ fn model_root(bytes: &[u8], chunk_len: usize) -> [u8; 32] {
     level[0]
 }
 
-/// Asserts that the chunks of snapshots, which one pass makes, join to the files of these heights, whose coins
-/// have these hashes.
+/// Asserts that the chunks of snapshots, which one pass makes, join to the files of these heights, whose
+/// coins have these hashes.
 pub fn assert_chunks_join(base: &ReindexOptions, made: &BTreeMap<u32, (Vec<u8>, [u8; 32])>, what: &str) {
     let files = scratch();
     let heights: Vec<u32> = made.keys().copied().collect();

@@ -285,9 +285,9 @@ fn unmark(entry: &mut IndexEntry, is_chosen: bool) {
     }
 }
 
-/// A row of the table below: what the block index is like; which entries are chosen, given the height, whether
-/// it is one of the chain and the height at which a stale branch begins; the change of each entry, given
-/// whether it is chosen; how far above that height scripts are not run.
+/// A row of the table below: what the block index is like; which entries are chosen, given the height,
+/// whether it is one of the chain and the height at which a stale branch begins; the change of each entry,
+/// given whether it is chosen; how far above that height scripts are not run.
 type Marks = (&'static str, fn(u32, bool, u32) -> bool, fn(&mut IndexEntry, bool), Option<i32>);
 
 const MARKS: [Marks; 8] = [
