@@ -2,7 +2,7 @@
 //! tests' own chain has.
 
 use super::{BUSY, Case, Template, blk, chain, entry, options, rev, run, scratch, tree};
-use disk::index::{BlockStatus, IndexEntry};
+use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, ReindexOptions};
 use std::{
     fs,
@@ -12,6 +12,7 @@ use std::{
 use testkit::{
     Chain, ChainSpec,
     corrupt::{copy_dir, flip_bit, truncate},
+    sibling::sibling,
     situation::{self, OLDER},
 };
 use wire::{ByteOffset, FileNo};
@@ -20,7 +21,7 @@ use wire::{ByteOffset, FileNo};
 type Cause = fn(&Case);
 
 /// Damage that is no situation of `testkit`.
-const OWN: [(&str, Cause); 46] = [
+const OWN: [(&str, Cause); 51] = [
     ("blk: the block at the busy height flipped", |case| case.flip_block(BUSY, 100)),
     ("blk: its header flipped", |case| case.flip_block(BUSY, 40)),
     ("blk: cut within a block", |case| cut_blk(case, 100)),
@@ -44,6 +45,10 @@ const OWN: [(&str, Cause); 46] = [
     ("rev: cut within the frame of a record", |case| cut_rev(case, -4)),
     ("rev: empty", |case| truncate(&rev(case, &entry(case, BUSY)), 0).unwrap()),
     ("index: without a block", |case| case.edit_entry(BUSY, forget)),
+    ("index: without a block, and a chainstate that ends below it", |case| {
+        case.flip_block(BUSY, 100);
+        run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
+    }),
     ("index: a block beyond all files", |case| place_block(case, 1 << 30)),
     ("index: a block before the first", |case| place_block(case, 7)),
     ("index: undo data beyond all files", |case| place_undo(case, 1 << 30)),
@@ -55,12 +60,29 @@ const OWN: [(&str, Cause); 46] = [
     ("index: a block in a file that was never there", |case| {
         case.edit_entry(BUSY, |entry| entry.file = Some(FileNo(99_999)));
     }),
+    ("index: absent, and the first block file", |case| {
+        fs::remove_dir_all(case.blocks("index")).unwrap();
+        fs::remove_file(case.blocks("blk00000.dat")).unwrap();
+    }),
+    ("index: empty, and the files of the last block are missing", |case| {
+        remove_last_files(case);
+        case.edit_index(|index| *index = BlockIndex::default());
+    }),
+    ("index: a -reindex was interrupted, and the files of the last block are missing", |case| {
+        remove_last_files(case);
+        case.edit_index(|index| index.reindexing = true);
+    }),
+    ("index: too few bytes in use, and the header of a block that is not stored is marked invalid", |case| {
+        let marked = sibling(chain().main().nth(50).unwrap(), 1, |_| {});
+        case.edit_index(|index| {
+            index.files.iter_mut().for_each(|info| info.size /= 2);
+            let mut entry = IndexEntry::of_header(marked.hash, marked.header, Height(50));
+            entry.status.0 |= BlockStatus::FAILED_VALID;
+            index.entries.push(entry);
+        });
+    }),
     ("index: older, and the files of the last block are missing", |case| {
-        for number in entry(case, chain().tip().height).file.unwrap().0..case.index().files.len() as u32 {
-            for kind in ["blk", "rev"] {
-                fs::remove_file(case.blocks(&format!("{kind}{number:05}.dat"))).unwrap();
-            }
-        }
+        remove_last_files(case);
         case.edit_index(|index| index.entries.retain(|entry| entry.height <= Height(OLDER)));
     }),
     ("index: the last block is marked invalid", |case| mark_last(case, BlockStatus::FAILED_VALID)),
@@ -142,6 +164,14 @@ fn undo_files(case: &Case) -> Vec<PathBuf> {
     files(case, "rev")
 }
 
+fn remove_last_files(case: &Case) {
+    for number in entry(case, chain().tip().height).file.unwrap().0..case.index().files.len() as u32 {
+        for kind in ["blk", "rev"] {
+            fs::remove_file(case.blocks(&format!("{kind}{number:05}.dat"))).unwrap();
+        }
+    }
+}
+
 fn remove_chainstate(case: &Case) {
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
 }
@@ -152,8 +182,8 @@ fn forget_above(case: &Case, height: u32) {
         index.entries.retain(|entry| entry.height.0 <= height);
         for (info, number) in index.files.iter_mut().zip(0..) {
             let in_file = index.entries.iter().filter(|entry| entry.file == Some(FileNo(number)));
-            // The start of the last known block is close enough to its end.
-            let ends = in_file.filter_map(|entry| entry.data_pos).map(|pos| pos.0 as u32 + 81);
+            let len = |hash| chain().blocks.iter().find(|block| block.hash == hash).unwrap().bytes.len();
+            let ends = in_file.filter_map(|entry| Some(entry.data_pos?.0 as u32 + len(entry.hash) as u32));
             info.size = ends.max().unwrap_or(0);
         }
     });

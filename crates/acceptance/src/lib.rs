@@ -23,15 +23,16 @@ use disk::{
     index::IndexEntry,
 };
 use engine::{
-    ChainstateOptions, CheckHintsOptions, Error, ErrorKind, Event, Height, Location, MakeOptions, Network,
-    ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions, UndoPolicy, UtxoStatsReport,
-    VerifyOptions, Watch,
+    ChainstateOptions, CheckHintsOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Event, Height,
+    Location, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions,
+    UndoPolicy, UtxoStatsReport, VerifyOptions, Watch,
 };
+use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    sync::{Mutex, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -104,9 +105,9 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     run_on(&FaultDisk::healthy(), options)
 }
 
-/// Rebuilds on this disk.
+/// Rebuilds on this disk, which may interrupt it.
 pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexReport, Error> {
-    engine::reindex(disk, options, &|_| {}, &AtomicBool::new(false))
+    engine::reindex(disk, options, &|_| {}, disk.interrupt())
 }
 
 /// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
@@ -147,10 +148,8 @@ pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
 /// Rebuilds, and is interrupted at the operation with this number, counting those that change something.
 /// Returns the number of operations too.
 pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Error>, u64) {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at(at, &interrupt);
-    let done = engine::reindex(&disk, options, &|_| {}, &interrupt);
-    (done, disk.count())
+    let disk = FaultDisk::interrupting_at(at);
+    (run_on(&disk, options), disk.count())
 }
 
 /// Files of Peregrine below `dir` other than results.
@@ -189,6 +188,16 @@ pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
     let options = StatsOptions { chainstate, muhash: true };
     engine::utxo_stats(&FaultDisk::healthy(), &options, unwatched())
+}
+
+/// Examines a datadir of regtest.
+pub fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
+    examined(&DoctorOptions { deep, ..DoctorOptions::new(root, Network::Regtest) })
+}
+
+/// Examines a datadir.
+pub fn examined(options: &DoctorOptions) -> Diagnosis {
+    engine::diagnose(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 /// What does not look at a run, and never stops it.
@@ -272,6 +281,27 @@ pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
         model.stats()
     };
     chain.main().map(apply).collect()
+}
+
+/// Regtest, in which Core's source has the hashes of UTXO sets after these blocks of its.
+pub fn pinning(sets: Vec<PinnedUtxoSet>) -> &'static ChainParams {
+    let params = ChainParams::of(Network::Regtest).clone();
+    Box::leak(Box::new(ChainParams { assume_utxo: sets.leak(), ..params }))
+}
+
+/// A UTXO set after the block at a height of [`chain`].
+pub fn pinned_set(height: u32, hash_serialized_3: [u8; 32]) -> PinnedUtxoSet {
+    let block_hash = chain().main().nth(height as usize).unwrap().hash;
+    PinnedUtxoSet { height: Height(height), block_hash, hash_serialized_3 }
+}
+
+/// Makes a snapshot of the block at a height of [`chain`].
+pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
+    let (dir, case) = (scratch(), Case::new());
+    let (file, disk) = (dir.path().join("utxo.dat"), FaultDisk::healthy());
+    let options = ReindexOptions { stop_at_height: Some(Height(height)), ..case.options() };
+    engine::make_snapshot(&disk, &for_making(&options), &file, &|_| {}, disk.interrupt()).unwrap();
+    (dir, file)
 }
 
 /// The files of a datadir, by name below its root: made once, copied for each test.

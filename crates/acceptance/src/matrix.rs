@@ -1,6 +1,7 @@
 //! Tables of the documentation in which every cell is the result of a run: of one of the rows, which a
 //! datadir can be like, with one of the columns, which is a command.
 
+use engine::{Error, ErrorKind};
 use std::fmt::Write as _;
 use testkit::pages::assert_named_table;
 
@@ -39,6 +40,20 @@ impl<R, C> Matrix<'_, R, C> {
         }
         assert_named_table(self.page, self.name, &table);
     }
+}
+
+/// A cell with the exit code of a command that refuses.
+///
+/// # Panics
+/// If it is none with which a command refuses.
+pub fn refuses(error: &Error, what: &str) -> String {
+    let code = match error.kind {
+        ErrorKind::Usage => 2,
+        ErrorKind::Damaged => 4,
+        ErrorKind::Environment => 5,
+        kind => panic!("{what}: {kind:?} {error}"),
+    };
+    format!("refuses ({code})")
 }
 
 /// A command as code, unless the text has code already.

@@ -2,16 +2,24 @@
 
 pub use crate::{
     Case, THREADS, Template, assert_mentions, assert_offers, assert_same_tree, blk, bounded, chain, changed,
-    entry, faults::Scenario, layout, leftovers, notes, options, refused, rev, run, run_on, run_seen,
-    run_until, scratch, stages, stats, stats_by_height, tree, trusting, with_threads,
+    diagnosed, entry, examined, faults::Scenario, layout, leftovers, notes, options, pinned_set, pinning,
+    refused, rev, run, run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height,
+    tree, trusting, with_threads,
 };
-pub use disk::index::{BlockStatus, IndexEntry};
+pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
+pub use disk::{
+    datadir::Datadir,
+    index::{BlockStatus, IndexEntry},
+    xor::read_block_obfuscation,
+};
 pub use engine::{
-    Advice, AssumeValid, BlockHash, ChainOptions, ChainParams, DoctorOptions, Error, ErrorKind, Event,
-    Height, Network, Note, ReindexOptions, ReindexReport, Remedy, ScriptChecks, UndoPolicy, Warning, Watch,
+    Advice, AssumeValid, BlockHash, ChainOptions, ChainParams, ChainstateOptions, Diagnosis, DoctorOptions,
+    Engine, Error, ErrorKind, Event, Height, Network, Note, ReindexOptions, ReindexReport, Remedy,
+    ScriptChecks, UndoPolicy, Warning, Watch, diagnose, hex_reversed,
 };
+pub use rules::params::PinnedUtxoSet;
 pub use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -20,14 +28,19 @@ pub use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 pub use tempfile::TempDir;
 pub use testkit::{
     Chain, ChainSpec, GeneratedBlock,
+    corrupt::{copy_dir, flip_bit, overwrite, truncate},
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
     fault::{Crashes, FaultDisk, InjectedFault, Operations},
+    model::{Model, ModelStats},
+    peer::{Fault, ScriptedPeer},
     rng::Rng,
+    sibling::{greedy_sibling, rebase, sibling},
 };
 pub use vfs::RealDisk;
+pub use wire::{ByteOffset, Coin, FileNo, Header, OutPoint, Sats};

@@ -10,11 +10,11 @@ use engine::{
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, atomic::AtomicBool},
+    sync::{LazyLock, Mutex, atomic::AtomicBool},
 };
-use sync::{PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncSink};
+use sync::{PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink};
 use tempfile::TempDir;
-use testkit::fault::FaultDisk;
+use testkit::{fault::FaultDisk, peer::ScriptedPeer};
 
 /// Where commands run, and what their arguments mean.
 pub struct Shell {
@@ -30,6 +30,8 @@ pub struct Shell {
     pub set_aside: SetAsideIndexes,
     /// A folder outside of the datadir, for what commands write elsewhere.
     pub outside: TempDir,
+    /// The honest peer that is asked.
+    pub peer: LazyLock<ScriptedPeer>,
 }
 
 /// What a command has done.
@@ -41,6 +43,8 @@ pub struct Done {
     pub diagnosis: Option<Diagnosis>,
     /// What was repaired.
     pub repair: Option<RepairReport>,
+    /// What was downloaded.
+    pub sync: Option<SyncReport>,
     /// Where indexes were set aside.
     pub kept: Vec<PathBuf>,
     /// The report of a rebuild.
@@ -62,6 +66,7 @@ impl Shell {
             snapshot: PathBuf::new(),
             set_aside: SetAsideIndexes::None,
             outside: super::scratch(),
+            peer: LazyLock::new(honest),
         }
     }
 
@@ -109,7 +114,7 @@ impl Shell {
         let done = match name {
             "repair" | "sync" => self.download(name, &sink),
             "doctor" | "reindex" | "update" | "recover" | "undo make" => self.mend(name, command, &sink),
-            _ => self.read(name, &sink),
+            _ => self.read(name, command, &sink),
         }?;
         Ok(Done { kept: kept.into_inner().unwrap(), ..done })
     }
@@ -118,13 +123,13 @@ impl Shell {
     fn download(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
         let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
         let (root, network) = (chain.datadir.clone(), chain.params.network);
-        let (peer, set_aside_indexes) = (honest(), self.set_aside.clone());
-        let connect = vec![peer.target()];
+        let (connect, set_aside_indexes) = (vec![self.peer.target()], self.set_aside.clone());
         let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
         if name == "sync" {
             let new = SyncOptions::new(&root, network, ScriptChecks::LeftOut);
             let options = SyncOptions { chain, peers, set_aside_indexes, ..new };
-            return sync::sync(disk, &options, sink, never).map(|_| Done::default());
+            let sync = Some(sync::sync(disk, &options, sink, never)?);
+            return Ok(Done { sync, ..Done::default() });
         }
         let new = RepairOptions::new(&root, network, ScriptChecks::LeftOut);
         let options = RepairOptions { chain, peers, set_aside_indexes, ..new };
@@ -161,12 +166,15 @@ impl Shell {
     }
 
     /// Runs a command that makes no change to blocks or their databases, except that a snapshot is loaded.
-    fn read(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
+    fn read(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
         let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), &self.chain);
-        let (options, file) = (self.reindex_options(name), self.outside.path().join("made"));
+        let (options, file) = (self.reindex_options(command), self.outside.path().join("made"));
         let made = for_making(&options);
         match name {
-            "verify" => engine::verify(disk, &for_verifying(&options, false), sink, never).map(drop),
+            "verify" => {
+                let options = for_verifying(&options, command.ends_with("against-chainstate"));
+                engine::verify(disk, &options, sink, never).map(drop)
+            }
             "hints make" => {
                 engine::make_hints(disk, &made, &file, HintFormat::Peregrine, sink, never).map(drop)
             }

@@ -20,7 +20,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use sync::{PeerEvent, PeerOptions, SyncOptions, SyncReport, SyncSink, sync};
+use sync::{PeerEvent, PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink, sync};
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     fault::FaultDisk,
@@ -107,6 +107,22 @@ pub fn from(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     let connect = peers.iter().map(|peer| peer.target()).collect();
     let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
     SyncOptions { peers, ..SyncOptions::new(root, Network::Regtest, ScriptChecks::LeftOut) }
+}
+
+/// Options for a repair from these peers.
+pub fn repairing(root: &Path, peers: &[&ScriptedPeer]) -> RepairOptions {
+    let peers = from(root, peers).peers;
+    RepairOptions { peers, ..RepairOptions::new(root, Network::Regtest, ScriptChecks::LeftOut) }
+}
+
+/// Repairs on a disk.
+pub fn repair_on(disk: &dyn Disk, options: &RepairOptions) -> Result<RepairReport, Error> {
+    ::sync::repair(disk, options, &|_| {}, &AtomicBool::new(false))
+}
+
+/// The same on a disk whose syncs cost nothing.
+pub fn try_repair(options: &RepairOptions) -> Result<RepairReport, Error> {
+    repair_on(&FaultDisk::healthy(), options)
 }
 
 /// The same options, where twenty seconds of the peers pass in each second.

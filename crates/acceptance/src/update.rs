@@ -1,19 +1,21 @@
 //! Datadirs whose chainstate is behind the stored blocks, and updates of them.
 
-use super::{changed, options, run, scratch};
+use super::{changed, options, run, scratch, stats};
 use disk::{
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
     index::{BlockStatus, IndexEntry, read_block_index, write_block_index},
     xor::read_block_obfuscation,
 };
-use engine::{Error, Height, Network, ScriptChecks, UpdateOptions, UpdateReport};
+use engine::{BlockHash, Error, Height, Network, ScriptChecks, UpdateOptions, UpdateReport};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
     GeneratedBlock,
     datadir::{DatadirWriter, Layout},
     fault::FaultDisk,
+    model::ModelStats,
+    sibling::rebase,
 };
 use vfs::RealDisk;
 use wire::FileNo;
@@ -57,6 +59,20 @@ pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32,
     writer.finish().unwrap();
     run(&changed(options(dir.path()), |it| it.stop_at_height = Some(Height(height)))).unwrap();
     dir
+}
+
+/// Puts another block in the place of one; those above it follow.
+pub fn replace(blocks: &mut [GeneratedBlock], at: usize, block: GeneratedBlock) {
+    blocks[at] = block;
+    let onto = blocks[at].hash;
+    rebase(blocks[at + 1..].iter_mut(), onto);
+}
+
+/// Asserts that a chainstate has this best block and the coins of the model.
+pub fn assert_coins(root: &Path, hash: BlockHash, expected: &ModelStats, what: &str) {
+    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!((found.best_block, found.txouts), (hash, expected.txouts), "{what}");
+    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
 }
 
 /// Appends blocks to the files of a datadir, as a node stores them when it receives them.

@@ -159,6 +159,19 @@ impl FaultDisk {
         Self::signal_at_operation(at, Operations::NewFiles, signal)
     }
 
+    /// The same as [`FaultDisk::signal_at`], where the signal is [`FaultDisk::interrupt`].
+    #[must_use]
+    pub fn interrupting_at(at: u64) -> Self {
+        Self::signal_at(at, &Arc::default())
+    }
+
+    /// Returns what interrupts a run on this disk: the signal, or what is never set.
+    #[must_use]
+    pub fn interrupt(&self) -> &AtomicBool {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        self.state.signal.as_deref().unwrap_or(&NEVER)
+    }
+
     fn signal_at_operation(at: u64, operations: Operations, signal: &Arc<AtomicBool>) -> Self {
         let mut disk = Self::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
         Arc::get_mut(&mut disk.state).expect("it is new").signal = Some(Arc::clone(signal));

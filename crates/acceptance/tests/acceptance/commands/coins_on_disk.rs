@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::unwatched;
 use disk::chainstate::ChainstateReader;
-use engine::{ChainstateOptions, OutPoint, Sats, StatsOptions, StoredCoin, get_coins, scan_coins};
+use engine::{StatsOptions, StoredCoin, get_coins, scan_coins};
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
 fn expected() -> Vec<StoredCoin> {
@@ -22,8 +22,7 @@ fn expected() -> Vec<StoredCoin> {
 
 /// A datadir with the chainstate of the whole chain.
 fn rebuilt() -> (Case, ChainstateOptions) {
-    let case = Case::new();
-    run(&case.options()).unwrap();
+    let case = Case::at_tip();
     let options = ChainstateOptions::new(case.root(), Network::Regtest);
     (case, options)
 }

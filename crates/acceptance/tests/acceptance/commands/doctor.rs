@@ -2,18 +2,19 @@
 //! each kind of damage, and that its advice helps, is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use acceptance::unwatched;
+use acceptance::{
+    CORE_DATADIRS,
+    sync::{repairing, try_repair},
+    unwatched,
+};
 use disk::index::write_block_index;
 use engine::{
-    Absence, ChainstateOptions, ChainstatePosition, DatabaseState, DatadirState, Diagnosis, Location,
-    LockState, RealDisk, Recovery, RecoveryReport, StatsOptions, diagnose, recover, utxo_stats,
+    Absence, ChainstatePosition, DatabaseState, DatadirState, Location, LockState, Recovery, RecoveryReport,
+    StatsOptions, recover, utxo_stats,
 };
 use std::os::unix::fs::MetadataExt as _;
-use sync::{RepairOptions, SyncOptions, repair, sync};
-use testkit::{
-    peer::{Fault, ScriptedPeer},
-    situation,
-};
+use sync::sync;
+use testkit::situation;
 
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {
@@ -157,8 +158,7 @@ fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair, "the genesis block is there");
     testkit::corrupt::flip_bit(&case.blocks("blk00000.dat"), end - 250, 0).unwrap();
     advised(&case, &Advice::BitcoindReindex);
-    let options = RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
-    let error = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+    let error = try_repair(&repairing(case.root(), &[])).unwrap_err();
     acceptance::assert_mentions(&error, &["the genesis block"]);
 }
 
@@ -206,14 +206,14 @@ fn block_files_in_another_directory_are_not_called_lost() {
     advised(&case, &Advice::NameBlocksdir { directory: Some(other.clone()) });
     let mut options = DoctorOptions::new(case.root(), Network::Regtest);
     options.chain.blocksdir = Some(other.clone());
-    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = examined(&options);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
     // A caller that says that they are in the datadir is believed if they are not where they were.
     options.chain.blocksdir = Some(case.root().to_owned());
-    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = examined(&options);
     assert_eq!(found.advice, Advice::NameBlocksdir { directory: Some(other.clone()) });
     fs::remove_dir_all(other.join("regtest")).unwrap();
-    let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = examined(&options);
     assert_eq!(found.advice, Advice::BitcoindReindex);
 }
 
@@ -411,9 +411,7 @@ fn core_datadir_is_sound(name: &str, network: Network) {
 
 #[test]
 fn datadirs_of_bitcoin_core_are_sound() {
-    core_datadir_is_sound("main", Network::Main);
-    core_datadir_is_sound("testnet3", Network::Test);
-    core_datadir_is_sound("signet", Network::Signet);
-    core_datadir_is_sound("regtest", Network::Regtest);
-    core_datadir_is_sound("regtest-siblings", Network::Regtest);
+    for (name, network) in CORE_DATADIRS {
+        core_datadir_is_sound(name, network);
+    }
 }

@@ -1,21 +1,20 @@
 //! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, quiet, with_height};
-use acceptance::hinted::file_in;
 use acceptance::prelude::*;
+use acceptance::{faults::Trouble, hinted::file_in};
 use digest::sha256::sha256d;
 use disk::{
     snapshot::SnapshotWriter,
     utxo_tree::{UtxoTree, chunk_name},
 };
-use engine::{FetchOptions, RemoteBody, SnapshotSource, fetch_snapshot, hex_reversed, snapshot_info};
-use std::io;
+use engine::{FetchOptions, RemoteBody, SnapshotSource, fetch_snapshot, snapshot_info};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain;
 use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 use wire::{
-    Coin, OutPoint, Sats, Txid,
+    Txid,
     coin::{chainstate_key_order, compress_output},
 };
 
@@ -262,42 +261,41 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     assert_mentions(&error, &["the height is 201"]);
 }
 
-/// Stopped at random operations: what is proven is not fetched again, and the file is the same.
+/// What is proven is not fetched again, and the file is the same.
 #[test]
 fn a_fetch_resumes_after_interrupts_and_power_cuts() {
     let (shared, files) = (Shared::of_chain(), scratch());
     let good = shared.copy(&files, "good");
-    for seed in 0..30 {
-        let (dir, mut rng) = (scratch(), Rng::new(seed, "fetch"));
-        let (output, place) = (dir.path().join("out"), dir.path().join("place"));
-        fs::create_dir(&place).unwrap();
-        let threads = NonZeroUsize::new(THREADS[seed as usize % 3]).unwrap();
-        let options = FetchOptions { threads, ..shared.fetching(&[&good], &output) };
-        let mut runs = 0;
-        loop {
-            let interrupt = Arc::new(AtomicBool::new(false));
-            let (at, kind) = (1 + rng.below(60), rng.below(3));
-            let disk = match kind {
-                0 => FaultDisk::signal_at(at, &interrupt),
-                _ => FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::All, io::ErrorKind::Other),
-            };
-            let disk = disk.with_names_at_risk(&place);
-            let result = fetch_snapshot(&disk, &options, quiet(&interrupt));
-            disk.heal();
-            if kind == 2 {
-                disk.cut_power(seed).unwrap();
-            }
-            runs += 1;
-            if output.exists() || runs > 12 {
-                break;
-            }
-            assert!(result.is_err());
+    for threads in THREADS {
+        let of = |case: &Case| {
+            let threads = NonZeroUsize::new(threads).unwrap();
+            FetchOptions { threads, ..shared.fetching(&[&good], &case.root().join("out")) }
+        };
+        let scenario = Scenario {
+            before: &|| Case::of(scratch()),
+            run: &|disk, case| match case.root().join("out").exists() {
+                true => Ok(()),
+                false => fetch_snapshot(disk, &of(case), quiet(disk.interrupt())).map(drop),
+            },
+            is_whole: &|case, is_done, what| {
+                let output = case.root().join("out");
+                assert!(output.exists() || !is_done, "{what}: it reported success");
+                assert!(!output.exists() || fs::read(&output).unwrap() == shared.bytes(), "{what}");
+            },
+            succeeds: &|case, what| {
+                let output = case.root().join("out");
+                if !output.exists() {
+                    fetch(&of(case)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+                }
+                assert!(fs::read(&output).unwrap() == shared.bytes(), "{what}");
+                assert!(!part(&output).exists(), "{what}");
+            },
+        };
+        for trouble in [Trouble::NO_CHANGES, Trouble::Interrupt] {
+            assert!(scenario.suffer(trouble, 5, true) > 5, "{trouble:?}");
         }
-        if !output.exists() {
-            fetch(&options).unwrap();
-        }
-        assert!(fs::read(&output).unwrap() == shared.bytes(), "{seed}");
-        assert!(!part(&output).exists(), "{seed}");
+        let states = scenario.explore(Crashes { stride: 3, ..Crashes::default() });
+        assert!(states > 10, "{states}");
     }
     // What is kept is counted; a torn chunk is fetched again; what is too long is cut.
     let output = files.path().join("out");

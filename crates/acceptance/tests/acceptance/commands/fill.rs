@@ -2,21 +2,15 @@
 //! and read with the key that its file reveals. So is the key of the datadir's own files.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, honest};
+use acceptance::sync::{assert_sound, honest, repair_on, repairing, try_repair as run};
 use digest::obfuscation::Obfuscation;
-use engine::Diagnosis;
-use sync::{PeerOptions, RepairOptions, RepairReport, repair};
-use testkit::peer::ScriptedPeer;
 
 /// A datadir of the same chain with files of another length, in another order, with another key.
 fn other() -> Case {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
         Template::laid_out(chain(), &Layout { file_size: 50 << 10, preallocate: true, ..Layout::new(11) })
     });
-    at_tip(TEMPLATE.case())
-}
-
-fn at_tip(case: Case) -> Case {
+    let case = TEMPLATE.case();
     acceptance::run(&case.options()).unwrap();
     case
 }
@@ -31,19 +25,14 @@ fn files(case: &Case) -> Vec<PathBuf> {
 /// on. Undo files go with them.
 fn damage(case: &Case, first: usize) {
     for (round, path) in files(case).into_iter().skip(first).step_by(2).enumerate() {
-        let bytes = fs::read(&path).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
         match round % 3 {
             0 => fs::remove_file(&path).unwrap(),
             1 => fs::write(&path, &bytes[..bytes.len() / 2]).unwrap(),
-            _ => fs::write(
-                &path,
-                bytes
-                    .iter()
-                    .enumerate()
-                    .map(|(at, byte)| byte ^ u8::from(at % 7_000 == 99))
-                    .collect::<Vec<u8>>(),
-            )
-            .unwrap(),
+            _ => {
+                bytes.iter_mut().skip(99).step_by(7_000).for_each(|byte| *byte ^= 1);
+                fs::write(&path, bytes).unwrap();
+            }
         }
         let rev = path.with_file_name(path.file_name().unwrap().to_string_lossy().replace("blk", "rev"));
         fs::write(&rev, [7; 99]).unwrap();
@@ -51,21 +40,13 @@ fn damage(case: &Case, first: usize) {
 }
 
 fn options(case: &Case, sources: &[&Path], peers: &[&ScriptedPeer]) -> RepairOptions {
-    let connect = peers.iter().map(|peer| peer.target()).collect();
-    let mut options = RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut);
-    options.peers =
-        PeerOptions { connect, use_dns_seeds: false, use_fixed_seeds: false, ..PeerOptions::default() };
-    options.sources = sources.iter().map(|&source| source.to_owned()).collect();
-    options
-}
-
-fn run(options: &RepairOptions) -> Result<RepairReport, Error> {
-    repair(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+    let sources = sources.iter().map(|&source| source.to_owned()).collect();
+    RepairOptions { sources, ..repairing(case.root(), peers) }
 }
 
 #[test]
 fn two_half_broken_datadirs_make_a_sound_one() {
-    let (one, two) = (at_tip(Case::new()), other());
+    let (one, two) = (Case::at_tip(), other());
     damage(&one, 1);
     damage(&two, 2);
     let broken = tree(two.root());
@@ -103,7 +84,7 @@ fn a_folder_of_block_files_does_too_with_or_without_its_key() {
         &source.root().join("regtest"),
         source.root(),
     ] {
-        let case = at_tip(Case::new());
+        let case = Case::at_tip();
         damage(&case, 1);
         let report =
             run(&options(&case, &[dir], &[])).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -159,7 +140,7 @@ fn blocks_are_found_whatever_their_key_the_name_of_the_file_and_what_is_around_t
         ("blocks", |plain, frames| plain[frames[2].0] ^= 1),
     ];
     for (number, (name, change)) in changes.into_iter().enumerate() {
-        let (case, source) = (at_tip(Case::new()), scratch());
+        let (case, source) = (Case::at_tip(), scratch());
         let lost = files(&case)[1].clone();
         let mut plain = with_key(&lost, own_key(&case), [0; 8]);
         let frames = frames(&plain);
@@ -183,7 +164,7 @@ fn blocks_are_found_whatever_their_key_the_name_of_the_file_and_what_is_around_t
 /// Files with different keys, joined, of which no length is a multiple of that of a key.
 #[test]
 fn an_empty_datadir_is_filled_from_a_joined_file() {
-    let (source, dir) = (at_tip(Case::new()), scratch());
+    let (source, dir) = (Case::at_tip(), scratch());
     let mut joined = Vec::new();
     for (number, path) in files(&source).iter().enumerate() {
         joined.extend(with_key(path, own_key(&source), [number as u8; 8]));
@@ -202,7 +183,7 @@ fn an_empty_datadir_is_filled_from_a_joined_file() {
 
 #[test]
 fn without_peers_a_repair_ends_with_what_is_missing() {
-    let (case, source) = (at_tip(Case::new()), scratch());
+    let (case, source) = (Case::at_tip(), scratch());
     fs::remove_file(&files(&case)[1]).unwrap();
     fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
     let error = run(&options(&case, &[source.path()], &[])).map(drop).unwrap_err();
@@ -212,7 +193,7 @@ fn without_peers_a_repair_ends_with_what_is_missing() {
 
 #[test]
 fn what_the_files_do_not_have_is_downloaded() {
-    let (case, source, peer) = (at_tip(Case::new()), other(), honest());
+    let (case, source, peer) = (Case::at_tip(), other(), honest());
     damage(&case, 0);
     damage(&source, 0);
     damage(&source, 1);
@@ -226,7 +207,7 @@ fn what_the_files_do_not_have_is_downloaded() {
 
 #[test]
 fn a_folder_without_block_files_is_refused() {
-    let (case, empty) = (at_tip(Case::new()), scratch());
+    let (case, empty) = (Case::at_tip(), scratch());
     damage(&case, 1);
     let before = tree(case.root());
     for dir in [empty.path(), &empty.path().join("nothing")] {
@@ -239,7 +220,7 @@ fn a_folder_without_block_files_is_refused() {
 /// A sector of the source that cannot be read is a warning.
 #[test]
 fn what_cannot_be_read_is_passed_over() {
-    let (case, source) = (at_tip(Case::new()), other());
+    let (case, source) = (Case::at_tip(), other());
     damage(&case, 1);
     let unreadable = &files(&source)[0];
     fs::remove_file(unreadable).unwrap();
@@ -256,13 +237,11 @@ fn what_cannot_be_read_is_passed_over() {
 #[test]
 fn wherever_the_power_fails_the_next_run_completes() {
     let source = other();
-    let repair = |disk: &FaultDisk, case: &Case| {
-        let options = options(case, &[source.root()], &[]);
-        repair(disk, &options, &|_| {}, &AtomicBool::new(false)).map(drop)
-    };
+    let repair =
+        |disk: &FaultDisk, case: &Case| repair_on(disk, &options(case, &[source.root()], &[])).map(drop);
     let states = Scenario {
         before: &|| {
-            let case = at_tip(Case::new());
+            let case = Case::at_tip();
             damage(&case, 1);
             case
         },
@@ -275,11 +254,6 @@ fn wherever_the_power_fails_the_next_run_completes() {
     }
     .explore(Crashes { stride: 5, twice: false, ..Crashes::default() });
     assert!(states > 20, "{states}");
-}
-
-fn diagnosed(case: &Case) -> Diagnosis {
-    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-    engine::diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 /// Once, only the genesis block at the start of the first file revealed the key.
@@ -302,12 +276,12 @@ fn a_lost_key_of_the_block_files_is_restored() {
     ];
     for change_key in keys {
         for change_files in files {
-            let case = at_tip(Case::new());
+            let case = Case::at_tip();
             let key = fs::read(case.blocks("xor.dat")).unwrap();
             change_key(&case);
             change_files(&case);
             let before = tree(case.root());
-            let found = diagnosed(&case);
+            let found = diagnosed(case.root(), true);
             assert_eq!(found.advice, Advice::RestoreKey { key: key.clone().try_into().unwrap() });
             assert!(found.found.unwrap().index.state.is_sound());
             for options in [case.options(), case.scan()] {
@@ -316,7 +290,7 @@ fn a_lost_key_of_the_block_files_is_restored() {
             }
             assert!(tree(case.root()) == before);
             fs::write(case.blocks("xor.dat"), key).unwrap();
-            assert!(diagnosed(&case).found.unwrap().key.is_none(), "the right one is right");
+            assert!(diagnosed(case.root(), true).found.unwrap().key.is_none(), "the right one is right");
         }
     }
 }
@@ -324,9 +298,9 @@ fn a_lost_key_of_the_block_files_is_restored() {
 /// What bitcoind -reindex leaves if the key was lost: all blocks come back without a download.
 #[test]
 fn the_genesis_block_is_restored_after_it_was_overwritten() {
-    let case = at_tip(Case::new());
+    let case = Case::at_tip();
     overwrite_genesis(&case);
-    assert_eq!(diagnosed(&case).advice, Advice::ReindexByScan);
+    assert_eq!(diagnosed(case.root(), true).advice, Advice::ReindexByScan);
     fs::remove_dir_all(case.blocks("index")).unwrap();
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     let old: Vec<_> = tree(&case.blocks("")).into_iter().filter(|(path, _)| path.ends_with("dat")).collect();
@@ -357,19 +331,19 @@ fn plain_genesis() -> Vec<u8> {
 fn own_files_with_other_keys_are_named_and_taken_over() {
     for number in [0, 1] {
         for key in [[0; 8], [5; 8]] {
-            let case = at_tip(Case::new());
+            let case = Case::at_tip();
             let path = case.blocks(&format!("blk{number:05}.dat"));
             fs::write(&path, with_key(&path, own_key(&case), key)).unwrap();
             let before = tree(case.root());
-            let diagnosed = diagnosed(&case);
-            assert_eq!(diagnosed.advice, Advice::TakeFromFiles { directory: case.blocks("") });
-            let error = diagnosed.found.unwrap().key.unwrap().to_string();
+            let found = diagnosed(case.root(), true);
+            assert_eq!(found.advice, Advice::TakeFromFiles { directory: case.blocks("") });
+            let error = found.found.unwrap().key.unwrap().to_string();
             assert!(error.contains(&format!("blk{number:05}.dat is ")), "{error}");
             // Beside a second chainstate, that would be refused.
             let snapshot = case.root().join("regtest/chainstate_snapshot");
             fs::create_dir(&snapshot).unwrap();
             fs::write(snapshot.join("base_blockhash"), [7; 32]).unwrap();
-            assert_eq!(self::diagnosed(&case).advice, Advice::MoveSnapshotAway);
+            assert_eq!(diagnosed(case.root(), true).advice, Advice::MoveSnapshotAway);
             fs::remove_dir_all(snapshot).unwrap();
             let refused = [
                 run(&options(&case, &[], &[])).map(drop).unwrap_err(),

@@ -1,41 +1,28 @@
 //! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
 //! `oracle` shows the result to a bitcoind.
 
-use acceptance::for_making;
+use acceptance::faults::Trouble;
 use acceptance::prelude::*;
 use disk::{
     chainstate::ChainstateReader,
     snapshot::{SnapshotReader, SnapshotWriter},
 };
 use engine::{Disk, LoadedSnapshotReport, load_snapshot};
-use rules::params::PinnedUtxoSet;
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
-fn params() -> &'static ChainParams {
-    static PARAMS: OnceLock<ChainParams> = OnceLock::new();
-    PARAMS.get_or_init(|| {
-        let (tip, hash_serialized_3) = (chain().tip(), chain().model.stats().hash_serialized_3);
-        let set = PinnedUtxoSet { height: Height(tip.height), block_hash: tip.hash, hash_serialized_3 };
-        ChainParams { assume_utxo: vec![set].leak(), ..ChainParams::of(Network::Regtest).clone() }
-    })
+static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
+    pinning(vec![pinned_set(chain().tip().height, chain().model.stats().hash_serialized_3)])
+});
+
+/// A snapshot of the last block.
+static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(chain().tip().height));
+
+fn snapshot() -> &'static Path {
+    &SNAPSHOT.1
 }
 
 fn options(case: &Case) -> ChainOptions {
-    ChainOptions { params: params(), ..case.options().chain }
-}
-
-/// A snapshot of the last block.
-fn snapshot() -> &'static Path {
-    static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, file) = FILE.get_or_init(|| {
-        let (dir, case) = (scratch(), Case::new());
-        let file = dir.path().join("utxo.dat");
-        let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let options = for_making(&case.options());
-        engine::make_snapshot(&disk, &options, &file, &|_| {}, &interrupt).unwrap();
-        (dir, file)
-    });
-    file
+    ChainOptions { params: *PARAMS, ..case.options().chain }
 }
 
 fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotReport, Error> {
@@ -196,24 +183,26 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
 
 #[test]
 fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_left() {
-    for kind in [InjectedFault::Once, InjectedFault::Sticky] {
-        for at in 0.. {
-            let case = headers_only();
-            let before = case.index();
-            let disk = FaultDisk::fail_at(at, kind, Operations::Changes, io::ErrorKind::Other);
-            let done = load(&disk, &case, snapshot());
-            if disk.has_failed() {
-                let again = load(&FaultDisk::healthy(), &case, snapshot());
+    let before = headers_only().index();
+    let load = |disk: &FaultDisk, case: &Case| load(disk, case, snapshot()).map(drop);
+    for trouble in [Trouble::CHANGE, Trouble::NO_CHANGES] {
+        let failures = Scenario {
+            before: &headers_only,
+            run: &load,
+            is_whole: &|case, is_done, what| {
+                if is_done {
+                    assert!(snapshot_dir(case).exists(), "{what}: it reported success");
+                }
+            },
+            succeeds: &|case, what| {
                 // The first command, or the repair of what it has left, may have put the result in place.
-                let is_loaded =
-                    again.as_ref().err().is_some_and(|error| error.to_string().contains("already"));
-                assert!(is_loaded || done.is_err() && again.is_ok(), "{at}: {done:?}, {again:?}");
-            }
-            assert_loaded(&case, &before);
-            if !disk.has_failed() {
-                assert!(done.is_ok() && at > 20, "{at} operations");
-                break;
-            }
+                if let Err(error) = load(&FaultDisk::healthy(), case) {
+                    assert!(error.to_string().contains("already"), "{what}: {error}");
+                }
+                assert_loaded(case, &before);
+            },
         }
+        .suffer(trouble, 1, false);
+        assert!(failures > 20, "{failures} operations failed a run");
     }
 }

@@ -5,24 +5,16 @@
 use super::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
+    faults::Trouble,
     indexes,
-    sync::{from, index, mark_next, run as sync, run_on as download, serving},
-    update::{AT_ONCE, EACH_BLOCK, behind, store, update, update_options},
+    sync::{from, index, mark_next, repairing, run as sync, serving, try_repair, try_run},
+    update::{AT_ONCE, EACH_BLOCK, behind, replace, store, update, update_options},
 };
-use disk::{blk::write_record, datadir::Datadir, departed, index::IndexRows, xor::read_block_obfuscation};
-use engine::{Reconsider, diagnose, reindex};
-use rules::ChainParams;
-use std::collections::BTreeSet;
-use std::io;
+use disk::{blk::write_record, departed, index::IndexRows};
+use engine::Reconsider;
 use std::io::Write as _;
-use sync::{PeerOptions, RepairOptions, repair};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    data::shared_data,
-    peer::{Fault, ScriptedPeer},
-    sibling::{greedy_sibling, rebase, sibling},
-};
-use wire::{FileNo, Header, Reader, read::write_var_int};
+use testkit::data::shared_data;
+use wire::{Reader, read::write_var_int};
 
 /// Height of the last block that all nodes have.
 const FORK: u32 = 132;
@@ -113,15 +105,14 @@ fn rebuilt(options: &ReindexOptions) -> Result<(Vec<Warning>, BlockHash), Error>
 }
 
 fn repair_options(root: &Path, which: Reconsider) -> RepairOptions {
-    let mut options = RepairOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    options.peers = PeerOptions { use_dns_seeds: false, ..PeerOptions::default() };
+    let mut options = repairing(root, &[]);
     options.chain.reconsider = Some(which);
     options
 }
 
 fn repaired(root: &Path, which: Reconsider) -> Result<(Vec<Warning>, BlockHash), Error> {
     let options = repair_options(root, which);
-    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))?;
+    let report = try_repair(&options)?;
     let rebuild = report.rebuild.expect("the chainstate is rebuilt");
     Ok((rebuild.notes, rebuild.hash))
 }
@@ -177,15 +168,8 @@ fn a_run_that_is_refused_because_of_a_mark_forgets_no_damaged_block() {
         if is_cut { truncate(&path, pos + 50) } else { flip_bit(&path, pos + 100, 3) }.unwrap();
         let peer = ScriptedPeer::start(&serving(chain().main()), Fault::None);
         let error = match what {
-            "sync" => {
-                let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-                download(&disk, &from(dir.path(), &[&peer]), &never).0.map(drop)
-            }
-            _ => {
-                let mut options = RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
-                options.peers = from(dir.path(), &[&peer]).peers;
-                repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).map(drop)
-            }
+            "sync" => try_run(&from(dir.path(), &[&peer])).map(drop),
+            _ => try_repair(&repairing(dir.path(), &[&peer])).map(drop),
         };
         assert_mentions(&error.unwrap_err(), &["is marked invalid; nothing was changed"]);
         assert!(index(dir.path()).entries == before, "{what}, is cut: {is_cut}");
@@ -196,9 +180,8 @@ fn a_run_that_is_refused_because_of_a_mark_forgets_no_damaged_block() {
 fn only_the_marks_that_are_named_are_not_believed() {
     let (one, mut two) = (branch(FORK), branch(FORK - 2));
     two.truncate(8);
-    two[0] = sibling(&two[0], 9, |_| {});
-    let onto = two[0].hash;
-    rebase(two[1..].iter_mut(), onto);
+    let other = sibling(&two[0], 9, |_| {});
+    replace(&mut two, 0, other);
     for (what, way) in WAYS {
         let dir = left(&one);
         store(dir.path(), two.iter());
@@ -223,9 +206,8 @@ fn an_invalid_block_keeps_its_mark_and_the_reason_is_given() {
     // Without its second block, the branch has too little work.
     for (at, best) in [(5, None), (1, chain().main().nth(DEAD_END as usize))] {
         let mut blocks = branch(FORK);
-        blocks[at] = greedy_sibling(&blocks[at], 1);
-        let onto = blocks[at].hash;
-        rebase(blocks[at + 1..].iter_mut(), onto);
+        let invalid = greedy_sibling(&blocks[at], 1);
+        replace(&mut blocks, at, invalid);
         for (what, way) in WAYS {
             let dir = left(&blocks);
             let done = way(dir.path(), Reconsider::All).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -243,19 +225,21 @@ fn an_invalid_block_keeps_its_mark_and_the_reason_is_given() {
 #[test]
 fn a_failing_disk_leaves_all_marks_or_none() {
     let blocks = branch(FORK);
-    let dir = left(&blocks);
-    for at in (0..).step_by(7) {
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-        let options = reconsidering(dir.path(), Reconsider::All);
-        let done = reindex(&disk, &options, &|_| {}, &AtomicBool::new(false));
-        let best = stats(dir.path(), Network::Regtest).unwrap().best_block;
-        let is_new = best == blocks.last().unwrap().hash;
-        assert_eq!(marked(dir.path()), if is_new { BTreeSet::new() } else { hashes(&blocks) }, "{at}");
-        if done.is_ok() {
-            assert!(is_new && at > 7, "{at}");
-            break;
-        }
+    let left = Template::copy_of(left(&blocks).path());
+    let all = |case: &Case| reconsidering(case.root(), Reconsider::All);
+    let failures = Scenario {
+        before: &|| left.case(),
+        run: &|disk, case| run_on(disk, &all(case)).map(drop),
+        is_whole: &|case, is_done, what| {
+            let best = stats(case.root(), Network::Regtest).unwrap().best_block;
+            let is_new = best == blocks.last().unwrap().hash;
+            assert!(is_new || !is_done, "{what}: it reported success");
+            assert_eq!(marked(case.root()), if is_new { BTreeSet::new() } else { hashes(&blocks) }, "{what}");
+        },
+        succeeds: &|case, what| drop(run(&all(case)).unwrap_or_else(|error| panic!("{what}: {error}"))),
     }
+    .suffer(Trouble::NO_CHANGES, 7, false);
+    assert!(failures > 1, "{failures}");
 }
 
 #[test]
@@ -308,7 +292,7 @@ fn blocks_of_the_other_chain_are_counted_and_left_out() {
     (1..=files).for_each(|file| fs::remove_file(datadir(to.path()).blk_path(FileNo(file))).unwrap());
     let mut options = repair_options(to.path(), Reconsider::All);
     options.sources = vec![from.path().join("regtest/blocks")];
-    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let report = try_repair(&options).unwrap();
     assert!(report.taken > 0 && report.download.is_none(), "{report:?}");
     assert_eq!((report.sources[0].departed, report.height), (2, Height(140)), "{:?}", report.sources);
 }
@@ -323,7 +307,7 @@ fn params() -> &'static ChainParams {
 fn advised(root: &Path) -> (Advice, String) {
     let mut options = DoctorOptions::new(root, Network::Regtest);
     options.chain.params = params();
-    let found = diagnose(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = examined(&options);
     let state = found.found.unwrap();
     (found.advice, format!("sound {}; {}; {}", state.is_sound(), state.index, state.blocks))
 }

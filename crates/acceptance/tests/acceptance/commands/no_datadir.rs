@@ -2,31 +2,17 @@
 //! there is no datadir.
 
 use acceptance::prelude::*;
-use engine::{
-    Disk, HintFormat, MIN_MEMORY, MakeOptions, RealDisk, UpdateOptions, VerifyOptions, diagnose, make_hints,
-    make_snapshot, reindex, update, verify,
-};
-use sync::{RepairOptions, SyncSink, repair};
+use acceptance::shell::Shell;
+use engine::MIN_MEMORY;
 
 #[test]
 fn operations_fail_without_a_datadir() {
-    let root = tempfile::tempdir().unwrap();
-    let (datadir, file) = (root.path().join("missing"), root.path().join("file"));
-    let (network, scripts) = (Network::Regtest, || ScriptChecks::LeftOut);
-    let disk: &dyn Disk = &RealDisk;
-    let sink: &dyn SyncSink = &|_: Event| {};
-    let never = AtomicBool::new(false);
-    let make = MakeOptions::new(&datadir, network, scripts());
-    let kinds = [
-        reindex(disk, &ReindexOptions::new(&datadir, network, scripts()), sink, &never).unwrap_err().kind,
-        verify(disk, &VerifyOptions::new(&datadir, network, scripts()), sink, &never).unwrap_err().kind,
-        make_hints(disk, &make, &file, HintFormat::Peregrine, sink, &never).unwrap_err().kind,
-        make_snapshot(disk, &make, &file, sink, &never).unwrap_err().kind,
-        update(disk, &UpdateOptions::new(&datadir, network, scripts()), sink, &never).unwrap_err().kind,
-        repair(disk, &RepairOptions::new(&datadir, network, scripts()), sink, &never).unwrap_err().kind,
-    ];
-    assert_eq!(kinds, [ErrorKind::Damaged; 6]);
-    let found = diagnose(disk, &DoctorOptions::new(&datadir, network), sink, &never).unwrap();
+    let root = scratch();
+    let shell = Shell::at(&root.path().join("missing"));
+    for command in ["reindex", "verify", "hints make", "snapshot make", "update", "repair"] {
+        assert_eq!(shell.run(command).err().map(|error| error.kind), Some(ErrorKind::Damaged), "{command}");
+    }
+    let found = shell.diagnosis();
     assert!(!found.is_sound() && found.advice == Advice::NameDatadir, "a missing datadir is a diagnosis");
     assert_eq!(MIN_MEMORY, 128 << 20);
 }

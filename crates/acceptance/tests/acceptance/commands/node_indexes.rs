@@ -10,8 +10,7 @@ use disk::node_indexes::{INDEXES_DIR, NodeIndex};
 use engine::SetAsideIndexes;
 use leveldb::{Database, TableWriter, write_database};
 use std::slice;
-use testkit::corrupt::flip_bit;
-use wire::{ByteOffset, read::write_var_int};
+use wire::read::write_var_int;
 
 const TIP: u32 = 140;
 

@@ -2,30 +2,21 @@
 //! `input/situations.txt` has what it does about each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_index_is_true, assert_sound, honest, index, serving, wait_until};
-use disk::{blk::RECORD_HEADER_LEN, xor::read_block_obfuscation};
-use std::time::Instant;
-use sync::{PeerOptions, RepairOptions, RepairReport, repair};
-use testkit::{
-    corrupt::{copy_dir, flip_bit},
-    peer::{Fault, ScriptedPeer},
-    sibling::{rebase, sibling},
+use acceptance::{
+    damage,
+    sync::{assert_sound, honest, index, repair_on, repairing, serving, try_repair, wait_until},
 };
+use disk::blk::RECORD_HEADER_LEN;
+use sync::repair;
 
 fn from(case: &Case, peers: &[&ScriptedPeer]) -> RepairOptions {
-    let connect = peers.iter().map(|peer| peer.target()).collect();
-    let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
-    RepairOptions { peers, ..RepairOptions::new(case.root(), Network::Regtest, ScriptChecks::LeftOut) }
-}
-
-fn repair_on(disk: &FaultDisk, options: &RepairOptions) -> Result<RepairReport, Error> {
-    repair(disk, options, &|_| {}, &AtomicBool::new(false))
+    repairing(case.root(), peers)
 }
 
 /// Repairs from an honest peer.
 fn repaired(case: &Case) -> RepairReport {
     let peer = honest();
-    repair_on(&FaultDisk::healthy(), &from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
+    try_repair(&from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn chainstate(case: &Case) -> impl PartialEq + use<> {
@@ -100,7 +91,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
         fs::write(other.path().join("blk00000.dat"), whole).unwrap();
         fs::copy(case.blocks("xor.dat"), other.path().join("xor.dat")).unwrap();
         let offline = RepairOptions { sources: vec![other.path().to_owned()], ..from(&copy, &[]) };
-        let taken = repair_on(&FaultDisk::healthy(), &offline).unwrap();
+        let taken = try_repair(&offline).unwrap();
         let report = repaired(&case);
         for (case, report) in [(&copy, &taken), (&case, &report)] {
             let downloaded = report.download.as_ref().map_or(0, |download| download.blocks);
@@ -118,7 +109,7 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
         let case = Case::at_tip();
         rewrite_record(&case, 100, damage);
         let coins = chainstate(&case);
-        let report = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+        let report = try_repair(&from(&case, &[])).unwrap();
         assert!(report.damaged > 0 && report.taken == report.damaged && report.download.is_none(), "{what}");
         assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
         assert_sound(case.root(), chain(), what);
@@ -176,7 +167,7 @@ fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
                     .all(|entry| entry.status.was_connected() || entry.undo_pos.is_none())
             );
             // There is nothing more to do.
-            let again = repair_on(&FaultDisk::healthy(), &from(&case, &[])).unwrap();
+            let again = try_repair(&from(&case, &[])).unwrap();
             assert!(again.download.is_none() && again.undo.is_none() && again.rebuild.is_none(), "{what}");
         }
     }
@@ -216,46 +207,18 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     assert_sound(case.root(), chain(), "after an interrupt");
 }
 
-/// `reindex` and `reindex --scan` refuse it, and name `repair`.
+/// With a block index, it is a cell of `input/situations.txt`.
 #[test]
-fn a_chainstate_of_another_chain_is_set_aside() {
-    let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
-    for has_index in [true, false] {
-        let (case, foreign) = (Case::at_tip(), acceptance::scratch());
-        other.write_datadir(foreign.path(), &acceptance::layout()).unwrap();
-        run(&acceptance::options(foreign.path())).unwrap();
-        let place = case.root().join("regtest/chainstate");
-        fs::remove_dir_all(&place).unwrap();
-        copy_dir(&foreign.path().join("regtest/chainstate"), &place).unwrap();
-        if !has_index {
-            fs::remove_file(case.blocks("index/CURRENT")).unwrap();
-        }
-        let contents = |dir: &Path| tree(dir).into_values().collect::<Vec<_>>();
-        let before = contents(&place);
-        let report = repaired(&case);
-        let kept = report.notes.iter().find_map(|note| match note {
-            Warning::ChainstateSetAside { kept, .. } => Some(kept.clone()),
-            _ => None,
-        });
-        assert!(contents(&kept.unwrap()) == before, "it is kept");
-        assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
-        fs::remove_dir_all(place.with_extension("old")).unwrap();
-        assert_sound(case.root(), chain(), "a chainstate of another chain");
-    }
-}
-
-#[test]
-fn blocks_that_the_index_does_not_place_are_downloaded() {
-    let case = Case::at_tip();
-    case.flip_block(100, 90);
-    let lower = run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
-    assert_eq!(lower.height, Height(99));
+fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
+    let (case, store) = (Case::at_tip(), acceptance::scratch());
+    damage::cause("chainstate: of another chain", &case, store.path());
+    fs::remove_file(case.blocks("index/CURRENT")).unwrap();
     let report = repaired(&case);
-    assert_eq!((report.damaged, report.missing, report.download.unwrap().blocks), (0, 1, 1));
-    // bitcoind connects what is above the chainstate when it starts; here, a rebuild does.
-    assert_index_is_true(case.root(), "a missing block");
-    assert_eq!(run(&case.options()).unwrap().height, Height(140));
-    assert_sound(case.root(), chain(), "a missing block");
+    let is_said = |note: &Warning| matches!(note, Warning::ChainstateSetAside { .. });
+    assert!(report.notes.iter().any(is_said), "{:?}", report.notes);
+    assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
+    fs::remove_dir_all(case.root().join("regtest/chainstate.old")).unwrap();
+    assert_sound(case.root(), chain(), "a chainstate of another chain");
 }
 
 /// The old index, which may come back, can refer to what a scan does not recognize.
@@ -308,7 +271,7 @@ fn nobody_is_believed() {
     [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
     let liar = ScriptedPeer::start(&acceptance::sync::served(), Fault::Mutates);
     let peer = honest();
-    let report = repair_on(&FaultDisk::healthy(), &from(&case, &[&liar, &peer])).unwrap();
+    let report = try_repair(&from(&case, &[&liar, &peer])).unwrap();
     assert_eq!(report.download.unwrap().blocks, 2);
     assert_sound(case.root(), chain(), "a peer that lies");
 }
@@ -327,7 +290,7 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
         let before = tree(case.root());
         let peer = ScriptedPeer::start(&serving(&other), Fault::None);
         let start = Instant::now();
-        let error = repair_on(&FaultDisk::healthy(), &from(&case, &[&peer])).map(drop).unwrap_err();
+        let error = try_repair(&from(&case, &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
         assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
         assert!(start.elapsed() < Duration::from_secs(40), "{what}: {:?}", start.elapsed());
@@ -367,7 +330,7 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
     let second = case.root().join("regtest/chainstate_snapshot");
     fs::create_dir(&second).unwrap();
     fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
-    let error = repair_on(&FaultDisk::healthy(), &from(&case, &[])).map(drop).unwrap_err();
+    let error = try_repair(&from(&case, &[])).map(drop).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert_mentions(&error, &["the chainstate of a snapshot", "move the directory away"]);
 }

@@ -6,14 +6,11 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    matrix::Matrix,
+    matrix::{Matrix, refuses},
     shell::{Done, Shell},
 };
 use digest::obfuscation::Obfuscation;
 use disk::chainstate::ChainstateWriter;
-use engine::{Diagnosis, Engine, make_snapshot};
-use rules::params::PinnedUtxoSet;
-use wire::BlockHash;
 
 const TIP: u32 = 140;
 /// Height of the snapshot's block.
@@ -33,15 +30,15 @@ fn stale() -> &'static GeneratedBlock {
 
 /// Regtest with the hashes of two snapshots: of the chain, and of the stale block.
 fn params() -> &'static ChainParams {
-    static PARAMS: OnceLock<ChainParams> = OnceLock::new();
-    PARAMS.get_or_init(|| {
-        let hash_serialized_3 = stats_by_height(chain())[BASE as usize].hash_serialized_3;
-        let on_chain = PinnedUtxoSet { height: Height(BASE), block_hash: hash(BASE), hash_serialized_3 };
+    static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
+        let on_chain = pinned_set(BASE, stats_by_height(chain())[BASE as usize].hash_serialized_3);
         let block = stale();
-        let other = PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain };
-        let assume_utxo = vec![on_chain, other].leak();
-        ChainParams { assume_utxo, ..ChainParams::of(Network::Regtest).clone() }
-    })
+        pinning(vec![
+            on_chain,
+            PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain },
+        ])
+    });
+    *PARAMS
 }
 
 fn options(case: &Case) -> ReindexOptions {
@@ -49,18 +46,7 @@ fn options(case: &Case) -> ReindexOptions {
 }
 
 /// A snapshot of the block.
-fn snapshot() -> &'static Path {
-    static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, file) = FILE.get_or_init(|| {
-        let (dir, case) = (scratch(), Case::new());
-        let file = dir.path().join("utxo.dat");
-        let options = ReindexOptions { stop_at_height: Some(Height(BASE)), ..case.options() };
-        let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-        make_snapshot(&disk, &acceptance::for_making(&options), &file, &|_| {}, &never).unwrap();
-        (dir, file)
-    });
-    file
-}
+static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(BASE));
 
 fn second_dir(case: &Case) -> PathBuf {
     case.root().join("regtest/chainstate_snapshot")
@@ -176,7 +162,7 @@ const COMMANDS: [&str; 12] = [
 fn execute(command: &str, case: &Case) -> Result<Done, Error> {
     let mut shell = Shell::of(case);
     shell.chain.params = params();
-    shell.snapshot = snapshot().to_owned();
+    shell.snapshot = SNAPSHOT.1.clone();
     shell.given = vec![30];
     shell.run(command)
 }
@@ -228,12 +214,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
         }
         Err(error) => {
             assert_same_tree(&before, case.root(), &format!("{what}: {error}"));
-            let kind = match error.kind {
-                ErrorKind::Usage => 2,
-                ErrorKind::Damaged => 4,
-                kind => panic!("{what}: {kind:?} {error}"),
-            };
-            format!("refuses ({kind})")
+            refuses(&error, &what)
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Snapshots in chunks: what is cut joins to the bytes that Core's `dumptxoutset` wrote, however it was cut.
 
-use super::snapshots::{MAIN, REGTEST, SIGNET, TESTNET3};
-use acceptance::for_making;
+use acceptance::faults::Trouble;
 use acceptance::prelude::*;
-use digest::sha256::{sha256, sha256d};
+use digest::sha256::sha256d;
 use engine::{
     AtHeightsOptions, CHUNK_LEN, Disk, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport,
-    SnapshotSource, fetch_snapshot, hex_reversed, share_snapshot_file, share_snapshots,
+    SnapshotSource, fetch_snapshot, share_snapshot_file, share_snapshots,
 };
 
 /// Length of a chunk, so that small sets have many.
@@ -70,10 +69,7 @@ impl Shared {
     pub fn of_chain() -> &'static Self {
         static SHARED: OnceLock<Shared> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let (case, dir) = (Case::new(), scratch());
-            let file = dir.path().join("utxo.dat");
-            let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-            engine::make_snapshot(&disk, &for_making(&case.options()), &file, &|_| {}, &interrupt).unwrap();
+            let (dir, file) = snapshot_at(chain().tip().height);
             let report = from(&file, &dir.path().join("sets")).unwrap();
             Self { _dir: dir, report, file }
         })
@@ -115,52 +111,31 @@ fn model_root(bytes: &[u8], chunk_len: usize) -> [u8; 32] {
     level[0]
 }
 
-fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
-    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
-    let (before, files) = (tree(dir.path()), TempDir::new().unwrap());
-    let base = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
-    for (number, chunk_len) in [CHUNK_LEN, 4096].into_iter().enumerate() {
-        let output = files.path().join(number.to_string());
-        let options = in_chunks(&with_threads(&base, 2 - number), chunk_len);
-        let numbers: Vec<u32> = heights.iter().map(|(height, _)| *height).collect();
-        let reports = share(&options, &numbers, &output);
-        for (report, (height, expected)) in reports.iter().zip(heights) {
-            let what = format!("{name} {height} {chunk_len}");
+/// Asserts that the chunks of snapshots, which one pass makes, join to the files of these heights, whose
+/// coins have these hashes.
+pub fn assert_chunks_join(base: &ReindexOptions, made: &BTreeMap<u32, (Vec<u8>, [u8; 32])>, what: &str) {
+    let files = scratch();
+    let heights: Vec<u32> = made.keys().copied().collect();
+    for (threads, chunk_len) in [(2, CHUNK_LEN), (1, 4096)] {
+        let output = files.path().join(chunk_len.to_string());
+        let reports = share(&in_chunks(&with_threads(base, threads), chunk_len), &heights, &output);
+        assert_eq!(reports.len(), made.len(), "{what}");
+        for (report, (height, (expected, hash))) in reports.iter().zip(made) {
+            let what = format!("{what} {height} {chunk_len}");
+            let network = base.chain.params.network;
             assert_eq!((report.height, report.network), (Some(Height(*height)), network), "{what}");
             assert_eq!(report.folder, output.join(format!("{height}-{}", report.hash)), "{what}");
             let joined = output.join(format!("{height}.dat"));
-            let options = FetchOptions {
-                root: Some(report.merkle_root),
-                chunk_len,
-                ..fetching(&[&report.folder], &joined)
-            };
+            let from_folder = fetching(&[&report.folder], &joined);
+            let options = FetchOptions { root: Some(report.merkle_root), chunk_len, ..from_folder };
             let fetched = fetch(&options).unwrap();
-            let bytes = fs::read(&joined).unwrap();
-            let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(&hash, expected, "{what}");
-            assert_eq!(report.merkle_root, model_root(&bytes, chunk_len as usize), "{what}");
-            assert_eq!(report.bytes, bytes.len() as u64, "{what}");
+            assert!(fs::read(&joined).unwrap() == *expected, "{what}");
+            assert_eq!(report.merkle_root, model_root(expected, chunk_len as usize), "{what}");
+            assert_eq!(report.bytes, expected.len() as u64, "{what}");
             assert_eq!((fetched.coins, fetched.hash), (report.coins, report.hash), "{what}");
-            assert_eq!(fetched.hash_serialized_3, report.hash_serialized_3, "{what}");
-            if let Some(line) = known.iter().find(|line| line["height"] == *height) {
-                assert_eq!(hex_reversed(&report.hash_serialized_3), line["hash_serialized_3"], "{what}");
-            }
+            assert_eq!([fetched.hash_serialized_3, report.hash_serialized_3], [*hash; 2], "{what}");
         }
-        assert_eq!(reports.len(), heights.len());
     }
-    assert_same_tree(&before, dir.path(), name);
-}
-
-#[test]
-fn chunks_of_main_join_to_cores_files() {
-    as_core("main", Network::Main, MAIN);
-}
-
-#[test]
-fn chunks_of_the_other_networks_join_to_cores_files() {
-    as_core("testnet3", Network::Test, TESTNET3);
-    as_core("signet", Network::Signet, SIGNET);
-    as_core("regtest", Network::Regtest, REGTEST);
 }
 
 /// One pass over several heights gives the folders of single passes, for any threads and memory.
@@ -268,32 +243,21 @@ fn no_folder_looks_complete_that_is_not() {
             }
         }
     };
-    let rng = &mut Rng::new(1, "operations");
-    let mut at = 0;
-    loop {
-        let dir = scratch();
-        let (output, place) = (dir.path().join("out"), dir.path().join("place"));
-        fs::create_dir(&place).unwrap();
-        let disk =
-            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull)
-                .with_names_at_risk(&place);
-        let options = changed(options.clone(), |it| it.chain.work_dir = Some(dir.path().to_owned()));
-        let result = share_on(&disk, &options, &heights, &output, &AtomicBool::new(false));
-        let has_failed = disk.has_failed();
-        assert_eq!(result.is_err(), has_failed, "{at}");
-        disk.cut_power(at).unwrap();
-        check(&output, &format!("fault {at}"));
-        if !has_failed {
-            break;
-        }
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let disk = FaultDisk::signal_at(at, &interrupt);
-        let output = dir.path().join("interrupted");
-        if let Err(error) = share_on(&disk, &options, &heights, &output, &interrupt) {
-            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-        }
-        check(&output, &format!("interrupt {at}"));
-        at += 1 + rng.below(4);
+    // The folder of a case has the work directory too.
+    let of = |case: &Case| changed(options.clone(), |it| it.chain.work_dir = Some(case.root().to_owned()));
+    let scenario = Scenario {
+        before: &|| Case::of(scratch()),
+        run: &|disk, case| {
+            let output = case.root().join("out");
+            share_on(disk, &of(case), &heights, &output, disk.interrupt()).map(drop)
+        },
+        is_whole: &|case, _, what| check(&case.root().join("out"), what),
+        succeeds: &|_, _| {},
+    };
+    for trouble in [Trouble::NO_SPACE, Trouble::Interrupt] {
+        let failures = scenario.suffer(trouble, 2, false);
+        assert!(failures > 10, "{trouble:?}: {failures}");
     }
-    assert!(at > 40, "{at}");
+    let states = scenario.explore(Crashes { stride: 2, twice: false, ..Crashes::default() });
+    assert!(states > 20, "{states}");
 }

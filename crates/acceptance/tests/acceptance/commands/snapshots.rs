@@ -1,20 +1,17 @@
 //! Snapshots made from blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
 //! proof of a snapshot against the blocks detects each wrong coin.
 
+use super::shared_snapshots::assert_chunks_join;
 use acceptance::prelude::*;
 use acceptance::{for_making, hinted};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
-use engine::{
-    AggregateKind, ChainstateOptions, Engine, SnapshotReport, SnapshotVerdict, hex_reversed,
-    make_snapshot_of_chainstate,
-};
+use engine::{AggregateKind, SnapshotReport, SnapshotVerdict, make_snapshot_of_chainstate};
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
-use rules::params::PinnedUtxoSet;
-use wire::{Coin, OutPoint, Sats, coin::compress_output};
+use wire::coin::compress_output;
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.
-pub const MAIN: &[(u32, &str)] = &[
+const MAIN: &[(u32, &str)] = &[
     (100, "0bb890ca492889584245930a3b6af417745ec2ee8eb9240d9b3df29047dab101"),
     (170, "d817cec6ea19774571e55d03294d0cbb81be8357a097993edf25801e908310e2"),
     (1000, "84352726c5b7cf3bf035549c5ea5b634aac72f43bdd3f6b8ec77d38488ea9ac5"),
@@ -23,7 +20,7 @@ pub const MAIN: &[(u32, &str)] = &[
     (10000, "c0cec00fa49caff9dcedf2edd75155a04bc40a35aa0edfffc1f298ab25e4d9e9"),
     (14131, "b0d9741ca98b155a740148739a297cc1c4acc9ee7ec04e953705f66fa4548ede"),
 ];
-pub const TESTNET3: &[(u32, &str)] = &[
+const TESTNET3: &[(u32, &str)] = &[
     (100, "95aaf36603d8a606db01aacb1f9c7ad97a6fe163e752a3d5b8403df3f5a88cf4"),
     (500, "5458dcff64f134b3ba38dddbfeb9ee1e894671cd61c4c2a38fe1fabd7e5f6fe8"),
     (1000, "6f3eff94b3fd49d6aafe4f6645a50610c4f69ea0ce0f066a1d19472f50c85ed2"),
@@ -31,12 +28,12 @@ pub const TESTNET3: &[(u32, &str)] = &[
     (3000, "08cecba1f666296dc6d03e2ca79a7e07462a36d50f4c8149a006623041cbbad7"),
     (4000, "b5b82564a8deebc81e663943b38910a359c4ef051bdb9f0bfb1590e981be2a15"),
 ];
-pub const SIGNET: &[(u32, &str)] = &[
+const SIGNET: &[(u32, &str)] = &[
     (1, "c0025603464a9fc39dfc99ceecdf6aa0e9ee12f7460c927f11f332ad6e70c298"),
     (50, "612864c8446e4ba5fba3e7f69e5a82bed2cdd15136a68b02542540957d7a03c2"),
     (120, "1c513b39c6abd882b6fe79163091a3958f48d82337d3bc26a9c89ad9a5173fe8"),
 ];
-pub const REGTEST: &[(u32, &str)] = &[
+const REGTEST: &[(u32, &str)] = &[
     (110, "e948d7faeadff1d11aca92c8e8dc7b69c4d304d6dcaff4aac699e9f139c7c001"),
     (250, "7c171b31ecdc3df890f1894f2168ff2386f74a16110e0faa73973e5ea6f5f957"),
     (260, "98a283e6bb24deb0ba2eb663332024266b759bc8d3578ca9bad64d1c03cd0f12"),
@@ -78,6 +75,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let (before, files) = (tree(dir.path()), TempDir::new().unwrap());
     let base = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+    let mut made = BTreeMap::new();
     for (number, &(height, expected)) in heights.iter().enumerate() {
         let what = format!("{name} {height}");
         let path = file_in(&files, &height.to_string());
@@ -107,7 +105,9 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
             assert_eq!(verdict.hash_serialized_3, report.hash_serialized_3, "{what}");
         }
         assert_eq!(make(&options, &path).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
+        made.insert(height, (bytes, report.hash_serialized_3));
     }
+    assert_chunks_join(&base, &made, name);
     let (path, stored) = (file_in(&files, "stored"), ChainstateOptions::new(dir.path(), network));
     let make = |interrupt| {
         make_snapshot_of_chainstate(&FaultDisk::healthy(), &stored, &path, &AtomicBool::new(interrupt))
@@ -264,13 +264,8 @@ fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
 
 /// The same for blocks at several heights.
 fn pinned_at(case: &Case, hashes: &[(u32, [u8; 32])]) -> ReindexOptions {
-    let params = ChainParams::of(Network::Regtest).clone();
-    let pin = |&(height, hash_serialized_3): &(u32, [u8; 32])| {
-        let block_hash = chain().main().nth(height as usize).unwrap().hash;
-        PinnedUtxoSet { height: Height(height), block_hash, hash_serialized_3 }
-    };
-    let assume_utxo = hashes.iter().map(pin).collect::<Vec<_>>().leak();
-    changed(case.options(), |it| it.chain.params = Box::leak(Box::new(ChainParams { assume_utxo, ..params })))
+    let sets = hashes.iter().map(|&(height, hash)| pinned_set(height, hash)).collect();
+    changed(case.options(), |it| it.chain.params = pinning(sets))
 }
 
 #[test]
@@ -302,20 +297,16 @@ fn the_engine_in_order_compares_pinned_hashes_on_the_way() {
 fn a_result_with_another_hash_than_the_pinned_one_is_not_put_in_place() {
     let elsewhere = scratch();
     let file = elsewhere.path().join("utxo.dat");
-    let make = |options: &ReindexOptions| {
-        let interrupt = AtomicBool::new(false);
-        engine::make_snapshot(&FaultDisk::healthy(), &for_making(options), &file, &|_| {}, &interrupt)
-    };
     let (case, hash) = (Case::new(), chain().model.stats().hash_serialized_3);
     let wrong = pinned(&case, [1; 32]);
     let error = refused(&wrong, ErrorKind::Internal);
     assert_eq!(error.block_hash, Some(chain().tip().hash));
     assert_mentions(&error, &[&chain().model.stats().hash_hex(), "Bitcoin Core's source has another one"]);
-    assert_eq!(make(&wrong).unwrap_err().kind, ErrorKind::Internal);
+    assert_eq!(make(&wrong, &file).unwrap_err().kind, ErrorKind::Internal);
     assert!(!file.exists(), "no snapshot is left");
 
-    assert!(!run(&case.options()).unwrap().is_pinned && !make(&case.options()).unwrap().is_pinned);
+    assert!(!run(&case.options()).unwrap().is_pinned && !make(&case.options(), &file).unwrap().is_pinned);
     std::fs::remove_file(&file).unwrap();
     let right = pinned(&case, hash);
-    assert!(run(&right).unwrap().is_pinned && make(&right).unwrap().is_pinned);
+    assert!(run(&right).unwrap().is_pinned && make(&right, &file).unwrap().is_pinned);
 }

@@ -6,17 +6,17 @@ use acceptance::{faults::tiny_case, undo::UndoDamage};
 use bitcoin::consensus::deserialize;
 use digest::muhash::MuHash3072;
 use engine::{
-    AtHeightsOptions, BlockAmounts, BuriedDeployment, Disk, EachSet, Sats, UnspendableAmounts, UtxoStatsAt,
+    AtHeightsOptions, BlockAmounts, BuriedDeployment, Disk, EachSet, UnspendableAmounts, UtxoStatsAt,
     read_coins_after, utxo_stats_at,
 };
 use std::ops::RangeInclusive;
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
-    model::{Model, outpoint},
+    model::outpoint,
     mutation::{base_chain, mutations},
 };
-use wire::{Header, script::is_unspendable};
+use wire::script::is_unspendable;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (8, None)];

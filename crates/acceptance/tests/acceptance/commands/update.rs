@@ -5,17 +5,13 @@ use acceptance::prelude::*;
 use acceptance::{
     CORE_DATADIRS,
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
-    update::{AT_ONCE, EACH_BLOCK, How, behind, update, update_options},
+    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
 };
-use engine::{UpdateOptions, hex_reversed};
-use testkit::sibling::{greedy_sibling, rebase};
+use engine::UpdateOptions;
 
 fn assert_at(root: &Path, height: u32, what: &str) {
-    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let expected = &stats_by_height(chain())[height as usize];
-    assert_eq!(found.height, Some(Height(height)), "{what}");
-    assert_eq!(found.txouts, expected.txouts, "{what}");
-    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
+    let hash = chain().main().nth(height as usize).unwrap().hash;
+    assert_coins(root, hash, &stats_by_height(chain())[height as usize], what);
 }
 
 #[test]
@@ -134,6 +130,7 @@ fn refuses(options: &UpdateOptions, kind: ErrorKind) -> Error {
     error
 }
 
+/// `input/situations.txt` has what it says of each kind of damage.
 #[test]
 fn an_update_refuses_what_it_cannot_continue() {
     let case = Case::new();
@@ -151,22 +148,6 @@ fn an_update_refuses_what_it_cannot_continue() {
     let error = refuses(&options, ErrorKind::Usage);
     assert_mentions(&error, &["has two chainstates"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
-    fs::remove_dir_all(second).unwrap();
-
-    let chainstate = case.root().join("regtest/chainstate");
-    let current = fs::read(chainstate.join("CURRENT")).unwrap();
-    fs::write(chainstate.join("CURRENT"), "MANIFEST-999999\n").unwrap();
-    assert_offers(&refuses(&options, ErrorKind::Damaged), &[Remedy::RebuildChainstate]);
-    fs::remove_file(chainstate.join("CURRENT")).unwrap();
-    let error = refuses(&options, ErrorKind::Damaged);
-    assert_mentions(&error, &["there is no chainstate"]);
-    assert_offers(&error, &[Remedy::RebuildChainstate]);
-    fs::write(chainstate.join("CURRENT"), current).unwrap();
-
-    case.edit_index(|index| index.entries.retain(|entry| entry.height.0 < tip - 5));
-    let error = refuses(&options, ErrorKind::Damaged);
-    assert_mentions(&error, &["the block index does not contain the chainstate's best block"]);
-    assert_offers(&error, &[Remedy::ReindexByScan]);
 }
 
 /// The files of deleted blocks are not needed if the chainstate is above them.
@@ -210,9 +191,8 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
     let tip = chain().tip().height;
     let mut blocks: Vec<_> = chain().main().cloned().collect();
     let at = tip as usize - 2;
-    blocks[at] = greedy_sibling(&blocks[at], 1);
-    let onto = blocks[at].hash;
-    rebase(blocks[at + 1..].iter_mut(), onto);
+    let invalid = greedy_sibling(&blocks[at], 1);
+    replace(&mut blocks, at, invalid);
     for (how, committed) in [(AT_ONCE, tip - 10), (EACH_BLOCK, tip - 3)] {
         let dir = behind(blocks.iter(), tip - 10, &layout());
         let error = update(&update_options(dir.path(), how, None)).map(|report| report.height).unwrap_err();
@@ -228,26 +208,20 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
     }
 }
 
+/// What it leaves at any operation is tested in `update_faults.rs`.
 #[test]
-fn an_interrupt_leaves_the_last_commit() {
-    let tip = chain().tip().height;
+fn an_interrupt_says_what_it_leaves() {
     let dir = behind(chain().blocks.iter(), 60, &layout());
     let before = tree(&dir.path().join("regtest/chainstate"));
-    let options = update_options(dir.path(), EACH_BLOCK, None);
-    let stopped = AtomicBool::new(true);
-    let error = engine::update(&FaultDisk::healthy(), &options, &|_| {}, &stopped).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Interrupted);
+    let interrupted = |at: u64| {
+        let (disk, options) = (FaultDisk::interrupting_at(at), update_options(dir.path(), EACH_BLOCK, None));
+        let error = engine::update(&disk, &options, &|_| {}, disk.interrupt()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Interrupted);
+        error
+    };
+    interrupted(0);
     assert_same_tree(&before, &dir.path().join("regtest/chainstate"), "interrupted at once");
-
-    let signal = std::sync::Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at(300, &signal);
-    let error = engine::update(&disk, &options, &|_| {}, &signal).unwrap_err();
-    assert_mentions(&error, &["the last commit"]);
-    let height = stats(dir.path(), Network::Regtest).unwrap().height.unwrap();
-    assert!(height > Height(60) && height < Height(tip), "{height}");
-    assert_at(dir.path(), height.0, "interrupted");
-    update(&options).unwrap();
-    assert_at(dir.path(), tip, "continued");
+    assert_mentions(&interrupted(300), &["the last commit"]);
 }
 
 /// The next rebuild resumes nothing, and the update before it has left no files that it does not know.

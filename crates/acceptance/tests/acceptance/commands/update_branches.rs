@@ -4,13 +4,9 @@
 use acceptance::prelude::*;
 use acceptance::{
     undo::UndoFiles,
-    update::{AT_ONCE, EACH_BLOCK, How, behind, store, update, update_options},
+    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
 };
 use engine::{CheckUndoOptions, check_undo};
-use testkit::{
-    model::{Model, ModelStats},
-    sibling::{rebase, sibling},
-};
 
 /// Another chain from the same genesis block.
 fn other() -> &'static Chain {
@@ -25,13 +21,6 @@ fn stats_of<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>) -> ModelStats 
     model.stats()
 }
 
-fn assert_at(root: &Path, hash: BlockHash, expected: &ModelStats, what: &str) {
-    let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_eq!(found.best_block, hash, "{what}");
-    assert_eq!(found.txouts, expected.txouts, "{what}");
-    assert_eq!(found.hash_serialized_3, expected.hash_serialized_3, "{what}");
-}
-
 /// All undo data up to the best block is sound.
 fn assert_sound(root: &Path, what: &str) {
     let options = CheckUndoOptions::new(root, Network::Regtest);
@@ -42,9 +31,8 @@ fn assert_sound(root: &Path, what: &str) {
 /// A branch that begins after `fork` with a sibling, and contains the rest of the chain's transactions.
 pub fn branch(fork: u32) -> Vec<GeneratedBlock> {
     let mut blocks: Vec<_> = chain().main().filter(|block| block.height > fork).cloned().collect();
-    blocks[0] = sibling(&blocks[0], 7, |_| {});
-    let onto = blocks[0].hash;
-    rebase(blocks[1..].iter_mut(), onto);
+    let other = sibling(&blocks[0], 7, |_| {});
+    replace(&mut blocks, 0, other);
     blocks.iter_mut().for_each(|block| block.undo = None);
     blocks
 }
@@ -70,7 +58,7 @@ fn a_heavier_branch_replaces_the_connected_one() {
             assert_eq!(report.disconnected, connected - fork, "{what}");
             assert_eq!(report.counts.blocks, branch.len() as u64, "{what}");
             let blocks = chain().main().filter(|block| block.height <= fork).chain(&branch);
-            assert_at(dir.path(), branch.last().unwrap().hash, &stats_of(blocks), &what);
+            assert_coins(dir.path(), branch.last().unwrap().hash, &stats_of(blocks), &what);
             assert_sound(dir.path(), &what);
         }
     }
@@ -84,7 +72,7 @@ fn all_blocks_can_be_disconnected() {
         store(dir.path(), other().main().skip(1));
         let report = update(&update_options(dir.path(), how, None)).unwrap();
         assert_eq!((report.disconnected, report.hash), (chain().tip().height, other().tip().hash));
-        assert_at(dir.path(), other().tip().hash, &other().model.stats(), &format!("{how:?}"));
+        assert_coins(dir.path(), other().tip().hash, &other().model.stats(), &format!("{how:?}"));
         assert_sound(dir.path(), &format!("{how:?}"));
     }
 }
@@ -118,7 +106,7 @@ fn random_walks_between_two_chains_equal_the_model() {
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             disconnected += report.disconnected;
             let tip = chains[best].main().nth(stored[best]).unwrap();
-            assert_at(dir.path(), tip.hash, &expected[best][stored[best]], &what);
+            assert_coins(dir.path(), tip.hash, &expected[best][stored[best]], &what);
         }
         assert!(disconnected > 50, "seed {seed}: {disconnected}");
         assert_sound(dir.path(), &format!("seed {seed}"));

@@ -6,12 +6,11 @@ use acceptance::{
     faults::{tiny, tiny_case},
     undo::UndoDamage,
 };
-use engine::{BuriedDeployment, Engine, HintOptions, Matching};
+use engine::{BuriedDeployment, HintOptions, Matching};
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
 };
-use wire::Header;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (3, None)];
@@ -45,52 +44,6 @@ fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() 
             assert_eq!(error.height, Some(Height(TIP + 1)), "{original}: {error}");
         }
     }
-}
-
-#[test]
-fn a_fault_at_any_operation_leaves_the_old_datadir_or_the_new_one() {
-    let found = |case: &Case| {
-        stats(case.root(), Network::Regtest).map(|stats| (stats.best_block, stats.hash_serialized_3))
-    };
-    let (old, new) =
-        (found(&tiny_case()).unwrap(), (tiny().tip().hash, tiny().model.stats().hash_serialized_3));
-    let damaged = || {
-        let case = tiny_case();
-        UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-        case
-    };
-    let options = |case: &Case| with_cache(&case.options(), (2, Some(3000)));
-    let is_whole = |case: &Case, is_done: bool, what: &str| {
-        let state = found(case).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(state == old || state == new, "{what}: a mix of old and new");
-        assert!(!is_done || state == new, "{what}: it reported success");
-    };
-    let succeeds = |case: &Case, what: &str| {
-        let again = run(&options(case)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
-        assert_eq!(again.hash_serialized_3, new.1, "{what}, again");
-        assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0], "{what}");
-    };
-    let mut failures = 0;
-    for at in (0..).step_by(7) {
-        let (case, what) = (damaged(), format!("operation {at}"));
-        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        let done = run_on(&disk, &options(&case));
-        if !disk.has_failed() {
-            assert_eq!(done.unwrap().hash_serialized_3, new.1, "{what}");
-            break;
-        }
-        if let Err(error) = &done {
-            failures += 1;
-            assert_eq!(error.kind, ErrorKind::Environment, "{what}: {error}");
-        }
-        is_whole(&case, done.is_ok(), &what);
-        succeeds(&case, &what);
-    }
-    assert!(failures >= 20, "only {failures} operations failed a run");
-    let run = |disk: &FaultDisk, case: &Case| run_on(disk, &options(case)).map(drop);
-    let scenario = Scenario { before: &damaged, run: &run, is_whole: &is_whole, succeeds: &succeeds };
-    let states = scenario.explore(Crashes { stride: 5, ..Crashes::default() });
-    assert!(states > 20, "{states}");
 }
 
 #[test]

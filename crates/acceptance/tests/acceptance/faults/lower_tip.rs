@@ -2,8 +2,6 @@
 //! damage would lower it is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use testkit::sibling::sibling;
-use wire::{ByteOffset, FileNo};
 
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;

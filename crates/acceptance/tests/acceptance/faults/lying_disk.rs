@@ -6,7 +6,6 @@ use acceptance::{
     faults::{tiny, tiny_case},
     indexes::{assert_sound, make, of_case},
 };
-use engine::Engine;
 use indexes::TxForm;
 use testkit::{fault::Lie, fuzz::reseal};
 

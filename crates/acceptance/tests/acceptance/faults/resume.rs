@@ -6,7 +6,7 @@ use acceptance::prelude::*;
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{AggregateKind, BuriedDeployment, HintFormat, HintOptions, Stage};
 use std::process::Command;
-use testkit::corrupt::{copy_dir, flip_bit, truncate};
+use testkit::corrupt::pad;
 
 /// The work directory of a rebuild in place.
 fn work(root: &Path) -> PathBuf {
@@ -42,11 +42,11 @@ fn resumes(options: &ReindexOptions) -> u32 {
 
 /// Asserts that the rebuild fails, changes nothing, and that the error offers to start over.
 fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
-    let before = acceptance::tree(&options.chain.datadir);
+    let before = tree(&options.chain.datadir);
     let error = run(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
-    acceptance::assert_offers(&error, &[Remedy::StartOver]);
-    acceptance::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    assert_offers(&error, &[Remedy::StartOver]);
+    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
     error
 }
 
@@ -85,7 +85,7 @@ fn a_job_can_be_resumed_with_other_threads_memory_and_scan() {
 #[test]
 fn restart_discards_a_checkpoint_in_any_state() {
     let (case, options) = interrupted();
-    std::fs::write(work(case.root()).join("manifest"), "anything").unwrap();
+    fs::write(work(case.root()).join("manifest"), "anything").unwrap();
     refused(&options, ErrorKind::Damaged);
     let restart = changed(options, |it| it.resume.restart = true);
     assert_eq!(resumes(&restart), 0);
@@ -125,12 +125,12 @@ fn restart_discards_a_checkpoint_with_hints_too() {
 
 #[test]
 fn a_checkpoint_of_another_chain_is_refused() {
-    let shared = acceptance::scratch();
+    let shared = scratch();
     let work_dir = Some(shared.path().to_owned());
     let case = Case::new();
     interrupt(&changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone()));
     let other = Chain::generate(&ChainSpec { seed: 4, ..chain().spec.clone() });
-    let dir = acceptance::scratch();
+    let dir = scratch();
     other.write_datadir(dir.path(), &layout()).unwrap();
     let theirs = changed(options(dir.path()), |it| it.chain.work_dir = work_dir.clone());
     let error = refused(&theirs, ErrorKind::Usage);
@@ -147,18 +147,23 @@ fn a_checkpoint_of_another_chain_is_refused() {
     assert_eq!(run(&theirs).unwrap().resumed, 0);
 }
 
+/// What a completed block was checked for depends on all of these.
 #[test]
 fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
     let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
-    let error =
-        refused(&changed(options.clone(), |it| it.chain.assume_valid = assume_valid), ErrorKind::Usage);
-    assert_mentions(&error, &["other options", "script checks"]);
-    // What a completed block was checked for depends on the heights from which rules apply.
     let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
-    let error = refused(&changed(options.clone(), |it| it.chain.params = params), ErrorKind::Usage);
-    assert_mentions(&error, &["other options"]);
-    assert!(resumes(&options) > 50);
+    let (stop_at_height, accept_lower_tip) = (Some(Height(20)), true);
+    let low = ReindexOptions { stop_at_height, accept_lower_tip, ..options.clone() };
+    for (other, words) in [
+        (changed(options.clone(), |it| it.chain.assume_valid = assume_valid), "script checks"),
+        (changed(options.clone(), |it| it.chain.params = params), "other options"),
+        (low.clone(), "above the last one of this chain"),
+    ] {
+        assert_mentions(&refused(&other, ErrorKind::Usage), &[words]);
+    }
+    assert_eq!(run(&changed(low, |it| it.resume.restart = true)).unwrap().resumed, 0);
+    assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
 }
 
 /// What a completed block was checked for depends on the marks of the block index, too.
@@ -184,25 +189,15 @@ fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
 }
 
 #[test]
-fn a_checkpoint_from_above_the_last_block_is_refused() {
-    let (_case, options) = interrupted();
-    let stop_at_height = Some(Height(20));
-    let low = ReindexOptions { stop_at_height, accept_lower_tip: true, ..options.clone() };
-    assert_mentions(&refused(&low, ErrorKind::Usage), &["above the last one of this chain"]);
-    assert_eq!(run(&changed(low, |it| it.resume.restart = true)).unwrap().resumed, 0);
-    assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
-}
-
-#[test]
 fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let (case, options) = interrupted();
-    std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     let elsewhere = Layout { seed: 8, ..layout() };
     chain().write_datadir(case.root(), &elsewhere).unwrap();
     let error = refused(&options, ErrorKind::Usage);
     assert_mentions(&error, &["the blocks have moved within their files"]);
     // One block at another position is enough.
-    std::fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
     let completed = checkpoint(case.root()).state.completed;
     let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
@@ -222,24 +217,23 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
     let height = (1..141).find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
     let hash = chain().main().nth(height).unwrap().hash;
     let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
-    let file = entry.file.unwrap().0;
-    let (blk, rev) = (case.blocks(&format!("blk{file:05}.dat")), case.blocks(&format!("rev{file:05}.dat")));
+    let (blk, rev) = (blk(&case, &entry), rev(&case, &entry));
     for (path, pos) in [(&blk, entry.data_pos.unwrap().0), (&rev, entry.undo_pos.unwrap().0)] {
         // The block's header, its last bytes, and its undo data.
         for at in [pos + 40, pos + if *path == blk { 150 } else { 2 }] {
             flip_bit(path, at, 3).unwrap();
-            let before = acceptance::tree(&options.chain.datadir);
+            let before = tree(&options.chain.datadir);
             let error = run(&options).map(|report| report.height).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
             assert_eq!(error.file.as_ref(), Some(path));
             assert_mentions(&error, &["has changed since an interrupted run read it", "restore the file"]);
-            acceptance::assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+            assert_same_tree(&before, &options.chain.datadir, &error.to_string());
             flip_bit(path, at, 3).unwrap();
         }
     }
     // The files have other times now, and are longer, as after bitcoind ran in between; the blocks are
     // unchanged.
-    testkit::corrupt::pad(&blk, 100_000).unwrap();
+    pad(&blk, 100_000).unwrap();
     let (done, events) = run_seen(&options);
     let (report, notes) = (done.unwrap(), notes(&events));
     assert!(report.resumed > 50);
@@ -258,12 +252,12 @@ fn a_job_resumes_with_more_blocks() {
     short.blocks.truncate(cut);
     let below = short.tip().height;
     for threads in [1, 2] {
-        let dir = acceptance::scratch();
+        let dir = scratch();
         short.write_datadir(dir.path(), &layout).unwrap();
         let options = with_threads(&bounded(&options(dir.path())), threads);
         interrupt(&options);
         let done = checkpoint(dir.path()).state.counts[0];
-        std::fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
+        fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
         chain().write_datadir(dir.path(), &layout).unwrap();
         // First up to the same height as before, then with all blocks.
         let stop_at_height = Some(Height(below));
@@ -286,7 +280,7 @@ struct InterruptedJob {
 impl InterruptedJob {
     fn new() -> Self {
         let (case, options) = interrupted();
-        let original = acceptance::scratch();
+        let original = scratch();
         copy_dir(&work(case.root()), original.path()).unwrap();
         Self { case, original, options }
     }
@@ -295,7 +289,7 @@ impl InterruptedJob {
     fn with(&self, name: &Path, damage: impl FnOnce(&Path)) -> Result<u32, Error> {
         let work = work(self.case.root());
         if work.exists() {
-            std::fs::remove_dir_all(&work).unwrap();
+            fs::remove_dir_all(&work).unwrap();
         }
         copy_dir(self.original.path(), &work).unwrap();
         damage(&work.join(name));
@@ -307,7 +301,7 @@ impl InterruptedJob {
         let old = stats(self.case.root(), Network::Regtest).unwrap();
         let error = self.with(name, damage).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        acceptance::assert_offers(&error, &[Remedy::StartOver]);
+        assert_offers(&error, &[Remedy::StartOver]);
         assert_mentions(&error, words);
         assert!(error.to_string().contains(&*name.to_string_lossy()), "{}: {error}", name.display());
         let found = stats(self.case.root(), Network::Regtest).unwrap();
@@ -316,8 +310,8 @@ impl InterruptedJob {
 }
 
 /// The manifest, a sorted run of the lowest level, and one of the highest.
-fn kinds(interrupted_job: &InterruptedJob) -> Vec<PathBuf> {
-    let mut runs = checkpoint(interrupted_job.case.root()).runs;
+fn kinds(job: &InterruptedJob) -> Vec<PathBuf> {
+    let mut runs = checkpoint(job.case.root()).runs;
     runs.sort_by_key(|run| (run.level, std::cmp::Reverse(run.bytes)));
     let (low, high) = (runs.first().unwrap(), runs.last().unwrap());
     assert!(high.level > low.level);
@@ -327,16 +321,12 @@ fn kinds(interrupted_job: &InterruptedJob) -> Vec<PathBuf> {
 
 #[test]
 fn flipped_bits_in_the_work_directory_are_found_and_named() {
-    let interrupted_job = InterruptedJob::new();
+    let job = InterruptedJob::new();
     let mut count = 0;
-    for (name, stride) in kinds(&interrupted_job).iter().zip([97, 97 * 9, 97 * 41]) {
-        let bits = std::fs::metadata(interrupted_job.original.path().join(name)).unwrap().len() * 8;
+    for (name, stride) in kinds(&job).iter().zip([97, 97 * 9, 97 * 41]) {
+        let bits = fs::metadata(job.original.path().join(name)).unwrap().len() * 8;
         for bit in (0..bits).step_by(stride) {
-            interrupted_job.assert_found(
-                name,
-                |path| flip_bit(path, bit / 8, (bit % 8) as u32).unwrap(),
-                &[],
-            );
+            job.assert_found(name, |path| flip_bit(path, bit / 8, (bit % 8) as u32).unwrap(), &[]);
             count += 1;
         }
     }
@@ -346,39 +336,37 @@ fn flipped_bits_in_the_work_directory_are_found_and_named() {
 
 #[test]
 fn truncated_missing_and_foreign_files_are_found_and_named() {
-    let interrupted_job = InterruptedJob::new();
-    for name in kinds(&interrupted_job) {
-        let len = std::fs::metadata(interrupted_job.original.path().join(&name)).unwrap().len();
+    let job = InterruptedJob::new();
+    for name in kinds(&job) {
+        let len = fs::metadata(job.original.path().join(&name)).unwrap().len();
         for part in [0, 1, 5, 9, 15] {
-            interrupted_job.assert_found(&name, |path| truncate(path, len * part / 16).unwrap(), &[]);
+            job.assert_found(&name, |path| truncate(path, len * part / 16).unwrap(), &[]);
         }
-        interrupted_job.assert_found(&name, |path| truncate(path, len - 1).unwrap(), &[]);
-        interrupted_job.assert_found(&name, |path| testkit::corrupt::pad(path, 1).unwrap(), &[]);
-        let version = |path: &Path| testkit::corrupt::overwrite(path, 8, &[9]).unwrap();
-        interrupted_job.assert_found(&name, version, &["another version of peregrine"]);
+        job.assert_found(&name, |path| truncate(path, len - 1).unwrap(), &[]);
+        job.assert_found(&name, |path| pad(path, 1).unwrap(), &[]);
+        let version = |path: &Path| overwrite(path, 8, &[9]).unwrap();
+        job.assert_found(&name, version, &["another version of peregrine"]);
         if name != Path::new("manifest") {
-            interrupted_job.assert_found(&name, |path| std::fs::remove_file(path).unwrap(), &["is missing"]);
-            let other = kinds(&interrupted_job).into_iter().rev().find(|other| *other != name).unwrap();
+            job.assert_found(&name, |path| fs::remove_file(path).unwrap(), &["is missing"]);
+            let other = kinds(&job).into_iter().rev().find(|other| *other != name).unwrap();
             let mixed = |path: &Path| {
-                std::fs::copy(interrupted_job.original.path().join(&other), path).unwrap();
+                fs::copy(job.original.path().join(&other), path).unwrap();
             };
-            interrupted_job.assert_found(&name, mixed, &[]);
+            job.assert_found(&name, mixed, &[]);
         }
     }
     // Without a manifest there is no checkpoint; the files that it named do not matter.
-    assert_eq!(
-        interrupted_job.with(Path::new("manifest"), |path| std::fs::remove_file(path).unwrap()).unwrap(),
-        0
-    );
-    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
+    let removed = job.with(Path::new("manifest"), |path| fs::remove_file(path).unwrap());
+    assert_eq!(removed.unwrap(), 0);
+    assert_eq!(leftovers(job.case.root()), [] as [&Path; 0]);
     // Other leftovers of a killed process do not matter either.
     let stray = sorted_run_path(Path::new(""), 7_000_000);
     let left_besides = |path: &Path| {
-        std::fs::write(path, "PGRN-RUN, half of one").unwrap();
-        std::fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
+        fs::write(path, "PGRN-RUN, half of one").unwrap();
+        fs::write(path.with_file_name("manifest.new"), "PGRN-CKP, half of one").unwrap();
     };
-    assert!(interrupted_job.with(&stray, left_besides).unwrap() > 50);
-    assert_eq!(leftovers(interrupted_job.case.root()), [] as [&Path; 0]);
+    assert!(job.with(&stray, left_besides).unwrap() > 50);
+    assert_eq!(leftovers(job.case.root()), [] as [&Path; 0]);
 }
 
 const ROOT: &str = "PEREGRINE_TEST_RESUME_ROOT";
@@ -410,7 +398,7 @@ fn a_second_run_is_refused_while_one_works() {
         return;
     }
     let case = Case::new();
-    let [one, two, work, elsewhere] = [(); 4].map(|()| acceptance::scratch());
+    let [one, two, work, elsewhere] = [(); 4].map(|()| scratch());
     // While the first run, which has its output elsewhere, writes it: one with the same work directory, one
     // with another; and one in place, since the first one only reads the datadir.
     let outputs = Mutex::new(Vec::new());
@@ -434,9 +422,9 @@ fn a_second_run_is_refused_while_one_works() {
     assert!(outputs[0].contains("use another work directory"), "{outputs:?}");
     assert!(outputs[1].contains("done: 0"), "{outputs:?}");
     assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
-    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     // The refused run succeeds later.
-    std::fs::remove_dir_all(two.path().join("regtest")).unwrap();
+    fs::remove_dir_all(two.path().join("regtest")).unwrap();
     assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
-    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
 }

@@ -2,10 +2,14 @@
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{matrix::Matrix, shell::Shell, unwatched};
-use engine::{ChainstateOptions, StatsOptions, UtxoStatsReport};
+use acceptance::{
+    damage,
+    matrix::{Matrix, refuses},
+    shell::Shell,
+    unwatched,
+};
+use engine::{StatsOptions, UtxoStatsReport};
 use std::os::unix::fs::symlink;
-use testkit::corrupt::interrupt_replacement;
 
 const COMMANDS: [&str; 12] = [
     "doctor",
@@ -27,29 +31,28 @@ const LEFTOVERS: &str = "databases that an interrupted run was building";
 
 const INTERRUPTED: &str = "databases of which an interrupted run has replaced some";
 
+/// Creates something in a datadir; the second argument is a directory outside of it.
+type Prepare = Box<dyn Fn(&Case, &Path)>;
+
 /// A row of the table: something that a datadir can contain.
 struct Row {
     what: &'static str,
-    /// Creates it; the second argument is a directory outside the datadir.
-    prepare: fn(&Case, &Path),
+    prepare: Prepare,
     /// How the process or the machine differs from the default.
     disk: fn(&Case, FaultDisk) -> FaultDisk,
 }
 
-fn row(what: &'static str, prepare: fn(&Case, &Path)) -> Row {
-    Row { what, prepare, disk: |_, disk| disk }
+fn row(what: &'static str, prepare: impl Fn(&Case, &Path) + 'static) -> Row {
+    Row { what, prepare: Box::new(prepare), disk: |_, disk| disk }
+}
+
+/// A row that is a situation of [`damage`].
+fn of(what: &'static str, situation: &'static str) -> Row {
+    row(what, move |case, elsewhere| damage::cause(situation, case, elsewhere))
 }
 
 fn net(case: &Case) -> PathBuf {
     case.root().join("regtest")
-}
-
-fn remove_undo(case: &Case) {
-    for path in tree(&case.blocks("")).into_keys() {
-        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
-            fs::remove_file(path).unwrap();
-        }
-    }
 }
 
 fn write(path: PathBuf, text: &str) {
@@ -68,15 +71,10 @@ fn rows() -> Vec<Row> {
         row("a chainstate at the tip", |case, _| {
             run(&case.options()).unwrap();
         }),
-        row("no chainstate", |case, _| fs::remove_dir_all(net(case).join("chainstate")).unwrap()),
-        row("a chainstate that does not open", |case, _| {
-            write(net(case).join("chainstate/CURRENT"), "MANIFEST-999999\n");
-        }),
-        row("an empty chainstate directory", |case, _| {
-            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
-            fs::create_dir(net(case).join("chainstate")).unwrap();
-        }),
-        row("a chainstate, but no undo files", |case, _| remove_undo(case)),
+        of("no chainstate", "chainstate: absent"),
+        of("a chainstate that does not open", "chainstate: CURRENT"),
+        of("an empty chainstate directory", "chainstate: empty folder"),
+        of("a chainstate, but no undo files", "rev: all missing"),
         row("a chainstate whose best block is not in the block index", |case, _| {
             case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120));
         }),
@@ -89,17 +87,14 @@ fn rows() -> Vec<Row> {
         }),
         row("`chainstate` is a symbolic link", |case, elsewhere| {
             let (link, target) = (net(case).join("chainstate"), elsewhere.join("ssd"));
-            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
             symlink(target, link).unwrap();
         }),
-        row("`chainstate` is a dangling symbolic link", |case, elsewhere| {
-            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
-            symlink(elsewhere.join("gone"), net(case).join("chainstate")).unwrap();
-        }),
+        of("`chainstate` is a dangling symbolic link", "chainstate: a link to nothing"),
         row("`blocks` is a symbolic link", |case, elsewhere| {
             let (link, target) = (net(case).join("blocks"), elsewhere.join("hdd"));
-            testkit::corrupt::copy_dir(&link, &target).unwrap();
+            copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
             symlink(target, link).unwrap();
         }),
@@ -117,24 +112,16 @@ fn rows() -> Vec<Row> {
         row("a block index that does not open", |case, _| {
             write(case.blocks("index/CURRENT"), "MANIFEST-999999\n");
         }),
-        row("no block index", |case, _| fs::remove_dir_all(case.blocks("index")).unwrap()),
-        row("a block index of an interrupted `bitcoind -reindex`", |case, _| {
-            case.edit_index(|index| index.reindexing = true);
-        }),
-        row("a block index that marks the last block as invalid", |case, _| {
-            case.edit_index(|index| {
-                let tip =
-                    index.entries.iter_mut().find(|entry| entry.height.0 == chain().tip().height).unwrap();
-                tip.status = BlockStatus(tip.status.0 | BlockStatus::FAILED_VALID);
-            });
-        }),
+        of("no block index", "index: absent"),
+        of("a block index of an interrupted `bitcoind -reindex`", "index: a -reindex was interrupted"),
+        of("a block index that marks the last block as invalid", "index: the last block is marked invalid"),
         row(LEFTOVERS, |case, _| {
             for folder in [net(case).join("chainstate.peregrine"), case.blocks("index.peregrine")] {
                 write(folder.join("000007.ldb"), "half a table");
                 write(folder.join("peregrine.mark"), "PGRN-NEW");
             }
         }),
-        row(INTERRUPTED, |case, _| interrupt_replacement(&net(case)).unwrap()),
+        of(INTERRUPTED, "a replacement of both databases was interrupted"),
         row("a foreign directory with the name of a database under construction", |case, _| {
             write(net(case).join("chainstate.peregrine/notes.txt"), "mine");
         }),
@@ -213,14 +200,8 @@ fn cell(row: &Row, command: &str) -> String {
             .to_owned()
         }
         Err(error) => {
-            let kind = match error.kind {
-                ErrorKind::Usage => 2,
-                ErrorKind::Damaged => 4,
-                ErrorKind::Environment => 5,
-                kind => panic!("{what}: {kind:?} {error}"),
-            };
             assert!(is_same, "{what}: failed, but changed something: {error}");
-            format!("refuses ({kind})")
+            refuses(&error, &what)
         }
     }
 }

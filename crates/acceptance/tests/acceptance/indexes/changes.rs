@@ -1,10 +1,9 @@
 //! A check finds each change of an index, and names its height.
 
-use super::make::at_tip;
 use acceptance::indexes::{Rows, check, database, make, of_case, rows, write_rows};
 use acceptance::prelude::*;
 use indexes::{IndexFlaw, IndexKind, IndexOptions, TxForm};
-use wire::{BlockHash, Reader};
+use wire::Reader;
 
 /// The height of the block at each place in the block files, and that of each block.
 struct Heights {
@@ -48,7 +47,7 @@ fn flaw(options: &IndexOptions) -> Option<IndexFlaw> {
 
 /// Makes random changes, and expects that each is found.
 fn changes(tx_form: TxForm, seed: u64, count: u32) {
-    let (case, mut rng) = (at_tip(), Rng::new(seed, "changes"));
+    let (case, mut rng) = (Case::at_tip(), Rng::new(seed, "changes"));
     let heights = Heights::of(&case);
     make(&FaultDisk::healthy(), &of_case(&case, tx_form)).unwrap();
     for number in 0..count {
@@ -109,7 +108,7 @@ fn changed_rows_by_block_are_found() {
 
 #[test]
 fn changed_filters_are_found() {
-    let (case, mut rng) = (at_tip(), Rng::new(5, "filters"));
+    let (case, mut rng) = (Case::at_tip(), Rng::new(5, "filters"));
     let options = IndexOptions { kinds: vec![IndexKind::BlockFilter], ..of_case(&case, TxForm::ByTxid) };
     make(&FaultDisk::healthy(), &options).unwrap();
     let path = case.root().join("regtest/indexes/blockfilter/basic/fltr00000.dat");
@@ -144,7 +143,7 @@ fn changed_filters_are_found() {
 /// What bitcoind continues from.
 #[test]
 fn a_changed_state_is_found() {
-    let case = at_tip();
+    let case = Case::at_tip();
     let all = of_case(&case, TxForm::ByBlock);
     make(&FaultDisk::healthy(), &all).unwrap();
     for (kind, key) in [

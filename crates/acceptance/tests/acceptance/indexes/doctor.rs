@@ -1,19 +1,14 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
-use super::{make::at_tip, update::behind};
+use super::update::behind;
 use acceptance::indexes::{Rows, database, make, of_case, rows, write_rows};
 use acceptance::prelude::*;
-use engine::{Diagnosis, FoundIndex, IndexStanding, diagnose};
+use engine::{FoundIndex, IndexStanding};
 use indexes::{IndexKind, TxForm};
 use wire::read::write_var_int;
 
-fn doctor(case: &Case) -> Diagnosis {
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
-    diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
-}
-
 fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
-    let found = doctor(case);
+    let found = diagnosed(case.root(), false);
     let (advice, state) = (found.advice.clone(), found.found.unwrap());
     let is_sound = state.is_sound();
     let index = state.indexes.into_iter().find(|index| index.kind == kind).unwrap();
@@ -22,7 +17,7 @@ fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
 
 #[test]
 fn sound_indexes_need_nothing() {
-    let case = at_tip();
+    let case = Case::at_tip();
     make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
     for kind in IndexKind::ALL {
         let (found, advice, is_sound) = index(&case, kind);
@@ -46,7 +41,7 @@ fn sound_indexes_need_nothing() {
 
 /// Changes the rows of one index, and returns how it stands then.
 fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, bool) {
-    let case = at_tip();
+    let case = Case::at_tip();
     make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
     let mut changed = rows(&database(&case, kind));
     change(&mut changed);
@@ -78,7 +73,7 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
     assert!(matches!(found.standing, IndexStanding::Empty) && is_sound, "{found:?}");
     assert_eq!(advice, Advice::StartBitcoind);
 
-    let case = at_tip();
+    let case = Case::at_tip();
     make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
     fs::write(database(&case, IndexKind::BlockFilter).join("CURRENT"), b"MANIFEST-999999\n").unwrap();
     let (found, advice, is_sound) = index(&case, IndexKind::BlockFilter);

@@ -2,7 +2,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{each_operation, tiny, tiny_case},
+    faults::{Trouble, each_operation, tiny, tiny_case},
     indexes::{assert_sound, check, make, of_case, update},
 };
 use engine::{Location, recover};
@@ -13,7 +13,7 @@ fn tip() -> u32 {
 }
 
 /// The options for a tiny chain, whose indexes are behind.
-fn behind() -> (acceptance::Case, IndexOptions) {
+fn behind() -> (Case, IndexOptions) {
     let case = tiny_case();
     let options = of_case(&case, TxForm::ByTxid);
     make(&FaultDisk::healthy(), &options).unwrap();
@@ -22,7 +22,7 @@ fn behind() -> (acceptance::Case, IndexOptions) {
 }
 
 /// Asserts that all indexes are whole, old or new.
-fn assert_whole(case: &acceptance::Case, options: &IndexOptions, what: &str) {
+fn assert_whole(case: &Case, options: &IndexOptions, what: &str) {
     recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest)).unwrap();
     let checked = check(options);
     assert!(checked.is_sound(), "{what}: {checked:?}");
@@ -84,49 +84,27 @@ fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished()
 }
 
 #[test]
-fn a_crash_at_any_change_leaves_whole_indexes() {
-    for makes in [true, false] {
-        let command = if makes { make } else { update };
-        let states = Scenario {
+fn a_crash_or_a_full_disk_at_any_change_leaves_whole_indexes_and_the_next_run_succeeds() {
+    for command in [make, update] {
+        let of_case = |case: &Case| of_case(case, TxForm::ByTxid);
+        let scenario = Scenario {
             before: &|| behind().0,
-            run: &|disk, case| command(disk, &of_case(case, TxForm::ByTxid)).map(drop),
+            run: &|disk, case| command(disk, &of_case(case)).map(drop),
             is_whole: &|case, is_done, what| {
-                let options = of_case(case, TxForm::ByTxid);
-                assert_whole(case, &options, what);
+                assert_whole(case, &of_case(case), what);
                 if is_done {
-                    assert_sound(&options, tip());
+                    assert_sound(&of_case(case), tip());
                 }
             },
             succeeds: &|case, what| {
-                let options = of_case(case, TxForm::ByTxid);
-                command(&FaultDisk::healthy(), &options).unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_sound(&options, tip());
+                let done = command(&FaultDisk::healthy(), &of_case(case));
+                done.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_sound(&of_case(case), tip());
             },
-        }
-        .explore(Crashes { stride: 5, ..Crashes::default() });
-        eprintln!("{states} states");
-        assert!(states > 20, "{states}");
-    }
-}
-
-#[test]
-fn a_failing_disk_leaves_whole_indexes_and_the_next_run_succeeds() {
-    for makes in [true, false] {
-        each_operation(11, |at| {
-            let (case, options) = behind();
-            let kind = io::ErrorKind::StorageFull;
-            let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, kind);
-            let done = if makes { make(&disk, &options) } else { update(&disk, &options) };
-            let has_failed = disk.has_failed();
-            disk.heal();
-            if let Err(error) = &done {
-                assert_eq!(error.kind, ErrorKind::Environment, "operation {at}: {error}");
-            }
-            assert_whole(&case, &options, &format!("operation {at}"));
-            let again = if makes { make(&disk, &options) } else { update(&disk, &options) };
-            again.unwrap();
-            assert_sound(&options, tip());
-            !has_failed
-        });
+        };
+        let states = scenario.explore(Crashes { stride: 5, ..Crashes::default() });
+        let failures = scenario.suffer(Trouble::NO_SPACE, 11, false);
+        eprintln!("{states} states, {failures} failures");
+        assert!(states > 20 && failures > 5, "{states}, {failures}");
     }
 }

@@ -1,6 +1,5 @@
 //! Indexes that a rebuild makes of the blocks that it checks are those that are made afterwards.
 
-use super::make::at_tip;
 use acceptance::prelude::*;
 use acceptance::{
     faults::{each_operation, tiny, tiny_case},
@@ -29,7 +28,7 @@ fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
 
 /// What `make` gives.
 fn wanted(tx_form: TxForm) -> (Vec<Rows>, Vec<u8>) {
-    let case = at_tip();
+    let case = Case::at_tip();
     make(healthy(), &of_case(&case, tx_form)).unwrap();
     contents(case.root())
 }

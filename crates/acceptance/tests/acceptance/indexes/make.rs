@@ -12,26 +12,19 @@ use bitcoin::{
     bip158::BlockFilter,
     consensus::{deserialize, encode::serialize},
 };
-use engine::{MIN_MEMORY, hex_reversed};
+use engine::MIN_MEMORY;
 use indexes::{IndexKind, IndexOptions, TxForm};
 use std::collections::HashMap;
 use wire::read::write_var_int;
 
 const TIP: u32 = 140;
 
-/// A datadir whose chainstate is at the tip.
-pub fn at_tip() -> Case {
-    let case = Case::new();
-    run(&case.options()).unwrap();
-    case
-}
-
 #[test]
 fn threads_and_memory_do_not_change_a_row() {
     for tx_form in [TxForm::ByTxid, TxForm::ByBlock] {
         let mut first = None;
         for (threads, memory) in [(1, MIN_MEMORY), (2, 1 << 30), (8, MIN_MEMORY)] {
-            let case = at_tip();
+            let case = Case::at_tip();
             let mut options = of_case(&case, tx_form);
             options.chain.threads = NonZeroUsize::new(threads).unwrap();
             options.chain.memory_bytes = memory;
@@ -53,7 +46,7 @@ fn threads_and_memory_do_not_change_a_row() {
 /// Another library reads the blocks, finds the offsets, and makes the filters.
 #[test]
 fn the_rows_are_those_that_another_library_gives() {
-    let case = at_tip();
+    let case = Case::at_tip();
     let options = of_case(&case, TxForm::ByTxid);
     make(&FaultDisk::healthy(), &options).unwrap();
     let tx_rows = rows(&database(&case, IndexKind::Tx));
@@ -131,7 +124,7 @@ fn refused(options: &IndexOptions, kind: ErrorKind, remedy: Remedy) -> Error {
 
 #[test]
 fn what_cannot_be_made_is_refused() {
-    let case = at_tip();
+    let case = Case::at_tip();
     let options = of_case(&case, TxForm::ByTxid);
     refused(&IndexOptions { kinds: Vec::new(), ..options.clone() }, ErrorKind::Usage, Remedy::NameIndex);
     let rev = case.blocks("rev00000.dat");

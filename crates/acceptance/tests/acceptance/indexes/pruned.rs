@@ -13,8 +13,6 @@ use acceptance::{
 use indexes::{
     IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
 };
-use sync::SyncOptions;
-use testkit::peer::ScriptedPeer;
 
 const KINDS: [IndexKind; 2] = [IndexKind::BlockFilter, IndexKind::CoinStats];
 

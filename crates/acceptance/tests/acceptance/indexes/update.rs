@@ -1,6 +1,5 @@
 //! An index that is continued has the rows of one that is made anew.
 
-use super::make::at_tip;
 use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::update::behind as behind_of;
@@ -31,7 +30,7 @@ fn an_update_gives_the_rows_of_a_new_index() {
         let updated = update(&FaultDisk::healthy(), &options).unwrap();
         assert!(updated.indexes.iter().all(|index| index.from_height == TIP - 2), "{updated:?}");
         assert_sound(&options, TIP);
-        let fresh = at_tip();
+        let fresh = Case::at_tip();
         make(&FaultDisk::healthy(), &of_case(&fresh, tx_form)).unwrap();
         for kind in IndexKind::ALL {
             let [found, wanted] = [&case, &fresh].map(|case| rows(&database(case, kind)));
@@ -51,7 +50,7 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
     let options = IndexOptions { kinds: vec![IndexKind::Tx], tx_form: None, ..options };
     let dir = database(&case, IndexKind::Tx);
     let mut both = rows(&dir);
-    let fresh = at_tip();
+    let fresh = Case::at_tip();
     make(&FaultDisk::healthy(), &of_case(&fresh, TxForm::ByBlock)).unwrap();
     let by_block = rows(&database(&fresh, IndexKind::Tx));
     // The sequence numbers of blocks above the rows by txid.
@@ -231,7 +230,7 @@ fn an_index_on_another_branch_is_sound_and_taken_back() {
         assert!(spends == of(IndexKind::TxoSpender), "rows of the other branch are left");
         assert_eq!(stats[&b"M"[..]], of(IndexKind::CoinStats)[&b"M"[..]]);
     }
-    let case = at_tip();
+    let case = Case::at_tip();
     let options = of_case(&case, TxForm::ByTxid);
     make(&FaultDisk::healthy(), &options).unwrap();
     run(&changed_options(&case, TIP - 9)).unwrap();

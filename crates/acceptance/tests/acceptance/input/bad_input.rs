@@ -5,40 +5,62 @@ use acceptance::BUSY;
 use acceptance::prelude::*;
 use digest::obfuscation::Obfuscation;
 use std::process::Command;
-use testkit::corrupt::flip_bit;
 
-#[test]
-fn an_empty_datadir_is_damaged() {
-    let dir = acceptance::scratch();
-    let error = refused(&acceptance::options(dir.path()), ErrorKind::Damaged);
-    assert_mentions(&error, &["not a Bitcoin Core datadir", "-datadir", &dir.path().to_string_lossy()]);
-}
+/// What a rebuild is asked for; the kind of the error, and what it says.
+type Refusal = (fn(&Case, &Path) -> ReindexOptions, ErrorKind, &'static [&'static str]);
 
-#[test]
-fn a_missing_datadir_is_damaged_and_not_created() {
-    let dir = acceptance::scratch();
-    let missing = dir.path().join("bitcoin");
-    let error = run(&acceptance::options(&missing)).map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged);
-    assert_mentions(&error, &["no such directory", "-datadir"]);
-    assert!(!missing.exists(), "it must not be created");
-}
-
-#[test]
-fn a_wrong_chain_is_reported_with_the_chain_that_exists() {
-    let case = Case::new();
-    let options = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
-    let error = refused(&options, ErrorKind::Damaged);
-    assert_mentions(
-        &error,
+const REFUSALS: [Refusal; 6] = [
+    (|_, elsewhere| options(elsewhere), ErrorKind::Damaged, &["not a Bitcoin Core datadir", "-datadir"]),
+    (
+        |_, elsewhere| options(&elsewhere.join("bitcoin")),
+        ErrorKind::Damaged,
+        &["no such directory", "-datadir"],
+    ),
+    (
+        |case, _| changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet)),
+        ErrorKind::Damaged,
         &["no blocks of the chain signet", "name the chain that it has blocks of: regtest"],
-    );
+    ),
+    (
+        |case, _| ReindexOptions { stop_at_height: Some(Height(141)), ..case.options() },
+        ErrorKind::Usage,
+        &["height 141 is above the last connected block", "height 140"],
+    ),
+    (
+        |case, _| ReindexOptions { output: Some(case.root().to_owned()), ..case.options() },
+        ErrorKind::Usage,
+        &["already exists", "new directory"],
+    ),
+    (
+        |case, _| {
+            let output = Some(case.blocks("xor.dat/below a file"));
+            ReindexOptions { output, ..case.options() }
+        },
+        ErrorKind::Environment,
+        &["write the result to another place"],
+    ),
+];
+
+#[test]
+fn what_cannot_be_rebuilt_is_refused_and_nothing_is_created() {
+    for (asked, kind, words) in REFUSALS {
+        let (case, elsewhere) = (Case::new(), scratch());
+        let (before, options) = (tree(case.root()), asked(&case, elsewhere.path()));
+        let error = run(&options).map(|report| report.height).unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert_mentions(&error, words);
+        assert_same_tree(&before, case.root(), &error.to_string());
+        assert!(tree(elsewhere.path()).is_empty(), "{error}");
+        if options.chain.datadir.starts_with(elsewhere.path()) {
+            assert_mentions(&error, &[&elsewhere.path().to_string_lossy()]);
+        }
+    }
 }
 
 #[test]
 fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
-    std::fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
+    fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
         let options = changed(ReindexOptions { scan, ..case.options() }, |it| {
             it.chain.params = ChainParams::of(Network::Signet)
@@ -48,7 +70,7 @@ fn blocks_of_another_network_are_reported_with_their_network() {
         assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     }
     // If the first file does not show it, the genesis block is missing.
-    std::fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
+    fs::remove_file(case.root().join("signet/blocks/blk00000.dat")).unwrap();
     let options = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));
     assert_mentions(&refused(&options, ErrorKind::Damaged), &["genesis block", "another network"]);
 }
@@ -59,12 +81,12 @@ fn blocks_of_another_network_are_reported_with_their_network() {
 fn a_scan_appends_to_undo_files_that_it_does_not_recognize() {
     let case = Case::new();
     let [first, second] = ["rev00000.dat", "rev00001.dat"].map(|name| case.blocks(name));
-    let [old_first, old_second] = [&first, &second].map(|path| std::fs::read(path).unwrap());
-    std::fs::write(&first, &old_second).unwrap();
-    std::fs::write(&second, &old_first).unwrap();
+    let [old_first, old_second] = [&first, &second].map(|path| fs::read(path).unwrap());
+    fs::write(&first, &old_second).unwrap();
+    fs::write(&second, &old_first).unwrap();
     run(&case.scan()).unwrap();
-    assert!(std::fs::read(&first).unwrap().starts_with(&old_second), "bytes of rev00000.dat changed");
-    assert!(std::fs::read(&second).unwrap().starts_with(&old_first), "bytes of rev00001.dat changed");
+    assert!(fs::read(&first).unwrap().starts_with(&old_second), "bytes of rev00000.dat changed");
+    assert!(fs::read(&second).unwrap().starts_with(&old_first), "bytes of rev00001.dat changed");
     run(&trusting(&case.options())).unwrap();
 }
 
@@ -75,8 +97,8 @@ fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
     let damaged = entry(&case, BUSY);
     flip_bit(&rev(&case, &damaged), damaged.undo_pos.unwrap().0 + 3, 0).unwrap();
     let notes = case.blocks("index.peregrine/notes.txt");
-    std::fs::create_dir(notes.parent().unwrap()).unwrap();
-    std::fs::write(&notes, "mine").unwrap();
+    fs::create_dir(notes.parent().unwrap()).unwrap();
+    fs::write(&notes, "mine").unwrap();
     let error = refused(&case.options(), ErrorKind::Environment);
     assert_mentions(&error, &["index.peregrine", "move it away"]);
 }
@@ -90,8 +112,8 @@ fn a_record_longer_than_its_block_is_accepted() {
     let in_first = || index.entries.iter().filter(|entry| entry.file.is_some_and(|file| file.0 == 0));
     let last = in_first().max_by_key(|entry| entry.data_pos).unwrap();
     let (path, pos) = (blk(&case, last), last.data_pos.unwrap().0 as usize);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let key = Obfuscation::from_key(std::fs::read(case.blocks("xor.dat")).unwrap().try_into().unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    let key = Obfuscation::from_key(fs::read(case.blocks("xor.dat")).unwrap().try_into().unwrap());
     key.apply(&mut bytes, 0);
     let plain = run(&case.options()).unwrap();
     for more in [1, 80, 5_000_000] {
@@ -100,7 +122,7 @@ fn a_record_longer_than_its_block_is_accepted() {
         let len = (longer.len() - pos) as u32;
         longer[pos - 4..pos].copy_from_slice(&len.to_le_bytes());
         key.apply(&mut longer, 0);
-        std::fs::write(&path, longer).unwrap();
+        fs::write(&path, longer).unwrap();
         // A scan accepts only records that can be blocks, as Core's does.
         let scan = if more < 4_000_000 { vec![case.options(), case.scan()] } else { vec![case.options()] };
         for options in scan {
@@ -118,7 +140,7 @@ fn files_that_are_not_regular_are_damaged() {
     for name in names {
         let case = Case::new();
         let path = case.blocks(name);
-        let _ = std::fs::remove_file(&path);
+        let _ = fs::remove_file(&path);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         let error = run(&case.options()).map(|report| report.height).unwrap_err();
         assert_mentions(&error, &[name, "named pipe (FIFO), not a regular file", "put the file there"]);
@@ -139,16 +161,16 @@ fn files_that_are_not_regular_are_damaged() {
 #[test]
 fn blocks_in_another_directory_are_reported_with_a_remedy() {
     let case = Case::new();
-    let elsewhere = acceptance::scratch();
+    let elsewhere = scratch();
     let blocks = elsewhere.path().join("regtest/blocks");
-    std::fs::create_dir_all(&blocks).unwrap();
+    fs::create_dir_all(&blocks).unwrap();
     let dats = || {
-        let entries = std::fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let entries = fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap().file_name());
         entries.filter(|name| name.to_string_lossy().ends_with(".dat")).collect::<Vec<_>>()
     };
     for name in dats() {
-        std::fs::copy(case.blocks("").join(&name), blocks.join(&name)).unwrap();
-        std::fs::remove_file(case.blocks("").join(&name)).unwrap();
+        fs::copy(case.blocks("").join(&name), blocks.join(&name)).unwrap();
+        fs::remove_file(case.blocks("").join(&name)).unwrap();
     }
     for options in [case.options(), case.scan()] {
         let text = ["-blocksdir=DIR", "give that directory here too"];
@@ -158,7 +180,7 @@ fn blocks_in_another_directory_are_reported_with_a_remedy() {
         assert!(dats().is_empty(), "nothing but the index is in the datadir");
     }
     // Or with links, also of single files.
-    for entry in std::fs::read_dir(&blocks).unwrap().map(Result::unwrap) {
+    for entry in fs::read_dir(&blocks).unwrap().map(Result::unwrap) {
         if entry.file_name() != ".lock" {
             std::os::unix::fs::symlink(entry.path(), case.blocks("").join(entry.file_name())).unwrap();
         }
@@ -206,45 +228,23 @@ fn indexes_are_left_unchanged_with_a_warning() {
     let warnings = || run(&case.options()).unwrap().notes;
     assert!(warnings().is_empty());
     let indexes = case.root().join("regtest/indexes");
-    std::fs::create_dir_all(indexes.join("txindex")).unwrap();
-    std::fs::write(indexes.join("txindex/LOCK"), "").unwrap();
+    fs::create_dir_all(indexes.join("txindex")).unwrap();
+    fs::write(indexes.join("txindex/LOCK"), "").unwrap();
     let [warning] = &warnings()[..] else { panic!("one warning") };
     assert!(warning.to_string().contains("(txindex) are left unchanged"), "{warning}");
     assert!(indexes.join("txindex/LOCK").exists());
 }
 
 #[test]
-fn a_height_above_the_tip_is_a_usage_error() {
-    let case = Case::new();
-    let above = Height(chain().tip().height + 1);
-    let options = ReindexOptions { stop_at_height: Some(above), ..case.options() };
-    let error = refused(&options, ErrorKind::Usage);
-    assert_mentions(&error, &[&format!("height {above} is above the last connected block")]);
-    assert_offers(&error, &[Remedy::StopAtHeight(Height(chain().tip().height))]);
-}
-
-#[test]
-fn an_output_that_exists_is_a_usage_error() {
-    let case = Case::new();
+fn an_output_that_was_made_is_not_replaced() {
+    let (case, output) = (Case::new(), scratch());
     let before = tree(case.root());
-    let options = ReindexOptions { output: Some(case.root().to_owned()), ..case.options() };
-    let error = refused(&options, ErrorKind::Usage);
-    assert_mentions(&error, &["already exists", "new directory"]);
-    let output = acceptance::scratch();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
     run(&options).unwrap();
     let made = tree(output.path());
-    assert_eq!(refused(&options, ErrorKind::Usage).kind, ErrorKind::Usage);
+    refused(&options, ErrorKind::Usage);
     assert_same_tree(&made, output.path(), "the output of before");
     assert_same_tree(&before, case.root(), "output elsewhere");
-}
-
-#[test]
-fn an_output_that_cannot_be_created_is_an_error() {
-    let case = Case::new();
-    let output = case.root().join("regtest/blocks/xor.dat/below a file");
-    let options = ReindexOptions { output: Some(output), ..case.options() };
-    assert_offers(&refused(&options, ErrorKind::Environment), &[Remedy::OtherOutput]);
 }
 
 #[test]
@@ -284,15 +284,15 @@ fn leftovers_of_an_earlier_run_are_removed_and_files_of_others_are_refused() {
     let case = Case::new();
     for leftover in ["regtest/chainstate.peregrine", "regtest/blocks/index.peregrine"] {
         let leftover = case.root().join(leftover);
-        std::fs::create_dir_all(&leftover).unwrap();
-        std::fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
-        std::fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+        fs::create_dir_all(&leftover).unwrap();
+        fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
+        fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
         run(&case.options()).unwrap();
         assert!(!leftover.exists());
     }
     let foreign = case.root().join("regtest/chainstate.peregrine");
-    std::fs::create_dir_all(&foreign).unwrap();
-    std::fs::write(foreign.join("notes"), b"mine").unwrap();
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("notes"), b"mine").unwrap();
     assert_mentions(
         &refused(&case.options(), ErrorKind::Environment),
         &["chainstate.peregrine", "move it away"],

@@ -1,21 +1,13 @@
 //! bitcoind starts with the branch of the chainstate, also if another one that is stored has more work: it
 //! reads the undo data of that branch, and only then connects the other one.
 
+use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
-    sync::serving,
+    sync::{repairing, serving, try_repair},
     update::{AT_ONCE, behind, store, update, update_options},
 };
-use disk::index::{read_block_index, write_block_index};
-use engine::{
-    ChainstatePosition, CheckUndoOptions, Diagnosis, MadeUndoReport, MakeUndoOptions, check_undo, diagnose,
-    make_undo,
-};
-use sync::{PeerOptions, RepairOptions, repair};
-use testkit::{
-    peer::{Fault, ScriptedPeer},
-    sibling::{rebase, sibling},
-};
+use engine::{ChainstatePosition, CheckUndoOptions, MadeUndoReport, MakeUndoOptions, check_undo, make_undo};
 
 /// Height of the chainstate.
 const BEST: u32 = 135;
@@ -25,11 +17,7 @@ const FORK: u32 = 110;
 /// A datadir whose chainstate is on a branch, and the blocks of the chain with more work.
 fn forked() -> (TempDir, Vec<GeneratedBlock>) {
     let dir = behind(chain().main().filter(|block| block.height <= BEST), BEST, &layout());
-    let mut blocks: Vec<_> = chain().main().filter(|block| block.height > FORK).cloned().collect();
-    blocks[0] = sibling(&blocks[0], 7, |_| {});
-    let onto = blocks[0].hash;
-    rebase(blocks[1..].iter_mut(), onto);
-    blocks.iter_mut().for_each(|block| block.undo = None);
+    let blocks = branch(FORK);
     store(dir.path(), blocks.iter());
     (dir, blocks)
 }
@@ -42,11 +30,6 @@ fn remove_undo(root: &Path) {
     }
 }
 
-fn doctor(root: &Path) -> Diagnosis {
-    let options = DoctorOptions { deep: true, ..DoctorOptions::new(root, Network::Regtest) };
-    diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
-}
-
 fn make(root: &Path) -> Result<MadeUndoReport, Error> {
     let options = MakeUndoOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
     make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))
@@ -57,7 +40,7 @@ fn assert_has_undo(root: &Path, what: &str) {
     let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
     assert!(check.is_sound(), "{what}: {:?}", check.files);
-    assert!(doctor(root).is_sound(), "{what}");
+    assert!(diagnosed(root, true).is_sound(), "{what}");
     // As bitcoind does when it starts.
     let updated = update(&update_options(root, AT_ONCE, None)).unwrap();
     assert_eq!((updated.disconnected, updated.height), (BEST - FORK, Height(140)), "{what}");
@@ -67,9 +50,9 @@ fn assert_has_undo(root: &Path, what: &str) {
 fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     let (dir, _) = forked();
     let position = ChainstatePosition::OnBranch { fork: Height(FORK), stored: Height(140) };
-    assert_eq!(doctor(dir.path()).found.unwrap().chainstate.position, Some(position));
+    assert_eq!(diagnosed(dir.path(), true).found.unwrap().chainstate.position, Some(position));
     remove_undo(dir.path());
-    let found = doctor(dir.path());
+    let found = diagnosed(dir.path(), true);
     assert_eq!(found.advice, Advice::MakeUndo);
     let state = found.found.unwrap();
     assert_eq!(state.undo.lacking(), BEST);
@@ -88,10 +71,7 @@ fn a_repair_makes_the_undo_data_of_the_chainstates_branch() {
     remove_undo(dir.path());
     let blocks: Vec<_> = chain().main().filter(|block| block.height <= FORK).chain(&other).collect();
     let peer = ScriptedPeer::start(&serving(blocks), Fault::None);
-    let peers = PeerOptions { connect: vec![peer.target()], use_dns_seeds: false, ..PeerOptions::default() };
-    let options =
-        RepairOptions { peers, ..RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut) };
-    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let report = try_repair(&repairing(dir.path(), &[&peer])).unwrap();
     assert_eq!(report.undo.unwrap().height, Height(BEST));
     assert_has_undo(dir.path(), "repair");
 }
@@ -104,43 +84,4 @@ fn an_update_without_undo_data_advises_a_rebuild() {
     let error = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
     assert_offers(&error, &[Remedy::RebuildChainstate]);
     assert!(!error.to_string().contains("bitcoind -reindex"), "{error}");
-}
-
-/// A command does not name options that only a rebuild has.
-#[test]
-fn above_a_block_that_is_marked_invalid_the_advice_is_a_rebuild() {
-    let dir = behind(chain().main(), BEST, &layout());
-    let index_dir = dir.path().join("regtest/blocks/index");
-    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
-    let hash = chain().main().nth(120).unwrap().hash;
-    let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
-    entry.status.0 |= BlockStatus::FAILED_VALID;
-    fs::remove_dir_all(&index_dir).unwrap();
-    write_block_index(&RealDisk, &index_dir, &index).unwrap();
-    let before = tree(dir.path());
-    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
-    let made = make(dir.path()).map(drop).unwrap_err();
-    assert_mentions(&made, &["marks as invalid", "120"]);
-    for error in [updated, made] {
-        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        assert_eq!(error.remedies, [Remedy::Reconsider, Remedy::ReindexToLowerTip], "{error}");
-    }
-    assert_same_tree(&before, dir.path(), "nothing was changed");
-}
-
-/// The same for a block index that is older than the chainstate.
-#[test]
-fn without_the_chainstates_block_the_advice_is_a_scan() {
-    let dir = behind(chain().main(), BEST, &layout());
-    let index_dir = dir.path().join("regtest/blocks/index");
-    let mut index = read_block_index(&RealDisk, &index_dir).unwrap();
-    index.entries.retain(|entry| entry.height.0 <= 120);
-    fs::remove_dir_all(&index_dir).unwrap();
-    write_block_index(&RealDisk, &index_dir, &index).unwrap();
-    let updated = update(&update_options(dir.path(), AT_ONCE, None)).map(drop).unwrap_err();
-    let made = make(dir.path()).map(drop).unwrap_err();
-    for error in [updated, made] {
-        assert_offers(&error, &[Remedy::ReindexByScan]);
-        assert!(!error.remedies.contains(&Remedy::RebuildIndex), "{error}");
-    }
 }

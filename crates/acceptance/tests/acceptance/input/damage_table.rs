@@ -2,11 +2,13 @@
 //! compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{matrix::Matrix, shell::Shell, sync::assert_index_is_true};
-use testkit::corrupt::truncate;
+use acceptance::{
+    BUSY, damage,
+    matrix::{Matrix, refuses},
+    shell::Shell,
+    sync::assert_index_is_true,
+};
 
-/// The damaged block, which is not in the first file.
-const HIT: u32 = 132;
 const TIP: u32 = 140;
 
 const COMMANDS: [&str; 7] = [
@@ -19,32 +21,21 @@ const COMMANDS: [&str; 7] = [
     "repair",
 ];
 
-/// Damages a datadir.
-type Damage = fn(&Case);
-
-const ROWS: [(&str, Damage); 10] = [
-    ("nothing", |_| {}),
-    ("a changed bit in a block", |case| case.flip_block(HIT, 100)),
-    ("a changed bit in a block's header", |case| case.flip_block(HIT, 40)),
-    ("a changed bit in undo data", |case| case.flip_undo(HIT)),
-    ("a block that the index does not place", |case| {
-        case.flip_block(HIT, 100);
-        run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
-    }),
-    ("a block file that ends early", |case| {
-        let hit = entry(case, HIT);
-        truncate(&blk(case, &hit), hit.data_pos.unwrap().0 + 20).unwrap();
-    }),
-    ("a block file that is missing", |case| fs::remove_file(blk(case, &entry(case, HIT))).unwrap()),
-    ("the first block file is missing", |case| fs::remove_file(case.blocks("blk00000.dat")).unwrap()),
-    ("an undo file that ends early", |case| {
-        let hit = entry(case, HIT);
-        truncate(&rev(case, &hit), hit.undo_pos.unwrap().0 + 2).unwrap();
-    }),
-    ("an undo file that is missing", |case| fs::remove_file(rev(case, &entry(case, HIT))).unwrap()),
+/// Rows of the table, and the situations that they are.
+const ROWS: [(&str, &str); 10] = [
+    ("nothing", "nothing"),
+    ("a changed bit in a block", "blk: the block at the busy height flipped"),
+    ("a changed bit in a block's header", "blk: its header flipped"),
+    ("a changed bit in undo data", "rev: a record flipped"),
+    ("a block that the index does not place", "index: without a block, and a chainstate that ends below it"),
+    ("a block file that ends early", "blk: one cut"),
+    ("a block file that is missing", "blk: one missing"),
+    ("the first block file is missing", "blk: the first missing"),
+    ("an undo file that ends early", "rev: cut within a record"),
+    ("an undo file that is missing", "rev: one missing"),
 ];
 
-/// Heights of the blocks that are not whole in their files, or that of the damaged block.
+/// Heights of the blocks that are not whole in their files, or that of the one that is damaged otherwise.
 fn lost(case: &Case) -> Vec<u32> {
     let is_lost = |height: &u32| {
         let entry = entry(case, *height);
@@ -53,19 +44,19 @@ fn lost(case: &Case) -> Vec<u32> {
         entry.file.is_some() && fs::metadata(blk(case, &entry)).map_or(0, |file| file.len()) < end
     };
     let heights: Vec<u32> = (0..=TIP).filter(is_lost).collect();
-    if heights.is_empty() { vec![HIT] } else { heights }
+    if heights.is_empty() { vec![BUSY] } else { heights }
 }
 
-fn cell(damage: Damage, command: &str) -> String {
+fn cell(situation: &str, command: &str) -> String {
     let case = Case::at_tip();
-    damage(&case);
     let mut shell = Shell::of(&case);
+    damage::cause(situation, &case, shell.outside.path());
     if command.contains("--block") {
         shell.given = lost(&case);
     }
     let done = match shell.run(command) {
         Ok(done) => done,
-        Err(error) => return format!("refuses ({})", if error.kind == ErrorKind::Usage { 2 } else { 4 }),
+        Err(error) => return refuses(&error, command),
     };
     if let Some(diagnosis) = done.diagnosis {
         return format!("advises {:?}", diagnosis.advice);
@@ -83,8 +74,8 @@ fn cell(damage: Damage, command: &str) -> String {
     assert_index_is_true(case.root(), command);
     match stats(case.root(), Network::Regtest).unwrap().height.unwrap() {
         Height(TIP) => "rebuilds all".to_owned(),
-        height if height < Height(HIT) => "rebuilds up to below the damage".to_owned(),
-        height => panic!("{command}: height {height}"),
+        // `situations.txt` has the height.
+        _ => "rebuilds up to below the damage".to_owned(),
     }
 }
 
@@ -98,7 +89,7 @@ fn each_command_does_what_the_table_of_damage_says() {
         columns: &COMMANDS,
         of_row: |row| row.0,
         of_column: |command| command,
-        cell: &|(_, damage), command| cell(*damage, command),
+        cell: &|(_, situation), command| cell(situation, command),
     }
     .assert_is_documented();
 }

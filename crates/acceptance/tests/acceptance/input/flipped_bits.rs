@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::{BUSY, assert_names};
-use testkit::corrupt::flip_bit;
 
 #[test]
 fn a_flipped_bit_anywhere_in_a_block_is_found() {

@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{assert_sound, index};
-use wire::FileNo;
 
 fn block(height: u32) -> &'static GeneratedBlock {
     chain().main().nth(height as usize).unwrap()

@@ -9,20 +9,16 @@
 //! and empty block files of the right lengths, and interrupts the rebuild when the plan is made.
 
 use acceptance::prelude::*;
-use disk::{
-    datadir::Datadir,
-    index::{BlockIndex, FileInfo, write_block_index},
-};
+use disk::index::{BlockIndex, FileInfo, write_block_index};
 use engine::{peak_memory_bytes, resident_bytes};
-use rules::{ChainParams, pow::has_proof_of_work};
+use rules::pow::has_proof_of_work;
 use std::{
     env,
     fs::{File, create_dir_all},
     io::Write as _,
     process::Command,
-    time::Instant,
 };
-use wire::{BlockTime, ByteOffset, FileNo, Header, Height, Network};
+use wire::BlockTime;
 
 /// The test below, as the test runner names it.
 const THIS_TEST: &str = "input::plan_memory::the_plan_takes_few_bytes_per_header";

@@ -6,7 +6,6 @@ use engine::{
     BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
 };
 use std::ops::RangeInclusive;
-use testkit::{corrupt::overwrite, model::Model};
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 

@@ -2,11 +2,15 @@
 //! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
 use acceptance::prelude::*;
-use acceptance::update::AT_ONCE;
+use acceptance::{
+    lies::falsify_claim,
+    update::{AT_ONCE, update, update_options},
+    ways::{Means, Source, WAYS},
+};
 use disk::index::{BlockIndex, read_block_index, write_block_index};
-use engine::{Engine, Matching, ScriptTrust, ScriptVerifier};
+use engine::{ScriptTrust, ScriptVerifier};
 use std::ops::Range;
-use wire::{BlockArena, Network, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
+use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]
 struct State {
@@ -70,7 +74,10 @@ struct Case {
 
 impl Case {
     fn new(spec: &ChainSpec) -> Self {
-        let chain = Chain::generate(spec);
+        Self::of(Chain::generate(spec))
+    }
+
+    fn of(chain: Chain) -> Self {
         let root = tempfile::tempdir().unwrap();
         chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
         let mut arena = BlockArena::default();
@@ -123,6 +130,13 @@ impl Case {
         write_block_index(&vfs::RealDisk, &dir, &index).unwrap();
     }
 
+    /// Three spent coins, two of them in the lower of two blocks, and the height of that block.
+    fn some_to_fail(&self, part: usize) -> ([OutPoint; 3], usize) {
+        let busy: Vec<usize> = (0..self.spends.len()).filter(|&at| self.spends[at].len() > 3).collect();
+        let (low, high) = (busy[busy.len() / part], busy[busy.len() - 2]);
+        ([self.spends[high][0], self.spends[low][2], self.spends[low][3]], low)
+    }
+
     /// The coins spent above a height, each once.
     fn spent_above(&self, height: Option<u32>) -> BTreeMap<OutPoint, u32> {
         let from = height.map_or(0, |height| height as usize + 1);
@@ -134,21 +148,31 @@ fn unsigned(seed: u64, bytes: u64) -> ChainSpec {
     ChainSpec { signed: false, ..ChainSpec::new(seed, bytes) }
 }
 
+/// Asserts that the lowest of the scripts that fail is reported.
+fn assert_lowest(error: &Error, (failing, low): ([OutPoint; 3], usize), what: &str) {
+    assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{what}: {error}");
+    assert_eq!(error.height, Some(Height(low as u32)), "{what}: {error}");
+    assert_eq!(error.core.as_deref(), Some("block-script-verify-flag-failed"), "{what}");
+    assert!(error.detail.contains(&failing[1].to_string()) && error.txid.is_some(), "{what}: {error}");
+}
+
 #[test]
-fn each_script_is_run_once_for_any_threads_and_matching() {
+fn every_way_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let case = Case::new(&unsigned(21, 900_000));
-    let all = case.spent_above(None);
+    let (all, some) = (case.spent_above(None), case.some_to_fail(3));
     assert!(all.len() > 500, "too few spends");
-    for threads in THREADS {
-        let (report, seen) = case.run(AssumeValid::Off, |o| with_threads(&o, threads), &[]);
+    let is_taken = |means| matches!(means, Means::Join | Means::Sequential | Means::Cache);
+    for way in WAYS.into_iter().filter(|way| is_taken(way.means) && !way.is_interrupted) {
+        let (what, by_way) = (format!("{way:?}"), |options| way.options(&Source::new(options, 0)));
+        let (report, seen) = case.run(AssumeValid::Off, by_way, &[]);
         let report = report.unwrap();
-        assert_eq!(seen, all, "{threads} threads");
+        assert_eq!(seen, all, "{what}");
         let scripts = report.scripts.unwrap();
-        assert_eq!((scripts.assumed_valid_to, scripts.inputs), (None, report.counts.inputs));
+        let found = (scripts.assumed_valid_to, scripts.inputs, report.counts.scripts);
+        assert_eq!(found, (None, report.counts.inputs, all.len() as u64), "{what}");
+        let error = case.run(AssumeValid::Off, by_way, &some.0).0.map(|report| report.height).unwrap_err();
+        assert_lowest(&error, some, &what);
     }
-    let ordered = |options| changed(options, |it| it.chain.hooks.matching = Matching::Sequential);
-    let (report, seen) = case.run(AssumeValid::Default, ordered, &[]);
-    assert_eq!((seen, report.unwrap().counts.scripts), (all.clone(), all.len() as u64));
 }
 
 /// Once, a caller who did not think of scripts got a rebuild without them.
@@ -167,49 +191,27 @@ fn scripts_are_left_out_only_if_the_caller_says_so() {
     assert_eq!(rebuild(ScriptChecks::LeftOut).scripts, None);
 }
 
-#[test]
-fn the_lowest_failing_script_is_reported() {
-    let case = Case::new(&unsigned(22, 900_000));
-    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
-    let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
-    let failing = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
-    for threads in THREADS {
-        let (result, _) = case.run(AssumeValid::Off, |o| with_threads(&o, threads), &failing);
-        let error = result.map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.rule), (ErrorKind::Consensus, Some("script")), "{error}");
-        assert_eq!(error.height, Some(Height(low as u32)), "{error}");
-        assert_eq!(error.core.as_deref(), Some("block-script-verify-flag-failed"));
-        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
-        assert!(error.txid.is_some());
-    }
-}
-
 /// An update runs the scripts of the blocks that it connects, and of no others.
 #[test]
 fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let case = Case::new(&unsigned(24, 600_000));
-    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
-    let (low, high) = (busy[busy.len() / 2], busy[busy.len() - 2]);
-    let from = low as u32 - 5;
-    let root = case.root.path();
+    let (some, root) = (case.some_to_fail(2), case.root.path());
+    let from = some.1 as u32 - 5;
     run(&changed(options(root), |it| it.stop_at_height = Some(Height(from)))).unwrap();
-    let update = |threads: usize, failing: Vec<OutPoint>| {
-        let state = Arc::new(State { failing, ..State::default() });
-        let mut options = acceptance::update::update_options(root, AT_ONCE, None);
-        options.chain = with_threads(&changed(acceptance::options(root), |_| {}), threads).chain;
+    let update = |threads: usize, failing: &[OutPoint]| {
+        let state = Arc::new(State { failing: failing.to_vec(), ..State::default() });
+        let mut options = update_options(root, AT_ONCE, None);
+        options.chain.threads = NonZeroUsize::new(threads).unwrap();
         options.chain.scripts = ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state))));
-        let done = acceptance::update::update(&options);
+        let done = update(&options);
         let seen = state.seen.lock().unwrap().clone();
         (done, seen)
     };
     for threads in THREADS {
-        let failing = vec![case.spends[high][0], case.spends[low][2], case.spends[low][3]];
-        let error = update(threads, failing).0.map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.height), (ErrorKind::Consensus, Some(Height(low as u32))), "{error}");
-        assert_eq!(error.core.as_deref(), Some("block-script-verify-flag-failed"));
-        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
+        let error = update(threads, &some.0).0.map(|report| report.height).unwrap_err();
+        assert_lowest(&error, some, &format!("an update, {threads} threads"));
     }
-    let (report, seen) = update(8, Vec::new());
+    let (report, seen) = update(8, &[]);
     assert_eq!(seen, case.spent_above(Some(from)));
     assert_eq!(report.unwrap().scripts.unwrap().inputs, seen.len() as u64);
 }
@@ -220,22 +222,16 @@ fn an_unknown_assumed_valid_block_is_reported() {
     let case = Case::new(&unsigned(22, 100_000));
     let verifier = Arc::new(RecordingVerifier(Arc::default()));
     let warnings_of = |assume_valid: AssumeValid| {
-        let texts = Mutex::new(Vec::new());
-        let sink = |event| {
-            if let engine::Event::Warning(warning) = event {
-                texts.lock().unwrap().push(warning.to_string());
-            }
-        };
-        let output = tempfile::tempdir().unwrap();
-        let output = Some(output.path().to_owned());
-        let scripts = ScriptChecks::By(Arc::clone(&verifier) as _);
-        let options = changed(ReindexOptions { output, ..options(case.root.path()) }, |it| {
-            it.chain.scripts = scripts;
+        let output = scratch();
+        let in_output =
+            ReindexOptions { output: Some(output.path().to_owned()), ..options(case.root.path()) };
+        let (done, events) = run_seen(&changed(in_output, |it| {
+            it.chain.scripts = ScriptChecks::By(Arc::clone(&verifier) as _);
             it.chain.assume_valid = assume_valid;
-        });
-        let never = std::sync::atomic::AtomicBool::new(false);
-        engine::reindex(&testkit::fault::FaultDisk::healthy(), &options, &sink, &never).unwrap();
-        texts.into_inner().unwrap()
+        }));
+        done.unwrap();
+        let is_warning = |event: &Event| matches!(event, Event::Warning(_));
+        notes(&events.into_iter().filter(is_warning).collect::<Vec<_>>())
     };
     let known = case.chain.main().nth(3).unwrap().hash;
     for fine in [AssumeValid::Default, AssumeValid::Off, AssumeValid::Block(known)] {
@@ -283,76 +279,46 @@ fn mark(entry: &mut IndexEntry, validity: u32) {
     entry.status = BlockStatus(entry.status.0 & !7 | validity);
 }
 
-fn unmark(entry: &mut IndexEntry) {
-    mark(entry, BlockStatus::VALID_CHAIN);
+fn unmark(entry: &mut IndexEntry, is_chosen: bool) {
+    if is_chosen {
+        mark(entry, BlockStatus::VALID_CHAIN);
+    }
 }
 
-/// A row of the table below: what the block index is like; the change of each entry, given whether it is one
-/// of the chain and the height at which a stale branch begins; how far above that height scripts are not run.
-type Marks = (&'static str, fn(&mut IndexEntry, bool, u32), Option<i32>);
+/// A row of the table below: what the block index is like; which entries are chosen, given the height,
+/// whether it is one of the chain and the height at which a stale branch begins; the change of each entry,
+/// given whether it is chosen; how far above that height scripts are not run.
+type Marks = (&'static str, fn(u32, bool, u32) -> bool, fn(&mut IndexEntry, bool), Option<i32>);
 
 const MARKS: [Marks; 8] = [
-    ("no marks", |entry, _, _| unmark(entry), None),
-    (
-        "only the lowest mark is missing",
-        |it, _, _| {
-            if it.height.0 == 1 {
-                unmark(it)
-            }
-        },
-        None,
-    ),
-    (
-        "marks up to a height in the middle",
-        |it, _, fork| {
-            if it.height.0 > fork {
-                unmark(it)
-            }
-        },
-        Some(0),
-    ),
-    (
-        "a mark is missing in the middle",
-        |it, _, fork| {
-            if it.height.0 == fork {
-                unmark(it)
-            }
-        },
-        Some(-1),
-    ),
+    ("no marks", |_, _, _| true, unmark, None),
+    ("only the lowest mark is missing", |height, _, _| height == 1, unmark, None),
+    ("marks up to a height in the middle", |height, _, fork| height > fork, unmark, Some(0)),
+    ("a mark is missing in the middle", |height, _, fork| height == fork, unmark, Some(-1)),
     (
         "an assumeutxo node that has validated only some of the blocks below the snapshot's base",
-        |it, _, fork| {
-            if (fork - 9..fork).contains(&it.height.0) {
-                mark(it, BlockStatus::VALID_TRANSACTIONS);
-            }
-        },
+        |height, _, fork| (fork - 9..fork).contains(&height),
+        |it, is_chosen| mark(it, if is_chosen { BlockStatus::VALID_TRANSACTIONS } else { it.status.0 & 7 }),
         Some(-10),
     ),
     (
         "a stale branch has marks, and the chain beside it has none",
-        |it, is_of_chain, fork| match is_of_chain {
-            true if it.height.0 > fork => unmark(it),
-            _ => mark(it, BlockStatus::VALID_SCRIPTS),
+        |height, is_of_chain, fork| is_of_chain && height > fork,
+        |it, is_chosen| {
+            mark(it, if is_chosen { BlockStatus::VALID_CHAIN } else { BlockStatus::VALID_SCRIPTS });
         },
         Some(0),
     ),
     (
         "a mark without transactions",
-        |it, _, fork| {
-            if it.height.0 == fork {
-                it.tx_count = 0
-            }
-        },
+        |height, _, fork| height == fork,
+        |it, is_chosen| it.tx_count *= u32::from(!is_chosen),
         Some(-1),
     ),
     (
         "a block above is marked as invalid",
-        |it, is_of_chain, fork| {
-            if is_of_chain && it.height.0 > fork + 5 {
-                it.status.0 |= BlockStatus::FAILED_VALID;
-            }
-        },
+        |height, is_of_chain, fork| is_of_chain && height > fork + 5,
+        |it, is_chosen| it.status.0 |= BlockStatus::FAILED_VALID * u32::from(is_chosen),
         Some(5),
     ),
 ];
@@ -381,19 +347,15 @@ fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() 
     let regtest = ChainParams::of(Network::Regtest);
     // As bitcoind writes it: it does not mark the genesis block.
     check("all marks", Some(tip), ScriptTrust::BlockIndex, regtest);
-    for (what, change, above) in MARKS {
+    for (what, is_chosen, change, above) in MARKS {
         let is_of_chain = |it: &IndexEntry| case.chain.main().any(|block| block.hash == it.hash);
-        case.write_index(&index, |entry| change(entry, is_of_chain(entry), fork));
+        case.write_index(&index, |it| change(it, is_chosen(it.height.0, is_of_chain(it), fork)));
         check(what, above.and_then(|above| fork.checked_add_signed(above)), ScriptTrust::BlockIndex, regtest);
     }
     let busy = tip - 2017;
     let hash = case.chain.main().nth(busy as usize).unwrap().hash;
     let default = ChainParams { assume_valid: Some((Height(busy), hash)), ..regtest.clone() };
-    case.write_index(&index, |it| {
-        if it.height.0 > fork {
-            unmark(it)
-        }
-    });
+    case.write_index(&index, |it| unmark(it, it.height.0 > fork));
     check("the default is higher", Some(busy), ScriptTrust::AssumedValidBlock, Box::leak(Box::new(default)));
 }
 
@@ -411,11 +373,7 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
         assert_eq!((report.unwrap().height, seen.len()), (Height(case.chain.tip().height), 0));
     }
     // The mark of that block alone is missing, and a scan believes none.
-    case.write_index(&case.index(), |it| {
-        if it.height.0 == low as u32 {
-            unmark(it)
-        }
-    });
+    case.write_index(&case.index(), |it| unmark(it, it.height.0 == low as u32));
     let error = case.run(AssumeValid::Checked, |options| options, &failing).0.map(|report| report.height);
     assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
     let by_scan = |options| changed(options, |it| it.scan = true);
@@ -424,16 +382,29 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
     acceptance::assert_mentions(&error, &["no block index is believed"]);
 }
 
+/// A chain whose undo data claims that a coin is worth one satoshi more; that coin, and what it is worth.
+fn with_a_false_claim(seed: u64) -> (Case, OutPoint, Sats) {
+    let mut chain = Chain::generate(&unsigned(seed, 300_000));
+    let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
+    let (block, mut worth) = (&mut chain.blocks[victim], Sats(0));
+    let height = block.height as usize;
+    falsify_claim(
+        block,
+        |_| (0, 0),
+        |_, amount, _| {
+            worth = Sats(*amount);
+            *amount += 1;
+        },
+    );
+    let case = Case::of(chain);
+    let spent = case.spends[height][0];
+    (case, spent, worth)
+}
+
 #[test]
 fn all_rules_but_scripts_are_checked_below_marks() {
-    let mut chain = Chain::generate(&unsigned(28, 300_000));
-    let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
-    let honest = chain.blocks[victim].undo.clone().unwrap();
-    chain.blocks[victim].undo = Some(with_another_amount(&honest));
-    let root = tempfile::tempdir().unwrap();
-    chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
-    let case = Case { chain, root, spends: Vec::new() };
-    let trusting = |options| acceptance::trusting(&options);
+    let (case, ..) = with_a_false_claim(28);
+    let trusting = |options| trusting(&options);
     let error = case.run(AssumeValid::Checked, trusting, &[]).0.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
 }
@@ -442,83 +413,11 @@ fn all_rules_but_scripts_are_checked_below_marks() {
 /// damaged. This verifier fails for any coin whose amount differs from the model's.
 #[test]
 fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
-    let mut chain = Chain::generate(&unsigned(24, 300_000));
-    let victim = chain.blocks.iter().rposition(|block| !block.stale && block.txs > 3).unwrap();
-    let honest = chain.blocks[victim].undo.clone().unwrap();
-    let spent = first_spend(&chain.blocks[victim].bytes);
-    let amount = first_amount(&honest);
-    chain.blocks[victim].undo = Some(with_another_amount(&honest));
-    let root = tempfile::tempdir().unwrap();
-    chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
-    let case = Case { chain, root, spends: Vec::new() };
-    let (result, seen) = case.run_state(
-        State { required_amount: Some((spent, amount)), ..State::default() },
-        AssumeValid::Off,
-        |options| acceptance::trusting(&options),
-    );
+    let (case, spent, worth) = with_a_false_claim(24);
+    let state = State { required_amount: Some((spent, worth)), ..State::default() };
+    let (result, seen) = case.run_state(state, AssumeValid::Off, |options| trusting(&options));
     let error = result.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
     assert!(error.file.as_ref().unwrap().ends_with(Path::new("rev00000.dat")));
     assert!(seen.contains_key(&spent), "the script was run on the claim or on the coin");
-}
-
-/// The amount of the first coin in undo data.
-fn first_amount(undo: &[u8]) -> Sats {
-    let mut arena = disk::undo::UndoArena::default();
-    let view = disk::undo::UndoView::parse(undo, &mut arena).unwrap();
-    view.coins().next().unwrap().output().unwrap().0
-}
-
-fn first_spend(block: &[u8]) -> OutPoint {
-    let mut arena = BlockArena::default();
-    let block = arena.parse(block).unwrap();
-    block.tx(1).unwrap().inputs().next().unwrap().prevout()
-}
-
-/// The same undo data, but the first coin is worth one satoshi more.
-fn with_another_amount(undo: &[u8]) -> Vec<u8> {
-    let mut arena = disk::undo::UndoArena::default();
-    let view = disk::undo::UndoView::parse(undo, &mut arena).unwrap();
-    let mut first = true;
-    let mut txs: Vec<Vec<(u32, Vec<u8>)>> = Vec::new();
-    for tx in 0..view.tx_count() {
-        let coins = view.tx_coins(tx).unwrap().map(|coin| {
-            let mut out = coin.out.to_vec();
-            if std::mem::take(&mut first) {
-                let (amount, script) = coin.output().unwrap();
-                let mut bytes = Vec::new();
-                script.decompress(&mut bytes).unwrap();
-                out.clear();
-                wire::coin::compress_output(&mut out, Sats(amount.0 + 1), &bytes);
-            }
-            (coin.code, out)
-        });
-        txs.push(coins.collect());
-    }
-    disk::undo::write_undo(txs.iter().map(|tx| tx.iter().map(|(code, out)| wire::Coin { code: *code, out })))
-}
-
-/// The engine with the coins cache runs the scripts that the join runs.
-#[test]
-fn the_coins_cache_runs_each_script_once_and_reports_the_lowest_that_fails() {
-    let case = Case::new(&unsigned(25, 600_000));
-    let busy: Vec<usize> = (0..case.spends.len()).filter(|&at| case.spends[at].len() > 3).collect();
-    let (low, high) = (busy[busy.len() / 3], busy[busy.len() - 2]);
-    let failing = [case.spends[high][0], case.spends[low][2], case.spends[low][3]];
-    for (threads, bytes) in [(1, Some(1)), (2, Some(50_000)), (3, None)] {
-        let with_cache = |options| {
-            changed(with_threads(&options, threads), |it| {
-                it.engine = Engine::Cache;
-                it.chain.hooks.join_bytes = bytes;
-            })
-        };
-        let (report, seen) = case.run(AssumeValid::Off, with_cache, &[]);
-        let report = report.unwrap();
-        assert_eq!(seen, case.spent_above(None), "{threads} threads");
-        assert_eq!(report.scripts.unwrap().inputs, report.counts.inputs, "{threads} threads");
-        let (result, _) = case.run(AssumeValid::Off, with_cache, &failing);
-        let error = result.map(|report| report.height).unwrap_err();
-        assert_eq!((error.rule, error.height), (Some("script"), Some(Height(low as u32))), "{error}");
-        assert!(error.detail.contains(&case.spends[low][2].to_string()), "{error}");
-    }
 }

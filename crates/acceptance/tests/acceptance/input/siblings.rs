@@ -2,21 +2,12 @@
 //! tip or below, with the same spends, others of the same shape, or none. With and without the block index,
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
-use acceptance::for_verifying;
 use acceptance::prelude::*;
+use acceptance::{for_verifying, update::replace};
 use digest::obfuscation::Obfuscation;
-use disk::{
-    datadir::Datadir,
-    index::{BlockIndex, read_block_index},
-    xor::read_block_obfuscation,
-};
-use engine::hex_reversed;
+use disk::index::{BlockIndex, read_block_index};
 use std::os::unix::fs::FileExt as _;
-use testkit::{
-    datadir::DatadirWriter,
-    model::{Model, ModelStats},
-    sibling::{greedy_sibling, rebase, sibling, swapped_sibling},
-};
+use testkit::{datadir::DatadirWriter, sibling::swapped_sibling};
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
@@ -160,8 +151,7 @@ fn an_invalid_block_below_connected_blocks_makes_the_chain_invalid() {
     let mut greedy = greedy_sibling(&valid, 1);
     (greedy.undo, greedy.stale) = (valid.undo.clone(), false);
     let hash = greedy.hash;
-    blocks[BUSY as usize] = greedy;
-    rebase(blocks[BUSY as usize + 1..].iter_mut(), hash);
+    replace(&mut blocks, BUSY as usize, greedy);
     blocks.insert(BUSY as usize, GeneratedBlock { stale: true, undo: None, ..valid });
     let dir = acceptance::scratch();
     write(dir.path(), &blocks);

@@ -2,9 +2,8 @@
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::sync;
-use engine::{diagnose, reindex};
-use testkit::corrupt::flip_bit;
+use acceptance::{faults::Trouble, sync, update::assert_coins};
+use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.
 fn until_damage(options: &ReindexOptions) -> ReindexOptions {
@@ -29,12 +28,8 @@ fn end_below(case: &Case, options: &ReindexOptions) -> ReindexReport {
 /// Asserts that the chainstate is the one at `height`, and that the index has all blocks of the chain but
 /// `damaged`, in an order of validity that bitcoind accepts.
 fn assert_lacks(case: &Case, damaged: &[u32], height: u32, what: &str) {
-    let coins = stats(case.root(), Network::Regtest).unwrap();
-    assert_eq!(
-        coins.hash_serialized_3,
-        stats_by_height(chain())[height as usize].hash_serialized_3,
-        "{what}"
-    );
+    let best = chain().main().nth(height as usize).unwrap().hash;
+    assert_coins(case.root(), best, &stats_by_height(chain())[height as usize], what);
     sync::assert_index_is_true(case.root(), what);
     let by_hash: BTreeMap<_, IndexEntry> =
         case.index().entries.into_iter().map(|entry| (entry.hash, entry)).collect();
@@ -104,8 +99,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
 #[test]
 fn all_damage_is_listed_also_beside_a_missing_file_and_what_lies_elsewhere_is_not_downloaded() {
     let deep = |case: &Case, advice: Advice| {
-        let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-        let found = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let found = diagnosed(case.root(), true);
         assert_eq!(found.advice, advice);
         found.found.unwrap().deep.unwrap()
     };
@@ -201,37 +195,27 @@ fn only_loss_by_damage_is_accepted() {
     case.flip_block(100, 90);
     let low = ReindexOptions { stop_at_height: Some(Height(50)), ..case.options() };
     assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
-    // A mark of invalidateblock is no damage.
-    let case = Case::new();
-    case.edit_index(|index| {
-        let marked = chain().main().nth(90).unwrap().hash;
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == marked).unwrap();
-        entry.status.0 |= BlockStatus::FAILED_VALID;
-    });
-    let error = refused(&until_damage(&case.options()), ErrorKind::Damaged);
-    assert_mentions(&error, &["the block at height 90 is marked invalid"]);
 }
 
 #[test]
 fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
-    let total = {
+    let flipped = || {
         let case = Case::new();
         case.flip_block(100, 90);
-        run_until(&acceptance::bounded(&until_damage(&case.options())), u64::MAX).1
+        case
     };
-    assert!(total > 20, "{total} operations");
-    for at in (0..total).step_by(total as usize / 12) {
-        let case = Case::new();
-        case.flip_block(100, 90);
-        let index = case.index();
-        let options = acceptance::bounded(&until_damage(&case.options()));
-        let (done, _) = run_until(&options, at);
-        if done.is_err() {
-            assert!(case.index() == index, "operation {at}");
-        }
-        assert_eq!(run(&options).unwrap().height, Height(99), "operation {at}");
-        assert_lacks(&case, &[100], 99, "after an interrupt");
+    let (index, until) = (flipped().index(), |case: &Case| bounded(&until_damage(&case.options())));
+    let failures = Scenario {
+        before: &flipped,
+        run: &|disk, case| run_on(disk, &until(case)).map(drop),
+        is_whole: &|case, is_done, what| assert!(is_done || case.index() == index, "{what}"),
+        succeeds: &|case, what| {
+            assert_eq!(run(&until(case)).unwrap().height, Height(99), "{what}");
+            assert_lacks(case, &[100], 99, what);
+        },
     }
+    .suffer(Trouble::Interrupt, 30, false);
+    assert!(failures >= 10, "{failures}");
 }
 
 /// The run that found the damage has saved a checkpoint of the chain with the damaged block.

@@ -41,15 +41,8 @@ fn a_check_without_undo_data_is_announced() {
 #[test]
 fn reports_the_lowest_of_several_damaged_blocks() {
     let case = Case::new();
-    let index = case.index();
-    let place = |height: u32| {
-        let hash = chain().main().nth(height as usize).unwrap().hash;
-        let entry = index.entries.iter().find(|entry| entry.hash == hash).unwrap();
-        (case.blocks(&format!("blk{:05}.dat", entry.file.unwrap().0)), entry.data_pos.unwrap().0)
-    };
     for height in [130, 120, 110] {
-        let (path, pos) = place(height);
-        testkit::corrupt::flip_bit(&path, pos + 90, 3).unwrap();
+        case.flip_block(height, 90);
         for threads in THREADS {
             let error = run(&with_threads(&case.options(), threads)).unwrap_err();
             assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(height))), "{error}");

@@ -13,8 +13,7 @@ use engine::{AggregateKind, BoundBy, Remote, RemoteBody};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
-use sync::SyncOptions;
-use testkit::{corrupt::snapshot, peer::ScriptedPeer};
+use testkit::corrupt::snapshot;
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 

@@ -9,14 +9,11 @@ use acceptance::sync::{
 };
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Transaction, consensus, script::Builder};
-use std::collections::BTreeSet;
-use sync::SyncOptions;
 use testkit::{
     block::{BITS, coinbase, has_work, mine},
-    peer::{Fault, ScriptedPeer, ServedChain},
-    sibling::sibling,
+    peer::ServedChain,
 };
-use wire::{BlockTime, Header};
+use wire::BlockTime;
 
 /// A peer that appears has a longer branch. It does not have the blocks of the other one, and saying so must
 /// neither cost it the connection nor the blocks that it has at these heights.

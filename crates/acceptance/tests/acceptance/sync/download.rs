@@ -4,13 +4,9 @@
 use acceptance::prelude::*;
 use acceptance::sync::{
     assert_index_is_true, assert_sound, from, honest, index, interrupt_when, run, run_while, served, serving,
-    try_run, wait_until, with_holes,
+    wait_until, with_holes,
 };
-use rules::{ChainParams, U256};
-use std::time::Instant;
-use sync::SyncOptions;
-use testkit::peer::{Fault, ScriptedPeer};
-use wire::BlockHash;
+use rules::U256;
 
 /// Number of blocks above the genesis block.
 fn blocks() -> usize {
@@ -169,21 +165,6 @@ fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     assert_eq!((update.height_before, update.undo_written), (below, 1));
     assert!(report.rebuild.is_none());
     assert_sound(dir.path(), chain(), "one more block");
-}
-
-/// Only bitcoind can complete two chainstates.
-#[test]
-fn a_node_with_the_chainstate_of_a_snapshot_is_left_to_bitcoind() {
-    let (dir, peer) = (scratch(), honest());
-    let below = Height(blocks() as u32 - 1);
-    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
-    let second = dir.path().join("regtest/chainstate_snapshot");
-    std::fs::create_dir(&second).unwrap();
-    std::fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
-    let before = tree(dir.path());
-    let error = try_run(&from(dir.path(), &[&peer])).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
-    assert_same_tree(&before, dir.path(), "nothing was changed");
 }
 
 #[test]

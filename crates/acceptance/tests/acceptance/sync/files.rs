@@ -3,20 +3,13 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{assert_index_is_true, assert_synced, from, index, run, tiny, try_run};
+use acceptance::sync::{
+    assert_index_is_true, assert_synced, from, index, repairing, run, tiny, try_repair, try_run,
+};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
-    datadir::{Datadir, FileKind},
     index::{BlockIndex, FileInfo, write_block_index},
-    xor::read_block_obfuscation,
 };
-use sync::{RepairOptions, SyncOptions, repair};
-use testkit::{
-    corrupt::{flip_bit, truncate},
-    peer::ScriptedPeer,
-    sibling::sibling,
-};
-use wire::{ByteOffset, FileNo, Height};
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
 /// block, and written nothing to its databases.
@@ -33,10 +26,7 @@ fn begun_by_bitcoind() -> TempDir {
 #[test]
 fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
     let dir = begun_by_bitcoind();
-    let peers = from(dir.path(), &[&peer()]).peers;
-    let options =
-        RepairOptions { peers, ..RepairOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut) };
-    let report = repair(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let report = try_repair(&repairing(dir.path(), &[&peer()])).unwrap();
     assert_eq!((report.damaged, report.height), (0, Height(0)));
     for dir in [begun_by_bitcoind(), dir] {
         let peer = peer();
@@ -44,80 +34,6 @@ fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
         assert_eq!(report.download.blocks as usize, blocks());
         assert_synced(dir.path(), tiny(), "begun by bitcoind");
     }
-}
-
-#[test]
-fn sizes_that_are_too_small_are_raised_and_marks_stay() {
-    let (dir, peer) = (scratch(), peer());
-    let options = SyncOptions { stop_at_height: Some(Height(100)), ..from(dir.path(), &[&peer]) };
-    run(&options);
-    let marked = sibling(tiny().main().nth(50).unwrap(), 1, |_| {});
-    let status = BlockStatus(2 | BlockStatus::FAILED_VALID);
-    edit_index(dir.path(), |index| {
-        index.files.iter_mut().for_each(|info| info.size /= 2);
-        let entry = index.entries.iter().find(|entry| entry.height == Height(50)).unwrap();
-        let (hash, header) = (marked.hash, marked.header);
-        let (file, data_pos, undo_pos) = (None, None, None);
-        let entry = IndexEntry { hash, header, status, tx_count: 0, file, data_pos, undo_pos, ..*entry };
-        index.entries.push(entry);
-    });
-    run(&from(dir.path(), &[&peer]));
-    assert_synced(dir.path(), tiny(), "sizes that are too small");
-    let kept = index(dir.path()).entries.into_iter().find(|entry| entry.hash == marked.hash);
-    assert!(kept.is_some_and(|entry| entry.status.is_failed()));
-}
-
-/// A kind of damage to the block index.
-type Damage = (&'static str, fn(&Path));
-
-/// After each of these, bitcoind does not start, or would download all blocks again.
-const DAMAGE_TO_INDEX: [Damage; 4] = [
-    ("empty", |root| edit_index(root, |index| *index = BlockIndex::default())),
-    ("incomplete", |root| edit_index(root, |index| index.reindexing = true)),
-    ("broken", |root| std::fs::remove_file(index_dir(root).join("CURRENT")).unwrap()),
-    ("absent", |root| std::fs::remove_dir_all(index_dir(root)).unwrap()),
-];
-
-fn index_dir(root: &Path) -> PathBuf {
-    Datadir::at(root, Network::Regtest).index_dir()
-}
-
-#[test]
-fn blocks_without_a_block_index_are_found_by_a_scan_and_the_others_are_downloaded() {
-    let last = index(in_small_files().path()).files.len() as u32 - 1;
-    for (what, damage) in DAMAGE_TO_INDEX {
-        for missing in [None, Some(last)] {
-            let (dir, peer) = (in_small_files(), peer());
-            let what = format!("{what}, without file {missing:?}");
-            let lost = index(dir.path()).entries.into_iter();
-            let lost = lost.filter(|entry| missing.is_some_and(|file| entry.file == Some(FileNo(file))));
-            // The blocks above the lowest of them are not linked to the others any more.
-            let lowest = lost.map(|entry| entry.height.0 as usize).min().unwrap_or(usize::MAX);
-            let mut lost: Vec<_> = tiny().main().skip(lowest).map(|block| block.hash).collect();
-            for file in missing.into_iter().map(FileNo) {
-                let datadir = Datadir::at(dir.path(), Network::Regtest);
-                std::fs::remove_file(datadir.blk_path(file)).unwrap();
-                std::fs::remove_file(datadir.block_file_path(FileKind::Rev, file)).unwrap();
-            }
-            damage(dir.path());
-            let (report, _) = run(&from(dir.path(), &[&peer]));
-            assert!(
-                report.notes.iter().any(|note| matches!(note, Warning::IndexUnusable { .. })),
-                "{what}: {:?}",
-                report.notes
-            );
-            lost.sort_unstable();
-            assert_eq!(asked(&peer), lost, "{what}");
-            assert_synced(dir.path(), tiny(), &what);
-        }
-    }
-}
-
-/// The blocks that were asked for.
-fn asked(peer: &ScriptedPeer) -> Vec<BlockHash> {
-    let mut asked = peer.asked();
-    asked.sort_unstable();
-    asked
 }
 
 /// Number of blocks above the genesis block.
@@ -215,60 +131,6 @@ fn in_small_files() -> TempDir {
     tiny().write_datadir(dir.path(), &layout).unwrap();
     assert!(index(dir.path()).files.len() >= 4);
     dir
-}
-
-#[test]
-fn blocks_whose_files_are_missing_or_cut_are_downloaded_again() {
-    let last = index(in_small_files().path()).files.len() as u32 - 1;
-    for number in [0, 1, last] {
-        for cut in [None, Some(0), Some(4_000)] {
-            let what = format!("file {number} of {last}, cut to {cut:?}");
-            let (dir, peer) = (in_small_files(), peer());
-            let path = Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(number));
-            match cut {
-                None => std::fs::remove_file(&path).unwrap(),
-                Some(len) => truncate(&path, len).unwrap(),
-            }
-            let len = cut.unwrap_or(0);
-            let lost = index(dir.path()).entries.into_iter().filter(|entry| {
-                let block = tiny().main().find(|block| block.hash == entry.hash).unwrap();
-                let end = entry.data_pos.unwrap().0 + block.bytes.len() as u64;
-                entry.file == Some(FileNo(number)) && end > len && entry.height > Height(0)
-            });
-            let mut lost: Vec<_> = lost.map(|entry| entry.hash).collect();
-            if number == 0 && len < 300 {
-                // Nobody asks peers for the genesis block: without it, this is not a datadir.
-                continue;
-            }
-            run(&from(dir.path(), &[&peer]));
-            lost.sort_unstable();
-            assert_eq!(asked(&peer), lost, "{what}");
-            assert_synced(dir.path(), tiny(), &what);
-        }
-    }
-}
-
-#[test]
-fn a_pruned_index_is_refused_and_nothing_changes() {
-    let (dir, peer) = (in_small_files(), peer());
-    edit_index(dir.path(), |index| index.pruned = true);
-    let before = tree(dir.path());
-    assert_eq!(try_run(&from(dir.path(), &[&peer])).unwrap_err().kind, ErrorKind::Usage);
-    assert_same_tree(&before, dir.path(), "refused");
-    assert_eq!(peer.accepted(), 0);
-}
-
-/// Without the first file, which a pruned node has deleted, a scan finds no chain.
-#[test]
-fn without_index_and_first_block_nothing_changes() {
-    let (dir, peer) = (in_small_files(), peer());
-    std::fs::remove_dir_all(index_dir(dir.path())).unwrap();
-    std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(0))).unwrap();
-    let before = tree(dir.path());
-    let error = try_run(&from(dir.path(), &[&peer])).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-    assert!(error.remedies.contains(&Remedy::BitcoindDownload), "{error}");
-    assert_same_tree(&before, dir.path(), "refused");
 }
 
 /// What the index says of a file that is not there: bitcoind has begun the next pair, and was killed.

@@ -6,17 +6,10 @@ use acceptance::sync::{
     Seen, assert_checked, assert_index_is_true, branch, from, greedy_branch, invalid_blocks, main_to,
     mark_next, peer_with as peer, run_beside, run_while, serving, tip, try_run, wait_until,
 };
-use disk::{
-    datadir::Datadir,
-    index::{FileInfo, IndexRows},
-};
-use sync::{FollowEnd, FollowReport, SyncOptions, SyncReport};
-use testkit::{
-    corrupt::snapshot,
-    model::Model,
-    peer::{Fault, ScriptedPeer},
-};
-use wire::FileNo;
+use acceptance::update::assert_coins;
+use disk::index::{FileInfo, IndexRows};
+use sync::{FollowEnd, FollowReport};
+use testkit::corrupt::snapshot;
 
 fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { follow: true, ..from(root, peers) }
@@ -34,9 +27,7 @@ fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     assert!(blocks.iter().all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
     let mut model = Model::default();
     blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
-    let found = stats(root, Network::Regtest).unwrap();
-    assert_eq!(found.best_block, blocks.last().unwrap().hash, "{what}");
-    assert_eq!(found.hash_serialized_3, model.stats().hash_serialized_3, "{what}");
+    assert_coins(root, blocks.last().unwrap().hash, &model.stats(), what);
 }
 
 /// Asserts the same, and that the commands which check a datadir find nothing.

@@ -6,9 +6,8 @@ use acceptance::sync::{
     Seen, assert_synced_to, from, greedy_branch, impatient, index, interrupt_when, invalid_blocks, main_to,
     mark_next, peer_with as peer, run, run_while, tip, wait_until,
 };
-use std::{collections::BTreeSet, sync::atomic::AtomicU32};
-use sync::{MarkedBranch, SyncOptions, SyncReport, sync};
-use testkit::peer::ScriptedPeer;
+use std::sync::atomic::AtomicU32;
+use sync::{MarkedBranch, sync};
 
 /// Number of blocks by which the invalid branches are longer than the honest chain.
 const LONGER: usize = 5;

@@ -7,10 +7,9 @@ use acceptance::sync::{
     assert_synced, assert_synced_to, from, greedy_branch, main_to, peer_with, run, run_on, run_while, served,
     serving, tip, wait_until,
 };
-use std::time::Instant;
 use testkit::{
     block::{has_work, header_of, mine},
-    peer::{End, Fault, ScriptedPeer, ServedChain},
+    peer::{End, ServedChain},
 };
 
 /// Blocks that the honest peer sends before the others are closed.

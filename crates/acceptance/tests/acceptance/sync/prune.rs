@@ -13,8 +13,7 @@ use disk::undo::checksum;
 use engine::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use sync::SyncOptions;
-use testkit::peer::{Fault, ScriptedPeer, ServedChain};
+use testkit::peer::ServedChain;
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {

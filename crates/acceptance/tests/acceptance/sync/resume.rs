@@ -1,18 +1,12 @@
 //! A download is interrupted, or the disk or the power fails: the block index is true afterwards, and the
 //! next run goes on without downloading what is stored.
 
-use acceptance::faults::each_operation;
 use acceptance::prelude::*;
-use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{assert_synced, from, placed, run, run_on, tiny, try_run};
-use disk::{
-    datadir::Datadir,
-    scan::{ScannedBlock, scan_files},
-    xor::read_block_obfuscation,
+use acceptance::{
+    faults::{Trouble, each_operation},
+    sync::{assert_synced, from, placed, run_on, tiny, tiny_peer as peer, try_run},
 };
-use std::collections::BTreeSet;
-use sync::{SyncOptions, SyncReport};
-use testkit::peer::ScriptedPeer;
+use disk::scan::{ScannedBlock, scan_files};
 use vfs::Disk as _;
 
 fn blocks() -> usize {
@@ -86,78 +80,52 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert!(interrupted.into_inner() >= 10, "few runs were interrupted");
 }
 
-/// Lets each third operation of those fail once, and checks what the next run does.
-fn fault_loop(kind: Kind, operations: Operations, count: u64) {
-    let failures = AtomicU64::new(0);
-    each_operation(1, |number| {
-        let (at, what) = (number * 3, format!("operation {}, {operations:?}", number * 3));
-        let (dir, peer) = (scratch(), peer());
-        let disk = FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
-        let options = kind(dir.path(), &peer);
-        let blocks_only = SyncOptions { blocks_only: !options.spent_coins, ..options.clone() };
-        let (done, _) = run_on(&disk, &blocks_only, &AtomicBool::new(false));
-        disk.heal();
-        let placed = placed(dir.path(), &what);
-        let Err(error) = done else {
-            assert_eq!(placed, blocks(), "{what}: it reported success");
-            return number >= count;
-        };
-        failures.fetch_add(1, Ordering::Relaxed);
-        assert!(matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged), "{what}: {error}");
-        let has_files = placed > 0 || dir.path().join("regtest/blocks/blk00000.dat").exists();
-        let stored = if has_files { in_files(dir.path()).len() } else { 0 };
-        let report = finish(&options, &what);
-        if blocks_only.blocks_only {
-            assert_eq!(report.download.found as usize, stored - placed, "{what}: {placed} are in the index");
-            assert_eq!(report.download.blocks as usize, blocks() - stored, "{what}: blocks came twice");
-        }
-        number >= count
-    });
-    assert!(failures.into_inner() >= count / 2, "few operations failed a run");
+/// Lets something happen to downloads: the index is true, and the next run asks for no block twice.
+fn suffer(kind: Kind, blocks_only: bool, happen: impl FnOnce(&Scenario<'_>) -> u64) -> u64 {
+    let options = |case: &Case, peer: &ScriptedPeer| kind(case.root(), peer);
+    happen(&Scenario {
+        before: &|| Case::of(scratch()),
+        run: &|disk, case| {
+            let peer = peer();
+            let options = SyncOptions { blocks_only, ..options(case, &peer) };
+            run_on(disk, &options, &AtomicBool::new(false)).0.map(drop)
+        },
+        is_whole: &|case, is_done, what| {
+            let placed = placed(case.root(), what);
+            assert!(!is_done || placed == blocks(), "{what}: it reported success");
+        },
+        succeeds: &|case, what| {
+            let placed = placed(case.root(), what);
+            let has_files = placed > 0 || case.blocks("blk00000.dat").exists();
+            let stored = if has_files { in_files(case.root()).len() } else { 0 };
+            let report = finish(&options(case, &peer()), what).download;
+            assert!(report.blocks as usize <= blocks() - placed, "{what}: blocks came twice");
+            if blocks_only {
+                assert_eq!(report.found as usize, stored - placed, "{what}: {placed} are in the index");
+                assert_eq!(report.blocks as usize, blocks() - stored, "{what}: blocks came twice");
+            }
+        },
+    })
 }
 
 #[test]
-fn a_single_fault_fails_the_run_and_loses_nothing() {
-    fault_loop(OF_BLOCKS, Operations::Changes, 40);
-    fault_loop(WITH_COINS, Operations::Changes, 20);
-}
-
-#[test]
-fn a_failed_read_fails_the_run_and_loses_nothing() {
-    fault_loop(OF_BLOCKS, Operations::All, 50);
+fn a_single_fault_or_a_full_disk_fails_the_run_and_loses_nothing() {
+    for (kind, blocks_only, trouble, stride, least) in [
+        (OF_BLOCKS, true, Trouble::CHANGE, 11, 10),
+        (OF_BLOCKS, true, Trouble::ANY, 41, 10),
+        (WITH_COINS, false, Trouble::CHANGE, 29, 5),
+        (OF_BLOCKS, false, Trouble::Full, 10_000, 4),
+    ] {
+        let failures = suffer(kind, blocks_only, |scenario| scenario.suffer(trouble, stride, false));
+        assert!(failures >= least, "{trouble:?}: {failures} operations failed a run");
+    }
 }
 
 #[test]
 fn wherever_a_run_is_killed_or_the_power_fails_the_next_one_completes_the_work() {
     for kind in [OF_BLOCKS, WITH_COINS, WITH_CHECKPOINTS] {
-        let states = Scenario {
-            before: &|| Case::of(scratch()),
-            run: &|disk, case| run_on(disk, &kind(case.root(), &peer()), &AtomicBool::new(false)).0.map(drop),
-            is_whole: &|case, is_done, what| {
-                let placed = placed(case.root(), what);
-                assert!(!is_done || placed == blocks(), "{what}: it reported success");
-            },
-            succeeds: &|case, what| {
-                let placed = placed(case.root(), what);
-                let report = finish(&kind(case.root(), &peer()), what);
-                assert!(report.download.blocks as usize <= blocks() - placed, "{what}: blocks came twice");
-            },
-        }
-        .explore(Crashes { stride: 20, twice: false, ..Crashes::default() });
+        let crashes = Crashes { stride: 20, twice: false, ..Crashes::default() };
+        let states = suffer(kind, false, |scenario| scenario.explore(crashes));
         assert!(states > 30, "{states}");
-    }
-}
-
-#[test]
-fn a_disk_that_is_full_is_an_error_of_the_environment() {
-    for bytes in [0, 100, 5_000, 20_000, 40_000] {
-        let (dir, peer) = (scratch(), peer());
-        let options = from(dir.path(), &[&peer]);
-        let disk = FaultDisk::full_after(bytes);
-        let (done, _) = run_on(&disk, &options, &AtomicBool::new(false));
-        assert_eq!(done.unwrap_err().kind, ErrorKind::Environment, "{bytes} bytes");
-        placed(dir.path(), &format!("{bytes} bytes"));
-        run(&options);
-        assert_synced(dir.path(), tiny(), &format!("{bytes} bytes, then more"));
     }
 }

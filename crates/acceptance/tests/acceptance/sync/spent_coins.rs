@@ -8,10 +8,8 @@ use acceptance::sync::{
 };
 use disk::undo::{UndoArena, UndoView};
 use engine::ScriptVerifier;
-use std::{collections::HashMap, ops::Range, time::Instant};
-use sync::{SyncOptions, SyncReport};
-use testkit::peer::{Fault, ScriptedPeer};
-use wire::{BlockArena, OutPoint, Sats, ScriptFault, ScriptFlags, TxVerifier, TxView};
+use std::{collections::HashMap, ops::Range};
+use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 fn tip() -> u32 {
     chain().tip().height

@@ -11,21 +11,11 @@ use acceptance::{
     },
     update::behind,
 };
-use engine::{SetAsideIndexes, diagnose};
+use engine::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use sync::SyncOptions;
-use testkit::peer::{Fault, ScriptedPeer};
-use wire::FileNo;
 
 /// Number of last blocks that are kept.
 const KEPT: u32 = 10;
-
-/// A datadir with all blocks, also stale ones, and the chainstate of the last.
-fn full() -> Case {
-    let case = Case::new();
-    acceptance::run(&case.options()).unwrap();
-    case
-}
 
 fn pruning(root: &Path, peer: &ScriptedPeer) -> SyncOptions {
     let mut options = SyncOptions { prune_bytes: Some(1), ..from(root, &[peer]) };
@@ -39,9 +29,9 @@ fn unpruning(root: &Path, peer: &ScriptedPeer) -> SyncOptions {
     options
 }
 
-/// A datadir as [`full`], whose oldest blocks were deleted.
+/// A datadir at its tip, whose oldest blocks were deleted.
 fn pruned() -> Case {
-    let (case, peer) = (full(), honest());
+    let (case, peer) = (Case::at_tip(), honest());
     let report = run(&pruning(case.root(), &peer)).unwrap();
     assert!(report.download.pruned > 50 && report.rebuild.is_none(), "{:?}", report.download);
     case
@@ -71,7 +61,7 @@ fn assert_full(root: &Path, what: &str) {
 
 #[test]
 fn the_oldest_files_of_a_full_datadir_are_deleted() {
-    let (case, peer) = (full(), honest());
+    let (case, peer) = (Case::at_tip(), honest());
     let coins = stats(case.root(), Network::Regtest).unwrap().hash_serialized_3;
     let before = index(case.root());
     let options = pruning(case.root(), &peer);
@@ -130,7 +120,7 @@ fn a_pruned_datadir_becomes_a_full_one() {
 /// One whose blocks a rebuild deleted while they were downloaded, and whose chainstate is gone.
 #[test]
 fn files_that_were_copied_back_need_no_download() {
-    let (full, case, peer) = (full(), pruned(), honest());
+    let (full, case, peer) = (Case::at_tip(), pruned(), honest());
     let copied: Vec<_> =
         (0..2).flat_map(|number| ["blk", "rev"].map(|kind| format!("{kind}{number:05}.dat"))).collect();
     for name in &copied {
@@ -142,9 +132,7 @@ fn files_that_were_copied_back_need_no_download() {
     let before = full.index();
     let is_in =
         |number: u32| before.entries.iter().filter(|entry| entry.file == Some(FileNo(number))).count();
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
-    let state = diagnose(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    let blocks = state.found.unwrap().blocks;
+    let blocks = diagnosed(case.root(), false).found.unwrap().blocks;
     assert_eq!(blocks.unknown_blocks as usize, 2 * is_in(0) + is_in(1));
     assert_eq!((blocks.unknown_files, blocks.deleted_files), (3, 2), "bitcoind deletes what it has pruned");
     let is_deleted = |entry: &IndexEntry| !entry.status.has_data() && entry.tx_count > 0;
@@ -251,7 +239,7 @@ fn what_cannot_make_a_full_node_is_refused() {
 
 #[test]
 fn blocks_that_an_index_needs_are_not_deleted() {
-    let (case, peer) = (full(), honest());
+    let (case, peer) = (Case::at_tip(), honest());
     let disk = FaultDisk::healthy();
     acceptance::indexes::make(&disk, &of_case(&case, TxForm::ByTxid, &[IndexKind::Tx])).unwrap();
     let (before, mut options) = (tree(case.root()), pruning(case.root(), &peer));
@@ -264,7 +252,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     assert_pruned(case.root(), "without txindex");
 
     // What would be made of deleted blocks afterwards is made before.
-    let case = full();
+    let case = Case::at_tip();
     let mut options = pruning(case.root(), &peer);
     let filters = of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter]);
     let observer = observe_for(filters.clone(), &mut options.chain, healthy());
