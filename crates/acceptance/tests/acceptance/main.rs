@@ -49,9 +49,7 @@ mod hints {
     mod lies;
     mod routed;
     mod sources;
-    mod swiftsync;
     mod without_undo;
-    mod wrong;
 }
 
 /// Downloads from peers.
