@@ -47,7 +47,6 @@ mod faults {
 mod hints {
     mod files;
     mod lies;
-    mod routed;
     mod sources;
     mod without_undo;
 }
@@ -72,7 +71,6 @@ mod undo {
     mod commands;
     mod exported;
     mod faults;
-    mod missing;
     mod rebuild;
     mod resume;
     mod tips;
@@ -102,6 +100,7 @@ mod commands {
     mod fetched_snapshots;
     mod fill;
     mod load_snapshot;
+    mod made_files;
     mod marks;
     mod no_datadir;
     mod node_indexes;
