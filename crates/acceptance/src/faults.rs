@@ -2,7 +2,7 @@
 //! all operations.
 
 use super::{Case, Template};
-use engine::Error;
+use engine::{Error, ErrorKind};
 use std::{
     io,
     sync::{
@@ -48,7 +48,7 @@ pub fn each_operation(stride: u64, trial: impl Fn(u64) -> bool + Sync) {
 /// What a crash during a command may leave, and what must follow.
 pub struct Scenario<'a> {
     /// The datadir before the command.
-    pub before: &'a dyn Fn() -> Case,
+    pub before: &'a (dyn Fn() -> Case + Sync),
     /// The command.
     pub run: &'a (dyn Fn(&FaultDisk, &Case) -> Result<(), Error> + Sync),
     /// Asserts that what a crash has left is whole, and that it is the result if the command had succeeded.
@@ -58,6 +58,30 @@ pub struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
+    /// Lets each operation of this kind fail once, or one in `stride`. Returns how many of them have failed
+    /// the command.
+    pub fn fail_each(&self, operations: Operations, stride: u64) -> u64 {
+        let failures = AtomicU64::new(0);
+        each_operation(stride, |at| {
+            let (case, what) = ((self.before)(), format!("operation {at}, {operations:?}"));
+            let disk = FaultDisk::fail_at(at, InjectedFault::Once, operations, io::ErrorKind::Other);
+            let done = (self.run)(&disk, &case);
+            (self.is_whole)(&case, done.is_ok(), &what);
+            if !disk.has_failed() {
+                done.unwrap();
+                return true;
+            }
+            if let Err(error) = done {
+                let is_of_disk = matches!(error.kind, ErrorKind::Environment | ErrorKind::Damaged);
+                assert!(is_of_disk, "{what}: {error}");
+                failures.fetch_add(1, Ordering::Relaxed);
+            }
+            (self.succeeds)(&case, &what);
+            false
+        });
+        failures.into_inner()
+    }
+
     /// Tries each crash, and after it another one, unless once is enough. Returns the number of states that
     /// were found.
     pub fn explore(&self, crashes: Crashes) -> u64 {
