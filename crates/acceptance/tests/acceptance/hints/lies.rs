@@ -105,7 +105,7 @@ struct Told {
     source: Source,
     /// The model's coins, if the chain is valid.
     coins: Option<[u8; 32]>,
-    /// Numbers of the first wrong hint: its text, and how many blocks have wrong ones.
+    /// The text of the first wrong hint, and how many blocks have wrong ones, if that is known.
     wrong: Option<(String, u64)>,
     /// The invalid block.
     invalid: Option<(u32, BlockHash)>,
@@ -195,7 +195,7 @@ impl Lie {
                 told.assert_is(verdict, report, &what);
                 assert!(report.is_ok_and(|report| report.hints.is_some()) || verdict != Verdict::Coins);
             });
-            if verdict != Verdict::Coins && (seed % 2 == 0) == with_undo || !told.has_undo {
+            if verdict != Verdict::Coins && seed.is_multiple_of(2) == with_undo || !told.has_undo {
                 told.assert_joined(self.joined, way, &format!("{what}, with the join"));
             }
         }
