@@ -57,8 +57,8 @@ pub const FALSIFICATIONS: &[(&str, Falsify)] = &[
 /// How a claim about a coin is falsified that the block itself creates, and so refutes.
 pub const OF_OWN_COIN: &str = "amount, none, of a coin of the same block";
 
-/// The chain with false undo data, once for each way and once more as [`OF_OWN_COIN`] says: the way's name, the
-/// chain, the index of the block, and the number of the transaction in its undo data.
+/// The chain with false undo data, once for each way and once more as [`OF_OWN_COIN`] says: the way's name,
+/// the chain, the index of the block, and the number of the transaction in its undo data.
 pub fn falsified(chain: &Chain) -> impl Iterator<Item = (&'static str, Chain, usize, usize)> {
     let is_fit = |at: &usize| !chain.blocks[*at].stale && chain.blocks[*at].txs > 2;
     let fit: Vec<usize> = (0..chain.blocks.len()).filter(is_fit).collect();
