@@ -1,6 +1,7 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
 //! with hints, and interrupted rebuilds.
 
+use super::{Case, Template};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
 use engine::{
     AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
@@ -9,7 +10,7 @@ use hints::{HintFormat, HintWriter, Numbering, renumber};
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, LazyLock, atomic::AtomicBool},
     time::Duration,
 };
 use testkit::{
@@ -164,6 +165,16 @@ pub fn bury(index_dir: &Path) {
     index.entries.sort_unstable_by_key(|entry| entry.hash);
     std::fs::remove_dir_all(index_dir).unwrap();
     write_block_index(&FaultDisk::healthy(), index_dir, &index).unwrap();
+}
+
+/// A datadir of the tests' chain whose blocks are buried.
+pub fn buried() -> Case {
+    static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
+        let case = Case::new();
+        bury(&case.blocks("index"));
+        Template::copy_of(case.root())
+    });
+    TEMPLATE.case()
 }
 
 /// The same options with checkpoints as often as possible.

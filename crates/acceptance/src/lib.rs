@@ -20,7 +20,7 @@ pub mod ways;
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter},
-    index::IndexEntry,
+    index::{BlockStatus, IndexEntry},
 };
 use engine::{
     ChainstateOptions, CheckHintsOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Event, Height,
@@ -38,7 +38,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
-    corrupt::{flip_bit, snapshot},
+    corrupt::{flip_bit, overwrite, snapshot},
     datadir::Layout,
     fault::FaultDisk,
     model::{Model, ModelStats},
@@ -409,6 +409,23 @@ impl Case {
     pub fn flip_undo(&self, height: u32) {
         let hit = entry(self, height);
         flip_bit(&rev(self, &hit), hit.undo_pos.unwrap().0 + 1, 3).unwrap();
+    }
+
+    /// Lets rows of the block index have no position of undo data.
+    pub fn forget_undo(&self, of: impl Fn(&IndexEntry) -> bool) {
+        self.edit_index(|index| {
+            for entry in index.entries.iter_mut().filter(|entry| of(entry)) {
+                (entry.undo_pos, entry.status.0) = (None, entry.status.0 & !BlockStatus::HAVE_UNDO);
+            }
+        });
+    }
+
+    /// Overwrites the first bytes of undo data, or what precedes them.
+    pub fn spoil_undo(&self, of: impl Fn(&IndexEntry) -> bool) {
+        for entry in self.index().entries.iter().filter(|entry| of(entry)) {
+            let Some(pos) = entry.undo_pos else { continue };
+            overwrite(&rev(self, entry), pos.0 - 8, &[0x55; 18]).unwrap();
+        }
     }
 
     /// Changes the entry of the block at this height of the main chain.

@@ -2,9 +2,10 @@
 
 pub use crate::{
     Case, THREADS, Template, assert_mentions, assert_offers, assert_same_tree, blk, bounded, chain, changed,
-    diagnosed, entry, examined, faults::Scenario, layout, leftovers, notes, options, pinned_set, pinning,
-    refused, rev, run, run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height,
-    tree, trusting, with_threads,
+    diagnosed, entry, examined,
+    faults::{Scenario, Trouble},
+    layout, leftovers, notes, options, pinned_set, pinning, refused, rev, run, run_on, run_seen, run_until,
+    scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting, with_threads,
 };
 pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
 pub use disk::{

@@ -126,15 +126,17 @@ pub struct Source {
     pub options: ReindexOptions,
     /// Height of the last block.
     pub height: u32,
-    /// True hints.
+    /// Hints, which are true unless a test says otherwise.
     pub hints: Option<SourceHints>,
+    /// Number of last blocks for which hints are not used without undo data, but undo data is made.
+    pub undo_blocks: u32,
     files: TempDir,
 }
 
 impl Source {
     /// A datadir without hints, whose last block is at this height.
     pub fn new(options: ReindexOptions, height: u32) -> Self {
-        Self { options, height, hints: None, files: scratch() }
+        Self { options, height, hints: None, undo_blocks: 0, files: scratch() }
     }
 
     /// Writes a datadir of a chain, with hints for all of it, whose blocks are assumed to be valid.
@@ -200,6 +202,13 @@ pub struct Found {
 }
 
 impl Way {
+    /// The ways that use hints, with undo data or without.
+    pub fn hinted(with_undo: bool) -> impl Iterator<Item = Self> {
+        let is_meant =
+            move |way: &Self| matches!(way.means, Means::Hints { with_undo: with, .. } if with == with_undo);
+        WAYS.into_iter().filter(is_meant)
+    }
+
     /// Whether ranges are checked apart.
     pub const fn is_of_ranges(&self) -> bool {
         matches!(self.means, Means::Ranges { .. })
@@ -249,6 +258,7 @@ impl Way {
                 options.hints.as_mut().unwrap().format = Some(hints.format);
                 if !with_undo {
                     options = without_undo(&options, hints.assumed.unwrap());
+                    options.chain.hooks.undo_blocks = source.undo_blocks;
                 }
             }
         }
@@ -293,8 +303,12 @@ impl Way {
                     ((said, None), done.counts, Some(done))
                 }
                 Err(error) => {
-                    let is_final = error.kind == ErrorKind::Consensus;
+                    let is_final = matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
                     assert!(!is_final || leftovers(output.path()).is_empty(), "{self:?}: {error}");
+                    assert!(
+                        !Datadir::at(output.path(), network).chainstate_dir().exists(),
+                        "{self:?}: {error}"
+                    );
                     return Err(error);
                 }
             },

@@ -47,11 +47,8 @@ mod faults {
 mod hints {
     mod files;
     mod lies;
-    mod routed;
     mod sources;
-    mod swiftsync;
     mod without_undo;
-    mod wrong;
 }
 
 /// Downloads from peers.
@@ -74,7 +71,6 @@ mod undo {
     mod commands;
     mod exported;
     mod faults;
-    mod missing;
     mod rebuild;
     mod resume;
     mod tips;
@@ -104,6 +100,7 @@ mod commands {
     mod fetched_snapshots;
     mod fill;
     mod load_snapshot;
+    mod made_files;
     mod marks;
     mod no_datadir;
     mod node_indexes;

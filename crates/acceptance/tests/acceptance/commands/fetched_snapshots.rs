@@ -1,8 +1,8 @@
 //! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, quiet, with_height};
+use acceptance::hinted::file_in;
 use acceptance::prelude::*;
-use acceptance::{faults::Trouble, hinted::file_in};
 use digest::sha256::sha256d;
 use disk::{
     snapshot::SnapshotWriter,

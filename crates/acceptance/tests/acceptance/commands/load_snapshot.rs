@@ -1,7 +1,6 @@
 //! A snapshot that is loaded becomes a chainstate of its own, under Core's conditions, or nothing changes.
 //! `oracle` shows the result to a bitcoind.
 
-use acceptance::faults::Trouble;
 use acceptance::prelude::*;
 use disk::{
     chainstate::ChainstateReader,

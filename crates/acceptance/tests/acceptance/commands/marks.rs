@@ -5,7 +5,6 @@
 use super::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
-    faults::Trouble,
     indexes,
     sync::{from, index, mark_next, repairing, run as sync, serving, try_repair, try_run},
     update::{AT_ONCE, EACH_BLOCK, behind, replace, store, update, update_options},

@@ -1,6 +1,5 @@
 //! Snapshots in chunks: what is cut joins to the bytes that Core's `dumptxoutset` wrote, however it was cut.
 
-use acceptance::faults::Trouble;
 use acceptance::prelude::*;
 use digest::sha256::sha256d;
 use engine::{

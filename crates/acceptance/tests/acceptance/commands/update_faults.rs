@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::Trouble,
     undo::{Expected, assert_complete, tiny},
     update::{How, behind, update, update_options},
 };

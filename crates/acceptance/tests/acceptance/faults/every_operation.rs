@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{Trouble, each_operation, tiny, tiny_case},
+    faults::{each_operation, tiny, tiny_case},
     undo::UndoDamage,
 };
 use engine::{MakeUndoOptions, make_undo};

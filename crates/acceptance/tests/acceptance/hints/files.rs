@@ -1,188 +1,191 @@
-//! Hint files of another chain or height, or damaged: refused with the reason where the file shows it, found
-//! by the aggregate where it does not. Harmless damage gives the correct coins; none gives wrong ones.
+//! Hint files that are refused: of another network, chain or height, damaged, or used otherwise than the run
+//! that is resumed. Harmless damage gives the correct coins; none gives wrong ones.
 
-use acceptance::hinted;
 use acceptance::prelude::*;
-use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, without_undo};
+use acceptance::{
+    faults::each_operation,
+    hinted::{
+        AGGREGATES, Truth, buried, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
+    },
+};
 use hints::HintFormat;
 
-/// Number of seeds per kind of damage.
-const SEEDS: u64 = 100;
-
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(acceptance::chain()));
+static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 fn tip() -> u32 {
-    acceptance::chain().tip().height
+    chain().tip().height
 }
 
-fn buried() -> Case {
-    let case = Case::new();
-    bury(&case.blocks("index"));
-    case
-}
-
-/// Formats that contain a network or a block are compared with the chain first.
 #[test]
-fn network_and_block_of_a_hint_file_must_match_the_chain() {
-    let (case, files) = (buried(), TempDir::new().unwrap());
+fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
+    let (case, files, hints) = (buried(), TempDir::new().unwrap(), TRUTH.hints(tip()));
     let path = file_in(&files, "hints");
-    let hints = TRUTH.hints(tip());
-    let tip_hash = Some(TRUTH.hash(tip()));
-    let refused = |words: &[&str]| {
-        for options in [with_hints(&case.options(), &path, AGGREGATES[0])] {
-            for options in [without_undo(&options, TRUTH.hash(tip())), options] {
-                let error = refused(&options, ErrorKind::Usage);
-                assert_mentions(&error, words);
-                assert_eq!(error.file.as_ref(), Some(&path), "{error}");
-            }
+    let refused = |kind, stop_at: Option<u32>, words: &[&str]| {
+        let stop_at_height = stop_at.map(Height);
+        let with = with_hints(&ReindexOptions { stop_at_height, ..case.options() }, &path, AGGREGATES[0]);
+        for options in [without_undo(&with, TRUTH.hash(tip())), with] {
+            let error = refused(&options, kind);
+            assert_mentions(&error, words);
+            assert_eq!(error.file.as_ref(), Some(&path), "{error}");
         }
-        std::fs::remove_file(&path).unwrap();
+        let _ = fs::remove_file(&path);
     };
     for network in [Network::Main, Network::Test, Network::Testnet4, Network::Signet] {
-        TRUTH.write_as(&path, HintFormat::Peregrine, &hints, Some(network), tip_hash);
-        refused(&["these hints are for another network than regtest"]);
+        let hash = Some(TRUTH.hash(tip()));
+        TRUTH.write_as(&path, HintFormat::Peregrine, &hints, Some(network), hash);
+        refused(ErrorKind::Usage, None, &["these hints are for another network than regtest"]);
     }
     for format in [HintFormat::Peregrine, HintFormat::SwiftSync2140] {
         for hash in [TRUTH.hash(tip() - 1), BlockHash([7; 32])] {
             TRUTH.write_as(&path, format, &hints, Some(Network::Regtest), Some(hash));
-            refused(&["these hints belong to another chain", &format!("block {} is", tip())]);
+            let words = ["these hints belong to another chain", &format!("block {} is", tip())];
+            refused(ErrorKind::Usage, None, &words);
         }
     }
-    let below = ReindexOptions { stop_at_height: Some(engine::Height(tip() - 1)), ..case.options() };
     for format in HintFormat::ALL {
         TRUTH.write(&path, format, &hints);
-        let error = acceptance::refused(&with_hints(&below, &path, AGGREGATES[0]), ErrorKind::Usage);
-        assert_mentions(&error, &[&format!("these hints reach to height {}", tip()), "the chain ends at"]);
-        std::fs::remove_file(&path).unwrap();
+        let words = [&format!("these hints reach to height {}", tip()), "the chain ends at"];
+        refused(ErrorKind::Usage, Some(tip() - 1), &words);
     }
-}
-
-/// Files made for another height than they claim.
-#[test]
-fn hints_of_another_height_are_found() {
-    let (case, files) = (buried(), TempDir::new().unwrap());
-    let path = file_in(&files, "hints");
-    for seed in 0..SEEDS {
-        let mut rng = Rng::new(seed, "height");
-        let format = HintFormat::ALL[seed as usize % 7];
-        // True hints of one height, truncated or extended to the length of another.
-        let (from, to) = (110 + rng.below(30) as u32, 110 + rng.below(30) as u32);
-        let mut hints = TRUTH.hints(from);
-        hints.resize(to as usize + 1, Vec::new());
-        if hints == TRUTH.hints(to) {
-            continue;
-        }
-        TRUTH.write(&path, format, &hints);
-        let options = with_hints(&with_threads(&case.options(), 2), &path, AGGREGATES[seed as usize % 3]);
-        refused(&without_undo(&options, TRUTH.hash(tip())), ErrorKind::Hints);
-        refused(&options, ErrorKind::Hints);
-        std::fs::remove_file(&path).unwrap();
-    }
-}
-
-/// Hints of other chains of the same length, in the formats that do not name the chain.
-#[test]
-fn hints_of_another_chain_are_found() {
-    let (case, files) = (buried(), TempDir::new().unwrap());
-    let path = file_in(&files, "hints");
-    let anonymous_formats: Vec<_> = HintFormat::ALL
-        .into_iter()
-        .filter(|format| !matches!(format, HintFormat::Peregrine | HintFormat::SwiftSync2140))
-        .collect();
-    for seed in 0..SEEDS {
-        let spec = ChainSpec { seed: 1_000 + seed, signed: false, ..acceptance::chain().spec.clone() };
-        let spec = ChainSpec { bytes: 60_000, ..spec };
-        let other = Truth::of(&Chain::generate(&spec));
-        other.write(&path, anonymous_formats[seed as usize % anonymous_formats.len()], &other.hints(tip()));
-        let options = with_hints(&case.options(), &path, AGGREGATES[seed as usize % 3]);
-        refused(&without_undo(&options, TRUTH.hash(tip())), ErrorKind::Hints);
-        refused(&options, ErrorKind::Hints);
-        std::fs::remove_file(&path).unwrap();
+    refused(ErrorKind::Damaged, None, &["hints"]);
+    for bytes in [&b""[..], b"UTXO", b"PGHINTS", b"\x1f\x8b\x08", b"no hints at all"] {
+        fs::write(&path, bytes).unwrap();
+        refused(ErrorKind::Damaged, None, &[]);
     }
 }
 
 /// Damages a file.
 type Damage = fn(&mut Vec<u8>, &mut Rng);
 
-/// Damages a file of each format in many ways. Either the rebuild fails and the old chainstate remains, or
-/// the damage has no effect and the coins are correct.
-fn damage(what: &str, damage: Damage) {
+const DAMAGES: [(&str, Damage); 3] = [
+    ("truncated", |bytes, rng| bytes.truncate(rng.below(bytes.len() as u64) as usize)),
+    ("extended", |bytes, rng| {
+        let (more, zeros) = (1 + rng.below(40), rng.chance(1, 3));
+        bytes.extend((0..more).map(|_| if zeros { 0 } else { rng.next_u64() as u8 }));
+    }),
+    ("flipped", |bytes, rng| {
+        let at = rng.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << rng.below(8);
+    }),
+];
+
+/// Damages a file of a format as often as `seeds` says. Either the rebuild fails and the old chainstate
+/// remains, or the damage has no effect and the coins are correct.
+fn damage(format: HintFormat, seeds: u64) {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let path = file_in(&files, "hints");
-    let expected = stats_by_height(acceptance::chain())[tip() as usize].hash_serialized_3;
-    let hints = TRUTH.hints(tip());
-    for format in HintFormat::ALL {
-        TRUTH.write(&path, format, &hints);
-        let whole = std::fs::read(&path).unwrap();
-        let before = tree(&case.root().join("regtest/chainstate"));
-        let mut caught = 0;
-        for seed in 0..SEEDS {
-            let mut bytes = whole.clone();
-            damage(&mut bytes, &mut Rng::new(seed, what));
-            assert_ne!(bytes, whole);
-            std::fs::write(&path, &bytes).unwrap();
-            let output = TempDir::new().unwrap();
-            let plain = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
-            let with = with_hints(&plain, &path, AGGREGATES[seed as usize % 2]);
-            let options = if seed % 2 == 0 { with } else { without_undo(&with, TRUTH.hash(tip())) };
-            match run(&options) {
-                Ok(report) => {
-                    assert_eq!(report.hash_serialized_3, expected, "{format} {what} {seed}");
-                    // Peregrine's format has checksums of each part, and one of all, which only `hints info`
-                    // checks.
-                    let parts = whole.len() - 32;
-                    assert!(format != HintFormat::Peregrine || bytes[..parts] == whole[..parts], "{seed}");
-                }
-                Err(error) => {
-                    let kinds = [ErrorKind::Damaged, ErrorKind::Usage, ErrorKind::Hints];
-                    assert!(kinds.contains(&error.kind), "{format} {what} {seed}: {error}");
-                    assert_eq!(error.file.as_ref(), Some(&path), "{format} {what} {seed}: {error}");
-                    assert!(!output.path().join("regtest/chainstate").exists());
-                    caught += 1;
-                }
+    TRUTH.write(&path, format, &TRUTH.hints(tip()));
+    let (whole, before, mut caught) = (fs::read(&path).unwrap(), tree(case.root()), 0);
+    for seed in 0..seeds {
+        let (what, damage) = DAMAGES[(seed % 3) as usize];
+        let (mut bytes, what) = (whole.clone(), format!("{format}, {what}, {seed}"));
+        damage(&mut bytes, &mut Rng::new(seed, what.as_str()));
+        assert_ne!(bytes, whole);
+        fs::write(&path, &bytes).unwrap();
+        let output = TempDir::new().unwrap();
+        let plain = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+        let with = with_hints(&plain, &path, AGGREGATES[seed as usize / 2 % 2]);
+        let options = if seed % 2 == 0 { with } else { without_undo(&with, TRUTH.hash(tip())) };
+        match run(&options) {
+            Ok(report) => {
+                assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3, "{what}");
+                // Peregrine's format has checksums of each part, and one of all, which only `hints info`
+                // checks.
+                let parts = whole.len() - 32;
+                assert!(format != HintFormat::Peregrine || bytes[..parts] == whole[..parts], "{what}");
+            }
+            Err(error) => {
+                let kinds = [ErrorKind::Damaged, ErrorKind::Usage, ErrorKind::Hints];
+                assert!(kinds.contains(&error.kind), "{what}: {error}");
+                assert_eq!(error.file.as_ref(), Some(&path), "{what}: {error}");
+                assert!(!output.path().join("regtest/chainstate").exists(), "{what}");
+                caught += 1;
             }
         }
-        // Bits of gzip's header, or of padding, may have no effect.
-        assert!(caught > 80, "{format} {what}: found {caught} of {SEEDS}");
-        assert_same_tree(&before, &case.root().join("regtest/chainstate"), what);
-        std::fs::remove_file(&path).unwrap();
+    }
+    // Bits of gzip's header, or of padding, may have no effect.
+    assert!(caught * 5 > seeds * 4, "{format}: found {caught} of {seeds}");
+    assert_same_tree(&before, case.root(), &format.to_string());
+}
+
+fn damage_all_formats(seeds: u64) {
+    each_operation(1, |number| {
+        HintFormat::ALL.get(number as usize).map(|&format| damage(format, seeds)).is_none()
+    });
+}
+
+#[test]
+fn damage_to_a_file_is_found_or_has_no_effect() {
+    damage_all_formats(72);
+}
+
+mod long {
+    #[test]
+    fn much_damage_to_a_file_is_found_or_has_no_effect() {
+        super::damage_all_formats(300);
+    }
+}
+
+/// No block is assumed valid without the user's consent.
+#[test]
+fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
+    let (case, files, truth) = (buried(), TempDir::new().unwrap(), &*TRUTH);
+    let path = file_in(&files, "hints");
+    truth.write(&path, HintFormat::Peregrine, &truth.hints(120));
+    let with = with_hints(&case.options(), &path, AGGREGATES[0]);
+    for assume_valid in
+        [AssumeValid::Off, AssumeValid::Default, AssumeValid::Checked, AssumeValid::Block(truth.hash(119))]
+    {
+        let options =
+            changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
+        let error = acceptance::refused(&options, ErrorKind::Usage);
+        assert_mentions(&error, &["up to height 120, where the hints end"]);
+        acceptance::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
+    }
+    run(&without_undo(&with, truth.hash(120))).unwrap();
+}
+
+/// Runs until there is a checkpoint.
+fn leave_checkpoint(options: &ReindexOptions) {
+    let manifest = options.chain.datadir.join("regtest/peregrine-work/manifest");
+    for at in 4.. {
+        let done = run_until(options, at).map(|report| report.height);
+        assert_eq!(done.unwrap_err().kind, ErrorKind::Interrupted);
+        if manifest.exists() {
+            return;
+        }
+        assert!(at < 100, "no checkpoint");
     }
 }
 
 #[test]
-fn truncated_files_are_found() {
-    damage("truncated", |bytes, rng| {
-        let len = rng.below(bytes.len() as u64) as usize;
-        bytes.truncate(len);
-    });
-}
-
-#[test]
-fn extended_files_are_found() {
-    damage("extended", |bytes, rng| {
-        let more = 1 + rng.below(40) as usize;
-        let zeros = rng.chance(1, 3);
-        bytes.extend((0..more).map(|_| if zeros { 0 } else { rng.next_u64() as u8 }));
-    });
-}
-
-#[test]
-fn flipped_bits_are_found() {
-    damage("flipped", |bytes, rng| {
-        let at = rng.below(bytes.len() as u64) as usize;
-        bytes[at] ^= 1 << rng.below(8);
-    });
-}
-
-#[test]
-fn files_without_hints_are_refused() {
-    let (case, files) = (Case::new(), TempDir::new().unwrap());
-    let path = file_in(&files, "hints");
-    let options = with_hints(&case.options(), &path, AGGREGATES[0]);
-    assert_mentions(&refused(&options, ErrorKind::Damaged), &["hints"]);
-    for bytes in [&b""[..], b"UTXO", b"PGHINTS", b"\x1f\x8b\x08", b"no hints at all"] {
-        std::fs::write(&path, bytes).unwrap();
-        let error = refused(&options, ErrorKind::Damaged);
-        assert_eq!(error.file.as_ref(), Some(&path), "{error}");
+fn a_checkpoint_made_with_other_hints_is_refused() {
+    let (case, files) = (buried(), TempDir::new().unwrap());
+    let (path, other_path) = (file_in(&files, "hints"), file_in(&files, "other-hints"));
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
+    let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));
+    leave_checkpoint(&options);
+    let others = [
+        with_hints(&options, &other_path, AGGREGATES[0]),
+        with_hints(&options, &path, AGGREGATES[1]),
+        without_undo(&options, TRUTH.hash(tip())),
+        ReindexOptions { hints: None, ..options.clone() },
+    ];
+    for other in &others {
+        let error = refused(other, ErrorKind::Usage);
+        assert_mentions(&error, &["other options", "hints"]);
+        acceptance::assert_offers(&error, &[Remedy::RepeatOptions, Remedy::StartOver]);
+    }
+    let report = run(&options).unwrap();
+    assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
+    // With --restart other options are accepted, and the old checkpoint is not needed.
+    for other in others {
+        leave_checkpoint(&options);
+        std::fs::write(case.root().join("regtest/peregrine-work/manifest"), "damaged").unwrap();
+        let error = run(&other).map(|report| report.height).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        let report = run(&changed(other, |it| it.resume.restart = true)).unwrap();
+        assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     }
 }

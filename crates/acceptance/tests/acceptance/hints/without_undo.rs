@@ -1,202 +1,302 @@
-//! Rebuilds with hints and without undo data need no undo data up to the hints' last block: not the flags in
-//! the index, not the records, not the files. Above it they do, if none may be made.
+//! Rebuilds with hints and without undo data need none up to the hints' last block: not the rows of the
+//! index, not the records, not the files. Above it, and for the last blocks in any case, undo data is made;
+//! if none may be made, it must be there above the hints.
 
-use acceptance::hinted;
 use acceptance::prelude::*;
-use hinted::{AGGREGATES, Truth, bury, file_in, with_hints, with_join_fallback, without_undo};
+use acceptance::{
+    hinted::{
+        AGGREGATES, BURIAL, Hints, Truth, buried, file_in, with_hints, with_join_fallback, without_undo,
+    },
+    undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
+    ways::{Source, Way},
+};
+use engine::Matching;
 use hints::HintFormat;
 
-/// A datadir without undo data up to a height, and hints of that height.
-struct WithoutUndo {
-    case: Case,
-    truth: Truth,
-    files: TempDir,
+/// Number of last blocks that have undo data in any case. A node keeps 288.
+const LAST: u32 = 14;
+
+static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
+static EXPECTED: LazyLock<Expected> = LazyLock::new(|| Expected::of(chain()));
+
+fn tip() -> u32 {
+    chain().tip().height
 }
 
-/// What part of the undo data is missing.
+/// What is missing of the undo data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Missing {
-    /// The index records none, as a node that synced without undo data leaves it.
-    Flags,
-    /// The records are overwritten.
-    Records,
-    /// All files are removed.
+    Nothing,
+    /// Every second file.
+    Half,
     Files,
+    /// All files and all rows.
+    All,
+    /// The index records none up to a height, as a node that synced without undo data leaves it.
+    Rows(u32),
+    /// The records are overwritten up to a height.
+    Records(u32),
 }
 
-impl WithoutUndo {
-    fn new(missing: Missing, height: u32) -> Self {
-        let (case, truth) = (Case::new(), Truth::of(chain()));
-        let without = Self { case, truth, files: TempDir::new().unwrap() };
-        bury(&without.case.blocks("index"));
-        match missing {
-            Missing::Flags => without.case.edit_index(|index| {
-                for entry in index.entries.iter_mut().filter(|entry| entry.height.0 <= height) {
-                    entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-                    entry.undo_pos = None;
+/// A datadir whose blocks are buried, and hints up to a height, of which those of the last blocks are not
+/// used. The hints are true if none are given.
+fn lacking(missing: Missing, end: u32, hints: Option<&Hints>) -> (Case, TempDir, Source) {
+    let (case, files) = (buried(), TempDir::new().unwrap());
+    match missing {
+        Missing::Nothing => {}
+        Missing::Half => UndoDamage::HalfGone.apply(case.root(), Network::Regtest),
+        Missing::Files | Missing::All => UndoDamage::AllGone.apply(case.root(), Network::Regtest),
+        Missing::Rows(to) => case.forget_undo(|entry| entry.height.0 <= to),
+        Missing::Records(to) => case.spoil_undo(|entry| entry.height.0 <= to),
+    }
+    if missing == Missing::All {
+        case.forget_undo(|_| true);
+        case.edit_index(|index| index.files.iter_mut().for_each(|info| info.undo_size = 0));
+    }
+    let mut source = Source::new(case.options(), tip());
+    let path = file_in(&files, "hints");
+    TRUTH.write(&path, HintFormat::Peregrine, hints.unwrap_or(&TRUTH.hints(end)));
+    source.hint_by(path, HintFormat::Peregrine, Some(TRUTH.hash(tip())));
+    source.undo_blocks = LAST;
+    (case, files, source)
+}
+
+/// The plainest options, with which undo data is made.
+fn making(source: &Source) -> ReindexOptions {
+    Way::hinted(false).next().unwrap().options(source)
+}
+
+/// Asserts that a run left the coins of the chain, and the undo data from `from` on.
+fn assert_done(case: &Case, report: &ReindexReport, from: u32, what: &str) {
+    assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3, "{what}");
+    assert_eq!(report.counts.inputs, chain().totals.inputs, "{what}");
+    assert_complete_from(case.root(), Network::Regtest, &EXPECTED, Height(from), what);
+}
+
+/// Hints that end anywhere, whatever is missing: the same files in every way, also after interrupts.
+#[test]
+fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
+    let (mut resumed, mut late) = (0, 0);
+    for (number, end) in
+        [tip(), tip() - 5, tip() - LAST, tip() - LAST - 1, tip() - 35, 1].into_iter().enumerate()
+    {
+        let last_hinted = end.min(tip() - LAST);
+        for missing in [Missing::All, Missing::Files, Missing::Half, Missing::Nothing] {
+            let mut first = None;
+            for (turn, way) in Way::hinted(false).enumerate() {
+                let (case, _files, source) = lacking(missing, end, None);
+                let undo = [UndoPolicy::Auto, UndoPolicy::Make][(number + turn / 2) % 2];
+                let what = format!("hints up to {end} of {}, {missing:?} missing, {undo:?}, {way:?}", tip());
+                let options = with_undo(&way.options(&source), undo);
+                let report = way.run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_done(&case, &report, last_hinted + 1, &what);
+                assert_eq!(report.hints.map(|hints| hints.height), Some(Height(last_hinted)), "{what}");
+                resumed += u32::from(report.resumed > 0);
+                late += u32::from(report.resumed > tip() - LAST);
+                let made = report.undo.unwrap().blocks;
+                match missing {
+                    Missing::Nothing => assert_eq!(made, 0, "{what}"),
+                    Missing::Half => assert!(made > 0 || end == tip(), "{what}"),
+                    _ => assert_eq!(made, tip() - last_hinted, "{what}"),
                 }
-            }),
-            Missing::Records => {
-                for entry in without.case.index().entries.iter().filter(|entry| entry.height.0 <= height) {
-                    let Some((file, pos)) = entry.file.zip(entry.undo_pos) else { continue };
-                    let path = without.case.blocks(&format!("rev{:05}.dat", file.0));
-                    testkit::corrupt::overwrite(&path, pos.0 - 8, &[0x55; 12]).unwrap();
+                let index = case.index();
+                for block in chain().main().filter(|_| missing != Missing::Half) {
+                    let entry = index.entries.iter().find(|entry| entry.hash == block.hash).unwrap();
+                    let has_undo =
+                        block.height > last_hinted || missing == Missing::Nothing && block.height > 0;
+                    assert_eq!(entry.status.has_undo(), has_undo, "{what}: {}", entry.height);
                 }
+                let result = (rev_bytes(&case.blocks("")), index);
+                assert!(*first.get_or_insert_with(|| result.clone()) == result, "{what}: other files");
+                // What was made serves a run that makes nothing.
+                let again = run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+                assert_eq!(again.undo.as_ref().unwrap().blocks, 0, "{what}, again");
+                assert_done(&case, &again, last_hinted + 1, &what);
             }
-            Missing::Files => without.rev_files().iter().for_each(|path| std::fs::remove_file(path).unwrap()),
         }
-        without
     }
+    assert!(resumed > 20 && late > 4, "{resumed} runs were resumed, {late} when undo data was made");
+}
 
-    fn rev_files(&self) -> Vec<PathBuf> {
-        let names = std::fs::read_dir(self.case.blocks("")).unwrap().map(|entry| entry.unwrap().path());
-        let is_rev = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("rev");
-        names.filter(is_rev).collect()
-    }
-
-    fn hints(&self, format: HintFormat, height: u32) -> PathBuf {
-        let path = file_in(&self.files, &format!("{format}-{height}"));
-        self.truth.write(&path, format, &self.truth.hints(height));
-        path
-    }
-
-    fn options(&self, hints: &Path, valid: BlockHash) -> ReindexOptions {
-        let output = Some(file_in(&self.files, &format!("output-{}", unique_number())));
-        let options = with_hints(&ReindexOptions { output, ..self.case.options() }, hints, AGGREGATES[0]);
-        trusting(&without_undo(&options, valid))
+/// A wrong hint below the blocks whose undo data is made is found; the run without hints needs no undo data
+/// either, and makes all of it.
+#[test]
+fn wrong_hints_are_found_and_the_join_makes_all_undo_data() {
+    for end in [tip(), tip() - 5, tip() - LAST - 1] {
+        let hints = TRUTH.hints(end);
+        let last_hinted = end.min(tip() - LAST) as usize;
+        // What is spent above is in the join anyway.
+        let exists = TRUTH.hints(last_hinted as u32);
+        let called_spent = (1..=last_hinted).rev().find(|&height| !hints[height].is_empty()).unwrap();
+        let spent_in = |height: usize| {
+            let outputs = (0..).zip(&TRUTH.0[height].outputs);
+            let mut spent = outputs.filter(|(index, output)| output.1 && !exists[height].contains(index));
+            spent.next().map(|(index, _)| (height, index))
+        };
+        let (called_unspent, index) = (1..=last_hinted).rev().find_map(spent_in).unwrap();
+        let changes: [&dyn Fn(&mut Hints); 2] = [
+            &|hints| {
+                hints[called_unspent].push(index);
+                hints[called_unspent].sort_unstable();
+            },
+            &|hints| {
+                hints[called_spent].pop();
+            },
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let (mut wrong, what) = (hints.clone(), format!("hints up to {end}, lie {number}"));
+            change(&mut wrong);
+            let (case, _files, source) = lacking(Missing::Files, end, Some(&wrong));
+            for way in Way::hinted(false).skip(number).step_by(2) {
+                refused(&way.options(&source), ErrorKind::Hints);
+                assert_eq!(leftovers(case.root()), [] as [PathBuf; 0], "{what}, {way:?}");
+            }
+            let report =
+                run(&with_join_fallback(&making(&source))).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!((report.hints, report.matching), (None, Matching::Parallel), "{what}");
+            assert_eq!(report.undo.as_ref().unwrap().blocks, tip(), "{what}");
+            assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3, "{what}");
+            assert_complete(case.root(), Network::Regtest, &EXPECTED, &what);
+        }
     }
 }
 
-/// Returns a number that was not returned before.
-fn unique_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+/// Hints of the blocks whose undo data is made are not used, so that they may be wrong. A node's number of
+/// last blocks is more than this chain has: it is rebuilt without hints, and without trusting anybody.
+#[test]
+fn hints_of_the_last_blocks_are_not_used() {
+    let mut hints = TRUTH.hints(tip());
+    hints.iter_mut().skip((tip() - LAST) as usize + 1).for_each(Vec::clear);
+    let (case, _files, source) = lacking(Missing::All, tip(), Some(&hints));
+    let report = run(&making(&source)).unwrap();
+    assert_done(&case, &report, tip() - LAST + 1, "no hints for the last blocks");
+    for undo_blocks in [288, case.options().chain.hooks.undo_blocks] {
+        let (case, _files, source) = lacking(Missing::Files, tip(), None);
+        let report = run(&changed(making(&source), |it| {
+            (it.chain.hooks.undo_blocks, it.chain.assume_valid) = (undo_blocks, AssumeValid::Off);
+        }));
+        let report = report.unwrap();
+        assert_eq!(report.hints.as_ref().map(|hints| hints.height), Some(Height(0)));
+        assert_done(&case, &report, 1, "a short chain");
+    }
 }
 
-const ALL_MISSING: [Missing; 3] = [Missing::Flags, Missing::Records, Missing::Files];
+/// Where claims turn out false, all undo data is made, and the hints are not needed.
+#[test]
+fn false_undo_data_above_the_hints_is_replaced() {
+    let (case, _files, source) = lacking(Missing::Nothing, tip() - 30, None);
+    UndoDamage::FalseClaim.apply(case.root(), Network::Regtest);
+    let report = run(&making(&source)).unwrap();
+    assert_eq!(report.hints, None);
+    assert_done(&case, &report, 1, "false claims");
+}
+
+/// The same options, but no undo data is made; to a directory of its own.
+fn trusting_to(output: &TempDir, source: &Source) -> ReindexOptions {
+    changed(trusting(&making(source)), |it| it.output = Some(file_in(output, "new")))
+}
+
+/// Whether a note says that the node must not check undo data.
+fn is_check_level_noted(events: &[Event]) -> bool {
+    notes(events).iter().any(|note| note.contains("-checklevel"))
+}
 
 #[test]
 fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
-    let tip = chain().tip().height;
-    let expected = stats_by_height(chain()).pop().unwrap();
-    for missing in ALL_MISSING {
-        let without = WithoutUndo::new(missing, tip);
-        let hash = without.truth.hash(tip);
+    for missing in [Missing::Rows(tip()), Missing::Records(tip()), Missing::Files] {
         for format in [HintFormat::Peregrine, HintFormat::TheStack] {
-            let options = without.options(&without.hints(format, tip), hash);
-            let (done, events) = run_seen(&options);
-            let notes = notes(&events);
+            let (_case, output, mut source) = lacking(missing, tip(), None);
+            source.hint(&TRUTH, format, tip(), Some(TRUTH.hash(tip())));
+            let (done, events) = run_seen(&trusting_to(&output, &source));
             let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
-            assert_eq!((report.hash, report.hints.is_some()), (hash, true), "{missing:?}");
-            assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{missing:?}");
-            let is_noted = notes.iter().any(|note| note.contains("-checklevel=1"));
+            assert_eq!((report.hash, report.hints.is_some()), (TRUTH.hash(tip()), true), "{missing:?}");
+            assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3, "{missing:?}");
             // Records that are overwritten are not noticed.
-            assert_eq!(is_noted, missing != Missing::Records, "{missing:?}: {notes:?}");
+            let is_noticed = missing != Missing::Records(tip());
+            assert_eq!(is_check_level_noted(&events), is_noticed, "{missing:?}: {events:?}");
+            // With undo data, or without hints, the rebuild fails.
+            let with = Way::hinted(true).next().unwrap().options(&source);
+            let error = run(&with).map(|report| report.height).unwrap_err();
+            assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{missing:?}: {error}");
         }
-        // With undo data, or without hints, the rebuild fails.
-        let with =
-            with_hints(&without.case.options(), &without.hints(HintFormat::Peregrine, tip), AGGREGATES[0]);
-        let output = Some(file_in(&without.files, "with-undo"));
-        let error =
-            acceptance::run(&ReindexOptions { output, ..with }).map(|report| report.height).unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{missing:?}: {error}");
     }
 }
 
 #[test]
-fn undo_data_is_needed_above_the_last_block_of_the_hints() {
-    let tip = chain().tip().height;
-    let model = stats_by_height(chain());
-    let end = tip - 12;
-    for missing in [Missing::Flags, Missing::Records] {
-        let without = WithoutUndo::new(missing, end);
-        let hash = without.truth.hash(end);
-        let hints = without.hints(HintFormat::Peregrine, end);
-        let (done, events) = run_seen(&without.options(&hints, hash));
-        let notes = notes(&events);
-        let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
-        assert_eq!(report.hash_serialized_3, model[tip as usize].hash_serialized_3, "{missing:?}");
-        assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
-        let stop_at_height = Some(Height(end + 5));
-        let report =
-            acceptance::run(&ReindexOptions { stop_at_height, ..without.options(&hints, hash) }).unwrap();
-        assert_eq!(report.hash_serialized_3, model[end as usize + 5].hash_serialized_3, "{missing:?}");
-        // Hints of a lower block leave some blocks without undo data.
-        let lower = without.hints(HintFormat::Peregrine, end - 1);
-        let error = acceptance::run(&without.options(&lower, hash)).map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(end))), "{error}");
-        match missing {
-            Missing::Flags => assert_mentions(&error, &["undo data of the block is not on disk"]),
-            _ => assert_mentions(&error, &["no record starts here", "rev0"]),
+fn undo_data_is_needed_above_the_last_block_of_the_hints_if_none_is_made() {
+    let (model, end) = (stats_by_height(chain()), tip() - 12);
+    for (missing, words) in [
+        (Missing::Rows(end), &["undo data of the block is not on disk"][..]),
+        (Missing::Records(end), &["no record starts here", "rev0"]),
+    ] {
+        for height in [tip(), end + 5] {
+            let (_case, output, mut source) = lacking(missing, end, None);
+            source.stop_at(height);
+            let (done, events) = run_seen(&trusting_to(&output, &source));
+            let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
+            assert_eq!(report.hash_serialized_3, model[height as usize].hash_serialized_3, "{missing:?}");
+            assert!(height < tip() || !is_check_level_noted(&events), "{events:?}");
         }
+        // Hints of a lower block leave some blocks without undo data.
+        let (_case, output, source) = lacking(missing, end - 1, None);
+        let error = run(&trusting_to(&output, &source)).map(|report| report.height).unwrap_err();
+        assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(end))), "{error}");
+        assert_mentions(&error, words);
     }
 }
 
 /// A scan finds no undo data, and the index that it writes has none.
 #[test]
 fn a_scan_works_without_undo_data_too() {
-    let tip = chain().tip().height;
-    let expected = stats_by_height(chain()).pop().unwrap();
-    let whole = WithoutUndo::new(Missing::Flags, 0);
     // A chain with enough work above the hints' last block for it to be assumed valid: blocks with only a
     // coinbase.
-    let spec = testkit::ChainSpec { empty_tail: hinted::BURIAL as u32, ..chain().spec.clone() };
-    let long = testkit::Chain::generate(&spec);
-    assert_eq!(long.main().nth(tip as usize).unwrap().hash, whole.truth.hash(tip), "the same chain, longer");
-    let dir = acceptance::scratch();
-    long.write_datadir(dir.path(), &acceptance::layout()).unwrap();
-    let rev_of_tip = |index: &disk::index::BlockIndex| {
-        index.entries.iter().filter(|entry| entry.undo_pos.is_some()).count()
-    };
-    let hints = whole.hints(HintFormat::Peregrine, tip);
-    let options = ReindexOptions { scan: true, ..acceptance::options(dir.path()) };
-    let options = without_undo(&with_hints(&options, &hints, AGGREGATES[0]), whole.truth.hash(tip));
-    let paths = disk::datadir::Datadir::at(dir.path(), Network::Regtest);
+    let long = Chain::generate(&ChainSpec { empty_tail: BURIAL as u32, ..chain().spec.clone() });
+    assert_eq!(long.main().nth(tip() as usize).unwrap().hash, TRUTH.hash(tip()), "the same chain, longer");
+    let (dir, files) = (scratch(), TempDir::new().unwrap());
+    long.write_datadir(dir.path(), &layout()).unwrap();
+    let case = Case::of(dir);
     // Records up to the hints' last block are overwritten, those above are intact.
-    let index = disk::index::read_block_index(&vfs::RealDisk, &paths.index_dir()).unwrap();
-    for entry in index.entries.iter().filter(|entry| entry.height.0 <= tip) {
-        let Some((file, pos)) = entry.file.zip(entry.undo_pos) else { continue };
-        testkit::corrupt::overwrite(&paths.rev_path(file), pos.0 - 8, &[0x55; 12]).unwrap();
-    }
-    std::fs::remove_dir_all(paths.index_dir()).unwrap();
+    case.spoil_undo(|entry| entry.height.0 <= tip());
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    let hints = file_in(&files, "hints");
+    TRUTH.write(&hints, HintFormat::Peregrine, &TRUTH.hints(tip()));
+    let options = without_undo(&with_hints(&case.scan(), &hints, AGGREGATES[0]), TRUTH.hash(tip()));
     let (done, events) = run_seen(&options);
-    let notes = notes(&events);
-    let report = done.unwrap();
-    assert_eq!(report.hash_serialized_3, long.model.stats().hash_serialized_3);
-    assert!(!notes.iter().any(|note| note.contains("-checklevel")), "{notes:?}");
-    let index = disk::index::read_block_index(&vfs::RealDisk, &paths.index_dir()).unwrap();
-    assert_eq!(rev_of_tip(&index), hinted::BURIAL, "up to the hints' last block no block has undo data");
+    assert_eq!(done.unwrap().hash_serialized_3, long.model.stats().hash_serialized_3);
+    assert!(!is_check_level_noted(&events), "{events:?}");
+    let index = case.index();
+    let with_undo = index.entries.iter().filter(|entry| entry.undo_pos.is_some()).count();
+    assert_eq!(with_undo, BURIAL, "up to the hints' last block no block has undo data");
     let main: Vec<_> = long.main().map(|block| block.hash).collect();
     for entry in index.entries.iter().filter(|entry| main.contains(&entry.hash)) {
         assert_eq!(entry.status.validity(), BlockStatus::VALID_SCRIPTS, "{}", entry.height);
     }
     // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
-    let stop_at_height = Some(Height(tip));
-    let output = Some(file_in(&whole.files, "below"));
-    let report = acceptance::run(&ReindexOptions { scan: false, stop_at_height, output, ..options }).unwrap();
-    assert_eq!(report.hash_serialized_3, expected.hash_serialized_3);
+    let (stop_at_height, output) = (Some(Height(tip())), Some(file_in(&files, "below")));
+    let report = run(&ReindexOptions { scan: false, stop_at_height, output, ..options }).unwrap();
+    assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3);
 }
 
 /// Wrong hints, and no undo data for a rebuild without them: nothing is changed, and the error names what is
-/// missing.
+/// missing. With undo data the join succeeds, with a plan of its own.
 #[test]
 fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
-    let tip = chain().tip().height;
-    let without = WithoutUndo::new(Missing::Flags, tip);
-    let mut hints = without.truth.hints(tip);
-    let block = hints.iter_mut().rev().find(|block| !block.is_empty()).unwrap();
-    block.pop();
-    let path = file_in(&without.files, "wrong");
-    without.truth.write(&path, HintFormat::Peregrine, &hints);
-    let options = without.options(&path, without.truth.hash(tip));
-    let error = acceptance::run(&options).map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Hints, "{error}");
-    let error = acceptance::run(&with_join_fallback(&options)).map(|report| report.height).unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{error}");
-    // With undo data the join succeeds, with a plan of its own.
-    let whole = WithoutUndo::new(Missing::Flags, 0);
-    let options = with_join_fallback(&whole.options(&path, whole.truth.hash(tip)));
-    let report = acceptance::run(&options).unwrap();
-    assert_eq!((report.hints, report.hash), (None, whole.truth.hash(tip)));
-    assert_eq!(options.chain.assume_valid, AssumeValid::Block(whole.truth.hash(tip)));
+    let mut hints = TRUTH.hints(tip());
+    hints.iter_mut().rev().find(|block| !block.is_empty()).unwrap().pop();
+    for missing in [Missing::Rows(tip()), Missing::Nothing] {
+        let (_case, output, source) = lacking(missing, tip(), Some(&hints));
+        let options = changed(trusting_to(&output, &source), |it| it.chain.hooks.undo_blocks = 0);
+        let error = run(&options).map(|report| report.height).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Hints, "{error}");
+        match run(&with_join_fallback(&options)) {
+            Ok(report) => {
+                assert_eq!((report.hints, report.hash), (None, TRUTH.hash(tip())));
+                assert_eq!(missing, Missing::Nothing);
+            }
+            Err(error) => {
+                assert!(matches!(error.kind, ErrorKind::Damaged | ErrorKind::Usage), "{error}");
+                assert_ne!(missing, Missing::Nothing, "{error}");
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{Trouble, each_operation, tiny, tiny_case},
+    faults::{each_operation, tiny, tiny_case},
     indexes::{assert_sound, check, make, of_case, update},
 };
 use engine::{Location, recover};

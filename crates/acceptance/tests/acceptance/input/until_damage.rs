@@ -2,7 +2,7 @@
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::{faults::Trouble, sync, update::assert_coins};
+use acceptance::{sync, update::assert_coins};
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{Trouble, each_operation},
+    faults::each_operation,
     sync::{assert_synced, from, placed, run_on, tiny, tiny_peer as peer, try_run},
 };
 use disk::scan::{ScannedBlock, scan_files};

@@ -113,8 +113,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     let path = &out.path().join("coins");
     let options = |case: &Case| ExportUndoOptions::new(case.root(), Network::Regtest);
     let case = TEMPLATE.case();
-    let damaged = entry(&case, 90);
-    overwrite(&rev(&case, &damaged), damaged.undo_pos.unwrap().0 + 1, &[0x55; 9]).unwrap();
+    case.spoil_undo(|entry| entry.height == Height(90));
     let error = export(&RealDisk, &options(&case), path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(90))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);

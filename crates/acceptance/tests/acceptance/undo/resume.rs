@@ -7,8 +7,13 @@ use testkit::corrupt::{flip_bit, truncate};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
 fn lacking() -> (Case, ReindexOptions) {
+    lacking_by(UndoDamage::HalfGone)
+}
+
+/// The same after other damage.
+fn lacking_by(damage: UndoDamage) -> (Case, ReindexOptions) {
     let case = Case::new();
-    UndoDamage::HalfGone.apply(case.root(), Network::Regtest);
+    damage.apply(case.root(), Network::Regtest);
     let options = bounded(&case.options());
     (case, options)
 }
@@ -48,35 +53,24 @@ fn refused(options: &ReindexOptions, what: &str) -> Error {
     run(options).map(|report| report.height).expect_err(what)
 }
 
+/// With all undo data there, the other job would not end early.
 #[test]
 fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() {
-    for (other, damage) in [
-        (UndoPolicy::Trust, UndoDamage::HalfGone),
-        (UndoPolicy::Trust, UndoDamage::Flipped),
-        (UndoPolicy::Make, UndoDamage::HalfGone),
+    use UndoPolicy::{Auto, Make, Trust};
+    for (damage, undo, other) in [
+        (UndoDamage::HalfGone, Auto, Trust),
+        (UndoDamage::Flipped, Auto, Trust),
+        (UndoDamage::HalfGone, Auto, Make),
+        (UndoDamage::NoPositions, Make, Trust),
     ] {
-        let case = Case::new();
-        damage.apply(case.root(), Network::Regtest);
-        let options = bounded(&case.options());
+        let (case, options) = lacking_by(damage);
+        let (options, what) = (with_undo(&options, undo), format!("{damage:?}, {other:?} in between"));
         interrupt_late(&case, &options);
-        // With all undo data there, the other job would not end early.
-        let others = with_undo(&options, other);
-        let error = refused(&others, "another policy");
-        assert!(matches!(error.kind, ErrorKind::Usage | ErrorKind::Damaged), "{error}");
-        let done = assert_ends(&case, &options, &format!("{other:?} in between"));
-        assert!(done > 50, "{other:?} in between: {done} blocks were kept");
+        let error = refused(&with_undo(&options, other), &what);
+        assert!(matches!(error.kind, ErrorKind::Usage | ErrorKind::Damaged), "{what}: {error}");
+        let done = assert_ends(&case, &options, &what);
+        assert!(done > 50, "{what}: {done} blocks were kept");
     }
-}
-
-#[test]
-fn a_job_that_trusts_undo_data_does_not_end_one_that_makes_it() {
-    let case = Case::new();
-    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-    let options = with_undo(&bounded(&case.options()), UndoPolicy::Make);
-    interrupt_late(&case, &options);
-    let error = refused(&trusting(&case.options()), "the datadir lacks undo data");
-    assert!(matches!(error.kind, ErrorKind::Usage | ErrorKind::Damaged), "{error}");
-    assert!(assert_ends(&case, &options, "Trust in between") > 50);
 }
 
 #[test]
@@ -96,9 +90,7 @@ fn restart_discards_undo_data_that_was_made() {
 /// With undo data that is complete, `Trust` can take the place of an interrupted job that makes it.
 #[test]
 fn restart_with_all_undo_data_leaves_nothing_behind() {
-    let case = Case::new();
-    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-    let options = bounded(&case.options());
+    let (case, options) = lacking_by(UndoDamage::NoPositions);
     interrupt_late(&case, &options);
     let scan = changed(trusting(&case.scan()), |it| it.resume.restart = true);
     assert_eq!(run(&scan).unwrap().hash_serialized_3, expected().hash_serialized_3);
@@ -112,7 +104,7 @@ fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
         interrupt_late(&case, &options);
         let path = case.blocks("rev00001.dat");
         if is_lost {
-            std::fs::remove_file(&path).unwrap();
+            fs::remove_file(&path).unwrap();
         } else {
             let files = UndoFiles::read(case.root(), Network::Regtest);
             let first = files.index.entries.iter().filter(|entry| entry.file.is_some_and(|file| file.0 == 1));
@@ -137,17 +129,17 @@ fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
 /// They were on the medium, so this is no ordinary crash.
 #[test]
 fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
-    for number in 0..4 {
+    let damages: [fn(&Path); 4] = [
+        |waiting| fs::remove_file(waiting).unwrap(),
+        |waiting| truncate(waiting, 20).unwrap(),
+        |waiting| flip_bit(waiting, 30, 1).unwrap(),
+        |waiting| fs::write(waiting, vec![0; 100_000]).unwrap(),
+    ];
+    for damage in damages {
         let (case, options) = lacking();
         interrupt_late(&case, &options);
         let dir = case.blocks("peregrine-undo");
-        let waiting = dir.join(rev_bytes(&dir).into_keys().next().unwrap());
-        match number {
-            0 => std::fs::remove_file(&waiting).unwrap(),
-            1 => truncate(&waiting, 20).unwrap(),
-            2 => flip_bit(&waiting, 30, 1).unwrap(),
-            _ => std::fs::write(&waiting, vec![0; 100_000]).unwrap(),
-        }
+        damage(&dir.join(rev_bytes(&dir).into_keys().next().unwrap()));
         let before = rev_bytes(&case.blocks(""));
         let error = refused(&options, "made records are lost");
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
@@ -162,7 +154,7 @@ fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
 fn a_job_whose_undo_data_was_given_up_starts_over() {
     let (case, options) = lacking();
     interrupt_late(&case, &options);
-    std::fs::remove_dir_all(case.blocks("peregrine-undo")).unwrap();
+    fs::remove_dir_all(case.blocks("peregrine-undo")).unwrap();
     assert_eq!(assert_ends(&case, &options, "given up"), 0);
 }
 
@@ -192,15 +184,15 @@ fn undo_data_of_an_invalid_chain_is_removed() {
     invalid.blocks[tip] = testkit::GeneratedBlock { stale: false, undo: Some(vec![0]), ..greedy };
     for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
         for options in [bounded as fn(&ReindexOptions) -> ReindexOptions, ReindexOptions::clone] {
-            let dir = acceptance::scratch();
-            invalid.write_datadir(dir.path(), &acceptance::layout()).unwrap();
+            let dir = scratch();
+            invalid.write_datadir(dir.path(), &layout()).unwrap();
             UndoDamage::HalfGone.apply(dir.path(), Network::Regtest);
-            let before = acceptance::tree(dir.path());
+            let before = tree(dir.path());
             let options = with_undo(&options(&acceptance::options(dir.path())), undo);
             let error = refused(&options, "the last block is invalid");
             assert_eq!(error.kind, ErrorKind::Consensus, "{error}");
             assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{undo:?}");
-            acceptance::assert_same_tree(&before, dir.path(), "an invalid chain");
+            assert_same_tree(&before, dir.path(), "an invalid chain");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! invalid, siblings of which only one has undo data, false claims among undo data that is made.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
+use acceptance::undo::{Expected, UndoDamage, assert_complete, with_undo};
 use testkit::{
     datadir::DatadirWriter,
     model::Model,
@@ -61,36 +61,49 @@ fn all_ways(root: &Path) -> Vec<(String, ReindexOptions)> {
     found
 }
 
+/// Asserts that a rebuild with any of these options comes to the valid chain up to [`TOP`], and completes its
+/// undo data. `prepare` changes the datadir before.
+fn assert_is_top(blocks: &[GeneratedBlock], what: &str, prepare: impl Fn(&Path, UndoPolicy) -> bool) {
+    let (expected, tip) = (expected_of(&blocks_to(TOP)), chain().main().nth(TOP as usize).unwrap().hash);
+    let (dir, mut failures) = (scratch(), String::new());
+    for (way, options) in all_ways(dir.path()) {
+        let _ = fs::remove_dir_all(dir.path().join("regtest"));
+        write(dir.path(), blocks);
+        if !prepare(dir.path(), options.chain.undo) {
+            continue;
+        }
+        match run(&options) {
+            Ok(report) => {
+                let what = format!("{what}, {way}");
+                assert_eq!(
+                    (report.hash_serialized_3, report.hash),
+                    (expected.hash_serialized_3, tip),
+                    "{what}"
+                );
+                assert_complete(dir.path(), Network::Regtest, &expected, &what);
+            }
+            Err(error) => failures += &format!("\n{what}, {way}: {error}"),
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
 /// bitcoind connects the blocks above its chainstate, finds the invalid one, and stays where it is.
 #[test]
 fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
     for count in [1, 3] {
         let blocks = below_invalid_blocks(count);
-        let expected = expected_of(&blocks_to(TOP));
-        let dir = acceptance::scratch();
-        let mut failures = String::new();
-        for (what, options) in all_ways(dir.path()) {
-            for behind in [None, Some(Height(TOP - 2))] {
-                let what = format!("{count} blocks, {what}, chainstate {behind:?}");
-                let _ = std::fs::remove_dir_all(dir.path().join("regtest"));
-                write(dir.path(), &blocks);
-                if behind.is_some() {
-                    let low = changed(acceptance::trusting(&acceptance::options(dir.path())), |it| {
-                        it.stop_at_height = behind
-                    });
-                    run(&low).unwrap();
-                }
-                match run(&options) {
-                    Ok(report) => {
-                        assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{what}");
-                        assert_complete(dir.path(), Network::Regtest, &expected, &what);
-                    }
-                    Err(error) => failures += &format!("\n{what}: {error}"),
-                }
-            }
-        }
-        assert!(failures.is_empty(), "{failures}");
+        assert_is_top(&blocks, &format!("{count} blocks"), |_, _| true);
+        assert_is_top(&blocks, &format!("{count} blocks, a chainstate below"), |root, _| {
+            let stop_at_height = Some(Height(TOP - 2));
+            run(&ReindexOptions { stop_at_height, ..trusting(&options(root)) }).unwrap();
+            true
+        });
     }
+    assert_is_top(&below_invalid_blocks(1), "all undo data is lost", |root, undo| {
+        UndoDamage::AllGone.apply(root, Network::Regtest);
+        undo != UndoPolicy::Trust
+    });
 }
 
 /// A stored sibling of the tip, which is invalid, with a block above it: a chain with more work than the
@@ -102,43 +115,13 @@ fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
     let mut above = chain().main().nth(TOP as usize + 1).unwrap().clone();
     (above.undo, above.stale) = (None, true);
     rebase(std::iter::once(&mut above), greedy.hash);
-    let expected = expected_of(&blocks_to(TOP));
     for first in [false, true] {
-        let dir = acceptance::scratch();
-        for (what, options) in all_ways(dir.path()) {
-            let what = format!("{what}, first {first}");
-            let _ = std::fs::remove_dir_all(dir.path().join("regtest"));
-            let mut blocks = blocks_to(TOP);
-            let at = if first { TOP as usize } else { blocks.len() };
-            blocks.insert(at, greedy.clone());
-            blocks.push(above.clone());
-            write(dir.path(), &blocks);
-            let report = run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(report.hash, tip.hash, "{what}");
-            assert_complete(dir.path(), Network::Regtest, &expected, &what);
-        }
+        let mut blocks = blocks_to(TOP);
+        let at = if first { TOP as usize } else { blocks.len() };
+        blocks.insert(at, greedy.clone());
+        blocks.push(above.clone());
+        assert_is_top(&blocks, &format!("first {first}"), |_, _| true);
     }
-}
-
-/// The same without any undo data.
-#[test]
-fn an_invalid_last_block_is_left_out_if_all_undo_data_is_lost() {
-    let blocks = below_invalid_blocks(1);
-    let expected = expected_of(&blocks_to(TOP));
-    let mut failures = String::new();
-    for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
-        for scan in [false, true] {
-            let dir = acceptance::scratch();
-            write(dir.path(), &blocks);
-            UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
-            let options = changed(with_undo(&options(dir.path()), undo), |it| it.scan = scan);
-            match run(&options) {
-                Ok(_) => assert_complete(dir.path(), Network::Regtest, &expected, "all lost"),
-                Err(error) => failures += &format!("\n{undo:?}, scan {scan}: {error}"),
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
 }
 
 /// An invalid block in the middle, with connected blocks above it: the chain is invalid.
@@ -150,13 +133,13 @@ fn an_invalid_block_below_connected_ones_is_an_error() {
     let hash = greedy.hash;
     blocks[TOP as usize] = greedy;
     rebase(blocks[TOP as usize + 1..].iter_mut(), hash);
-    let dir = acceptance::scratch();
+    let dir = scratch();
     write(dir.path(), &blocks);
     for (what, options) in all_ways(dir.path()) {
-        let before = acceptance::tree(dir.path());
+        let before = tree(dir.path());
         let error = run(&options).map(|report| report.height).unwrap_err();
         assert_eq!((error.kind, error.block_hash), (ErrorKind::Consensus, Some(hash)), "{what}: {error}");
-        acceptance::assert_same_tree(&before, dir.path(), &what);
+        assert_same_tree(&before, dir.path(), &what);
         assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{what}");
     }
 }
@@ -172,37 +155,33 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
         assert!(other.undo.is_none());
         blocks.extend(if first { [other.clone(), tip.clone()] } else { [tip.clone(), other.clone()] });
         for undo in UndoPolicy::ALL {
-            let dir = acceptance::scratch();
+            let dir = scratch();
             write(dir.path(), &blocks);
-            let report = run(&with_undo(&options(dir.path()), undo)).unwrap();
+            let case = Case::of(dir);
+            let report = run(&with_undo(&options(case.root()), undo)).unwrap();
             assert_eq!(report.hash, tip.hash, "first {first}, {undo:?}");
             assert_eq!(report.undo.map_or(0, |undo| undo.blocks), 0, "first {first}, {undo:?}");
-            assert_complete(dir.path(), Network::Regtest, &expected_of(&blocks_to(TOP)), "siblings");
+            assert_complete(case.root(), Network::Regtest, &expected_of(&blocks_to(TOP)), "siblings");
             if undo == UndoPolicy::Trust {
                 continue;
             }
             // All undo data is lost: the chainstate still shows which one is the tip, and if it is gone too,
             // the one that was stored first is chosen.
-            UndoFiles::read(dir.path(), Network::Regtest).edit_index(|index| {
-                for entry in &mut index.entries {
-                    (entry.undo_pos, entry.status.0) =
-                        (None, entry.status.0 & !disk::index::BlockStatus::HAVE_UNDO);
-                }
-            });
-            UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
+            case.forget_undo(|_| true);
+            UndoDamage::AllGone.apply(case.root(), Network::Regtest);
             for scan in [false, true] {
-                let options = changed(with_undo(&options(dir.path()), undo), |it| it.scan = scan);
+                let options = changed(with_undo(&options(case.root()), undo), |it| it.scan = scan);
                 assert_eq!(run(&options).unwrap().hash, tip.hash, "first {first}, {undo:?}, scan {scan}");
-                UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
+                UndoDamage::AllGone.apply(case.root(), Network::Regtest);
             }
-            std::fs::remove_dir_all(dir.path().join("regtest/chainstate")).unwrap();
+            fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
             let chosen = if first { &other } else { &tip };
-            let scan = changed(with_undo(&options(dir.path()), undo), |it| it.scan = true);
+            let scan = changed(with_undo(&options(case.root()), undo), |it| it.scan = true);
             let mut expected = expected_of(&blocks_to(TOP - 1));
             let undo_data = tip.undo.clone().unwrap();
             expected.blocks.push((tip.header.prev, chosen.hash, undo_data));
             assert_eq!(run(&scan).unwrap().hash, chosen.hash, "first {first}, {undo:?}, nothing is left");
-            assert_complete(dir.path(), Network::Regtest, &expected, "nothing is left");
+            assert_complete(case.root(), Network::Regtest, &expected, "nothing is left");
         }
     }
 }
@@ -226,24 +205,18 @@ fn undo_data_is_made_once_if_a_false_claim_is_found_late() {
         |_, amount, _| *amount += 1,
     );
     for (threads, bounded) in [(1, true), (2, true), (1, false)] {
-        let dir = acceptance::scratch();
+        let dir = scratch();
         lying.write_datadir(dir.path(), &layout()).unwrap();
-        let mut files = UndoFiles::read(dir.path(), Network::Regtest);
-        let lacking =
-            chain().main().filter(|block| block.height % 9 == 5 && block.height < 90).map(|block| block.hash);
-        let lacking: Vec<_> = lacking.collect();
-        files.edit_index(|index| {
-            for entry in index.entries.iter_mut().filter(|entry| lacking.contains(&entry.hash)) {
-                (entry.undo_pos, entry.status.0) =
-                    (None, entry.status.0 & !disk::index::BlockStatus::HAVE_UNDO);
-            }
-        });
-        let options = acceptance::with_threads(&options(dir.path()), threads);
+        let case = Case::of(dir);
+        let lacking = chain().main().filter(|block| block.height % 9 == 5 && block.height < 90);
+        let lacking: Vec<_> = lacking.map(|block| block.hash).collect();
+        case.forget_undo(|entry| lacking.contains(&entry.hash));
+        let options = with_threads(&case.options(), threads);
         let options = if bounded { acceptance::bounded(&options) } else { options };
         let what = format!("{threads} threads, bounded {bounded}");
         let report = run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "{what}");
-        assert_complete(dir.path(), Network::Regtest, &expected, &what);
+        assert_complete(case.root(), Network::Regtest, &expected, &what);
         assert_eq!(report.undo.unwrap().blocks as usize, lacking.len() + 1, "{what}: {:?}", report.matching);
     }
 }

@@ -9,7 +9,7 @@ use peregrine_disk::xor::read_block_obfuscation;
 use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use testkit::data::CoreDatadir;
+use testkit::{data::CoreDatadir, rng::Rng};
 use vfs::RealDisk;
 use wire::script::is_unspendable;
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
@@ -44,31 +44,12 @@ pub struct Chain {
     pub blocks: Vec<Block>,
 }
 
-/// A random number generator (SplitMix64).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn chance(&mut self, probability: f64) -> bool {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
-    }
-}
-
 /// Returns a chain whose outputs and hints are distributed like mainnet's: blocks grow, transactions have two
 /// outputs or many, 2 to 10 % of old outputs are unspent and up to 60 % of recent ones, and the outputs of
 /// one transaction tend to be spent or unspent together.
 pub fn simulated(count: u32, seed: u64) -> Chain {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed, "a simulated chain");
+    let chance = |rng: &mut Rng, share: f64| rng.chance((share * 1e6) as u64, 1_000_000);
     let mut drift = 0.05;
     let blocks = (1..=count).map(|height| {
         let age = f64::from(count - height);
@@ -84,10 +65,12 @@ pub fn simulated(count: u32, seed: u64) -> Chain {
                 _ => 2,
             };
             // The outputs of a payout are unspent together more often than by chance.
-            let local = if outputs > 2 { if rng.chance(share) { 0.7 } else { share / 2.0 } } else { share };
+            let is_payout = outputs > 2;
+            let local =
+                if is_payout { if chance(&mut rng, share) { 0.7 } else { share / 2.0 } } else { share };
             for output in 0..outputs {
-                let is_spendable = (tx, output) != (0, 1) && !rng.chance(0.03);
-                if is_spendable && rng.chance(local) {
+                let is_spendable = (tx, output) != (0, 1) && !rng.chance(3, 100);
+                if is_spendable && chance(&mut rng, local) {
                     block.unspent.push(block.spendable.len() as u32);
                 }
                 block.spendable.push(is_spendable);
@@ -97,7 +80,7 @@ pub fn simulated(count: u32, seed: u64) -> Chain {
     });
     let blocks = blocks.collect();
     let mut tip = [0; 32];
-    tip[..28].iter_mut().for_each(|byte| *byte = rng.next() as u8);
+    tip[..28].iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
     Chain { name: "simulated", network: Network::Main, tip: BlockHash(tip), blocks }
 }
 

@@ -1,0 +1,304 @@
+//! What commands make of blocks without changing the datadir: hints in every format, which are the model's,
+//! and snapshots. None of it depends on undo data, threads or memory, and what is interrupted is resumed.
+
+use acceptance::prelude::*;
+use acceptance::{
+    for_checking_hints, for_making, for_verifying,
+    hinted::{Truth, interrupting_at_file, with_frequent_checkpoints},
+    undo::UndoDamage,
+};
+use disk::{
+    datadir::Datadir,
+    snapshot::{SnapshotReader, SnapshotWriter},
+};
+use engine::{AggregateKind, CoinSource, HintFormat, HintInfo};
+use wire::{Coin, OutPoint};
+
+static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
+
+/// How undo data is missing: there is no file, the index records none for some blocks, or some records are
+/// damaged, which shows only when they are read.
+const MISSING: [UndoDamage; 3] = [UndoDamage::AllGone, UndoDamage::NoPositions, UndoDamage::Flipped];
+
+fn case_with(damage: UndoDamage) -> Case {
+    let case = Case::new();
+    damage.apply(case.root(), Network::Regtest);
+    case
+}
+
+/// The options with one thread, and with four and a join that is spilled after each block. Temporary files go
+/// to `dir`: other tests of this process run at the same time.
+fn variants(options: &ReindexOptions, dir: &Path) -> [ReindexOptions; 2] {
+    let options = &changed(options.clone(), |it| it.chain.work_dir = Some(dir.to_owned()));
+    [with_threads(options, 1), changed(with_threads(options, 4), |it| it.chain.hooks.join_bytes = Some(1))]
+}
+
+/// Returns the bytes of a file, and removes it.
+fn taken(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    fs::remove_file(path).unwrap();
+    bytes
+}
+
+fn make_snapshot(options: &ReindexOptions, path: &Path) -> Vec<u8> {
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    engine::make_snapshot(&disk, &for_making(options), path, &|_| {}, &never).unwrap();
+    taken(path)
+}
+
+fn make_hints(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
+    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    engine::make_hints(&disk, &for_making(options), path, format, &|_| {}, &never)
+}
+
+/// The model's hints for a height.
+fn hints_of(height: u32, path: &Path, format: HintFormat) -> Vec<u8> {
+    TRUTH.write(path, format, &TRUTH.hints(height));
+    taken(path)
+}
+
+fn wrong_blocks(options: &ReindexOptions, path: &Path, format: Option<HintFormat>) -> u64 {
+    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), for_checking_hints(options));
+    engine::check_hints(&disk, &options, path, format, &|_| {}, &never).unwrap().wrong_blocks
+}
+
+#[test]
+fn verify_and_snapshots_need_no_undo_data() {
+    let (dir, never, disk) = (scratch(), AtomicBool::new(false), FaultDisk::healthy());
+    let path = dir.path().join("utxo.dat");
+    let expected = make_snapshot(&trusting(&Case::new().options()), &path);
+    for missing in MISSING {
+        let case = case_with(missing);
+        let before = tree(case.root());
+        for options in variants(&case.options(), dir.path()) {
+            let what = format!("{missing:?} {}", options.chain.threads);
+            for against in [false, true] {
+                let report = engine::verify(&disk, &for_verifying(&options, against), &|_| {}, &never);
+                let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let height = chain().tip().height - if against { 3 } else { 0 };
+                assert_eq!(report.height, Height(height), "{what}");
+                assert_eq!(report.txouts, stats_by_height(chain())[height as usize].txouts, "{what}");
+                assert!(report.against_chainstate.is_none_or(|found| found.differences == 0), "{what}");
+            }
+            assert!(make_snapshot(&options, &path) == expected, "{what}");
+            let mut other = expected.clone();
+            // The code of the last coin, or its amount.
+            let at = other.len() - 22;
+            other[at] ^= 1;
+            for policy in [UndoPolicy::Auto, UndoPolicy::Make] {
+                let options = changed(options.clone(), |it| it.chain.undo = policy);
+                for (bytes, proven) in [(&expected, true), (&other, false)] {
+                    fs::write(&path, bytes).unwrap();
+                    let (chain, kind) = (Some(&options.chain), AggregateKind::SipHash128);
+                    let found = engine::verify_snapshot(&disk, &path, chain, kind, &|_| {}, &never);
+                    assert_eq!(found.unwrap().proven, Some(proven), "{what}");
+                }
+            }
+            fs::remove_file(&path).unwrap();
+        }
+        let [options, _] = variants(&trusting(&case.options()), dir.path());
+        let error = engine::verify(&disk, &for_verifying(&options, false), &|_| {}, &never);
+        if missing != UndoDamage::NoPositions {
+            assert_eq!(error.map(|report| report.height).unwrap_err().kind, ErrorKind::Damaged);
+        }
+        assert_same_tree(&before, case.root(), &format!("{missing:?}"));
+    }
+}
+
+#[test]
+fn hints_made_from_blocks_equal_those_of_the_model() {
+    let (dir, tip) = (scratch(), chain().tip().height);
+    let path = dir.path().join("hints");
+    for (number, format) in HintFormat::ALL.into_iter().enumerate() {
+        for (damage, height) in
+            [(UndoDamage::None, 100 + 5 * number as u32), (UndoDamage::None, tip), (MISSING[number % 3], tip)]
+        {
+            let (case, what) = (case_with(damage), format!("{format} at {height}, {damage:?}"));
+            let (before, expected) = (tree(case.root()), hints_of(height, &path, format));
+            let stop_at_height = Some(Height(height));
+            for options in variants(&ReindexOptions { stop_at_height, ..case.options() }, dir.path()) {
+                let info = make_hints(&options, &path, format).unwrap();
+                assert_eq!((info.height, info.format), (Height(height), format));
+                let read = engine::hints_info(&FaultDisk::healthy(), &path, Some(format)).unwrap().hints;
+                assert_eq!((read.hints, read.bytes), (info.hints, info.bytes), "{what}");
+                assert_eq!(wrong_blocks(&options, &path, Some(format)), 0, "{what}");
+                let again = make_hints(&options, &path, format).unwrap_err();
+                assert_eq!(again.kind, ErrorKind::Usage, "{what}: an existing file is kept");
+                assert!(taken(&path) == expected, "{what}");
+            }
+            assert_same_tree(&before, case.root(), &what);
+            assert_eq!(leftovers(dir.path()), [] as [PathBuf; 0], "{what}");
+        }
+    }
+}
+
+/// Like all commands that only read a datadir, conversions leave what an interrupted rebuild has left.
+#[test]
+fn every_format_converts_into_every_other() {
+    let (case, files) = (Case::new(), scratch());
+    let leftover = case.root().join("regtest/chainstate.peregrine");
+    fs::create_dir(&leftover).unwrap();
+    fs::write(leftover.join("000007.ldb"), b"half a table").unwrap();
+    fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+    let path_of = |format: HintFormat| files.path().join(format.name());
+    for format in HintFormat::ALL {
+        TRUTH.write(&path_of(format), format, &TRUTH.hints(chain().tip().height));
+        assert_eq!(wrong_blocks(&case.options(), &path_of(format), None), 0, "{format}");
+    }
+    let (disk, chain, never) = (FaultDisk::healthy(), case.options().chain, AtomicBool::new(false));
+    for from in HintFormat::ALL {
+        for to in HintFormat::ALL {
+            let (path, watch) = (files.path().join("converted"), Watch { sink: &|_| {}, interrupt: &never });
+            let info = engine::convert_hints(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
+            assert_eq!(info.unwrap().format, to, "{from} to {to}");
+            assert!(taken(&path) == fs::read(path_of(to)).unwrap(), "{from} to {to}");
+        }
+    }
+    assert!(leftover.exists());
+}
+
+/// The chain may grow while hints are being made: completed blocks are not processed again.
+#[test]
+fn interrupted_making_of_hints_resumes() {
+    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
+    let path = files.path().join("made");
+    for (format, first) in
+        [(HintFormat::Peregrine, tip), (HintFormat::Bitmap, tip - 5), (HintFormat::TheStack, tip - 6)]
+    {
+        let expected = hints_of(tip, &path, format);
+        for join_bytes in [None, Some(1)] {
+            let options = with_frequent_checkpoints(&changed(case.options(), |it| {
+                it.chain.hooks.join_bytes = join_bytes
+            }));
+            let mut stops = 0;
+            loop {
+                stops += 1;
+                let (disk, interrupt) = interrupting_at_file(3 + 4 * stops);
+                let height = if stops < 4 { first } else { tip };
+                let options = ReindexOptions { stop_at_height: Some(Height(height)), ..options.clone() };
+                match engine::make_hints(&disk, &for_making(&options), &path, format, &|_| {}, &interrupt) {
+                    Ok(info) if info.height == Height(tip) => break,
+                    Ok(_) => fs::remove_file(&path).unwrap(),
+                    Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
+                }
+                assert!(stops < 200, "no end");
+            }
+            assert!(taken(&path) == expected, "{format}");
+        }
+    }
+    assert!(!files.path().join("peregrine-work").exists(), "temporary files are removed");
+}
+
+fn hints_from(
+    options: &ReindexOptions,
+    source: &CoinSource,
+    path: &Path,
+    format: HintFormat,
+) -> Result<Vec<u8>, Error> {
+    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), for_making(options));
+    engine::make_hints_from_coins(&disk, &options, source, path, format, &|_| {}, &never)?;
+    Ok(taken(path))
+}
+
+/// Outpoint, code and output.
+type OwnedCoin = (OutPoint, u32, Vec<u8>);
+
+/// Changes the coins of a snapshot of the last block.
+fn edit_coins(snapshot: &Path, edit: fn(&mut Vec<OwnedCoin>)) {
+    let mut reader = SnapshotReader::open(&RealDisk, snapshot).unwrap();
+    let mut coins = Vec::new();
+    while let Some((outpoint, coin)) = reader.advance().unwrap() {
+        coins.push((outpoint, coin.code, coin.out.to_vec()));
+    }
+    edit(&mut coins);
+    fs::remove_file(snapshot).unwrap();
+    let (disk, hash, count) = (FaultDisk::healthy(), chain().tip().hash, coins.len() as u64);
+    let mut writer = SnapshotWriter::create(&disk, snapshot, Network::Regtest.magic(), hash, count).unwrap();
+    for (outpoint, code, out) in &coins {
+        writer.add(outpoint, &Coin { code: *code, out }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// No undo data is read, and no spend is matched.
+#[test]
+fn hints_are_made_from_coins_on_disk() {
+    let dir = scratch();
+    let (path, utxo) = (dir.path().join("hints"), dir.path().join("utxo.dat"));
+    let (case, tip) = (case_with(UndoDamage::AllGone), chain().tip().height);
+    let in_dir = changed(case.options(), |it| it.chain.work_dir = Some(dir.path().to_owned()));
+    let bytes = make_snapshot(&case.options(), &path);
+    fs::write(&utxo, &bytes).unwrap();
+    let snapshot = CoinSource::Snapshot(utxo.clone());
+    for format in [HintFormat::Peregrine, HintFormat::TheStack, HintFormat::SwiftSync2140] {
+        let [at_tip, below] = [tip, tip - 3].map(|height| hints_of(height, &path, format));
+        for options in variants(&case.options(), dir.path()) {
+            assert!(hints_from(&options, &snapshot, &path, format).unwrap() == at_tip, "{format}");
+            let lower = ReindexOptions { stop_at_height: Some(Height(tip - 3)), ..options.clone() };
+            for options in [&options, &lower] {
+                let made = hints_from(options, &CoinSource::Chainstate, &path, format).unwrap();
+                assert!(made == below, "{format}");
+            }
+            let error = hints_from(&lower, &snapshot, &path, format).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        }
+    }
+    let refused = |kind, words: &[&str]| {
+        let error = hints_from(&in_dir, &snapshot, &path, HintFormat::Peregrine).unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert_mentions(&error, words);
+        assert!(!path.exists());
+        fs::write(&utxo, &bytes).unwrap();
+    };
+    // A coin with another script, another height, another coinbase flag, and one above the last block.
+    let edits: [fn(&mut Vec<OwnedCoin>); 4] = [
+        |coins| *coins[7].2.last_mut().unwrap() ^= 1,
+        |coins| coins[7].1 += 2,
+        |coins| coins[7].1 ^= 1,
+        |coins| coins[7].1 = 1 << 20,
+    ];
+    for edit in edits {
+        edit_coins(&utxo, edit);
+        refused(ErrorKind::Damaged, &["utxo.dat", "do not belong to these blocks"]);
+    }
+    // The base block is not in the chain.
+    let mut other = bytes.clone();
+    other[20] ^= 1;
+    fs::write(&utxo, &other).unwrap();
+    refused(ErrorKind::Usage, &[]);
+    // A damaged block is reported as such.
+    testkit::corrupt::flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();
+    refused(ErrorKind::Damaged, &["blk00000.dat"]);
+}
+
+/// Hints and snapshots of chains that Core has made are the same without undo files.
+#[test]
+fn results_from_cores_blocks_do_not_depend_on_undo_data() {
+    let dir = scratch();
+    let path = dir.path().join("made");
+    for (name, network) in [("regtest", Network::Regtest), ("signet", Network::Signet)] {
+        let Some(datadir) = unpack_core_datadir(name) else { return };
+        let options = changed(ReindexOptions::new(datadir.path(), network, ScriptChecks::LeftOut), |it| {
+            it.chain.work_dir = Some(dir.path().to_owned());
+        });
+        let make = |options: &ReindexOptions| {
+            let hints = [HintFormat::Peregrine, HintFormat::SwiftSync2140].map(|format| {
+                make_hints(options, &path, format).unwrap();
+                taken(&path)
+            });
+            (make_snapshot(options, &path), hints)
+        };
+        let expected = make(&trusting(&options));
+        UndoDamage::AllGone.apply(datadir.path(), network);
+        let blocks = Datadir::at(datadir.path(), network).blocks_dir();
+        assert!(acceptance::undo::rev_bytes(&blocks).is_empty(), "{name}");
+        for options in variants(&options, dir.path()) {
+            assert!(make(&options) == expected, "{name}");
+        }
+        fs::write(&path, &expected.0).unwrap();
+        let snapshot = CoinSource::Snapshot(path.clone());
+        let from = hints_from(&options, &snapshot, &dir.path().join("hints"), HintFormat::Peregrine);
+        assert!(from.unwrap() == expected.1[0], "{name}");
+        fs::remove_file(&path).unwrap();
+    }
+}
