@@ -5,7 +5,7 @@ use peregrine_hints::{HintFormat, HintReader};
 use std::time::{Duration, Instant};
 use vfs::RealDisk;
 
-/// Prints a row of the table in docs/formats.md and returns the sizes in bytes.
+/// Prints the size in each format, of which docs/formats.md has some, and returns the sizes in bytes.
 fn sizes(chain: &Chain) -> Vec<(HintFormat, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let outputs: usize = chain.blocks.iter().map(|block| block.spendable.len()).sum();

@@ -1,4 +1,4 @@
-//! Stage sequential: connects blocks in order on one thread with real coins, as Bitcoin Core does (ADR 2).
+//! Stage sequential: connects blocks in order on one thread with real coins, as Bitcoin Core does (ADR 11).
 //!
 //! `job::verdict` connects the block in question so, which names its first violation in Core's order. Whole
 //! chains are connected so only where a coinbase repeats one whose coins are unspent, and in tests.
