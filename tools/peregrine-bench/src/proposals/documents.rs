@@ -29,7 +29,7 @@ is printed by `peregrine-bench documents` from the files of a recorded run, whic
 `peregrine-bench proposals --record DIR` makes ([benchmarks.md](benchmarks.md#what-each-proposal-gains)
 explains what is measured and how). Absolute times of different machines and chains cannot be compared, but
 the factors of a table can. Who has a machine of another kind can measure all of it with one command
-([volunteers.md](volunteers.md)).
+([mainnet.md](mainnet.md#measuring-without-a-node)).
 ";
 
 #[derive(ClapArgs, Debug)]

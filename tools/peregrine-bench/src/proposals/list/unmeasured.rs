@@ -20,7 +20,8 @@ pub const UNMEASURED: &[Unmeasured] = &[
     number(
         "Runs on an i9-9900K, a Raspberry Pi 5, an N150, with a disk whose head moves",
         super::JUMBO,
-        "These machines were not at hand. [volunteers.md](volunteers.md) is the command for one.",
+        "These machines were not at hand. [mainnet.md](mainnet.md#measuring-without-a-node) is the \
+         command for one.",
     ),
     number(
         "171 to 80 instructions and 81 to 40 cycles for a hash",
