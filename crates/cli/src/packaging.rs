@@ -13,9 +13,9 @@ use std::{
 
 /// What the help and the man pages say about exit codes.
 pub const EXIT_CODES: &str = "\
-     Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a consensus rule; \
-     4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O error); 6 wrong hints; \
-     7 not unspent; 130 interrupted.";
+    Exit codes: 0 success; 1 internal error (a bug: please report it); 2 usage; 3 the chain breaks a \
+    consensus rule; 4 damaged or missing files; 5 environment (files in use, no space, no permission, I/O \
+    error); 6 wrong hints; 7 not unspent; 130 interrupted.";
 
 /// Command lines for the man pages: at least one for each command.
 const EXAMPLES: &[&str] = &[

@@ -87,8 +87,9 @@ mod tests {
         assert_eq!(wrapped(&text, 120), text);
         let expected = format!(
             "block              {}..\n\
-             note               bitcoind checks the\n                   undo data of the last\n                   \
-             blocks when it starts\n\
+             note               bitcoind checks the\n\
+             \x20                  undo data of the last\n\
+             \x20                  blocks when it starts\n\
              next               peregrine reindex --datadir /srv/bitcoin --assumevalid 0 --memory 1G\n\
              help: rebuild both databases from the\nblock files with:\nperegrine reindex --scan\n\
              \x20 doctor       Examine a datadir without\n               changing it",

@@ -133,7 +133,7 @@ fn only_the_command_line_names_flags() {
     let mut found = String::new();
     for (path, text) in sources() {
         let is_program = path.starts_with("crates/cli") || path.ends_with("testkit/src/main.rs");
-        // The table of remedies has the command line's words beside the library's; the others start cargo and cp.
+        // The table of remedies has the command line's words too; the others start cargo and cp.
         let may = ["api/src/remedy.rs", "testdata/src/lib.rs", "testkit/src/node/datadirs.rs"];
         let is_program = is_program || may.iter().any(|file| path.ends_with(file));
         let is_library = path.starts_with("crates") && path.iter().any(|part| part == "src");
