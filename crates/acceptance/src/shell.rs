@@ -84,7 +84,7 @@ impl Shell {
         options.keep_old = has("keep-old");
         options.accept_lower_tip = has("accept-lower-tip");
         options.output = has("output").then(|| self.outside.path().join("out"));
-        options.stop_at_height = value("stop-at-height").map(|height| Height(height.parse().unwrap()));
+        options.stop_at_height = value("to").map(|height| Height(height.parse().unwrap()));
         if value("engine") == Some("cache") {
             options.engine = Engine::Cache;
         }
