@@ -103,7 +103,7 @@ fn a_power_cut_takes_no_block_of_a_checkpoint() {
 #[test]
 fn a_checkpoint_of_another_chain_is_discarded() {
     let dir = scratch();
-    let other = peer_with(&branch(50, 119));
+    let other = peer_with(&branch(1, 119));
     interrupted_at(dir.path(), &other, 100);
     let peer = honest();
     let (report, _) = run(&with_checkpoints(dir.path(), &[&peer]));
