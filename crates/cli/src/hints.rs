@@ -5,6 +5,7 @@ use crate::{
     core_args::CoreArgs,
     paths,
     progress::{Style, stages},
+    rows::Rows,
     run,
     units::{count, counted},
 };
@@ -164,12 +165,12 @@ fn make(args: &MakeHintsArgs) -> Done {
     });
     let made = made.map_err(|error| about_height(error, "--to"))?;
     let info = engine::describe_hints(&RealDisk, &args.output, made)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
+    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_rows))
 }
 
 fn info(args: &HintsFileArgs) -> Done {
     let info = engine::hints_info(&RealDisk, &args.file, args.from)?;
-    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_text))
+    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_rows))
 }
 
 fn convert(args: &ConvertHintsArgs) -> Done {
@@ -182,7 +183,7 @@ fn convert(args: &ConvertHintsArgs) -> Done {
         engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
     let info = engine::describe_hints(&RealDisk, &args.output, done)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
+    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_rows))
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
@@ -201,7 +202,7 @@ fn check(args: &CheckHintsArgs) -> Done {
                 format!("hints of {} are wrong; the first: {first}", counted(check.wrong_blocks, "block"))
             }
         };
-        format!("{}\nchecked   {verdict}", info_text(&check.info))
+        info_rows(&check.info).row("checked", verdict)
     }))
 }
 
@@ -229,35 +230,28 @@ fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
     }
 }
 
-fn info_text(info: &InfoJson) -> String {
+fn info_rows(info: &InfoJson) -> Rows {
     let unknown = || "unknown".to_owned();
     let outputs = match (info.outputs, info.bits_per_output) {
         (Some(outputs), Some(bits)) => format!("of {} outputs, {bits:.3} bits per output", count(outputs)),
         _ => "of an unknown number of outputs".to_owned(),
     };
     let pinned = match info.pinned {
-        "none" => "no: this version of Peregrine pins no hints of this network".to_owned(),
-        other => other.to_owned(),
+        "none" => "no: this version of Peregrine pins no hints of this network",
+        other => other,
     };
-    let packed = info.packed.as_ref().map_or(String::new(), |PackedJson { packing, bytes, sha256 }| {
-        format!("\npacked    {packing}, {} bytes, sha256 {sha256}", count(*bytes))
+    let packed = info.packed.as_ref().map(|PackedJson { packing, bytes, sha256 }| {
+        format!("{packing}, {} bytes, sha256 {sha256}", count(*bytes))
     });
-    format!(
-        "hints     {}\n\
-         format    {}\n\
-         chain     {}\n\
-         block     {} ({})\n\
-         unspent   {} {outputs}\n\
-         size      {} bytes\n\
-         sha256    {}\n\
-         pinned    {pinned}{packed}",
-        info.file,
-        info.format,
-        info.chain.map_or_else(unknown, |chain| chain.to_string()),
-        info.height,
-        info.block_hash.map_or_else(unknown, |hash| hash.to_string()),
-        count(info.hints),
-        count(info.bytes),
-        info.sha256,
-    )
+    let hash = info.block_hash.map_or_else(unknown, |hash| hash.to_string());
+    Rows::default()
+        .row("hints", &info.file)
+        .row("format", info.format)
+        .row("chain", info.chain.map_or_else(unknown, |chain| chain.to_string()))
+        .row("block", format!("{} ({hash})", info.height))
+        .row("unspent", format!("{} {outputs}", count(info.hints)))
+        .row("size", format!("{} bytes", count(info.bytes)))
+        .row("sha256", &info.sha256)
+        .row("pinned", pinned)
+        .each("packed", packed)
 }

@@ -221,12 +221,12 @@ fn plan(args: &PlanArgs) -> Done {
     let plan = plan.map_err(|error| about_height(error, "--to"))?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
-    Ok(reply(&described, Exit::Done, |described| described.text(&args.output, &plan)))
+    Ok(reply(&described, Exit::Done, |described| described.rows(&args.output, &plan)))
 }
 
 fn files(args: &FilesArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::text))
+    Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::rows))
 }
 
 /// The datadir with the blocks of a plan, whose chain is known.
@@ -248,7 +248,7 @@ fn check(args: &CheckArgs) -> Done {
     let delta = run::run(Some(&options.chain), args.progress, stages::MAKE, |sink, interrupt| {
         ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
     })?;
-    Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::text))
+    Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::rows))
 }
 
 /// The name of this machine.
@@ -271,7 +271,7 @@ fn merge(args: &MergeArgs) -> Done {
             Watch { sink, interrupt },
         )
     })?;
-    Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::text))
+    Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::rows))
 }
 
 fn finish(args: &FinishArgs) -> Done {
@@ -299,5 +299,5 @@ fn finish(args: &FinishArgs) -> Done {
             Watch { sink, interrupt },
         )
     })?;
-    Ok(reply(&report, Exit::Done, json::ranges_text))
+    Ok(reply(&report, Exit::Done, json::ranges_rows))
 }

@@ -185,7 +185,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         log.iter().for_each(|log| log.close(report.as_ref()));
         let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Rebuilt);
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
-        Ok((report?, shared?.unwrap_or_default()))
+        Ok((report?, shared?))
     })?;
-    after.reply(report, Exit::Done, |report| report::reindex_text(report, None) + &shared)
+    after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))
 }

@@ -5,7 +5,8 @@ use crate::{
     core_args::CoreArgs,
     paths,
     progress::{Style, stages},
-    report::{notes_text, pinned_text},
+    report::{chainstate_text, pinned_text, set_hash_text},
+    rows::Rows,
     run,
     shared_snapshot::{self, FetchSnapshotArgs, ShareSnapshotArgs},
     units::count,
@@ -18,7 +19,7 @@ use engine::{
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
+    remedy::{about_height, warning_text},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -152,28 +153,22 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     });
     let report = made.map_err(|error| about_height(error, "--to"))?;
     let made = WithFile { file: args.output.display().to_string(), report };
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&made, Exit::Done, made_rows))
 }
 
-fn made_text(WithFile { file, report }: &WithFile<SnapshotReport>) -> String {
-    format!(
-        "snapshot           {file}\n\
-         block              {} ({})\n\
-         coins              {}\n\
-         size               {} bytes\n\
-         hash_serialized_3  {}{}",
-        report.hash,
-        report.height,
-        count(report.coins),
-        count(report.bytes),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(report.is_pinned.then_some(true))
-    )
+fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
+    let pinned = report.is_pinned.then_some(true);
+    Rows::default()
+        .row("snapshot", file)
+        .row("block", format!("{} ({})", report.hash, report.height))
+        .row("coins", count(report.coins))
+        .row("size", format!("{} bytes", count(report.bytes)))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, pinned))
 }
 
 fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
-    Ok(reply(&from_metadata(&args.file, &metadata), Exit::Done, text))
+    Ok(reply(&from_metadata(&args.file, &metadata), Exit::Done, rows))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
@@ -195,7 +190,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
         matches_blocks: verdict.proven,
         ..from_metadata(file, &verdict.metadata)
     };
-    Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, text))
+    Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, rows))
 }
 
 fn load(args: &LoadSnapshotArgs) -> Done {
@@ -205,25 +200,18 @@ fn load(args: &LoadSnapshotArgs) -> Done {
         engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
     let loaded = WithFile { file: args.file.display().to_string(), report };
-    Ok(reply(&loaded, Exit::Done, loaded_text))
+    Ok(reply(&loaded, Exit::Done, loaded_rows))
 }
 
-fn loaded_text(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> String {
-    format!(
-        "chainstate of {} at height {} is in {}\n\
-         block              {}\n\
-         coins              {}\n\
-         hash_serialized_3  {}{}{}\n\
-         next               start bitcoind: it continues from this block, and validates the blocks below it",
-        report.network,
-        report.height,
-        report.chainstate.display(),
-        report.hash,
-        count(report.coins),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(Some(true)),
-        notes_text(&report.notes)
-    )
+fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows {
+    let next = "start bitcoind: it continues from this block, and validates the blocks below it";
+    Rows::default()
+        .line(chainstate_text(report.network, report.height, &report.chainstate))
+        .row("block", report.hash)
+        .row("coins", count(report.coins))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, Some(true)))
+        .each("note", report.notes.iter().map(warning_text))
+        .row("next", next)
 }
 
 fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
@@ -240,36 +228,26 @@ fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
     }
 }
 
-fn text(snapshot: &SnapshotJson) -> String {
-    let mut text = format!(
-        "snapshot           {}\n\
-         chain              {}\n\
-         block              {}\n\
-         coins              {}",
-        snapshot.file,
-        snapshot.chain,
-        snapshot.block_hash,
-        count(snapshot.coins)
-    );
-    if let Some(height) = snapshot.stated_height {
-        text +=
-            &format!("\nheight             {height}, by the header, which is that of the draft of BIP 452");
-    }
-    if !snapshot.coins_read {
-        text +=
-            "\nchecked            only the metadata and the file length; `snapshot verify` checks the coins";
-    }
-    if let Some(hash) = &snapshot.hash_serialized_3 {
-        text += &format!("\nhash_serialized_3  {hash}");
-        text += match snapshot.matches_core_assumeutxo_hash {
-            None => " (Bitcoin Core's source has no hash for this block)",
-            known => pinned_text(known),
-        };
-    }
-    text += match snapshot.matches_blocks {
-        Some(true) => "\nproof              the coins match the blocks",
-        Some(false) => "\nproof              WRONG: the coins do not match the blocks",
-        None => "",
+fn rows(snapshot: &SnapshotJson) -> Rows {
+    let height = snapshot
+        .stated_height
+        .map(|height| format!("{height}, by the header, which is that of the draft of BIP 452"));
+    let unread = "only the metadata and the file length; `snapshot verify` checks the coins";
+    let pinned = match snapshot.matches_core_assumeutxo_hash {
+        None => " (Bitcoin Core's source has no hash for this block)",
+        known => pinned_text(known),
     };
-    text
+    let proof = snapshot.matches_blocks.map(|matches| match matches {
+        true => "the coins match the blocks",
+        false => "WRONG: the coins do not match the blocks",
+    });
+    Rows::default()
+        .row("snapshot", &snapshot.file)
+        .row("chain", snapshot.chain)
+        .row("block", snapshot.block_hash)
+        .row("coins", count(snapshot.coins))
+        .each("height", height)
+        .each("checked", (!snapshot.coins_read).then_some(unread))
+        .each("hash_serialized_3", snapshot.hash_serialized_3.iter().map(|hash| format!("{hash}{pinned}")))
+        .each("proof", proof)
 }

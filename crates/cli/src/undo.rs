@@ -6,18 +6,20 @@ use crate::{
     export::reading_threads,
     paths,
     progress::{Style, stages},
-    report::{notes_text, undo_files_text},
+    report::undo_files_text,
+    rows::Rows,
     run,
     units::count,
 };
 use clap::{Args, Subcommand};
 use engine::{
     ChainOptions, CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize,
-    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck,
+    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck, UndoFileCheck,
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
+    remedy::warning_text,
 };
 use std::path::PathBuf;
 
@@ -119,34 +121,27 @@ fn check(args: &CheckUndoArgs) -> Done {
         engine::check_undo(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
-    Ok(reply(&check, exit, check_text))
+    Ok(reply(&check, exit, check_rows))
 }
 
-fn check_text(check: &UndoCheck) -> String {
-    let UndoCheck { sound, missing, damaged, .. } = check;
-    let mut text = format!(
-        "block              {} ({})\n\
-         undo data          {sound} sound, {missing} missing, {damaged} damaged",
-        check.hash, check.height
-    );
+fn check_rows(check: &UndoCheck) -> Rows {
+    let UndoCheck { hash, height, sound, missing, damaged, .. } = check;
+    let mut rows = Rows::default()
+        .row("block", format!("{hash} ({height})"))
+        .row("undo data", format!("{sound} sound, {missing} missing, {damaged} damaged"));
     for file in check.files.iter().filter(|file| file.missing + file.damaged > 0) {
-        let name = FileKind::Rev.file_name(file.file);
-        text += &format!(
-            "\n{name}       {} sound, {} missing, {} damaged:",
-            file.kept, file.missing, file.damaged
-        );
+        let (name, UndoFileCheck { kept, missing, damaged, .. }) = (FileKind::Rev.file_name(file.file), file);
+        rows = rows.row(&name, format!("{kept} sound, {missing} missing, {damaged} damaged:"));
         for block in &file.first {
             let state = if block.is_missing { "missing" } else { "damaged" };
-            text += &format!("\n  {state} for block {} ({})", block.hash, block.height);
+            rows = rows.line(format!("  {state} for block {} ({})", block.hash, block.height));
         }
-        if (file.missing + file.damaged) as usize > file.first.len() {
-            text += "\n  ...";
+        if (missing + damaged) as usize > file.first.len() {
+            rows = rows.line("  ...");
         }
     }
-    if missing + damaged > 0 {
-        text += "\nhelp               `undo make` makes what is missing or damaged";
-    }
-    text + &notes_text(&check.notes)
+    let help = (missing + damaged > 0).then_some("`undo make` makes what is missing or damaged");
+    rows.each("help", help).each("note", check.notes.iter().map(warning_text))
 }
 
 fn make(args: &MakeUndoArgs) -> Done {
@@ -156,19 +151,19 @@ fn make(args: &MakeUndoArgs) -> Done {
     let made = run::run(Some(&options.chain), args.run.progress, stages::MAKE_UNDO, |sink, interrupt| {
         engine::make_undo(&RealDisk, &options, sink, interrupt)
     })?;
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&made, Exit::Done, made_rows))
 }
 
-fn made_text(made: &MadeUndoReport) -> String {
-    let mut text = format!("block              {} ({})\n", made.hash, made.height);
-    text += &match made.undo.blocks {
-        0 => "undo data          all of it was sound".to_owned(),
-        _ => format!("undo data          {}", undo_files_text(&made.undo)),
+fn made_rows(made: &MadeUndoReport) -> Rows {
+    let undo = match made.undo.blocks {
+        0 => "all of it was sound".to_owned(),
+        _ => undo_files_text(&made.undo),
     };
-    for path in &made.kept {
-        text += &format!("\nkept               {}", path.display());
-    }
-    text + &notes_text(&made.notes)
+    Rows::default()
+        .row("block", format!("{} ({})", made.hash, made.height))
+        .row("undo data", undo)
+        .each("kept", made.kept.iter().map(|path| path.display()))
+        .each("note", made.notes.iter().map(warning_text))
 }
 
 fn export(args: &ExportUndoArgs) -> Done {
@@ -187,19 +182,14 @@ fn export(args: &ExportUndoArgs) -> Done {
         run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
             engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
         })?;
-    Ok(reply(&exported, Exit::Done, exported_text))
+    Ok(reply(&exported, Exit::Done, exported_rows))
 }
 
-fn exported_text(exported: &ExportedUndo) -> String {
+fn exported_rows(exported: &ExportedUndo) -> Rows {
     let ExportedUndo { from, to, hash, coins, bytes, undo_bytes, .. } = exported;
-    let each = |bytes: u64| bytes as f64 / (*coins).max(1) as f64;
-    format!(
-        "blocks             {from} to {to} ({hash})\n\
-         spent coins        {} in {} ({:.1} bytes each); as undo data {} ({:.1} bytes each)",
-        count(*coins),
-        HumanSize(*bytes),
-        each(*bytes),
-        HumanSize(*undo_bytes),
-        each(*undo_bytes)
-    )
+    let size = |bytes: u64| {
+        format!("{} ({:.1} bytes each)", HumanSize(bytes), bytes as f64 / (*coins).max(1) as f64)
+    };
+    let spent = format!("{} in {}; as undo data {}", count(*coins), size(*bytes), size(*undo_bytes));
+    Rows::default().row("blocks", format!("{from} to {to} ({hash})")).row("spent coins", spent)
 }

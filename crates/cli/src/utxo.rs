@@ -8,10 +8,11 @@ use crate::{
     core_args::CoreArgs,
     descriptor::{self, Wanted},
     progress::{Style, stages},
-    report::pinned_text,
+    report::set_hash_text,
+    rows::Rows,
     run,
     stats_at::{self, AtArgs},
-    units::{btc, count},
+    units::{btc, count, counted},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
@@ -177,7 +178,7 @@ fn stats(args: &StatsArgs) -> Done {
         engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
     })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
-    Ok(reply(&stats, exit, stats_text))
+    Ok(reply(&stats, exit, stats_rows))
 }
 
 fn get(args: &GetArgs) -> Done {
@@ -185,7 +186,7 @@ fn get(args: &GetArgs) -> Done {
     let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
     let json = get_json(&report, located.network());
-    Ok(reply(&json, exit, |_| get_text(&report, located.network())))
+    Ok(reply(&json, exit, |_| get_rows(&report, located.network())))
 }
 
 fn scan(args: &ScanArgs) -> Done {
@@ -201,30 +202,18 @@ fn scan(args: &ScanArgs) -> Done {
         engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
     })?;
     let json = scan_json(&report, &wanted, chain);
-    Ok(reply(&json, Exit::Done, |_| scan_text(&report, &wanted, chain)))
+    Ok(reply(&json, Exit::Done, |_| scan_rows(&report, &wanted, chain)))
 }
 
-fn stats_text(stats: &UtxoStatsReport) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}\n\
-         coins              {} of {} transactions\n\
-         amount             {} BTC\n\
-         bogosize           {}\n\
-         hash_serialized_3  {}{}",
-        height_text(stats.height),
-        stats.best_block,
-        count(stats.txouts),
-        count(stats.transactions),
-        btc(stats.total_amount.0),
-        count(stats.bogosize),
-        hex_reversed(&stats.hash_serialized_3),
-        pinned_text(stats.pinned),
-    );
-    if let Some(muhash) = &stats.muhash {
-        text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
-    }
-    text
+fn stats_rows(stats: &UtxoStatsReport) -> Rows {
+    Rows::default()
+        .row("height", height_text(stats.height))
+        .row("best block", stats.best_block)
+        .row("coins", format!("{} of {} transactions", count(stats.txouts), count(stats.transactions)))
+        .row("amount", format!("{} BTC", btc(stats.total_amount.0)))
+        .row("bogosize", count(stats.bogosize))
+        .row("hash_serialized_3", set_hash_text(&stats.hash_serialized_3, stats.pinned))
+        .each("muhash", stats.muhash.as_ref().map(hex_reversed))
 }
 
 fn height_text(height: Option<Height>) -> String {
@@ -279,62 +268,45 @@ fn descriptor_of<'a>(found: &FoundCoin, wanted: &'a [Wanted]) -> &'a str {
     wanted.get(found.script_index).map_or("", |wanted| &wanted.descriptor)
 }
 
-fn get_text(report: &GetReport, chain: Network) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}",
-        height_text(report.height),
-        report.best_block
-    );
-    text.extend(report.coins.iter().map(|coin| coin_text(coin, chain)));
-    for outpoint in &report.not_unspent {
-        text += &format!("\n\ncoin               {outpoint}");
-        text += "\n                   NOT UNSPENT: it was spent, or never created; the output of the genesis \
-                 block, and scripts with OP_RETURN or of more than 10,000 bytes, never become coins";
-    }
-    text
-}
-
-/// Returns the lines about a coin, with an empty one before them.
-fn coin_text(coin: &StoredCoin, chain: Network) -> String {
-    let script = Script::from_bytes(&coin.script);
-    let address = script_type::address(script, chain);
-    let confirmations = coin.confirmations.map_or(String::new(), |number| {
-        format!(", {} confirmation{}", count(number), if number == 1 { "" } else { "s" })
+fn get_rows(report: &GetReport, chain: Network) -> Rows {
+    let rows = Rows::default().row("height", height_text(report.height)).row("best block", report.best_block);
+    let rows = report.coins.iter().map(|coin| coin_rows(coin, chain)).fold(rows, Rows::then);
+    let spent = report.not_unspent.iter().map(|outpoint| {
+        Rows::default().row("coin", outpoint).row(
+            "",
+            "NOT UNSPENT: it was spent, or never created; the output of the genesis block, and scripts \
+             with OP_RETURN or of more than 10,000 bytes, never become coins",
+        )
     });
-    format!(
-        "\n\ncoin               {}\n\
-         amount             {} BTC\n\
-         script             {}\n\
-         type               {}{}\n\
-         created            at height {}{}{confirmations}",
-        coin.outpoint,
-        btc(coin.amount.0),
-        coin.script.to_lower_hex_string(),
-        ScriptType::of(script).name(),
-        address.map_or(String::new(), |address| format!("\naddress            {address}")),
-        coin.height,
-        if coin.is_coinbase { " by a coinbase" } else { "" },
-    )
+    spent.fold(rows, Rows::then)
 }
 
-fn scan_text(report: &ScanReport, wanted: &[Wanted], chain: Network) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}\n\
-         found              {} of {} coins\n\
-         amount             {} BTC",
-        height_text(report.height),
-        report.best_block,
-        count(report.found.len() as u64),
-        count(report.txouts),
-        btc(report.found_amount.0)
-    );
-    for found in &report.found {
-        text += &coin_text(&found.coin, chain);
-        text += &format!("\ndescriptor         {}", descriptor_of(found, wanted));
-    }
-    text
+fn coin_rows(coin: &StoredCoin, chain: Network) -> Rows {
+    let script = Script::from_bytes(&coin.script);
+    let confirmations =
+        coin.confirmations.map(|number| format!(", {}", counted(number, "confirmation"))).unwrap_or_default();
+    let coinbase = if coin.is_coinbase { " by a coinbase" } else { "" };
+    Rows::default()
+        .row("coin", coin.outpoint)
+        .row("amount", format!("{} BTC", btc(coin.amount.0)))
+        .row("script", coin.script.to_lower_hex_string())
+        .row("type", ScriptType::of(script).name())
+        .each("address", script_type::address(script, chain))
+        .row("created", format!("at height {}{coinbase}{confirmations}", coin.height))
+}
+
+fn scan_rows(report: &ScanReport, wanted: &[Wanted], chain: Network) -> Rows {
+    let found = count(report.found.len() as u64);
+    let rows = Rows::default()
+        .row("height", height_text(report.height))
+        .row("best block", report.best_block)
+        .row("found", format!("{found} of {} coins", count(report.txouts)))
+        .row("amount", format!("{} BTC", btc(report.found_amount.0)));
+    let found = report
+        .found
+        .iter()
+        .map(|found| coin_rows(&found.coin, chain).row("descriptor", descriptor_of(found, wanted)));
+    found.fold(rows, Rows::then)
 }
 
 #[cfg(test)]

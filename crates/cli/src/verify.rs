@@ -71,8 +71,8 @@ pub fn verify(args: &VerifyArgs) -> Done {
         let report = engine::verify(&RealDisk, &options, &sink, interrupt);
         let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Verified);
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
-        Ok((report?, shared?.unwrap_or_default()))
+        Ok((report?, shared?))
     })?;
     let exit = if report.differs() { Exit::Damaged } else { Exit::Done };
-    Ok(reply(&report, exit, |report| report::verify_text(report) + &shared))
+    Ok(reply(&report, exit, |report| report::verify_rows(report).each("to be shared", &shared)))
 }

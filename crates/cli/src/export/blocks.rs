@@ -6,14 +6,15 @@ use crate::{
     args::common::ReadingArgs,
     paths,
     progress::stages,
+    rows::Rows,
     run,
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{
     BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height,
-    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, hex_reversed,
-    read_blocks,
+    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, UnspentOutputs,
+    hex_reversed, read_blocks,
 };
 use export::{Columns, Continued, FileFormat, ParquetOptions, Parts, RowFile};
 use peregrine::{
@@ -180,7 +181,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         spent_to: range.spent_to,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(reply(&exported, Exit::Done, text))
+    Ok(reply(&exported, Exit::Done, rows))
 }
 
 /// The format with its options.
@@ -485,33 +486,22 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
     }
 }
 
-fn text(exported: &ExportedBlocksJson) -> String {
+fn rows(exported: &ExportedBlocksJson) -> Rows {
+    let ExportedBlocksJson { output, format, bytes, from, to, block_hash, spent_to, .. } = exported;
+    let files = counted(exported.files, "file");
     let kept = match exported.files_kept {
         0 => String::new(),
         kept => format!(", {} kept", count(kept)),
     };
-    let spent_to = exported.spent_to.iter().map(|SpentTo { height, hash, unspent }| {
-        let unspent = unspent.iter().map(|unspent| {
-            format!(
-                "\nunspent            {}, {} BTC\nmuhash             {}",
-                counted(unspent.coins, "coin"),
-                btc(unspent.total_amount.0),
-                hex_reversed(&unspent.muhash)
-            )
-        });
-        format!("\nspent up to        {height}, {hash}{}", unspent.collect::<String>())
-    });
-    format!(
-        "export             {} ({}, {}{kept}, {})\n\
-         blocks             {} to {}\n\
-         last block         {}{}",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        exported.from,
-        exported.to,
-        exported.block_hash,
-        spent_to.collect::<String>()
-    )
+    let unspent = spent_to.as_ref().and_then(|spent_to| spent_to.unspent.as_ref());
+    let amount = |unspent: &UnspentOutputs| {
+        format!("{}, {} BTC", counted(unspent.coins, "coin"), btc(unspent.total_amount.0))
+    };
+    Rows::default()
+        .row("export", format!("{output} ({format}, {files}{kept}, {})", HumanSize(*bytes)))
+        .row("blocks", format!("{from} to {to}"))
+        .row("last block", block_hash)
+        .each("spent up to", spent_to.iter().map(|last| format!("{}, {}", last.height, last.hash)))
+        .each("unspent", unspent.map(amount))
+        .each("muhash", unspent.map(|unspent| hex_reversed(&unspent.muhash)))
 }

@@ -5,6 +5,7 @@ use crate::{
     args::common::ReadingArgs,
     paths,
     progress::stages,
+    rows::Rows,
     run,
     units::{btc, count, counted},
 };
@@ -153,7 +154,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
         report,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(reply(&exported, Exit::Done, text))
+    Ok(reply(&exported, Exit::Done, rows))
 }
 
 fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions {
@@ -380,33 +381,22 @@ impl HistorySink for Folder<'_> {
     }
 }
 
-fn text(exported: &ExportedHistoryJson) -> String {
+fn rows(exported: &ExportedHistoryJson) -> Rows {
     let HistoryReport { range, rows, scripts, coins, total_amount, muhash, is_chainstate } = &exported.report;
+    let ExportedHistoryJson { output, format, bytes, prefixes, .. } = exported;
+    let files = counted(exported.files, "file");
     let kept = match exported.files_kept {
         0 => String::new(),
         kept => format!(", {} of an interrupted run", count(kept)),
     };
     let compared = if *is_chainstate { "as of the chainstate" } else { "not compared with a chainstate" };
-    let prefixes = exported.prefixes.iter().map(|prefixes| format!("\nprefixes           {prefixes} only"));
-    format!(
-        "export             {} ({}, {}{kept}, {})\n\
-         last block         {} ({}){}\n\
-         rows               {}\n\
-         scripts            {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\
-         muhash             {} ({compared})",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        range.to,
-        range.last,
-        prefixes.collect::<String>(),
-        count(*rows),
-        count(*scripts),
-        count(*coins),
-        btc(total_amount.0),
-        hex_reversed(muhash)
-    )
+    Rows::default()
+        .row("export", format!("{output} ({format}, {files}{kept}, {})", HumanSize(*bytes)))
+        .row("last block", format!("{} ({})", range.to, range.last))
+        .each("prefixes", prefixes.iter().map(|prefixes| format!("{prefixes} only")))
+        .row("rows", count(*rows))
+        .row("scripts", count(*scripts))
+        .row("coins", count(*coins))
+        .row("amount", format!("{} BTC", btc(total_amount.0)))
+        .row("muhash", format!("{} ({compared})", hex_reversed(muhash)))
 }

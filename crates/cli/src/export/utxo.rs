@@ -7,7 +7,8 @@ use crate::{
     core_args::CoreArgs,
     paths,
     progress::stages,
-    report::pinned_text,
+    report::set_hash_text,
+    rows::Rows,
     run,
     units::{btc, count, counted},
 };
@@ -110,8 +111,8 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
     check(args)?;
     let exported = if args.at.is_empty() { stored(args) } else { after_blocks(args) };
     Ok(reply(&exported?, Exit::Done, |exported| match exported {
-        ExportedUtxo::One(set) => text(set),
-        ExportedUtxo::Several { sets, .. } => sets.iter().map(text).collect::<Vec<_>>().join("\n\n"),
+        ExportedUtxo::One(set) => rows(set),
+        ExportedUtxo::Several { sets, .. } => Rows::all(sets.iter().map(rows)),
     }))
 }
 
@@ -280,26 +281,16 @@ fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
     }
 }
 
-fn text(exported: &ExportedJson) -> String {
-    let stats = &exported.stats;
-    format!(
-        "export             {} ({}, {}, {})\n\
-         height             {}\n\
-         block              {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\
-         hash_serialized_3  {}{}\n\
-         muhash             {}",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        stats.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
-        stats.best_block,
-        count(stats.txouts),
-        btc(stats.total_amount.0),
-        hex_reversed(&stats.hash_serialized_3),
-        pinned_text(stats.pinned),
-        stats.muhash.as_ref().map(hex_reversed).unwrap_or_default()
-    )
+fn rows(exported: &ExportedJson) -> Rows {
+    let ExportedJson { output, format, bytes, stats, .. } = exported;
+    let files = counted(exported.files, "file");
+    let height = stats.height.map(|height| height.to_string());
+    Rows::default()
+        .row("export", format!("{output} ({format}, {files}, {})", HumanSize(*bytes)))
+        .row("height", height.as_deref().unwrap_or("unknown (not in a block index)"))
+        .row("block", stats.best_block)
+        .row("coins", count(stats.txouts))
+        .row("amount", format!("{} BTC", btc(stats.total_amount.0)))
+        .row("hash_serialized_3", set_hash_text(&stats.hash_serialized_3, stats.pinned))
+        .row("muhash", stats.muhash.as_ref().map(hex_reversed).unwrap_or_default())
 }
