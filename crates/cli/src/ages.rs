@@ -125,10 +125,12 @@ pub fn run(args: &AgesArgs) -> Done {
     };
     let begin =
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
-    let (range, _) =
-        run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
-            read_blocks(&RealDisk, &options, begin, sink, interrupt)
-        })?;
+    let (range, _) = run::run(
+        Some(&options.chain),
+        args.reading.datadir.progress,
+        stages::EXPORT_BLOCKS,
+        |sink, interrupt| read_blocks(&RealDisk, &options, begin, sink, interrupt),
+    )?;
     let metadata = [
         ("network", range.network.name().to_owned()),
         ("tip_height", range.to.to_string()),

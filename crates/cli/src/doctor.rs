@@ -5,7 +5,7 @@ mod next_line;
 use crate::{
     args::common::DatadirArgs,
     core_args::Located,
-    progress::{Style, stages},
+    progress::stages,
     rows::Rows,
     run,
     run_note::RunNote,
@@ -40,10 +40,6 @@ pub struct DoctorArgs {
     /// Read and hash all blocks, undo data and coins too
     #[arg(long)]
     pub deep: bool,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 pub fn run(args: &DoctorArgs) -> Done {
@@ -53,9 +49,10 @@ pub fn run(args: &DoctorArgs) -> Done {
     let interrupted = RunNote::read(&located.datadir());
     let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
     let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
-    let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
-        engine::diagnose(&RealDisk, &options, sink, interrupt)
-    })?;
+    let diagnosis =
+        run::run(Some(&options.chain), args.datadir.progress, stages::DOCTOR, |sink, interrupt| {
+            engine::diagnose(&RealDisk, &options, sink, interrupt)
+        })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults
         .filter(|fault| fault.error.kind != ErrorKind::Damaged)

@@ -11,8 +11,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, Network, Packing,
-    RealDisk, Watch, WrongHint, hex,
+    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, HintInfo, Network,
+    Packing, RealDisk, Watch, WrongHint, hex,
 };
 use peregrine::{
     exit::Exit,
@@ -100,14 +100,6 @@ pub struct CheckHintsArgs {
     pub check: CheckArgs,
 }
 
-impl MakeHintsArgs {
-    /// Returns where the coins are, if they are on disk.
-    pub fn source(&self) -> Option<CoinSource> {
-        let snapshot = self.snapshot.clone().map(CoinSource::Snapshot);
-        snapshot.or_else(|| self.chainstate.then_some(CoinSource::Chainstate))
-    }
-}
-
 #[derive(Serialize, JsonSchema)]
 pub struct InfoJson {
     file: String,
@@ -152,11 +144,13 @@ pub fn run(command: &HintsCommand) -> Done {
 }
 
 fn make(args: &MakeHintsArgs) -> Done {
-    let (source, MakeHintsArgs { make: args, format, .. }) = (args.source(), args);
+    let MakeHintsArgs { make: args, format, snapshot, chainstate } = args;
+    let snapshot = snapshot.clone().map(CoinSource::Snapshot);
+    let source = snapshot.or_else(|| chainstate.then_some(CoinSource::Chainstate));
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let style = args.check.run.progress;
+    let style = args.check.datadir.progress;
     let made = run::run(Some(&options.chain), style, stages::MAKE, |sink, interrupt| match &source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
@@ -164,8 +158,13 @@ fn make(args: &MakeHintsArgs) -> Done {
         }
     });
     let made = made.map_err(|error| about_height(error, "--to"))?;
-    let info = engine::describe_hints(&RealDisk, &args.output, made)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_rows))
+    described(&args.output, made)
+}
+
+/// Replies with what is in a file that was written.
+fn described(path: &Path, hints: HintInfo) -> Done {
+    let info = engine::describe_hints(&RealDisk, path, hints)?;
+    Ok(reply(&info_json(path, &info), Exit::Done, info_rows))
 }
 
 fn info(args: &HintsFileArgs) -> Done {
@@ -182,16 +181,16 @@ fn convert(args: &ConvertHintsArgs) -> Done {
         let watch = Watch { sink, interrupt };
         engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
-    let info = engine::describe_hints(&RealDisk, &args.output, done)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_rows))
+    described(&args.output, done)
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    let check = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
-        engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
-    })?;
+    let check =
+        run::run(Some(&options.chain), args.check.datadir.progress, stages::MAKE, |sink, interrupt| {
+            engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
+        })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
     let info = info_json(&args.file, &engine::describe_hints(&RealDisk, &args.file, info)?);
     let exit = if wrong_blocks > 0 { Exit::Hints } else { Exit::Done };

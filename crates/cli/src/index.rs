@@ -50,10 +50,6 @@ pub struct IndexRunArgs {
     /// Directory for temporary files [default: beside the result, or the system's if there is none]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(Args, Debug)]
@@ -94,9 +90,8 @@ fn tx_form(name: &str) -> Result<TxForm, String> {
 impl IndexRunArgs {
     /// Returns the options of the commands.
     pub fn options(&self, located: &Located) -> IndexOptions {
-        let chain = self.datadir.default_options(located);
-        let memory_bytes = self.memory.unwrap_or(chain.memory_bytes);
-        let chain = ChainOptions { memory_bytes, work_dir: self.work_dir.clone(), ..chain };
+        let chain = self.datadir.default_options(located, self.memory);
+        let chain = ChainOptions { work_dir: self.work_dir.clone(), ..chain };
         IndexOptions { kinds: self.names.clone(), ..IndexOptions::new(chain) }
     }
 }
@@ -172,9 +167,10 @@ fn make(args: &MakeIndexArgs) -> Done {
         keep_old: *keep_old,
         ..options
     };
-    let made = run::run(Some(&options.chain), run.progress, stages::MAKE_INDEXES, |sink, interrupt| {
-        indexes::make_indexes(&RealDisk, &options, sink, interrupt)
-    })?;
+    let made =
+        run::run(Some(&options.chain), run.datadir.progress, stages::MAKE_INDEXES, |sink, interrupt| {
+            indexes::make_indexes(&RealDisk, &options, sink, interrupt)
+        })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
@@ -182,18 +178,20 @@ fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_work_dir(&located, args.work_dir.as_deref())?;
     let options = args.options(&located);
-    let made = run::run(Some(&options.chain), args.progress, stages::UPDATE_INDEXES, |sink, interrupt| {
-        indexes::update_indexes(&RealDisk, &options, sink, interrupt)
-    })?;
+    let made =
+        run::run(Some(&options.chain), args.datadir.progress, stages::UPDATE_INDEXES, |sink, interrupt| {
+            indexes::update_indexes(&RealDisk, &options, sink, interrupt)
+        })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
 fn check(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let checked = run::run(Some(&options.chain), args.progress, stages::CHECK_INDEXES, |sink, interrupt| {
-        indexes::check_indexes(&RealDisk, &options, sink, interrupt)
-    })?;
+    let checked =
+        run::run(Some(&options.chain), args.datadir.progress, stages::CHECK_INDEXES, |sink, interrupt| {
+            indexes::check_indexes(&RealDisk, &options, sink, interrupt)
+        })?;
     let exit = if checked.is_sound() { Exit::Done } else { Exit::Damaged };
     Ok(reply(&checked, exit, checked_rows))
 }

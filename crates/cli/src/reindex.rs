@@ -156,7 +156,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
-    let style = args.check.run.progress;
+    let style = args.check.datadir.progress;
     let after =
         IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
     let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {

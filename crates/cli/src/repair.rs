@@ -63,11 +63,11 @@ impl RepairArgs {
 pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let mut options = args.options(&located)?;
-    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
-    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
+    let report = run::run(Some(&options.chain), args.datadir.progress, stages, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };

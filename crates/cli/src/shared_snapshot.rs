@@ -1,13 +1,14 @@
 //! The commands `peregrine snapshot share` and `fetch`: snapshots in chunks, for peers.
 
 use crate::{
-    args::common::{DatadirArgs, RunArgs, threads},
+    args::common::{DatadirArgs, RunArgs, or_cores, threads},
     hint_location::{HintLocation, snapshot_source},
     paths,
     progress::{Style, stages},
     report::{pinned_text, set_hash_text},
     rows::Rows,
     run,
+    snapshot::WithFile,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
@@ -26,7 +27,6 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    thread,
 };
 
 #[derive(ClapArgs, Debug)]
@@ -116,18 +116,10 @@ pub struct SharedSets {
     sets: Vec<SharedSet>,
 }
 
-/// What was fetched into which file.
-#[derive(Serialize, JsonSchema)]
-pub struct FetchedJson {
-    file: String,
-    #[serde(flatten)]
-    report: FetchedSnapshotReport,
-}
-
 /// Runs `snapshot share`.
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
-        Some(file) => vec![run::run(None, args.run.progress, stages::SHARE_FILE, |sink, interrupt| {
+        Some(file) => vec![run::run(None, args.datadir.progress, stages::SHARE_FILE, |sink, interrupt| {
             let watch = Watch { sink, interrupt };
             engine::share_snapshot_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
@@ -149,7 +141,7 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let heights = args.at.iter().copied().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
-    let shared = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
+    let shared = run::run(Some(&options.chain), args.datadir.progress, stages, |sink, interrupt| {
         engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
     });
     shared.map_err(|error| match error.kind {
@@ -188,17 +180,16 @@ pub fn fetch(args: &FetchSnapshotArgs) -> Done {
         output: args.output.clone(),
         root: args.root,
         trust_sources: args.trust_sources,
-        threads: args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        threads: or_cores(args.threads),
         chunk_len: CHUNK_LEN,
     };
     let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {
         engine::fetch_snapshot(&RealDisk, &options, Watch { sink, interrupt })
     })?;
-    let fetched = FetchedJson { file: args.output.display().to_string(), report };
-    Ok(reply(&fetched, Exit::Done, fetched_rows))
+    Ok(reply(&WithFile::new(&args.output, report), Exit::Done, fetched_rows))
 }
 
-fn fetched_rows(FetchedJson { file, report }: &FetchedJson) -> Rows {
+fn fetched_rows(WithFile { file, report }: &WithFile<FetchedSnapshotReport>) -> Rows {
     let trust = match (report.is_root_given, report.is_pinned) {
         (true, true) => "the root that --root names, and the hash in Bitcoin Core's source",
         (true, false) => "the root that --root names, and on who stated it: the coins could be forged",

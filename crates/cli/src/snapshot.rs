@@ -1,10 +1,10 @@
 //! The commands `peregrine snapshot make`, `info`, `verify` and `load`. [`shared_snapshot`] has the others.
 
 use crate::{
-    args::common::{DatadirArgs, MakeArgs, threads},
+    args::common::{DatadirArgs, MakeArgs, or_cores},
     core_args::CoreArgs,
     paths,
-    progress::{Style, stages},
+    progress::stages,
     report::{chainstate_text, pinned_text, set_hash_text},
     rows::Rows,
     run,
@@ -23,11 +23,7 @@ use peregrine::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    thread,
-};
+use std::path::{Path, PathBuf};
 
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
@@ -71,24 +67,16 @@ pub struct SnapshotFileArgs {
 
 #[derive(ClapArgs, Debug)]
 pub struct VerifySnapshotArgs {
-    #[command(flatten)]
-    pub file: SnapshotFileArgs,
+    /// Snapshot file
+    pub file: PathBuf,
 
     // The datadir is used only if it is given.
     #[command(flatten)]
-    pub core: CoreArgs,
+    pub datadir: DatadirArgs,
 
     /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
     #[arg(long, default_value_t = AggregateKind::Sha256, hide_short_help = true)]
     pub aggregate: AggregateKind,
-
-    /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub threads: Option<NonZeroUsize>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -98,18 +86,20 @@ pub struct LoadSnapshotArgs {
 
     #[command(flatten)]
     pub datadir: DatadirArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// What was made of which file, or written to it.
 #[derive(Serialize, JsonSchema)]
 pub struct WithFile<T> {
-    file: String,
+    pub file: String,
     #[serde(flatten)]
-    report: T,
+    pub report: T,
+}
+
+impl<T> WithFile<T> {
+    pub fn new(file: &Path, report: T) -> Self {
+        Self { file: file.display().to_string(), report }
+    }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -144,16 +134,16 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let made = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
-        if *chainstate {
-            let coins = args.check.datadir.chainstate_options(&located);
-            return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
-        }
-        engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
-    });
+    let made =
+        run::run(Some(&options.chain), args.check.datadir.progress, stages::MAKE, |sink, interrupt| {
+            if *chainstate {
+                let coins = args.check.datadir.chainstate_options(&located);
+                return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
+            }
+            engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
+        });
     let report = made.map_err(|error| about_height(error, "--to"))?;
-    let made = WithFile { file: args.output.display().to_string(), report };
-    Ok(reply(&made, Exit::Done, made_rows))
+    Ok(reply(&WithFile::new(&args.output, report), Exit::Done, made_rows))
 }
 
 fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
@@ -172,14 +162,14 @@ fn info(args: &SnapshotFileArgs) -> Done {
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
-    let file = &args.file.file;
+    let VerifySnapshotArgs { file, datadir, .. } = args;
     let network = engine::snapshot_info(&RealDisk, file)?.network();
-    let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let core = CoreArgs { chain: args.core.chain.or(Some(network)), ..args.core.clone() };
+    let threads = or_cores(datadir.threads);
+    let core = CoreArgs { chain: datadir.core.chain.or(Some(network)), ..datadir.core.clone() };
     let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
-    let verdict = run::run(None, args.progress, stages::UNKNOWN, |sink, interrupt| {
+    let verdict = run::run(None, datadir.progress, stages::UNKNOWN, |sink, interrupt| {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
@@ -195,12 +185,11 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
 
 fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.datadir.default_options(&located);
-    let report = run::run(None, args.progress, stages::LOAD, |sink, interrupt| {
+    let options = args.datadir.default_options(&located, None);
+    let report = run::run(None, args.datadir.progress, stages::LOAD, |sink, interrupt| {
         engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
-    let loaded = WithFile { file: args.file.display().to_string(), report };
-    Ok(reply(&loaded, Exit::Done, loaded_rows))
+    Ok(reply(&WithFile::new(&args.file, report), Exit::Done, loaded_rows))
 }
 
 fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows {

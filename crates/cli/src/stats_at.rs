@@ -41,7 +41,7 @@ pub struct AtArgs {
 impl AtArgs {
     /// Whether there are options that only a run over the blocks has.
     pub const fn has_run_options(&self) -> bool {
-        let RunArgs { assumevalid, memory, work_dir, progress: _ } = &self.run;
+        let RunArgs { assumevalid, memory, work_dir } = &self.run;
         assumevalid.is_some() || memory.is_some() || work_dir.is_some()
     }
 }
@@ -77,7 +77,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let chain = datadir.chain_options(&located, &args.run);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let heights = run::run(Some(&options.chain), args.run.progress, stages::CONNECT, |sink, interrupt| {
+    let heights = run::run(Some(&options.chain), datadir.progress, stages::CONNECT, |sink, interrupt| {
         engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
     });
     let heights = heights.map_err(|error| about_height(error, "--at"))?;

@@ -174,7 +174,7 @@ impl SyncArgs {
 pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
     let mut options = args.options(&located)?;
-    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = match (args.blocks_only, args.follow) {
@@ -182,7 +182,7 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
+    let report = run::run(Some(&options.chain), args.datadir.progress, stages, |progress, interrupt| {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);

@@ -2,10 +2,9 @@
 
 use crate::{
     args::common::{DatadirArgs, RunArgs, size},
-    core_args::Located,
     export::reading_threads,
     paths,
-    progress::{Style, stages},
+    progress::stages,
     report::undo_files_text,
     rows::Rows,
     run,
@@ -41,10 +40,6 @@ pub struct CheckUndoArgs {
     /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
     pub scan: bool,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(Args, Debug)]
@@ -84,25 +79,6 @@ pub struct ExportUndoArgs {
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-impl CheckUndoArgs {
-    /// Returns the engine's options for checking undo data.
-    pub fn options(&self, located: &Located) -> CheckUndoOptions {
-        CheckUndoOptions { chain: self.datadir.default_options(located), scan: self.scan }
-    }
-}
-
-impl MakeUndoArgs {
-    /// Returns the engine's options for making undo data.
-    pub fn options(&self, located: &Located) -> MakeUndoOptions {
-        let chain = self.datadir.chain_options(located, &self.run);
-        MakeUndoOptions { chain, keep_old: self.keep_old }
-    }
 }
 
 /// Runs a command.
@@ -116,8 +92,8 @@ pub fn run(command: &UndoCommand) -> Done {
 
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
-    let check = run::run(Some(&options.chain), args.progress, stages::CHECK, |sink, interrupt| {
+    let options = CheckUndoOptions { chain: args.datadir.default_options(&located, None), scan: args.scan };
+    let check = run::run(Some(&options.chain), args.datadir.progress, stages::CHECK, |sink, interrupt| {
         engine::check_undo(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
@@ -146,11 +122,13 @@ fn check_rows(check: &UndoCheck) -> Rows {
 
 fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
+    let chain = args.datadir.chain_options(&located, &args.run);
+    let options = MakeUndoOptions { chain, keep_old: args.keep_old };
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let made = run::run(Some(&options.chain), args.run.progress, stages::MAKE_UNDO, |sink, interrupt| {
-        engine::make_undo(&RealDisk, &options, sink, interrupt)
-    })?;
+    let made =
+        run::run(Some(&options.chain), args.datadir.progress, stages::MAKE_UNDO, |sink, interrupt| {
+            engine::make_undo(&RealDisk, &options, sink, interrupt)
+        })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
@@ -169,17 +147,16 @@ fn made_rows(made: &MadeUndoReport) -> Rows {
 fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
-    let chain = args.datadir.default_options(&located);
-    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    let threads = reading_threads(memory_bytes, chain.threads);
+    let chain = args.datadir.default_options(&located, args.memory);
+    let threads = reading_threads(chain.memory_bytes, chain.threads);
     let options = ExportUndoOptions {
-        chain: ChainOptions { memory_bytes, threads, ..chain },
+        chain: ChainOptions { threads, ..chain },
         scan: args.scan,
         from: Height(args.from_height),
         to: args.to.map(Height),
     };
     let exported =
-        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+        run::run(Some(&options.chain), args.datadir.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
             engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
         })?;
     Ok(reply(&exported, Exit::Done, exported_rows))

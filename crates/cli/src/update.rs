@@ -2,9 +2,9 @@
 
 use crate::{
     args::common::{DatadirArgs, MarkArgs, NamedIndexes, size},
-    core_args::{ASSUME_VALID, Located, assume_valid},
+    core_args::{ASSUME_VALID, assume_valid},
     index::IndexesAfter,
-    progress::{Style, stages},
+    progress::stages,
     report::{chainstate_text, checked_text, next_text, scripts_text, stages_text},
     rows::Rows,
     run,
@@ -36,30 +36,19 @@ pub struct UpdateArgs {
 
     #[command(flatten)]
     pub marks: MarkArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-impl UpdateArgs {
-    /// Returns the engine's options for an update.
-    fn options(&self, located: &Located) -> UpdateOptions {
-        let chain = self.datadir.checking_options(located, self.memory, self.assumevalid);
-        UpdateOptions { chain: self.marks.of(chain), stop_at_height: self.to.map(Height) }
-    }
 }
 
 /// Runs the command.
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
-    let report = run::run(Some(&options.chain), args.progress, stages::CONNECT, |sink, interrupt| {
-        engine::update(&RealDisk, &options, sink, interrupt)
-    })?;
-    let prune = || report.is_pruned.then(|| located.prune_target(None));
-    let prune = prune();
-    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.progress);
+    let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);
+    let options = UpdateOptions { chain: args.marks.of(chain), stop_at_height: args.to.map(Height) };
+    let report =
+        run::run(Some(&options.chain), args.datadir.progress, stages::CONNECT, |sink, interrupt| {
+            engine::update(&RealDisk, &options, sink, interrupt)
+        })?;
+    let prune = report.is_pruned.then(|| located.prune_target(None));
+    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.datadir.progress);
     after.reply(report, Exit::Done, |report| update_rows(report, prune))
 }
 

@@ -7,7 +7,7 @@ use crate::{
     args::common::DatadirArgs,
     core_args::CoreArgs,
     descriptor::{self, Wanted},
-    progress::{Style, stages},
+    progress::stages,
     report::set_hash_text,
     rows::Rows,
     run,
@@ -81,10 +81,6 @@ pub struct ScanArgs {
 
     #[command(flatten)]
     pub datadir: DatadirArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// Maximum number of indices of a range (Core `ParseDescriptorRange`).
@@ -174,7 +170,7 @@ fn stats(args: &StatsArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chainstate = args.datadir.chainstate_options(&located);
     let options = StatsOptions { chainstate, muhash: args.muhash };
-    let stats = run::run(None, args.at.run.progress, stages::COINS, |sink, interrupt| {
+    let stats = run::run(None, args.datadir.progress, stages::COINS, |sink, interrupt| {
         engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
     })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
@@ -198,7 +194,7 @@ fn scan(args: &ScanArgs) -> Done {
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.chainstate_options(&located);
-    let report = run::run(None, args.progress, stages::COINS, |sink, interrupt| {
+    let report = run::run(None, args.datadir.progress, stages::COINS, |sink, interrupt| {
         engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
     })?;
     let json = scan_json(&report, &wanted, chain);

@@ -2,7 +2,6 @@
 
 use crate::{
     args::common::CheckArgs,
-    core_args::Located,
     paths,
     progress::stages,
     report,
@@ -36,25 +35,17 @@ pub struct VerifyArgs {
     pub report: Option<PathBuf>,
 }
 
-impl VerifyArgs {
-    /// Returns the engine's options for verifying blocks.
-    pub fn options(&self, located: &Located) -> VerifyOptions {
-        let Self { check, to, against_chainstate, report: _ } = self;
-        VerifyOptions {
-            chain: check.options(located),
-            scan: check.scan,
-            stop_at_height: to.map(Height),
-            against_chainstate: *against_chainstate,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn verify(args: &VerifyArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
-    let options = args.options(&located);
+    let options = VerifyOptions {
+        chain: args.check.options(&located),
+        scan: args.check.scan,
+        stop_at_height: args.to.map(Height),
+        against_chainstate: args.against_chainstate,
+    };
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let style = args.check.run.progress;
+    let style = args.check.datadir.progress;
     let (report, shared) = run(Some(&options.chain), style, stages::VERIFY, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {

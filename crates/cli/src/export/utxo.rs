@@ -137,7 +137,7 @@ fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
     let with_times = with_times(args)?;
-    run::run(Some(&options), args.run.progress, stages::EXPORT, |sink, interrupt| {
+    run::run(Some(&options), args.datadir.progress, stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
             engine::read_coins(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
@@ -170,7 +170,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let with_times = with_times(args)?;
-    let done = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
+    let done = run::run(Some(&options.chain), args.datadir.progress, stages, |sink, interrupt| {
         read_coins_after(&RealDisk, &options, with_times, each_set, Watch { sink, interrupt })
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
@@ -240,16 +240,14 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
         let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
-        return Ok((coins, located.network(), with_memory(args, args.datadir.default_options(&located))));
+        return Ok((coins, located.network(), args.datadir.default_options(&located, args.run.memory)));
     };
     let network = engine::snapshot_info(&RealDisk, &file)?.network();
     let Some(datadir) = &core.datadir else {
         let coins = StoredCoins::Snapshot { file, datadir: None };
-        return Ok((
-            coins,
-            network,
-            with_memory(args, ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut)),
-        ));
+        let options = ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut);
+        let memory_bytes = args.run.memory.unwrap_or(options.memory_bytes);
+        return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
     };
     let core =
         CoreArgs { chain: core.chain.or(Some(network)), datadir: Some(datadir.clone()), ..core.clone() };
@@ -257,11 +255,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     paths::check_output(None, &located, &args.output)?;
     let options: ChainstateOptions = args.datadir.chainstate_options(&located);
     let coins = StoredCoins::Snapshot { file, datadir: Some(options) };
-    Ok((coins, network, with_memory(args, args.datadir.default_options(&located))))
-}
-
-fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
-    ChainOptions { memory_bytes: args.run.memory.unwrap_or(options.memory_bytes), ..options }
+    Ok((coins, network, args.datadir.default_options(&located, args.run.memory)))
 }
 
 fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {
