@@ -9,7 +9,7 @@ use crate::{
     paths,
     progress::stages,
     rows::Rows,
-    run, stats_at,
+    stats_at::{self, MAX_HEIGHTS},
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
@@ -34,9 +34,6 @@ use tables::{
     ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
 };
-
-/// Maximum number of heights of a run, whose results are kept in memory.
-const MAX_HEIGHTS: usize = 100_000;
 
 /// Number of blocks that a thread reads at a time.
 const PART_BLOCKS: u32 = 1_000;
@@ -125,12 +122,10 @@ pub fn run(args: &AgesArgs) -> Done {
     };
     let begin =
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
-    let (range, _) = run::run(
-        Some(&options.chain),
-        args.reading.datadir.progress,
-        stages::EXPORT_BLOCKS,
-        |sink, interrupt| read_blocks(&RealDisk, &options, begin, sink, interrupt),
-    )?;
+    let (range, _) =
+        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
+            read_blocks(&RealDisk, &options, begin, sink, interrupt)
+        })?;
     let metadata = [
         ("network", range.network.name().to_owned()),
         ("tip_height", range.to.to_string()),
@@ -167,7 +162,7 @@ fn wanted(args: &AgesArgs, tip: Height) -> Result<BTreeSet<Height>, Error> {
     let mut heights = BTreeSet::new();
     for height in named.chain(regular).chain(tip) {
         heights.insert(Height(height));
-        if heights.len() > MAX_HEIGHTS {
+        if heights.len() as u64 > MAX_HEIGHTS {
             let detail = format!("{MAX_HEIGHTS} heights are the most for one run");
             return Err(Error::new(ErrorKind::Usage, detail));
         }

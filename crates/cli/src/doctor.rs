@@ -7,7 +7,6 @@ use crate::{
     core_args::Located,
     progress::stages,
     rows::Rows,
-    run,
     run_note::RunNote,
     units::{count, durations},
 };
@@ -49,10 +48,9 @@ pub fn run(args: &DoctorArgs) -> Done {
     let interrupted = RunNote::read(&located.datadir());
     let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
     let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
-    let diagnosis =
-        run::run(Some(&options.chain), args.datadir.progress, stages::DOCTOR, |sink, interrupt| {
-            engine::diagnose(&RealDisk, &options, sink, interrupt)
-        })?;
+    let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |sink, interrupt| {
+        engine::diagnose(&RealDisk, &options, sink, interrupt)
+    })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults
         .filter(|fault| fault.error.kind != ErrorKind::Damaged)

@@ -150,8 +150,7 @@ fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let style = args.check.datadir.progress;
-    let made = run::run(Some(&options.chain), style, stages::MAKE, |sink, interrupt| match &source {
+    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| match &source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
             engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
@@ -187,10 +186,9 @@ fn convert(args: &ConvertHintsArgs) -> Done {
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    let check =
-        run::run(Some(&options.chain), args.check.datadir.progress, stages::MAKE, |sink, interrupt| {
-            engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
-        })?;
+    let check = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
+        engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
+    })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
     let info = info_json(&args.file, &engine::describe_hints(&RealDisk, &args.file, info)?);
     let exit = if wrong_blocks > 0 { Exit::Hints } else { Exit::Done };

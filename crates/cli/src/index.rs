@@ -27,12 +27,12 @@ pub enum IndexCommand {
     /// Make indexes anew beside those that are there, and then exchange them
     Make(MakeIndexArgs),
     /// Compare every row and filter with the blocks; exit code 4 if anything differs
-    Check(CheckIndexArgs),
+    Check(IndexRunArgs),
     /// Continue indexes from their best blocks to the chainstate's
-    Update(UpdateIndexArgs),
+    Update(IndexRunArgs),
 }
 
-/// Options of all commands for indexes.
+// Options of all commands for indexes. A doc comment would be help.
 #[derive(Args, Debug)]
 pub struct IndexRunArgs {
     /// The indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex [default: those in the
@@ -67,18 +67,6 @@ pub struct MakeIndexArgs {
     pub keep_old: bool,
 }
 
-#[derive(Args, Debug)]
-pub struct CheckIndexArgs {
-    #[command(flatten)]
-    pub run: IndexRunArgs,
-}
-
-#[derive(Args, Debug)]
-pub struct UpdateIndexArgs {
-    #[command(flatten)]
-    pub run: IndexRunArgs,
-}
-
 fn tx_form(name: &str) -> Result<TxForm, String> {
     match name {
         "by-txid" => Ok(TxForm::ByTxid),
@@ -100,8 +88,8 @@ impl IndexRunArgs {
 pub fn run(command: &IndexCommand) -> Done {
     match command {
         IndexCommand::Make(args) => make(args),
-        IndexCommand::Check(args) => check(&args.run),
-        IndexCommand::Update(args) => update(&args.run),
+        IndexCommand::Check(args) => check(args),
+        IndexCommand::Update(args) => update(args),
     }
 }
 
@@ -167,10 +155,9 @@ fn make(args: &MakeIndexArgs) -> Done {
         keep_old: *keep_old,
         ..options
     };
-    let made =
-        run::run(Some(&options.chain), run.datadir.progress, stages::MAKE_INDEXES, |sink, interrupt| {
-            indexes::make_indexes(&RealDisk, &options, sink, interrupt)
-        })?;
+    let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |sink, interrupt| {
+        indexes::make_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
@@ -178,20 +165,18 @@ fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_work_dir(&located, args.work_dir.as_deref())?;
     let options = args.options(&located);
-    let made =
-        run::run(Some(&options.chain), args.datadir.progress, stages::UPDATE_INDEXES, |sink, interrupt| {
-            indexes::update_indexes(&RealDisk, &options, sink, interrupt)
-        })?;
+    let made = args.datadir.run(Some(&options.chain), stages::UPDATE_INDEXES, |sink, interrupt| {
+        indexes::update_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
 fn check(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let checked =
-        run::run(Some(&options.chain), args.datadir.progress, stages::CHECK_INDEXES, |sink, interrupt| {
-            indexes::check_indexes(&RealDisk, &options, sink, interrupt)
-        })?;
+    let checked = args.datadir.run(Some(&options.chain), stages::CHECK_INDEXES, |sink, interrupt| {
+        indexes::check_indexes(&RealDisk, &options, sink, interrupt)
+    })?;
     let exit = if checked.is_sound() { Exit::Done } else { Exit::Damaged };
     Ok(reply(&checked, exit, checked_rows))
 }

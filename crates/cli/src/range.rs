@@ -8,7 +8,7 @@ pub use plan_file::PlanJson;
 
 use crate::{
     args::common::{DatadirArgs, ResumeArgs, or_cores, size},
-    core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
+    core_args::{ASSUME_VALID, assume_valid},
     paths,
     progress::{Style, stages},
     run,
@@ -20,7 +20,7 @@ use peregrine::{
     output::{Done, reply},
     remedy::about_height,
 };
-use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan};
+use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions};
 use std::{num::NonZeroUsize, path::PathBuf};
 
 /// This program, as reports of who has checked what name it.
@@ -203,7 +203,7 @@ fn plan(args: &PlanArgs) -> Done {
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
-    let plan = run::run(Some(&options.chain), args.datadir.progress, stages::PLAN, |sink, interrupt| {
+    let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |sink, interrupt| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
     });
     let plan = plan.map_err(|error| about_height(error, "--to"))?;
@@ -217,14 +217,9 @@ fn files(args: &FilesArgs) -> Done {
     Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::rows))
 }
 
-/// The datadir with the blocks of a plan, whose chain is known.
-fn locate(core: &CoreArgs, plan: &RangePlan) -> Result<Located, engine::Error> {
-    CoreArgs { chain: core.chain.or(Some(plan.network())), ..core.clone() }.locate()
-}
-
 fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let located = locate(&args.datadir.core, &plan)?;
+    let located = args.datadir.core.locate_on(plan.network())?;
     paths::check_output(None, &located, &args.output)?;
     let options = CheckRangeOptions {
         chain: args.datadir.checking_options(&located, args.memory, None),
@@ -233,7 +228,7 @@ fn check(args: &CheckArgs) -> Done {
         program: PROGRAM.to_owned(),
         resume: args.resume.options(),
     };
-    let delta = run::run(Some(&options.chain), args.datadir.progress, stages::MAKE, |sink, interrupt| {
+    let delta = args.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
         ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
     })?;
     Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::rows))
@@ -259,7 +254,7 @@ fn finish(args: &FinishArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let chain = match args.recheck {
         Some(_) => {
-            let located = locate(&args.datadir.core, &plan)?;
+            let located = args.datadir.core.locate_on(plan.network())?;
             paths::check_output(None, &located, &args.output)?;
             args.datadir.checking_options(&located, args.memory, None)
         }
@@ -270,10 +265,9 @@ fn finish(args: &FinishArgs) -> Done {
         }
     };
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
-    let report =
-        run::run(Some(&options.chain), args.datadir.progress, stages::REINDEX, |sink, interrupt| {
-            let watch = Watch { sink, interrupt };
-            ranges::finish_ranges(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
-        })?;
+    let report = args.datadir.run(Some(&options.chain), stages::REINDEX, |sink, interrupt| {
+        let watch = Watch { sink, interrupt };
+        ranges::finish_ranges(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
+    })?;
     Ok(reply(&report, Exit::Done, json::ranges_rows))
 }

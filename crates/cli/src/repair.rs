@@ -10,7 +10,6 @@ use crate::{
     progress::stages,
     report::{reindex_rows, undo_files_text},
     rows::Rows,
-    run,
     sync::shortfall_text,
     units::{count, counted},
 };
@@ -67,7 +66,7 @@ pub fn run(args: &RepairArgs) -> Done {
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
-    let report = run::run(Some(&options.chain), args.datadir.progress, stages, |progress, interrupt| {
+    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };

@@ -10,7 +10,23 @@ use engine::{
     hex, hex_reversed,
 };
 use peregrine::{remedy::warning_text, shell::user_name};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::Path;
+
+/// What was made of which file, or written to it.
+#[derive(Serialize, JsonSchema)]
+pub struct WithFile<T> {
+    pub file: String,
+    #[serde(flatten)]
+    pub report: T,
+}
+
+impl<T> WithFile<T> {
+    pub fn new(file: &Path, report: T) -> Self {
+        Self { file: file.display().to_string(), report }
+    }
+}
 
 /// Returns for how many blocks undo data was made, and in which files.
 pub fn undo_files_text(undo: &engine::UndoReport) -> String {

@@ -5,10 +5,9 @@ use crate::{
     hint_location::{HintLocation, snapshot_source},
     paths,
     progress::{Style, stages},
-    report::{pinned_text, set_hash_text},
+    report::{WithFile, pinned_text, set_hash_text},
     rows::Rows,
     run,
-    snapshot::WithFile,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
@@ -119,7 +118,7 @@ pub struct SharedSets {
 /// Runs `snapshot share`.
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
-        Some(file) => vec![run::run(None, args.datadir.progress, stages::SHARE_FILE, |sink, interrupt| {
+        Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |sink, interrupt| {
             let watch = Watch { sink, interrupt };
             engine::share_snapshot_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
@@ -141,7 +140,7 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let heights = args.at.iter().copied().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
-    let shared = run::run(Some(&options.chain), args.datadir.progress, stages, |sink, interrupt| {
+    let shared = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
         engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
     });
     shared.map_err(|error| match error.kind {

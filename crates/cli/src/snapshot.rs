@@ -2,12 +2,10 @@
 
 use crate::{
     args::common::{DatadirArgs, MakeArgs, or_cores},
-    core_args::CoreArgs,
     paths,
     progress::stages,
-    report::{chainstate_text, pinned_text, set_hash_text},
+    report::{WithFile, chainstate_text, pinned_text, set_hash_text},
     rows::Rows,
-    run,
     shared_snapshot::{self, FetchSnapshotArgs, ShareSnapshotArgs},
     units::count,
 };
@@ -88,20 +86,6 @@ pub struct LoadSnapshotArgs {
     pub datadir: DatadirArgs,
 }
 
-/// What was made of which file, or written to it.
-#[derive(Serialize, JsonSchema)]
-pub struct WithFile<T> {
-    pub file: String,
-    #[serde(flatten)]
-    pub report: T,
-}
-
-impl<T> WithFile<T> {
-    pub fn new(file: &Path, report: T) -> Self {
-        Self { file: file.display().to_string(), report }
-    }
-}
-
 #[derive(Serialize, JsonSchema)]
 pub struct SnapshotJson {
     file: String,
@@ -134,14 +118,13 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let made =
-        run::run(Some(&options.chain), args.check.datadir.progress, stages::MAKE, |sink, interrupt| {
-            if *chainstate {
-                let coins = args.check.datadir.chainstate_options(&located);
-                return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
-            }
-            engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
-        });
+    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
+        if *chainstate {
+            let coins = args.check.datadir.chainstate_options(&located);
+            return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
+        }
+        engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
+    });
     let report = made.map_err(|error| about_height(error, "--to"))?;
     Ok(reply(&WithFile::new(&args.output, report), Exit::Done, made_rows))
 }
@@ -165,11 +148,10 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     let VerifySnapshotArgs { file, datadir, .. } = args;
     let network = engine::snapshot_info(&RealDisk, file)?.network();
     let threads = or_cores(datadir.threads);
-    let core = CoreArgs { chain: datadir.core.chain.or(Some(network)), ..datadir.core.clone() };
-    let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
+    let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
-    let verdict = run::run(None, datadir.progress, stages::UNKNOWN, |sink, interrupt| {
+    let verdict = datadir.run(None, stages::UNKNOWN, |sink, interrupt| {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
@@ -186,7 +168,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
 fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);
-    let report = run::run(None, args.datadir.progress, stages::LOAD, |sink, interrupt| {
+    let report = args.datadir.run(None, stages::LOAD, |sink, interrupt| {
         engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
     Ok(reply(&WithFile::new(&args.file, report), Exit::Done, loaded_rows))

@@ -5,7 +5,6 @@ use crate::{
     args::common::{DatadirArgs, RunArgs},
     progress::stages,
     rows::Rows,
-    run,
     units::btc,
 };
 use clap::Args as ClapArgs;
@@ -77,7 +76,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let chain = datadir.chain_options(&located, &args.run);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let heights = run::run(Some(&options.chain), datadir.progress, stages::CONNECT, |sink, interrupt| {
+    let heights = datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
         engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
     });
     let heights = heights.map_err(|error| about_height(error, "--at"))?;

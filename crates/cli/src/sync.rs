@@ -11,7 +11,6 @@ use crate::{
     progress::stages,
     report,
     rows::Rows,
-    run,
     units::{counted, duration},
     update::update_rows,
 };
@@ -92,11 +91,23 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses indexes of blocks that are deleted, or of no chainstate.
-    fn check_indexes(&self) -> Result<(), Error> {
-        let needs_undo = |does: bool| self.indexes.named.kinds.iter().any(|kind| kind.needs_undo() == does);
+    /// Refuses what would keep the chainstate away from the tip, and indexes of blocks that are deleted, or of
+    /// no chainstate.
+    fn check(&self) -> Result<(), Error> {
+        let kinds = &self.indexes.named.kinds;
+        let needs_undo = |does: bool| kinds.iter().any(|kind| kind.needs_undo() == does);
         let detail = match self {
-            _ if self.indexes.named.kinds.is_empty() => return Ok(()),
+            Self { follow: true, prune: Some(_), .. } => {
+                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
+                 afterwards, which stays at the tip"
+            }
+            Self { follow: true, blocks_only: true, .. } => {
+                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
+                 them"
+            }
+            Self { follow: true, to: Some(_), .. } => {
+                "--follow goes on with each new block, --to ends below; leave out one of them"
+            }
             Self { prune: Some(_), .. } if needs_undo(false) => {
                 "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
             }
@@ -104,7 +115,7 @@ impl SyncArgs {
                 "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which are \
                  not known with --hints; leave out one of them"
             }
-            Self { blocks_only: true, .. } | Self { follow: true, .. } => {
+            Self { blocks_only: true, .. } | Self { follow: true, .. } if !kinds.is_empty() => {
                 "--index makes indexes up to the chainstate's best block when the run is done; leave out \
                  --blocks-only and --follow, or run peregrine index make afterwards"
             }
@@ -113,30 +124,9 @@ impl SyncArgs {
         Err(Error::new(ErrorKind::Usage, detail))
     }
 
-    /// Refuses what would keep the chainstate away from the tip, and says what to do.
-    fn check_follow(&self) -> Result<(), Error> {
-        let detail = match self {
-            Self { follow: false, .. } => return Ok(()),
-            Self { prune: Some(_), .. } => {
-                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
-                 afterwards, which stays at the tip"
-            }
-            Self { blocks_only: true, .. } => {
-                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
-                 them"
-            }
-            Self { to: Some(_), .. } => {
-                "--follow goes on with each new block, --to ends below; leave out one of them"
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::new(ErrorKind::Usage, detail))
-    }
-
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
-        self.check_follow()?;
-        self.check_indexes()?;
+        self.check()?;
         let peers = self.peers.options(located)?;
         self.hints.as_ref().map_or(Ok(()), |hints| hints.check(self.peers.proxy))?;
         if let Some(HintLocation::Url(url)) = &self.hints
@@ -182,7 +172,7 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = run::run(Some(&options.chain), args.datadir.progress, stages, |progress, interrupt| {
+    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);

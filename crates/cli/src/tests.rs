@@ -9,9 +9,10 @@ use crate::{
     peers::PeersJson,
     progress::ProgressJson,
     range::{DeltaJson, FilesJson, PlanJson},
+    report::WithFile,
     shared_report::SharedReport,
     shared_snapshot::SharedSets,
-    snapshot::{SnapshotJson, WithFile},
+    snapshot::SnapshotJson,
     stats_at::StatsAt,
     utxo::{GetJson, ScanJson},
 };

@@ -7,7 +7,6 @@ use crate::{
     progress::stages,
     report::undo_files_text,
     rows::Rows,
-    run,
     units::count,
 };
 use clap::{Args, Subcommand};
@@ -93,7 +92,7 @@ pub fn run(command: &UndoCommand) -> Done {
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = CheckUndoOptions { chain: args.datadir.default_options(&located, None), scan: args.scan };
-    let check = run::run(Some(&options.chain), args.datadir.progress, stages::CHECK, |sink, interrupt| {
+    let check = args.datadir.run(Some(&options.chain), stages::CHECK, |sink, interrupt| {
         engine::check_undo(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
@@ -125,10 +124,9 @@ fn make(args: &MakeUndoArgs) -> Done {
     let chain = args.datadir.chain_options(&located, &args.run);
     let options = MakeUndoOptions { chain, keep_old: args.keep_old };
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let made =
-        run::run(Some(&options.chain), args.datadir.progress, stages::MAKE_UNDO, |sink, interrupt| {
-            engine::make_undo(&RealDisk, &options, sink, interrupt)
-        })?;
+    let made = args.datadir.run(Some(&options.chain), stages::MAKE_UNDO, |sink, interrupt| {
+        engine::make_undo(&RealDisk, &options, sink, interrupt)
+    })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
@@ -155,10 +153,9 @@ fn export(args: &ExportUndoArgs) -> Done {
         from: Height(args.from_height),
         to: args.to.map(Height),
     };
-    let exported =
-        run::run(Some(&options.chain), args.datadir.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
-            engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
-        })?;
+    let exported = args.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
+        engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
+    })?;
     Ok(reply(&exported, Exit::Done, exported_rows))
 }
 

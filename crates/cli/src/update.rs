@@ -7,7 +7,6 @@ use crate::{
     progress::stages,
     report::{chainstate_text, checked_text, next_text, scripts_text, stages_text},
     rows::Rows,
-    run,
     units::counted,
 };
 use clap::Args as ClapArgs;
@@ -43,10 +42,9 @@ pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);
     let options = UpdateOptions { chain: args.marks.of(chain), stop_at_height: args.to.map(Height) };
-    let report =
-        run::run(Some(&options.chain), args.datadir.progress, stages::CONNECT, |sink, interrupt| {
-            engine::update(&RealDisk, &options, sink, interrupt)
-        })?;
+    let report = args.datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
+        engine::update(&RealDisk, &options, sink, interrupt)
+    })?;
     let prune = report.is_pruned.then(|| located.prune_target(None));
     let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.datadir.progress);
     after.reply(report, Exit::Done, |report| update_rows(report, prune))

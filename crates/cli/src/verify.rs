@@ -5,7 +5,6 @@ use crate::{
     paths,
     progress::stages,
     report,
-    run::run,
     shared_report::{Outcome, RecordedOptions, Recorder},
 };
 use clap::Args as ClapArgs;
@@ -37,7 +36,8 @@ pub struct VerifyArgs {
 
 /// Runs the command.
 pub fn verify(args: &VerifyArgs) -> Done {
-    let located = args.check.datadir.core.locate()?;
+    let datadir = &args.check.datadir;
+    let located = datadir.core.locate()?;
     let options = VerifyOptions {
         chain: args.check.options(&located),
         scan: args.check.scan,
@@ -45,8 +45,7 @@ pub fn verify(args: &VerifyArgs) -> Done {
         against_chainstate: args.against_chainstate,
     };
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let style = args.check.datadir.progress;
-    let (report, shared) = run(Some(&options.chain), style, stages::VERIFY, |progress, interrupt| {
+    let (report, shared) = datadir.run(Some(&options.chain), stages::VERIFY, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 against_chainstate: args.against_chainstate,

@@ -3,14 +3,15 @@
 use crate::{
     core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
-    progress::Style,
+    progress::{Progress, Style},
+    run,
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
     AssumeValid, BlockHash, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind,
-    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, UndoPolicy,
+    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, Stage, UndoPolicy,
 };
-use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
 
 /// What commands that change the chainstate make of marks of invalid blocks.
 #[derive(ClapArgs, Clone, Copy, Debug)]
@@ -240,6 +241,16 @@ fn script_checks() -> ScriptChecks {
 }
 
 impl DatadirArgs {
+    /// Calls the engine, as [`run::run`] does.
+    pub fn run<T>(
+        &self,
+        chain: Option<&ChainOptions>,
+        stages: &'static [Stage],
+        call: impl FnOnce(&Progress, &AtomicBool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        run::run(chain, self.progress, stages, call)
+    }
+
     /// Returns the engine's options for a command that has no [`RunArgs`].
     pub fn default_options(&self, located: &Located, memory: Option<u64>) -> ChainOptions {
         let (threads, options) = (or_cores(self.threads), located.chain_options());

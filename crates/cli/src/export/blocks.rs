@@ -7,7 +7,6 @@ use crate::{
     paths,
     progress::stages,
     rows::Rows,
-    run,
     units::{btc, counted},
 };
 use clap::Args as ClapArgs;
@@ -155,10 +154,9 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let begin = |range: &BlockRange, hash_at: &HashAt<'_>| {
         BlockFiles::<T>::open(args, format, columns, range, hash_at)
     };
-    let (range, files) =
-        run::run(Some(&options.chain), args.reading.datadir.progress, stages, |sink, interrupt| {
-            read_blocks(&RealDisk, &options, begin, sink, interrupt)
-        })?;
+    let (range, files) = args.reading.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
+        read_blocks(&RealDisk, &options, begin, sink, interrupt)
+    })?;
     let BlockFiles { directory, dataset, .. } = files;
     let content = dataset.with_sizes(&directory.parts)?.text();
     let exported = ExportedBlocksJson {

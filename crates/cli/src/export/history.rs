@@ -6,7 +6,6 @@ use crate::{
     paths,
     progress::stages,
     rows::Rows,
-    run,
     units::{btc, count},
 };
 use clap::Args as ClapArgs;
@@ -132,12 +131,10 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
     let columns = super::columns::<HistoryTable>(&args.columns, false)?;
     let options = options(args, chain);
     let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Folders::open(args, columns, range, hash_at);
-    let (report, folders) = run::run(
-        Some(&options.chain),
-        args.reading.datadir.progress,
-        stages::EXPORT_HISTORY,
-        |sink, interrupt| read_history(&RealDisk, &options, begin, sink, interrupt),
-    )?;
+    let (report, folders) =
+        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |sink, interrupt| {
+            read_history(&RealDisk, &options, begin, sink, interrupt)
+        })?;
     let exported = ExportedHistoryJson {
         written: folders.directory.complete(&args.output, &folders.request)?,
         prefixes: args.prefixes.map(|prefixes| prefixes.to_string()),

@@ -4,12 +4,10 @@
 use super::PROGRAM;
 use crate::{
     args::common::{DatadirArgs, RunArgs, undo_policy},
-    core_args::CoreArgs,
     paths,
     progress::stages,
     report::set_hash_text,
     rows::Rows,
-    run,
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
@@ -137,7 +135,7 @@ fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
     let with_times = with_times(args)?;
-    run::run(Some(&options), args.datadir.progress, stages::EXPORT, |sink, interrupt| {
+    args.datadir.run(Some(&options), stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
             engine::read_coins(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
@@ -170,7 +168,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let with_times = with_times(args)?;
-    let done = run::run(Some(&options.chain), args.datadir.progress, stages, |sink, interrupt| {
+    let done = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
         read_coins_after(&RealDisk, &options, with_times, each_set, Watch { sink, interrupt })
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
@@ -243,15 +241,13 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
         return Ok((coins, located.network(), args.datadir.default_options(&located, args.run.memory)));
     };
     let network = engine::snapshot_info(&RealDisk, &file)?.network();
-    let Some(datadir) = &core.datadir else {
+    if core.datadir.is_none() {
         let coins = StoredCoins::Snapshot { file, datadir: None };
         let options = ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut);
         let memory_bytes = args.run.memory.unwrap_or(options.memory_bytes);
         return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
-    };
-    let core =
-        CoreArgs { chain: core.chain.or(Some(network)), datadir: Some(datadir.clone()), ..core.clone() };
-    let located = core.locate()?;
+    }
+    let located = core.locate_on(network)?;
     paths::check_output(None, &located, &args.output)?;
     let options: ChainstateOptions = args.datadir.chainstate_options(&located);
     let coins = StoredCoins::Snapshot { file, datadir: Some(options) };
