@@ -6,19 +6,18 @@ use crate::ages::{self, AgesArgs};
 use crate::{
     args::common::DatadirArgs,
     core_args::CoreArgs,
-    descriptor::{self, Wanted},
+    descriptor,
     progress::stages,
     report::set_hash_text,
     rows::Rows,
-    run,
     stats_at::{self, AtArgs},
     units::{btc, count, counted},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, Sats, ScanReport,
-    StatsOptions, StoredCoin, UtxoStatsReport, Watch, hex_reversed,
+    BlockHash, Error, ErrorKind, FoundCoin, Height, Network, OutPoint, RealDisk, Sats, StatsOptions,
+    StoredCoin, UtxoStatsReport, Watch, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
@@ -170,7 +169,7 @@ fn stats(args: &StatsArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chainstate = args.datadir.chainstate_options(&located);
     let options = StatsOptions { chainstate, muhash: args.muhash };
-    let stats = run::run(None, args.datadir.progress, stages::COINS, |sink, interrupt| {
+    let stats = args.datadir.run(None, stages::COINS, |sink, interrupt| {
         engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
     })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
@@ -181,8 +180,15 @@ fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
     let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
-    let json = get_json(&report, located.network());
-    Ok(reply(&json, exit, |_| get_rows(&report, located.network())))
+    let chain = located.network();
+    let json = GetJson {
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
+        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
+        not_unspent: report.not_unspent,
+    };
+    Ok(reply(&json, exit, get_rows))
 }
 
 fn scan(args: &ScanArgs) -> Done {
@@ -194,11 +200,24 @@ fn scan(args: &ScanArgs) -> Done {
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.chainstate_options(&located);
-    let report = run::run(None, args.datadir.progress, stages::COINS, |sink, interrupt| {
+    let report = args.datadir.run(None, stages::COINS, |sink, interrupt| {
         engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
     })?;
-    let json = scan_json(&report, &wanted, chain);
-    Ok(reply(&json, Exit::Done, |_| scan_rows(&report, &wanted, chain)))
+    let descriptor = |found: &FoundCoin| wanted.get(found.script_index).map(|it| it.descriptor.clone());
+    let found = report.found.iter().map(|found| FoundJson {
+        coin: coin_json(&found.coin, chain),
+        descriptor: descriptor(found).unwrap_or_default(),
+        block_hash: found.block_hash,
+    });
+    let json = ScanJson {
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
+        coins: report.txouts,
+        found: found.collect(),
+        found_amount_sat: report.found_amount,
+    };
+    Ok(reply(&json, Exit::Done, scan_rows))
 }
 
 fn stats_rows(stats: &UtxoStatsReport) -> Rows {
@@ -230,43 +249,8 @@ fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
     }
 }
 
-fn get_json(report: &GetReport, chain: Network) -> GetJson {
-    GetJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
-        not_unspent: report.not_unspent.clone(),
-    }
-}
-
-fn scan_json(report: &ScanReport, wanted: &[Wanted], chain: Network) -> ScanJson {
-    ScanJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        coins: report.txouts,
-        found: report
-            .found
-            .iter()
-            .map(|found| FoundJson {
-                coin: coin_json(&found.coin, chain),
-                descriptor: descriptor_of(found, wanted).to_owned(),
-                block_hash: found.block_hash,
-            })
-            .collect(),
-        found_amount_sat: report.found_amount,
-    }
-}
-
-/// Returns the descriptor of the script that a scan has found.
-fn descriptor_of<'a>(found: &FoundCoin, wanted: &'a [Wanted]) -> &'a str {
-    wanted.get(found.script_index).map_or("", |wanted| &wanted.descriptor)
-}
-
-fn get_rows(report: &GetReport, chain: Network) -> Rows {
-    let rows = Rows::default().row("height", height_text(report.height)).row("best block", report.best_block);
-    let rows = report.coins.iter().map(|coin| coin_rows(coin, chain)).fold(rows, Rows::then);
+fn get_rows(report: &GetJson) -> Rows {
+    let rows = Rows::default().row("height", height_text(report.height)).row("best block", report.block_hash);
     let spent = report.not_unspent.iter().map(|outpoint| {
         Rows::default().row("coin", outpoint).row(
             "",
@@ -274,35 +258,31 @@ fn get_rows(report: &GetReport, chain: Network) -> Rows {
              with OP_RETURN or of more than 10,000 bytes, never become coins",
         )
     });
-    spent.fold(rows, Rows::then)
+    report.unspent.iter().map(coin_rows).chain(spent).fold(rows, Rows::then)
 }
 
-fn coin_rows(coin: &StoredCoin, chain: Network) -> Rows {
-    let script = Script::from_bytes(&coin.script);
-    let confirmations =
-        coin.confirmations.map(|number| format!(", {}", counted(number, "confirmation"))).unwrap_or_default();
-    let coinbase = if coin.is_coinbase { " by a coinbase" } else { "" };
+fn coin_rows(coin: &CoinJson) -> Rows {
+    let coinbase = if coin.coinbase { " by a coinbase" } else { "" };
+    let confirmations = coin.confirmations.map(|number| format!(", {}", counted(number, "confirmation")));
+    let created = format!("at height {}{coinbase}{}", coin.height, confirmations.unwrap_or_default());
     Rows::default()
         .row("coin", coin.outpoint)
-        .row("amount", format!("{} BTC", btc(coin.amount.0)))
-        .row("script", coin.script.to_lower_hex_string())
-        .row("type", ScriptType::of(script).name())
-        .each("address", script_type::address(script, chain))
-        .row("created", format!("at height {}{coinbase}{confirmations}", coin.height))
+        .row("amount", format!("{} BTC", btc(coin.amount_sat.0)))
+        .row("script", &coin.script)
+        .row("type", coin.script_type.name())
+        .each("address", coin.address.as_ref())
+        .row("created", created)
 }
 
-fn scan_rows(report: &ScanReport, wanted: &[Wanted], chain: Network) -> Rows {
-    let found = count(report.found.len() as u64);
+fn scan_rows(report: &ScanJson) -> Rows {
+    let found = format!("{} of {} coins", count(report.found.len() as u64), count(report.coins));
     let rows = Rows::default()
         .row("height", height_text(report.height))
-        .row("best block", report.best_block)
-        .row("found", format!("{found} of {} coins", count(report.txouts)))
-        .row("amount", format!("{} BTC", btc(report.found_amount.0)));
-    let found = report
-        .found
-        .iter()
-        .map(|found| coin_rows(&found.coin, chain).row("descriptor", descriptor_of(found, wanted)));
-    found.fold(rows, Rows::then)
+        .row("best block", report.block_hash)
+        .row("found", found)
+        .row("amount", format!("{} BTC", btc(report.found_amount_sat.0)));
+    let coins = report.found.iter().map(|found| coin_rows(&found.coin).row("descriptor", &found.descriptor));
+    coins.fold(rows, Rows::then)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
 };
 use engine::{Error, HumanSize, hex, hex_reversed};
 use peregrine::remedy::warning_text;
-use ranges::{DeltaReport, RangeCheck, RangePlan, RangesReport};
+use ranges::{DeltaReport, RangeCheck, RangeFile, RangePlan, RangesReport};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -18,35 +18,19 @@ pub struct FilesJson {
     range: u32,
     from: u32,
     to: u32,
-    files: Vec<FileJson>,
-}
-
-/// The bytes of a file that a range needs.
-#[derive(Serialize, JsonSchema)]
-struct FileJson {
-    /// Its name in the directory `blocks`.
-    file: String,
-    /// Position of the first byte.
-    first_byte: u64,
-    /// Position after the last byte; the end of the file if there is none.
-    end_byte: Option<u64>,
+    files: Vec<RangeFile>,
 }
 
 impl FilesJson {
     pub fn new(plan: &RangePlan, range: u32) -> Result<Self, Error> {
         let heights = plan.heights(range)?;
-        let file = |file: ranges::RangeFile| {
-            let name = file.kind.file_name(file.file);
-            FileJson { file: name, first_byte: file.from, end_byte: file.to }
-        };
-        let files = plan.files(range)?.into_iter().map(file).collect();
-        Ok(Self { range, from: *heights.start(), to: *heights.end(), files })
+        Ok(Self { range, from: *heights.start(), to: *heights.end(), files: plan.files(range)? })
     }
 
     pub fn rows(&self) -> Rows {
         let Self { range, from, to, files } = self;
         let head = format!("range {range}: blocks {from} to {to}, and xor.dat if there is one");
-        files.iter().fold(Rows::default().line(head), |rows, FileJson { file, first_byte, end_byte }| {
+        files.iter().fold(Rows::default().line(head), |rows, RangeFile { file, first_byte, end_byte }| {
             let end = end_byte.map_or("its end".to_owned(), |end| format!("byte {end}"));
             rows.line(format!("{file}  from byte {first_byte} to {end}"))
         })
