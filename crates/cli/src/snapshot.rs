@@ -12,7 +12,7 @@ use crate::{
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
     AggregateKind, BlockHash, ChainOptions, Height, LoadedSnapshotReport, Network, RealDisk,
-    SnapshotMetadata, SnapshotReport, hex_reversed,
+    SnapshotMetadata, SnapshotReport, SnapshotVerdict, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
@@ -141,7 +141,7 @@ fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
 
 fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
-    Ok(reply(&from_metadata(&args.file, &metadata), Exit::Done, rows))
+    Ok(reply(&snapshot_json(&args.file, &metadata, None), Exit::Done, rows))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
@@ -155,13 +155,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
-    let checked = SnapshotJson {
-        coins_read: true,
-        hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
-        matches_core_assumeutxo_hash: verdict.pinned,
-        matches_blocks: verdict.proven,
-        ..from_metadata(file, &verdict.metadata)
-    };
+    let checked = snapshot_json(file, &verdict.metadata, Some(&verdict));
     Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, rows))
 }
 
@@ -185,17 +179,22 @@ fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows
         .row("next", next)
 }
 
-fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
+/// `verdict`: what was found of the coins, if they were read.
+fn snapshot_json(
+    file: &Path,
+    metadata: &SnapshotMetadata,
+    verdict: Option<&SnapshotVerdict>,
+) -> SnapshotJson {
     SnapshotJson {
         file: file.display().to_string(),
         chain: metadata.network(),
         block_hash: metadata.base_block,
         stated_height: metadata.base_height,
         coins: metadata.coins,
-        coins_read: false,
-        hash_serialized_3: None,
-        matches_core_assumeutxo_hash: None,
-        matches_blocks: None,
+        coins_read: verdict.is_some(),
+        hash_serialized_3: verdict.map(|verdict| hex_reversed(&verdict.hash_serialized_3)),
+        matches_core_assumeutxo_hash: verdict.and_then(|verdict| verdict.pinned),
+        matches_blocks: verdict.and_then(|verdict| verdict.proven),
     }
 }
 

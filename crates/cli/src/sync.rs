@@ -91,7 +91,7 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses what would keep the chainstate away from the tip, and indexes of blocks that are deleted, or of
+    /// Refuses what would keep the chainstate away from the tip, and indexes of blocks that are deleted or of
     /// no chainstate.
     fn check(&self) -> Result<(), Error> {
         let kinds = &self.indexes.named.kinds;
