@@ -8,7 +8,8 @@ use crate::{
     export::{PROGRAM, exists, reading_threads},
     paths,
     progress::stages,
-    run, stats_at,
+    rows::Rows,
+    stats_at::{self, MAX_HEIGHTS},
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
@@ -33,9 +34,6 @@ use tables::{
     ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
 };
-
-/// Maximum number of heights of a run, whose results are kept in memory.
-const MAX_HEIGHTS: usize = 100_000;
 
 /// Number of blocks that a thread reads at a time.
 const PART_BLOCKS: u32 = 1_000;
@@ -125,7 +123,7 @@ pub fn run(args: &AgesArgs) -> Done {
     let begin =
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
     let (range, _) =
-        run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
+        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
             read_blocks(&RealDisk, &options, begin, sink, interrupt)
         })?;
     let metadata = [
@@ -140,7 +138,7 @@ pub fn run(args: &AgesArgs) -> Done {
         AtomicFile::write(&RealDisk, path.with_extension("svg.peregrine-part"), path, &svg)?;
     }
     let outputs = args.output.iter().map(|path| path.display().to_string()).collect();
-    Ok(reply(&AgesJson { chain: range.network, outputs, heights }, Exit::Done, text))
+    Ok(reply(&AgesJson { chain: range.network, outputs, heights }, Exit::Done, rows))
 }
 
 fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
@@ -164,7 +162,7 @@ fn wanted(args: &AgesArgs, tip: Height) -> Result<BTreeSet<Height>, Error> {
     let mut heights = BTreeSet::new();
     for height in named.chain(regular).chain(tip) {
         heights.insert(Height(height));
-        if heights.len() > MAX_HEIGHTS {
+        if heights.len() as u64 > MAX_HEIGHTS {
             let detail = format!("{MAX_HEIGHTS} heights are the most for one run");
             return Err(Error::new(ErrorKind::Usage, detail));
         }
@@ -230,35 +228,22 @@ fn height_json(ages: &AgesAt, bands: &AgeBands) -> HeightJson {
 }
 
 /// The table of the last height, and what was written.
-fn text(ages: &AgesJson) -> String {
-    let Some(last) = ages.heights.last() else { return String::new() };
-    let mut text = format!(
-        "height             {} (of {})\n\
-         best block         {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\n\
-         {:<19}{:>14}{:>20}{:>8}",
-        last.height,
-        counted(ages.heights.len() as u64, "height"),
-        last.block_hash,
-        count(last.coins.unsigned_abs()),
-        btc(last.total_amount_sat.0),
-        "age",
-        "coins",
-        "BTC",
-        "part"
-    );
-    for band in &last.bands {
-        text += &format!(
-            "\n{:<19}{:>14}{:>20}{:>6.1} %",
-            days(band),
-            count(band.coins.unsigned_abs()),
-            btc(band.amount_sat.0),
-            last.part_of(band) * 100.0
-        );
-    }
-    text.extend(ages.outputs.iter().map(|output| format!("\nwritten            {output}")));
-    text
+fn rows(ages: &AgesJson) -> Rows {
+    let Some(last) = ages.heights.last() else { return Rows::default() };
+    let heights = counted(ages.heights.len() as u64, "height");
+    let head = Rows::default()
+        .row("height", format!("{} (of {heights})", last.height))
+        .row("best block", last.block_hash)
+        .row("coins", count(last.coins.unsigned_abs()))
+        .row("amount", format!("{} BTC", btc(last.total_amount_sat.0)))
+        .line("")
+        .line(format!("{:<19}{:>14}{:>20}{:>8}", "age", "coins", "BTC", "part"));
+    let band = |rows: Rows, band: &BandJson| {
+        let (coins, amount) = (count(band.coins.unsigned_abs()), btc(band.amount_sat.0));
+        let part = last.part_of(band) * 100.0;
+        rows.line(format!("{:<19}{coins:>14}{amount:>20}{part:>6.1} %", days(band)))
+    };
+    last.bands.iter().fold(head, band).each("written", &ages.outputs)
 }
 
 impl HeightJson {

@@ -167,6 +167,11 @@ impl CoreArgs {
         self.locate_with(true)
     }
 
+    /// Like [`CoreArgs::locate`], for a command with a file that states the network.
+    pub fn locate_on(&self, network: Network) -> Result<Located, Error> {
+        Self { chain: self.chain.or(Some(network)), ..self.clone() }.locate()
+    }
+
     /// Like [`CoreArgs::locate`], for a command that creates what is missing: which networks the datadir has
     /// says nothing about the one that is meant.
     pub fn locate_new(&self) -> Result<Located, Error> {

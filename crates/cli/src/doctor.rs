@@ -5,14 +5,14 @@ mod next_line;
 use crate::{
     args::common::DatadirArgs,
     core_args::Located,
-    progress::{Style, stages},
-    run,
+    progress::stages,
+    rows::Rows,
     run_note::RunNote,
     units::{count, durations},
 };
 use clap::Args as ClapArgs;
 use engine::{
-    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, ErrorKind, FileKind, Height, HumanSize,
+    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, Error, ErrorKind, FileKind, Height, HumanSize,
     Network, RealDisk, ScriptWork,
 };
 use next_line::NextLine;
@@ -39,10 +39,6 @@ pub struct DoctorArgs {
     /// Read and hash all blocks, undo data and coins too
     #[arg(long)]
     pub deep: bool,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 pub fn run(args: &DoctorArgs) -> Done {
@@ -52,7 +48,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     let interrupted = RunNote::read(&located.datadir());
     let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
     let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
-    let diagnosis = run::run(Some(&options.chain), args.progress, stages::DOCTOR, |sink, interrupt| {
+    let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |sink, interrupt| {
         engine::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
@@ -83,7 +79,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     let next_from = is_repair.then(|| printable(line.repair_from()));
     let next_checked = line.reindex_checked(&diagnosis.advice).map(printable);
     let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked, resumes };
-    Ok(reply(&report, exit, |report| text(report, &located)))
+    Ok(reply(&report, exit, |report| rows(report, &located)))
 }
 
 /// How blocks are taken from files with other names.
@@ -105,86 +101,70 @@ pub struct DoctorReport {
     resumes: Option<String>,
 }
 
-fn text(report: &DoctorReport, located: &Located) -> String {
+fn rows(report: &DoctorReport, located: &Located) -> Rows {
     let DoctorReport { diagnosis, next, next_offline, next_from, next_checked, resumes } = report;
-    let mut lines = vec![];
-    match &diagnosis.found {
-        Ok(state) => state_lines(diagnosis.network, state, located, &mut lines),
-        Err(absence) => {
-            lines.push(("datadir", format!("{}: {absence}", located.root.display())));
-        }
-    }
+    let found = match &diagnosis.found {
+        Ok(state) => state_rows(diagnosis.network, state, located),
+        Err(absence) => Rows::default().row("datadir", format!("{}: {absence}", located.root.display())),
+    };
     let advice = match &diagnosis.advice {
         Advice::RunAs { user } => format!("run doctor again as user {}", user_name(*user)),
         advice => advice.to_string(),
     };
-    lines.push(("advice", advice));
-    lines.extend(next_from.iter().map(|from| ("with other files", from.clone())));
-    lines.extend(next_offline.iter().map(|offline| ("without peers", offline.clone())));
-    lines.extend(resumes.iter().map(|resumes| ("to resume", resumes.clone())));
-    lines.extend(next_checked.iter().map(|checked| ("trusting the index", checked.clone())));
-    lines.push(("next", next.clone()));
-    lines.iter().map(|(label, value)| format!("{label:<18} {value}")).collect::<Vec<_>>().join("\n")
+    found
+        .row("advice", advice)
+        .each("with other files", next_from)
+        .each("without peers", next_offline)
+        .each("to resume", resumes)
+        .each("trusting the index", next_checked)
+        .row("next", next)
 }
 
-fn state_lines(
-    network: Network,
-    state: &DatadirState,
-    located: &Located,
-    lines: &mut Vec<(&'static str, String)>,
-) {
-    lines.push(("network", format!("{network}, in {}", state.dir.display())));
-    lines.push(("owner", owner_text(state)));
-    lines.push(("in use", state.lock.to_string()));
-    lines.push((
-        "written by",
-        state.start.last.version.clone().unwrap_or("unknown (no debug.log)".to_owned()),
-    ));
-    if let Some(error) = &state.key {
-        lines.push(("xor.dat", error.fact_text()));
-    }
-    lines.push(("block index", state.index.to_string()));
-    let dir = &state.blocks_dir;
-    if *dir != state.dir.join("blocks") && dir.join("index").exists() {
-        let text = format!("{}/index: bitcoind uses only the one in the datadir", dir.display());
-        lines.push(("other index", text));
-    }
-    lines.push(("block files", state.blocks.to_string()));
-    if let Ok(led) = fs::read_link(dir) {
-        let text = format!("{}: no other node may write or prune there", led.display());
-        lines.push(("blocks is a link", text));
-    }
-    lines.push(("undo files", state.undo.to_string()));
-    lines.push(("chainstate", state.chainstate.to_string() + &tiny_text(state)));
+fn state_rows(network: Network, state: &DatadirState, located: &Located) -> Rows {
+    let (dir, blocks) = (&state.dir, &state.blocks_dir);
+    let other_index = (*blocks != dir.join("blocks") && blocks.join("index").exists())
+        .then(|| format!("{}/index: bitcoind uses only the one in the datadir", blocks.display()));
+    let link =
+        fs::read_link(blocks).map(|led| format!("{}: no other node may write or prune there", led.display()));
     let snapshot = match (&state.snapshot.error, state.snapshot.exists) {
         (Some(error), _) => error.fact_text(),
         (None, true) => "there is one: bitcoind uses it first".to_owned(),
         (None, false) => "none".to_owned(),
     };
-    lines.push(("snapshot", snapshot));
     let indexes: Vec<String> = state.indexes.iter().map(ToString::to_string).collect();
-    lines.push(("other indexes", if indexes.is_empty() { "none".to_owned() } else { indexes.join("; ") }));
-    lines.push(("pruned", pruned_text(state, located)));
-    lines.push(("interrupted runs", leftovers_text(state)));
-    if let Some(first) = state.blocks.other_names.first() {
+    let other_files = state.blocks.other_names.first().map(|first| {
         let more = state.blocks.other_names.len() - 1;
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let dir = state.blocks_dir.display();
-        let text = format!("{first}{more}: bitcoind does not read files with such names; {FROM_HERE} {dir}");
-        lines.push(("other files", text));
-    }
-    lines.push(("disk space", space_text(state)));
-    lines.push(("rebuild", duration_text(state)));
-    lines.extend(checked_text(state).map(|text| ("", text)));
-    if let Some(error) = &state.rebuild.refusal {
-        lines.push(("rebuild refused", error.fact_text()));
-    }
-    let faults = state.start.faults.iter().map(|fault| fault.error.to_string());
-    let ignored = located.ignored.iter().cloned();
-    lines.extend(faults.chain(ignored).map(|text| ("start of bitcoind", text)));
+        let here = format!("{FROM_HERE} {}", blocks.display());
+        format!("{first}{more}: bitcoind does not read files with such names; {here}")
+    });
+    let version = state.start.last.version.as_deref().unwrap_or("unknown (no debug.log)");
+    let rows = Rows::default()
+        .row("network", format!("{network}, in {}", dir.display()))
+        .row("owner", owner_text(state))
+        .row("in use", &state.lock)
+        .row("written by", version)
+        .each("xor.dat", state.key.as_ref().map(Error::fact_text))
+        .row("block index", &state.index)
+        .each("other index", other_index)
+        .row("block files", &state.blocks)
+        .each("blocks is a link", link)
+        .row("undo files", &state.undo)
+        .row("chainstate", format!("{}{}", state.chainstate, tiny_text(state)))
+        .row("snapshot", snapshot)
+        .row("other indexes", if indexes.is_empty() { "none".to_owned() } else { indexes.join("; ") })
+        .row("pruned", pruned_text(state, located))
+        .row("interrupted runs", leftovers_text(state))
+        .each("other files", other_files)
+        .row("disk space", space_text(state))
+        .row("rebuild", duration_text(state))
+        .each("", checked_text(state))
+        .each("rebuild refused", state.rebuild.refusal.as_ref().map(Error::fact_text))
+        .each("start of bitcoind", state.start.faults.iter().map(|fault| &fault.error))
+        .each("start of bitcoind", &located.ignored);
     match &state.deep {
-        Some(deep) => deep_lines(deep, lines),
-        None => lines.push(("all coins", "not read, and no blocks: doctor --deep reads all".to_owned())),
+        Some(deep) => rows.and(deep_rows(deep)),
+        None => rows.row("all coins", "not read, and no blocks: doctor --deep reads all"),
     }
 }
 
@@ -299,7 +279,7 @@ fn checked_text(state: &DatadirState) -> Option<String> {
     ))
 }
 
-fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {
+fn deep_rows(deep: &DeepState) -> Rows {
     let mut read = format!("{} read, {} damaged", deep.blocks, deep.damaged);
     if deep.elsewhere > 0 {
         read += &format!(", {} of which lie sound at other places in the block files", deep.elsewhere);
@@ -310,21 +290,19 @@ fn deep_lines(deep: &DeepState, lines: &mut Vec<(&'static str, String)>) {
         None if deep.blocks == 0 => "not read: the first ones were pruned".to_owned(),
         None => read,
     };
-    lines.push(("all blocks", blocks));
-    lines.extend(deep.first.iter().map(|error| ("", error.fact_text())));
     let undo = |file: &engine::UndoFileCheck| {
         let name = FileKind::Rev.file_name(file.file);
         format!("{name}: of {} blocks missing, of {} damaged", file.missing, file.damaged)
     };
     let undo: Vec<String> = deep.undo.iter().map(undo).collect();
-    if deep.blocks > 0 {
-        lines.push(("all undo data", if undo.is_empty() { "sound".to_owned() } else { undo.join("; ") }));
-    }
-    lines.push((
-        "all coins",
-        match &deep.coins {
-            Ok((count, hash)) => format!("{count}, hash_serialized_3 {}", engine::hex_reversed(hash)),
-            Err(error) => format!("cannot be read: {}", error.fact_text()),
-        },
-    ));
+    let undo = if undo.is_empty() { "sound".to_owned() } else { undo.join("; ") };
+    let coins = match &deep.coins {
+        Ok((count, hash)) => format!("{count}, hash_serialized_3 {}", engine::hex_reversed(hash)),
+        Err(error) => format!("cannot be read: {}", error.fact_text()),
+    };
+    Rows::default()
+        .row("all blocks", blocks)
+        .each("", deep.first.iter().map(Error::fact_text))
+        .each("all undo data", (deep.blocks > 0).then_some(undo))
+        .row("all coins", coins)
 }

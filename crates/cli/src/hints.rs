@@ -5,13 +5,14 @@ use crate::{
     core_args::CoreArgs,
     paths,
     progress::{Style, stages},
+    rows::Rows,
     run,
     units::{count, counted},
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, Network, Packing,
-    RealDisk, Watch, WrongHint, hex,
+    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, HintInfo, Network,
+    Packing, RealDisk, Watch, WrongHint, hex,
 };
 use peregrine::{
     exit::Exit,
@@ -99,14 +100,6 @@ pub struct CheckHintsArgs {
     pub check: CheckArgs,
 }
 
-impl MakeHintsArgs {
-    /// Returns where the coins are, if they are on disk.
-    pub fn source(&self) -> Option<CoinSource> {
-        let snapshot = self.snapshot.clone().map(CoinSource::Snapshot);
-        snapshot.or_else(|| self.chainstate.then_some(CoinSource::Chainstate))
-    }
-}
-
 #[derive(Serialize, JsonSchema)]
 pub struct InfoJson {
     file: String,
@@ -151,25 +144,31 @@ pub fn run(command: &HintsCommand) -> Done {
 }
 
 fn make(args: &MakeHintsArgs) -> Done {
-    let (source, MakeHintsArgs { make: args, format, .. }) = (args.source(), args);
+    let MakeHintsArgs { make: args, format, snapshot, chainstate } = args;
+    let snapshot = snapshot.clone().map(CoinSource::Snapshot);
+    let source = snapshot.or_else(|| chainstate.then_some(CoinSource::Chainstate));
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let style = args.check.run.progress;
-    let made = run::run(Some(&options.chain), style, stages::MAKE, |sink, interrupt| match &source {
+    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| match &source {
         None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(source) => {
             engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
         }
     });
     let made = made.map_err(|error| about_height(error, "--to"))?;
-    let info = engine::describe_hints(&RealDisk, &args.output, made)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
+    described(&args.output, made)
+}
+
+/// Replies with what is in a file that was written.
+fn described(path: &Path, hints: HintInfo) -> Done {
+    let info = engine::describe_hints(&RealDisk, path, hints)?;
+    Ok(reply(&info_json(path, &info), Exit::Done, info_rows))
 }
 
 fn info(args: &HintsFileArgs) -> Done {
     let info = engine::hints_info(&RealDisk, &args.file, args.from)?;
-    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_text))
+    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_rows))
 }
 
 fn convert(args: &ConvertHintsArgs) -> Done {
@@ -181,14 +180,13 @@ fn convert(args: &ConvertHintsArgs) -> Done {
         let watch = Watch { sink, interrupt };
         engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
-    let info = engine::describe_hints(&RealDisk, &args.output, done)?;
-    Ok(reply(&info_json(&args.output, &info), Exit::Done, info_text))
+    described(&args.output, done)
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    let check = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
+    let check = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
         engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
     })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
@@ -201,7 +199,7 @@ fn check(args: &CheckHintsArgs) -> Done {
                 format!("hints of {} are wrong; the first: {first}", counted(check.wrong_blocks, "block"))
             }
         };
-        format!("{}\nchecked   {verdict}", info_text(&check.info))
+        info_rows(&check.info).row("checked", verdict)
     }))
 }
 
@@ -229,35 +227,28 @@ fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
     }
 }
 
-fn info_text(info: &InfoJson) -> String {
+fn info_rows(info: &InfoJson) -> Rows {
     let unknown = || "unknown".to_owned();
     let outputs = match (info.outputs, info.bits_per_output) {
         (Some(outputs), Some(bits)) => format!("of {} outputs, {bits:.3} bits per output", count(outputs)),
         _ => "of an unknown number of outputs".to_owned(),
     };
     let pinned = match info.pinned {
-        "none" => "no: this version of Peregrine pins no hints of this network".to_owned(),
-        other => other.to_owned(),
+        "none" => "no: this version of Peregrine pins no hints of this network",
+        other => other,
     };
-    let packed = info.packed.as_ref().map_or(String::new(), |PackedJson { packing, bytes, sha256 }| {
-        format!("\npacked    {packing}, {} bytes, sha256 {sha256}", count(*bytes))
+    let packed = info.packed.as_ref().map(|PackedJson { packing, bytes, sha256 }| {
+        format!("{packing}, {} bytes, sha256 {sha256}", count(*bytes))
     });
-    format!(
-        "hints     {}\n\
-         format    {}\n\
-         chain     {}\n\
-         block     {} ({})\n\
-         unspent   {} {outputs}\n\
-         size      {} bytes\n\
-         sha256    {}\n\
-         pinned    {pinned}{packed}",
-        info.file,
-        info.format,
-        info.chain.map_or_else(unknown, |chain| chain.to_string()),
-        info.height,
-        info.block_hash.map_or_else(unknown, |hash| hash.to_string()),
-        count(info.hints),
-        count(info.bytes),
-        info.sha256,
-    )
+    let hash = info.block_hash.map_or_else(unknown, |hash| hash.to_string());
+    Rows::default()
+        .row("hints", &info.file)
+        .row("format", info.format)
+        .row("chain", info.chain.map_or_else(unknown, |chain| chain.to_string()))
+        .row("block", format!("{} ({hash})", info.height))
+        .row("unspent", format!("{} {outputs}", count(info.hints)))
+        .row("size", format!("{} bytes", count(info.bytes)))
+        .row("sha256", &info.sha256)
+        .row("pinned", pinned)
+        .each("packed", packed)
 }

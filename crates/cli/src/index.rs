@@ -5,15 +5,18 @@ use crate::{
     core_args::Located,
     paths,
     progress::{Style, stages},
-    report::notes_text,
+    rows::Rows,
     run,
 };
 use clap::{Args, Subcommand};
 use engine::{ChainOptions, RealDisk};
-use indexes::{CheckedIndexesReport, IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm};
+use indexes::{
+    CheckedIndexesReport, IndexKind, IndexObserver, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
+};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
+    remedy::warning_text,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,12 +27,12 @@ pub enum IndexCommand {
     /// Make indexes anew beside those that are there, and then exchange them
     Make(MakeIndexArgs),
     /// Compare every row and filter with the blocks; exit code 4 if anything differs
-    Check(CheckIndexArgs),
+    Check(IndexRunArgs),
     /// Continue indexes from their best blocks to the chainstate's
-    Update(UpdateIndexArgs),
+    Update(IndexRunArgs),
 }
 
-/// Options of all commands for indexes.
+// Options of all commands for indexes. A doc comment would be help.
 #[derive(Args, Debug)]
 pub struct IndexRunArgs {
     /// The indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex [default: those in the
@@ -47,10 +50,6 @@ pub struct IndexRunArgs {
     /// Directory for temporary files [default: beside the result, or the system's if there is none]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(Args, Debug)]
@@ -68,18 +67,6 @@ pub struct MakeIndexArgs {
     pub keep_old: bool,
 }
 
-#[derive(Args, Debug)]
-pub struct CheckIndexArgs {
-    #[command(flatten)]
-    pub run: IndexRunArgs,
-}
-
-#[derive(Args, Debug)]
-pub struct UpdateIndexArgs {
-    #[command(flatten)]
-    pub run: IndexRunArgs,
-}
-
 fn tx_form(name: &str) -> Result<TxForm, String> {
     match name {
         "by-txid" => Ok(TxForm::ByTxid),
@@ -91,9 +78,8 @@ fn tx_form(name: &str) -> Result<TxForm, String> {
 impl IndexRunArgs {
     /// Returns the options of the commands.
     pub fn options(&self, located: &Located) -> IndexOptions {
-        let chain = self.datadir.default_options(located);
-        let memory_bytes = self.memory.unwrap_or(chain.memory_bytes);
-        let chain = ChainOptions { memory_bytes, work_dir: self.work_dir.clone(), ..chain };
+        let chain = self.datadir.default_options(located, self.memory);
+        let chain = ChainOptions { work_dir: self.work_dir.clone(), ..chain };
         IndexOptions { kinds: self.names.clone(), ..IndexOptions::new(chain) }
     }
 }
@@ -102,8 +88,8 @@ impl IndexRunArgs {
 pub fn run(command: &IndexCommand) -> Done {
     match command {
         IndexCommand::Make(args) => make(args),
-        IndexCommand::Check(args) => check(&args.run),
-        IndexCommand::Update(args) => update(&args.run),
+        IndexCommand::Check(args) => check(args),
+        IndexCommand::Update(args) => update(args),
     }
 }
 
@@ -143,7 +129,7 @@ impl<'a> IndexesAfter<'a> {
     }
 
     /// Continues or makes them when the command has changed the chainstate, and returns what it prints.
-    pub fn reply<T: Serialize>(self, report: T, exit: Exit, text: impl FnOnce(&T) -> String) -> Done {
+    pub fn reply<T: Serialize>(self, report: T, exit: Exit, rows: impl FnOnce(&T) -> Rows) -> Done {
         let Self { located, options, observer, style } = self;
         let indexes = (!options.kinds.is_empty() && exit == Exit::Done).then(|| {
             run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
@@ -152,9 +138,8 @@ impl<'a> IndexesAfter<'a> {
         });
         let report = WithIndexes { report, indexes: indexes.transpose()? };
         Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
-            let made = indexes.as_ref().map(|made| format!("\n\n{}", made_text(made)));
-            let faults = located.faults().map(|fault| format!("\nbefore that        {fault}"));
-            text(report) + &made.unwrap_or_default() + &faults.collect::<String>()
+            let rows = indexes.iter().map(made_rows).fold(rows(report), Rows::then);
+            rows.each("before that", located.faults())
         }))
     }
 }
@@ -170,69 +155,67 @@ fn make(args: &MakeIndexArgs) -> Done {
         keep_old: *keep_old,
         ..options
     };
-    let made = run::run(Some(&options.chain), run.progress, stages::MAKE_INDEXES, |sink, interrupt| {
+    let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |sink, interrupt| {
         indexes::make_indexes(&RealDisk, &options, sink, interrupt)
     })?;
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&made, Exit::Done, made_rows))
 }
 
 fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_work_dir(&located, args.work_dir.as_deref())?;
     let options = args.options(&located);
-    let made = run::run(Some(&options.chain), args.progress, stages::UPDATE_INDEXES, |sink, interrupt| {
+    let made = args.datadir.run(Some(&options.chain), stages::UPDATE_INDEXES, |sink, interrupt| {
         indexes::update_indexes(&RealDisk, &options, sink, interrupt)
     })?;
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&made, Exit::Done, made_rows))
 }
 
 fn check(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let checked = run::run(Some(&options.chain), args.progress, stages::CHECK_INDEXES, |sink, interrupt| {
+    let checked = args.datadir.run(Some(&options.chain), stages::CHECK_INDEXES, |sink, interrupt| {
         indexes::check_indexes(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if checked.is_sound() { Exit::Done } else { Exit::Damaged };
-    Ok(reply(&checked, exit, checked_text))
+    Ok(reply(&checked, exit, checked_rows))
 }
 
-fn made_text(made: &MadeIndexesReport) -> String {
-    let mut text = format!("block              {} ({})", made.hash, made.height);
-    for index in &made.indexes {
-        let rows = match index.form {
-            Some(TxForm::ByTxid) => " rows by txid",
-            Some(TxForm::ByBlock) => " rows by block",
-            None => " rows",
+fn made_rows(made: &MadeIndexesReport) -> Rows {
+    let rows = Rows::default().row("block", format!("{} ({})", made.hash, made.height));
+    let each = |rows: Rows, index: &MadeIndex| {
+        let form = match index.form {
+            Some(TxForm::ByTxid) => " by txid",
+            Some(TxForm::ByBlock) => " by block",
+            None => "",
         };
-        text += &format!("\n{:<18} {}{rows}", index.name.option(), index.rows);
-        if index.from_height > 0 {
-            text += &format!(", from block {}", index.from_height);
-        }
-    }
-    for path in &made.kept {
-        text += &format!("\nkept               {}", path.display());
-    }
-    text + &notes_text(&made.notes)
+        let from = match index.from_height {
+            0 => String::new(),
+            height => format!(", from block {height}"),
+        };
+        rows.row(index.name.option(), format!("{} rows{form}{from}", index.rows))
+    };
+    let rows = made.indexes.iter().fold(rows, each);
+    rows.each("kept", made.kept.iter().map(|path| path.display()))
+        .each("note", made.notes.iter().map(warning_text))
 }
 
-fn checked_text(checked: &CheckedIndexesReport) -> String {
-    let mut text = format!("block              {} ({})", checked.hash, checked.height);
+fn checked_rows(checked: &CheckedIndexesReport) -> Rows {
+    let mut rows = Rows::default().row("block", format!("{} ({})", checked.hash, checked.height));
     for index in &checked.indexes {
-        text += &format!("\n{:<18} ", index.name.option());
-        text += &match index.height {
+        let height = match index.height {
             Some(height) if height < checked.height => format!("up to block {height}, which is behind: "),
             Some(height) => format!("up to block {height}: "),
             None if index.flaws == 0 => "empty: ".to_owned(),
             None => String::new(),
         };
-        text += &format!("{} rows sound, {} wrong or missing", index.sound_rows, index.flaws);
+        let found = format!("{} rows sound, {} wrong or missing", index.sound_rows, index.flaws);
+        rows = rows.row(index.name.option(), height + &found);
         if let Some(flaw) = &index.first {
             let at = flaw.height.map(|height| format!("block {height}: ")).unwrap_or_default();
-            text += &format!("\n  {at}{}", flaw.detail);
+            rows = rows.line(format!("  {at}{}", flaw.detail));
         }
     }
-    if !checked.is_sound() {
-        text += "\nhelp               `index make` makes them anew";
-    }
-    text + &notes_text(&checked.notes)
+    let help = (!checked.is_sound()).then_some("`index make` makes them anew");
+    rows.each("help", help).each("note", checked.notes.iter().map(warning_text))
 }

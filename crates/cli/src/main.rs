@@ -29,6 +29,7 @@ mod recover;
 mod reindex;
 mod repair;
 mod report;
+mod rows;
 mod run;
 mod run_note;
 mod shared_report;

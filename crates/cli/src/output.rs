@@ -6,6 +6,7 @@ use engine::{Error, ErrorKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
+    fmt::Display,
     io::{self, Write},
     process::ExitCode,
     sync::{
@@ -170,10 +171,10 @@ pub struct Output<'a, T> {
 }
 
 /// Returns what a command prints: its report as JSON, or `text`; and the exit code.
-pub fn reply<T: Serialize>(report: &T, exit: Exit, text: impl FnOnce(&T) -> String) -> (String, Exit) {
+pub fn reply<T: Serialize, D: Display>(report: &T, exit: Exit, text: impl FnOnce(&T) -> D) -> (String, Exit) {
     let command = running::command().unwrap_or_default();
     let output = || json(&Output { schema: SCHEMA, exit_code: exit as u8, command, report });
-    (if running::as_json() { output() } else { text(report) }, exit)
+    (if running::as_json() { output() } else { text(report).to_string() }, exit)
 }
 
 /// What is printed with `--json` if a command fails.

@@ -1,7 +1,10 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::core_args::{CoreArgs, Located};
+use crate::{
+    core_args::{CoreArgs, Located},
+    rows::Rows,
+};
 use clap::Args as ClapArgs;
 use engine::{AtomicFile, Error, ErrorKind, Event, EventSink, RealDisk, open_regular};
 use peregrine::{
@@ -137,24 +140,26 @@ pub fn run(args: &PeersArgs) -> Done {
     let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
     file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));
     let report = PeersJson { chain: located.network().name(), peers: file.peers };
-    Ok(reply(&report, Exit::Done, |report| text(&report.peers)))
+    Ok(reply(&report, Exit::Done, rows))
 }
 
-fn text(peers: &[Peer]) -> String {
-    let mut text =
-        format!("{} addresses\n{:<50} network  transport      MB/s  failures", peers.len(), "address");
+fn rows(PeersJson { peers, .. }: &PeersJson) -> Rows {
+    let mut rows = Rows::default()
+        .line(format!("{} addresses", peers.len()))
+        .line(format!("{:<50} network  transport      MB/s  failures", "address"));
     for peer in peers.iter().take(SHOWN) {
         let network = peer.host.parse::<Host>().map_or("", |host| network_name(host.network()));
         let transport = if peer.v2 { "v2 or v1" } else { "v1" };
         let speed =
             peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
         let address = format!("{}:{}", peer.host, peer.port);
-        text += &format!("\n{address:<50} {network:<7}  {transport:<9} {speed:>9}  {:>8}", peer.failures);
+        let failures = peer.failures;
+        rows = rows.line(format!("{address:<50} {network:<7}  {transport:<9} {speed:>9}  {failures:>8}"));
     }
-    if peers.len() > SHOWN {
-        text += &format!("\n... and {} more; --json has all", peers.len() - SHOWN);
+    match peers.len().saturating_sub(SHOWN) {
+        0 => rows,
+        more => rows.line(format!("... and {more} more; --json has all")),
     }
-    text
 }
 
 const fn network_name(network: NetworkKind) -> &'static str {

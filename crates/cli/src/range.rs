@@ -7,8 +7,8 @@ pub use json::{DeltaJson, FilesJson};
 pub use plan_file::PlanJson;
 
 use crate::{
-    args::common::{DatadirArgs, ResumeArgs, size},
-    core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
+    args::common::{DatadirArgs, ResumeArgs, or_cores, size},
+    core_args::{ASSUME_VALID, assume_valid},
     paths,
     progress::{Style, stages},
     run,
@@ -20,8 +20,8 @@ use peregrine::{
     output::{Done, reply},
     remedy::about_height,
 };
-use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan};
-use std::{num::NonZeroUsize, path::PathBuf, thread};
+use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions};
+use std::{num::NonZeroUsize, path::PathBuf};
 
 /// This program, as reports of who has checked what name it.
 const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
@@ -68,10 +68,6 @@ pub struct PlanArgs {
     /// File to write; a second one, with the suffix .blocks, belongs to it
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -116,10 +112,6 @@ pub struct CheckArgs {
 
     #[command(flatten)]
     pub resume: ResumeArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -181,10 +173,6 @@ pub struct FinishArgs {
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// Parses a share above 0 and at most 100.
@@ -215,89 +203,71 @@ fn plan(args: &PlanArgs) -> Done {
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
-    let plan = run::run(Some(&options.chain), args.progress, stages::PLAN, |sink, interrupt| {
+    let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |sink, interrupt| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
     });
     let plan = plan.map_err(|error| about_height(error, "--to"))?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
-    Ok(reply(&described, Exit::Done, |described| described.text(&args.output, &plan)))
+    Ok(reply(&described, Exit::Done, |described| described.rows(&args.output, &plan)))
 }
 
 fn files(args: &FilesArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::text))
-}
-
-/// The datadir with the blocks of a plan, whose chain is known.
-fn locate(core: &CoreArgs, plan: &RangePlan) -> Result<Located, engine::Error> {
-    CoreArgs { chain: core.chain.or(Some(plan.network())), ..core.clone() }.locate()
+    Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::rows))
 }
 
 fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let located = locate(&args.datadir.core, &plan)?;
+    let located = args.datadir.core.locate_on(plan.network())?;
     paths::check_output(None, &located, &args.output)?;
     let options = CheckRangeOptions {
         chain: args.datadir.checking_options(&located, args.memory, None),
         range: args.range,
-        checker: checker(args.checker.as_deref()),
+        checker: args.checker.clone().unwrap_or_else(host_name),
         program: PROGRAM.to_owned(),
         resume: args.resume.options(),
     };
-    let delta = run::run(Some(&options.chain), args.progress, stages::MAKE, |sink, interrupt| {
+    let delta = args.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
         ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
     })?;
-    Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::text))
+    Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::rows))
 }
 
 /// The name of this machine.
-fn checker(chosen: Option<&str>) -> String {
-    let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    chosen.map_or_else(own, ToOwned::to_owned)
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = or_cores(args.threads);
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
     let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
-        ranges::merge_deltas(
-            &RealDisk,
-            &plan,
-            &args.inputs,
-            &options,
-            &args.output,
-            Watch { sink, interrupt },
-        )
+        let watch = Watch { sink, interrupt };
+        ranges::merge_deltas(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
     })?;
-    Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::text))
+    Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::rows))
 }
 
 fn finish(args: &FinishArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let chain = match args.recheck {
         Some(_) => {
-            let located = locate(&args.datadir.core, &plan)?;
+            let located = args.datadir.core.locate_on(plan.network())?;
             paths::check_output(None, &located, &args.output)?;
             args.datadir.checking_options(&located, args.memory, None)
         }
         None => {
             let options = ChainOptions::new(&args.output, plan.network(), ScriptChecks::LeftOut);
-            let threads = args.datadir.threads();
+            let threads = or_cores(args.datadir.threads);
             ChainOptions { threads, memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
         }
     };
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
-    let report = run::run(Some(&options.chain), args.progress, stages::REINDEX, |sink, interrupt| {
-        ranges::finish_ranges(
-            &RealDisk,
-            &plan,
-            &args.inputs,
-            &options,
-            &args.output,
-            Watch { sink, interrupt },
-        )
+    let report = args.datadir.run(Some(&options.chain), stages::REINDEX, |sink, interrupt| {
+        let watch = Watch { sink, interrupt };
+        ranges::finish_ranges(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
     })?;
-    Ok(reply(&report, Exit::Done, json::ranges_text))
+    Ok(reply(&report, Exit::Done, json::ranges_rows))
 }

@@ -1,6 +1,6 @@
 //! The command `peregrine recover`.
 
-use crate::core_args::CoreArgs;
+use crate::{core_args::CoreArgs, rows::Rows};
 use clap::Args as ClapArgs;
 use engine::{RealDisk, Recovery, RecoveryReport};
 use peregrine::{
@@ -21,10 +21,10 @@ pub struct RecoverArgs {
 /// Runs the command.
 pub fn run(args: &RecoverArgs) -> Done {
     let report = engine::recover(&RealDisk, &args.core.locate()?.location())?;
-    Ok(reply(&report, Exit::Done, text))
+    Ok(reply(&report, Exit::Done, rows))
 }
 
-fn text(report: &RecoveryReport) -> String {
+fn rows(report: &RecoveryReport) -> Rows {
     let outcome = match report.recovery {
         Some(Recovery::Finished) => "finished: all new databases are in place",
         Some(Recovery::Undone) => {
@@ -38,5 +38,5 @@ fn text(report: &RecoveryReport) -> String {
         }
         None => "none was interrupted: there is nothing to do",
     };
-    format!("datadir            {}\nreplacement        {outcome}", report.dir.display())
+    Rows::default().row("datadir", report.dir.display()).row("replacement", outcome)
 }

@@ -156,7 +156,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     }
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
-    let style = args.check.run.progress;
+    let style = args.check.datadir.progress;
     let after =
         IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
     let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
@@ -185,7 +185,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         log.iter().for_each(|log| log.close(report.as_ref()));
         let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Rebuilt);
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
-        Ok((report?, shared?.unwrap_or_default()))
+        Ok((report?, shared?))
     })?;
-    after.reply(report, Exit::Done, |report| report::reindex_text(report, None) + &shared)
+    after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))
 }

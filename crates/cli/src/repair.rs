@@ -8,14 +8,14 @@ use crate::{
     peer_args::PeerArgs,
     peers::Saving,
     progress::stages,
-    report::{self, notes_text, undo_files_text},
-    run,
+    report::{reindex_rows, undo_files_text},
+    rows::Rows,
     sync::shortfall_text,
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{Error, HumanSize, RealDisk};
-use peregrine::{exit::Exit, output::Done};
+use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 use std::path::PathBuf;
 use sync::{DownloadReport, RepairOptions, RepairReport};
 
@@ -62,18 +62,18 @@ impl RepairArgs {
 pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let mut options = args.options(&located)?;
-    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
-    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
+    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
         sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };
-    after.reply(report, exit, repair_text)
+    after.reply(report, exit, repair_rows)
 }
 
-fn repair_text(report: &RepairReport) -> String {
+fn repair_rows(report: &RepairReport) -> Rows {
     let RepairReport { damaged, lost, lost_files, missing, damaged_undo, .. } = report;
     let parts = [
         (damaged - lost, "damaged".to_owned()),
@@ -82,40 +82,27 @@ fn repair_text(report: &RepairReport) -> String {
     ];
     let parts = parts.iter().filter(|(number, _)| *number > 0);
     let parts: Vec<String> = parts.map(|(number, what)| format!("{} {what}", count(*number))).collect();
-    let mut text = match parts.is_empty() {
-        true => "blocks             none is damaged or missing".to_owned(),
-        false => format!("blocks             {}", parts.join(", ")),
-    };
-    for error in &report.first {
-        text += &format!("\n                   {}", error.fact_text());
-    }
-    if report.others > 0 {
-        text += &format!("\n                   and {} more", count(report.others));
-    }
-    if report.taken > 0 {
-        let (blocks, bytes) = (counted(report.taken, "block"), HumanSize(report.taken_bytes));
-        text += &format!("\ntaken              {blocks}, {bytes} from other files");
-    }
-    if let Some(DownloadReport { blocks, bytes, peers, .. }) = report.download {
+    let blocks = if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") };
+    let taken = (report.taken > 0).then(|| {
+        format!("{}, {} from other files", counted(report.taken, "block"), HumanSize(report.taken_bytes))
+    });
+    let downloaded = report.download.map(|DownloadReport { blocks, bytes, peers, .. }| {
         let (blocks, peers) = (counted(blocks, "block"), counted(peers, "peer"));
-        text += &format!("\ndownloaded         {blocks}, {} from {peers}", HumanSize(bytes));
+        format!("{blocks}, {} from {peers}", HumanSize(bytes))
+    });
+    let rows = Rows::default()
+        .row("blocks", blocks)
+        .each("", report.first.iter().map(Error::fact_text))
+        .each("", (report.others > 0).then(|| format!("and {} more", count(report.others))))
+        .each("taken", taken)
+        .each("downloaded", downloaded)
+        .row("stored", format!("all blocks up to height {}", report.height))
+        .each("incomplete", report.shortfall.iter().map(|lack| shortfall_text(lack, report.height)))
+        .each("undo data", (*damaged_undo > 0).then(|| format!("of {damaged_undo} blocks was damaged")))
+        .each("note", report.notes.iter().map(warning_text));
+    if let Some(rebuild) = &report.rebuild {
+        return rows.then(reindex_rows(rebuild, None));
     }
-    text += &format!("\nstored             all blocks up to height {}", report.height);
-    if let Some(shortfall) = &report.shortfall {
-        text += &shortfall_text(shortfall, report.height);
-    }
-    if *damaged_undo > 0 {
-        text += &format!("\nundo data          of {damaged_undo} blocks was damaged");
-    }
-    text += &notes_text(&report.notes);
-    match (&report.rebuild, &report.undo) {
-        (Some(rebuild), _) => text + "\n\n" + &report::reindex_text(rebuild, None),
-        (None, Some(made)) if made.undo.blocks > 0 => {
-            text + &format!(
-                "\nundo data          {}\nchainstate         sound, and left as it is",
-                undo_files_text(&made.undo)
-            )
-        }
-        (None, _) => text + "\nchainstate         sound, and left as it is",
-    }
+    let made = report.undo.as_ref().map(|made| &made.undo).filter(|undo| undo.blocks > 0);
+    rows.each("undo data", made.map(undo_files_text)).row("chainstate", "sound, and left as it is")
 }

@@ -1,18 +1,31 @@
 //! Reports as text.
 
-use crate::units::{btc, count};
+use crate::{
+    rows::Rows,
+    units::{btc, count},
+};
 use engine::{
-    CheckedScripts, Comparison, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory, HumanSize,
-    Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume, StageTime, VerifyReport,
-    Warning, hex, hex_reversed,
+    CheckedScripts, Comparison, Counts, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory,
+    HumanSize, Network, Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, StageTime, VerifyReport,
+    hex, hex_reversed,
 };
 use peregrine::{remedy::warning_text, shell::user_name};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::Path;
 
-/// Returns the line about undo data that was made; empty if none was.
-fn undo_text(report: &ReindexReport) -> String {
-    let Some(undo) = report.undo.as_ref().filter(|undo| undo.blocks > 0) else { return String::new() };
-    format!("\nundo data          {}", undo_files_text(undo))
+/// What was made of which file, or written to it.
+#[derive(Serialize, JsonSchema)]
+pub struct WithFile<T> {
+    pub file: String,
+    #[serde(flatten)]
+    pub report: T,
+}
+
+impl<T> WithFile<T> {
+    pub fn new(file: &Path, report: T) -> Self {
+        Self { file: file.display().to_string(), report }
+    }
 }
 
 /// Returns for how many blocks undo data was made, and in which files.
@@ -28,70 +41,66 @@ pub fn undo_files_text(undo: &engine::UndoReport) -> String {
 }
 
 /// Returns a report of a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.
-pub fn reindex_text(report: &ReindexReport, prune: Option<u64>) -> String {
-    let counts = &report.counts;
+pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>) -> Rows {
+    let ReindexReport { counts, hints, spilled, scripts, .. } = report;
     let seconds = report.elapsed.as_secs_f64();
-    let stages = stages_text(&report.stages);
     let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| HumanMemory(bytes).to_string());
-    let resumed = match report.resumed {
-        0 => String::new(),
-        blocks => {
-            let blocks = count(blocks);
-            format!("resumed            {blocks} of the blocks were already done by an interrupted run\n")
+    let resumed = (report.resumed > 0)
+        .then(|| format!("{} of the blocks were already done by an interrupted run", count(report.resumed)));
+    let (written, most) = (HumanSize(spilled.bytes_written), HumanSize(spilled.peak_bytes));
+    let temporary = (spilled.runs > 0).then(|| format!("{written} written, at most {most} at a time"));
+    let undo = report.undo.as_ref().filter(|undo| undo.blocks > 0).map(undo_files_text);
+    let rules = match hints {
+        Some(hints) if !hints.with_undo => {
+            "headers, proof of work, all rules of blocks, no rules of spends".to_owned()
         }
+        _ => checked_text(*scripts),
     };
-    let temporary = match report.spilled {
-        SpillVolume { runs: 0, .. } => String::new(),
-        SpillVolume { bytes_written, peak_bytes, .. } => format!(
-            "\ntemporary files    {} written, at most {} at a time",
-            HumanSize(bytes_written),
-            HumanSize(peak_bytes)
-        ),
-    };
-    let kept: String =
-        report.kept.iter().map(|path| format!("\nkept               {}", path.display())).collect();
-    let (undo, notes) = (undo_text(report), notes_text(&report.notes));
-    let all_rules = || checked_text(report.scripts);
-    let (rules, proof) = match &report.hints {
-        None => (all_rules(), format!("; each spend matched with its coin ({})", report.matching.name())),
-        Some(hints) if hints.with_undo => (all_rules(), hints_text(hints)),
-        Some(hints) => {
-            ("headers, proof of work, all rules of blocks, no rules of spends".to_owned(), hints_text(hints))
-        }
-    };
-    format!(
-        "chainstate of {} at height {} is in {}\n\
-         block              {}\n\
-         coins              {} ({} BTC)\n\
-         hash_serialized_3  {}{}\n\
-         checked            {}\n\
-         \x20                  {} blocks, {} transactions, {} inputs{}\n\
-         {resumed}scripts            {}\n\
-         time               {seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
-         \x20                  {} (read, check and match run concurrently: summed over threads)\n\
-         peak memory        {peak} of {} allowed{temporary}{undo}{kept}{notes}\n\
-         wallets            not touched{}",
-        report.network.name(),
-        report.height,
-        report.chainstate.display(),
-        report.hash,
-        count(report.txouts),
-        btc(report.total_amount.0),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(report.is_pinned.then_some(true)),
-        rules,
-        count(counts.blocks),
-        count(counts.transactions),
-        count(counts.inputs),
-        proof,
-        scripts_text(report.scripts),
-        HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
-        report.threads,
-        report.bound_by.name(),
-        stages,
-        HumanMemory(report.memory_bytes),
-        next_text(&report.chainstate, report.unconnected, prune),
-    )
+    let matched = format!("; each spend matched with its coin ({})", report.matching.name());
+    let matched = if hints.is_none() { &matched } else { "" };
+    Rows::default()
+        .line(chainstate_text(report.network, report.height, &report.chainstate))
+        .row("block", report.hash)
+        .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
+        .row("checked", format!("{rules}\n{}{matched}", counts_text(counts)))
+        .and(hints.as_ref().map(hints_rows).unwrap_or_default())
+        .each("resumed", resumed)
+        .row("scripts", scripts_text(*scripts))
+        .row(
+            "time",
+            format!(
+                "{seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
+                 {} (read, check and match run concurrently: summed over threads)",
+                HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
+                report.threads,
+                report.bound_by.name(),
+                stages_text(&report.stages)
+            ),
+        )
+        .row("peak memory", format!("{peak} of {} allowed", HumanMemory(report.memory_bytes)))
+        .each("temporary files", temporary)
+        .each("undo data", undo)
+        .each("kept", report.kept.iter().map(|path| path.display()))
+        .each("note", report.notes.iter().map(warning_text))
+        .row("wallets", "not touched")
+        .row("next", next_text(&report.chainstate, report.unconnected, prune))
+}
+
+/// Returns the first line of a report on a chainstate that was written.
+pub fn chainstate_text(network: Network, height: Height, chainstate: &Path) -> String {
+    format!("chainstate of {network} at height {height} is in {}", chainstate.display())
+}
+
+/// Returns the numbers of what was checked.
+fn counts_text(counts: &Counts) -> String {
+    let Counts { blocks, transactions, inputs, .. } = *counts;
+    format!("{} blocks, {} transactions, {} inputs", count(blocks), count(transactions), count(inputs))
+}
+
+/// Returns the hash of a UTXO set, and whether it is the one in Core's source.
+pub fn set_hash_text(hash: &[u8; 32], pinned: Option<bool>) -> String {
+    hex_reversed(hash) + pinned_text(pinned)
 }
 
 /// Returns whether a UTXO set has the hash in Core's source, to follow its hash.
@@ -119,45 +128,35 @@ pub fn checked_text(scripts: Option<ScriptsReport>) -> String {
     }
 }
 
-/// Returns what a run with hints has proven, and what it took on trust from the assumed-valid block (`None`
-/// with undo data), each as lines of text.
-fn hints_summary(hints: &HintsReport) -> (Vec<String>, Option<Vec<String>>) {
+/// Returns what a run with hints has proven, and what it took on trust from the assumed-valid block.
+fn hints_rows(hints: &HintsReport) -> Rows {
     let HintsReport { height, aggregate, with_undo, .. } = hints;
-    let summed =
-        if *with_undo { "over whole coins, undo data included" } else { "over outpoints, without undo data" };
-    let mut checked = vec![
-        format!("up to height {height} each output is unspent or spent once: the sum ({aggregate}) is zero,"),
-        format!("{summed}; above, each spend is matched with its coin"),
-    ];
-    if *with_undo {
-        return (checked, None);
-    }
-    checked.push("and all spend rules are checked; the coins do not exceed all subsidies".to_owned());
-    let trusted = vec![
-        format!(
-            "up to height {height}, by --assumevalid: scripts, that coins are created before they are spent,"
-        ),
-        "coinbase maturity, relative lock times, fees, signature operations of spent scripts".to_owned(),
-    ];
-    (checked, Some(trusted))
-}
-
-/// Returns the report's lines about hints, each with a newline before it.
-fn hints_text(hints: &HintsReport) -> String {
-    let (checked, trusted) = hints_summary(hints);
-    let (indent, mut text) = ("\n                   ", String::new());
-    text += &format!("\nhints              {}", checked.join(indent));
+    let summed = match with_undo {
+        true => "over whole coins, undo data included; above, each spend is matched with its coin".to_owned(),
+        false => "over outpoints, without undo data; above, each spend is matched with its coin\n\
+                  and all spend rules are checked; the coins do not exceed all subsidies"
+            .to_owned(),
+    };
     let pinned = match hints.pinned {
         Pinned::Yes => "pinned",
         Pinned::No => "not pinned",
         Pinned::NoneForNetwork => "none is pinned",
     };
-    text += &format!("{indent}the hints need no trust: with a wrong one, the sum would not be zero");
-    text += &format!("{indent}sha256 {} ({pinned})", hex(&hints.sha256));
-    if let Some(trusted) = trusted {
-        text += &format!("\ntrusted            {}", trusted.join(indent));
-    }
-    text
+    let checked = format!(
+        "up to height {height} each output is unspent or spent once: the sum ({aggregate}) is zero,\n\
+         {summed}\n\
+         the hints need no trust: with a wrong one, the sum would not be zero\n\
+         sha256 {} ({pinned})",
+        hex(&hints.sha256)
+    );
+    let trusted = (!with_undo).then(|| {
+        format!(
+            "up to height {height}, by --assumevalid: scripts, that coins are created before they are \
+             spent,\n\
+             coinbase maturity, relative lock times, fees, signature operations of spent scripts"
+        )
+    });
+    Rows::default().row("hints", checked).each("trusted", trusted)
 }
 
 /// Describes which scripts of a chain were checked.
@@ -182,39 +181,27 @@ pub fn scripts_text(scripts: Option<ScriptsReport>) -> String {
     }
 }
 
-pub fn verify_text(report: &VerifyReport) -> String {
-    let counts = &report.counts;
+pub fn verify_rows(report: &VerifyReport) -> Rows {
     let chainstate = match &report.against_chainstate {
         None => "not compared".to_owned(),
         Some(Comparison { differences: 0, .. }) => format!("has exactly these {} coins", report.txouts),
         Some(Comparison { differences, first }) => {
             let head = format!("differs in {differences} coins: rebuild it with peregrine reindex");
-            let lines = first.iter().map(ToString::to_string);
-            std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n                   ")
+            first.iter().fold(head, |text, difference| format!("{text}\n{difference}"))
         }
     };
-    format!(
-        "the blocks are valid up to height {}, block {}\n\
-         checked            {}\n\
-         \x20                  {} blocks, {} transactions, {} inputs\n\
-         scripts            {}\n\
-         chainstate         {chainstate}\n\
-         time               {:.2} s on {} threads{}",
-        report.height,
-        report.hash,
-        checked_text(report.scripts),
-        count(counts.blocks),
-        count(counts.transactions),
-        count(counts.inputs),
-        scripts_text(report.scripts),
-        report.elapsed.as_secs_f64(),
-        report.threads,
-        notes_text(&report.notes),
-    )
+    let time = format!("{:.2} s on {} threads", report.elapsed.as_secs_f64(), report.threads);
+    Rows::default()
+        .line(format!("the blocks are valid up to height {}, block {}", report.height, report.hash))
+        .row("checked", format!("{}\n{}", checked_text(report.scripts), counts_text(&report.counts)))
+        .row("scripts", scripts_text(report.scripts))
+        .row("chainstate", chainstate)
+        .row("time", time)
+        .each("note", report.notes.iter().map(warning_text))
 }
 
-/// Returns the line about what to do after a rebuild, with a newline before it. `prune`: to how many MiB
-/// bitcoind is to prune the node, if it is pruned.
+/// Returns what to do after a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is
+/// pruned.
 pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
     let home = chainstate.parent().unwrap_or(chainstate);
     let owner = RealDisk.ownership(home).map(|owner| owner.uid);
@@ -226,7 +213,7 @@ pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> Str
         many => format!("it connects the {} blocks above first", count(many)),
     };
     let option = prune.map_or(String::new(), |mebibytes| format!(" with -prune={mebibytes}"));
-    format!("\nnext               start bitcoind{option}{user}: {blocks}")
+    format!("start bitcoind{option}{user}: {blocks}")
 }
 
 /// Returns the time of each stage.
@@ -236,17 +223,12 @@ pub fn stages_text(stages: &[StageTime]) -> String {
     stages.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the report's lines with notes, each with a newline before it.
-pub fn notes_text(notes: &[Warning]) -> String {
-    notes.iter().map(|note| format!("\nnote               {}", warning_text(note))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use engine::{
-        AggregateKind, BlockHash, BoundBy, Counts, Kernel, Matching, Network, Recovery, Sats, Sha256Limit,
-        SpendAges, Stage, Trusted, UndoReport,
+        AggregateKind, BlockHash, BoundBy, Kernel, Matching, Recovery, Sats, Sha256Limit, SpendAges,
+        SpillVolume, Stage, Trusted, UndoReport, Warning,
     };
     use std::time::Duration;
 
@@ -296,7 +278,7 @@ mod tests {
 
     #[test]
     fn report_shows_resumed_blocks_and_resources_used() {
-        let text = reindex_text(&reindexed(7), None);
+        let text = reindex_rows(&reindexed(7), None).to_string();
         assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
         assert!(text.contains("\ntemporary files    9.4 MB written, at most 5.2 MB at a time\n"), "{text}");
@@ -310,7 +292,7 @@ mod tests {
             )),
             "{text}"
         );
-        let text = reindex_text(&reindexed(0), None);
+        let text = reindex_rows(&reindexed(0), None).to_string();
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
         let json: serde_json::Value = serde_json::to_value(reindexed(7)).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
@@ -327,7 +309,7 @@ mod tests {
     /// Without the option, bitcoind would want to download all blocks again.
     #[test]
     fn the_line_about_what_to_do_next_has_the_option_of_a_pruned_node() {
-        let text = reindex_text(&reindexed(0), Some(600));
+        let text = reindex_rows(&reindexed(0), Some(600)).to_string();
         assert!(text.contains("\nnext               start bitcoind with -prune=600: it connects"), "{text}");
     }
 
@@ -341,7 +323,9 @@ mod tests {
 
     #[test]
     fn values_are_aligned_in_one_column() {
-        let text = [reindexed(7), with_hints(false)].map(|report| reindex_text(&report, None)).join("\n");
+        let text = [reindexed(7), with_hints(false)]
+            .map(|report| reindex_rows(&report, None).to_string())
+            .join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
         for line in names {
             let (name, value) = line.split_at(19);

@@ -191,7 +191,7 @@ impl Recorder {
         Ok(Self { file, command, machine, options, started, seen: Mutex::default() })
     }
 
-    /// Writes the report. Returns the line about it, with a newline before it.
+    /// Writes the report. Returns its file, and what is not in it.
     pub fn finish(self, outcome: &Outcome<'_>) -> Result<String, Error> {
         let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (rebuild, verification, warnings, error): (_, _, &[Warning], _) = match outcome {
@@ -225,7 +225,7 @@ impl Recorder {
             let what = format!("the report cannot be written: {error}");
             Error::new(engine::ErrorKind::Environment, what).in_file(&self.file, None)
         })?;
-        Ok(format!("\nto be shared       {} (without names and paths)", self.file.display()))
+        Ok(format!("{} (without names and paths)", self.file.display()))
     }
 
     /// Records an event.

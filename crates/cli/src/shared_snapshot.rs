@@ -1,11 +1,12 @@
 //! The commands `peregrine snapshot share` and `fetch`: snapshots in chunks, for peers.
 
 use crate::{
-    args::common::{DatadirArgs, RunArgs, threads},
+    args::common::{DatadirArgs, RunArgs, or_cores, threads},
     hint_location::{HintLocation, snapshot_source},
     paths,
     progress::{Style, stages},
-    report::pinned_text,
+    report::{WithFile, pinned_text, set_hash_text},
+    rows::Rows,
     run,
     units::{count, counted},
 };
@@ -25,7 +26,6 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    thread,
 };
 
 #[derive(ClapArgs, Debug)]
@@ -115,18 +115,10 @@ pub struct SharedSets {
     sets: Vec<SharedSet>,
 }
 
-/// What was fetched into which file.
-#[derive(Serialize, JsonSchema)]
-pub struct FetchedJson {
-    file: String,
-    #[serde(flatten)]
-    report: FetchedSnapshotReport,
-}
-
 /// Runs `snapshot share`.
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
-        Some(file) => vec![run::run(None, args.run.progress, stages::SHARE_FILE, |sink, interrupt| {
+        Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |sink, interrupt| {
             let watch = Watch { sink, interrupt };
             engine::share_snapshot_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
@@ -134,8 +126,7 @@ pub fn share(args: &ShareSnapshotArgs) -> Done {
     };
     let set = |report: SharedSnapshotReport| SharedSet { chain_params: report.chain_params(), report };
     let shared = SharedSets { sets: reports.into_iter().map(set).collect() };
-    let text = |shared: &SharedSets| shared.sets.iter().map(shared_text).collect::<Vec<_>>().join("\n\n");
-    Ok(reply(&shared, Exit::Done, text))
+    Ok(reply(&shared, Exit::Done, |shared| Rows::all(shared.sets.iter().map(shared_rows))))
 }
 
 /// Cuts the sets after some blocks.
@@ -149,7 +140,7 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let heights = args.at.iter().copied().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
-    let shared = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
+    let shared = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
         engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
     });
     shared.map_err(|error| match error.kind {
@@ -158,28 +149,26 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     })
 }
 
-fn shared_text(SharedSet { report, chain_params }: &SharedSet) -> String {
-    let height = report.height.map_or("height unknown".to_owned(), |height| height.to_string());
-    format!(
-        "folder             {}\n\
-         block              {} ({height})\n\
-         coins              {}\n\
-         size               {} bytes in {}\n\
-         merkle root        {}\n\
-         hash_serialized_3  {}{}\n\
-         chain parameters   {chain_params}",
-        report.folder.display(),
-        report.hash,
-        count(report.coins),
-        count(report.bytes),
-        counted(report.chunks, "chunk"),
-        hex_reversed(&report.merkle_root),
-        hex_reversed(&report.hash_serialized_3),
-        match report.is_pinned {
-            true => pinned_text(Some(true)),
-            false => " (Bitcoin Core's source has no hash for this block)",
-        }
-    )
+fn shared_rows(SharedSet { report, chain_params }: &SharedSet) -> Rows {
+    let pinned = match report.is_pinned {
+        true => pinned_text(Some(true)),
+        false => " (Bitcoin Core's source has no hash for this block)",
+    };
+    Rows::default()
+        .row("folder", report.folder.display())
+        .row("block", block_text(report.hash, report.height))
+        .row("coins", count(report.coins))
+        .row("size", format!("{} bytes in {}", count(report.bytes), counted(report.chunks, "chunk")))
+        .row("merkle root", hex_reversed(&report.merkle_root))
+        .row("hash_serialized_3", hex_reversed(&report.hash_serialized_3) + pinned)
+        .row("chain parameters", chain_params)
+}
+
+fn block_text(hash: BlockHash, height: Option<Height>) -> String {
+    match height {
+        Some(height) => format!("{hash} ({height})"),
+        None => format!("{hash} (height unknown)"),
+    }
 }
 
 /// Runs `snapshot fetch`.
@@ -190,49 +179,39 @@ pub fn fetch(args: &FetchSnapshotArgs) -> Done {
         output: args.output.clone(),
         root: args.root,
         trust_sources: args.trust_sources,
-        threads: args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        threads: or_cores(args.threads),
         chunk_len: CHUNK_LEN,
     };
     let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {
         engine::fetch_snapshot(&RealDisk, &options, Watch { sink, interrupt })
     })?;
-    let fetched = FetchedJson { file: args.output.display().to_string(), report };
-    Ok(reply(&fetched, Exit::Done, fetched_text))
+    Ok(reply(&WithFile::new(&args.output, report), Exit::Done, fetched_rows))
 }
 
-fn fetched_text(FetchedJson { file, report }: &FetchedJson) -> String {
-    let height = report.height.map_or("height unknown".to_owned(), |height| height.to_string());
+fn fetched_rows(WithFile { file, report }: &WithFile<FetchedSnapshotReport>) -> Rows {
     let trust = match (report.is_root_given, report.is_pinned) {
         (true, true) => "the root that --root names, and the hash in Bitcoin Core's source",
         (true, false) => "the root that --root names, and on who stated it: the coins could be forged",
         (false, true) => "the hash in Bitcoin Core's source",
         (false, false) => "NOTHING but those who made the sources: the coins could be forged",
     };
-    let mut text = format!(
-        "snapshot           {file}\n\
-         block              {} ({height})\n\
-         coins              {}\n\
-         size               {} bytes in {}, {} of them from an earlier run\n\
-         merkle root        {}\n\
-         hash_serialized_3  {}{}\n\
-         trust rests on     {trust}",
-        report.hash,
-        count(report.coins),
+    let size = format!(
+        "{} bytes in {}, {} of them from an earlier run",
         count(report.bytes),
         counted(report.chunks, "chunk"),
-        count(report.chunks_kept),
-        hex_reversed(&report.merkle_root),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(report.is_pinned.then_some(true))
+        count(report.chunks_kept)
     );
-    if report.height_removed {
-        text +=
-            "\nheader             without the height that the chunks have in it, so that bitcoind loads it";
-    }
-    for fault in &report.faults {
-        text += &format!("\nwrong              {}", fault.error.fact_text());
-    }
-    text
+    let header = "without the height that the chunks have in it, so that bitcoind loads it";
+    Rows::default()
+        .row("snapshot", file)
+        .row("block", block_text(report.hash, report.height))
+        .row("coins", count(report.coins))
+        .row("size", size)
+        .row("merkle root", hex_reversed(&report.merkle_root))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
+        .row("trust rests on", trust)
+        .each("header", report.height_removed.then_some(header))
+        .each("wrong", report.faults.iter().map(|fault| fault.error.fact_text()))
 }
 
 #[cfg(test)]

@@ -1,32 +1,27 @@
 //! The commands `peregrine snapshot make`, `info`, `verify` and `load`. [`shared_snapshot`] has the others.
 
 use crate::{
-    args::common::{DatadirArgs, MakeArgs, threads},
-    core_args::CoreArgs,
+    args::common::{DatadirArgs, MakeArgs, or_cores},
     paths,
-    progress::{Style, stages},
-    report::{notes_text, pinned_text},
-    run,
+    progress::stages,
+    report::{WithFile, chainstate_text, pinned_text, set_hash_text},
+    rows::Rows,
     shared_snapshot::{self, FetchSnapshotArgs, ShareSnapshotArgs},
     units::count,
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
     AggregateKind, BlockHash, ChainOptions, Height, LoadedSnapshotReport, Network, RealDisk,
-    SnapshotMetadata, SnapshotReport, hex_reversed,
+    SnapshotMetadata, SnapshotReport, SnapshotVerdict, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
+    remedy::{about_height, warning_text},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    thread,
-};
+use std::path::{Path, PathBuf};
 
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
@@ -70,24 +65,16 @@ pub struct SnapshotFileArgs {
 
 #[derive(ClapArgs, Debug)]
 pub struct VerifySnapshotArgs {
-    #[command(flatten)]
-    pub file: SnapshotFileArgs,
+    /// Snapshot file
+    pub file: PathBuf,
 
     // The datadir is used only if it is given.
     #[command(flatten)]
-    pub core: CoreArgs,
+    pub datadir: DatadirArgs,
 
     /// Hash that the sum over created and spent outputs is built from: sha256, siphash128 or muhash
     #[arg(long, default_value_t = AggregateKind::Sha256, hide_short_help = true)]
     pub aggregate: AggregateKind,
-
-    /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub threads: Option<NonZeroUsize>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -97,18 +84,6 @@ pub struct LoadSnapshotArgs {
 
     #[command(flatten)]
     pub datadir: DatadirArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-/// What was made of which file, or written to it.
-#[derive(Serialize, JsonSchema)]
-pub struct WithFile<T> {
-    file: String,
-    #[serde(flatten)]
-    report: T,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -143,7 +118,7 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let made = run::run(Some(&options.chain), args.check.run.progress, stages::MAKE, |sink, interrupt| {
+    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
         if *chainstate {
             let coins = args.check.datadir.chainstate_options(&located);
             return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
@@ -151,125 +126,98 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
         engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
     });
     let report = made.map_err(|error| about_height(error, "--to"))?;
-    let made = WithFile { file: args.output.display().to_string(), report };
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&WithFile::new(&args.output, report), Exit::Done, made_rows))
 }
 
-fn made_text(WithFile { file, report }: &WithFile<SnapshotReport>) -> String {
-    format!(
-        "snapshot           {file}\n\
-         block              {} ({})\n\
-         coins              {}\n\
-         size               {} bytes\n\
-         hash_serialized_3  {}{}",
-        report.hash,
-        report.height,
-        count(report.coins),
-        count(report.bytes),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(report.is_pinned.then_some(true))
-    )
+fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
+    let pinned = report.is_pinned.then_some(true);
+    Rows::default()
+        .row("snapshot", file)
+        .row("block", format!("{} ({})", report.hash, report.height))
+        .row("coins", count(report.coins))
+        .row("size", format!("{} bytes", count(report.bytes)))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, pinned))
 }
 
 fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
-    Ok(reply(&from_metadata(&args.file, &metadata), Exit::Done, text))
+    Ok(reply(&snapshot_json(&args.file, &metadata, None), Exit::Done, rows))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
-    let file = &args.file.file;
+    let VerifySnapshotArgs { file, datadir, .. } = args;
     let network = engine::snapshot_info(&RealDisk, file)?.network();
-    let threads = args.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let core = CoreArgs { chain: args.core.chain.or(Some(network)), ..args.core.clone() };
-    let located = core.datadir.as_ref().map(|_| core.locate()).transpose()?;
+    let threads = or_cores(datadir.threads);
+    let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
-    let verdict = run::run(None, args.progress, stages::UNKNOWN, |sink, interrupt| {
+    let verdict = datadir.run(None, stages::UNKNOWN, |sink, interrupt| {
         engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
-    let checked = SnapshotJson {
-        coins_read: true,
-        hash_serialized_3: Some(hex_reversed(&verdict.hash_serialized_3)),
-        matches_core_assumeutxo_hash: verdict.pinned,
-        matches_blocks: verdict.proven,
-        ..from_metadata(file, &verdict.metadata)
-    };
-    Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, text))
+    let checked = snapshot_json(file, &verdict.metadata, Some(&verdict));
+    Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, rows))
 }
 
 fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.datadir.default_options(&located);
-    let report = run::run(None, args.progress, stages::LOAD, |sink, interrupt| {
+    let options = args.datadir.default_options(&located, None);
+    let report = args.datadir.run(None, stages::LOAD, |sink, interrupt| {
         engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
-    let loaded = WithFile { file: args.file.display().to_string(), report };
-    Ok(reply(&loaded, Exit::Done, loaded_text))
+    Ok(reply(&WithFile::new(&args.file, report), Exit::Done, loaded_rows))
 }
 
-fn loaded_text(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> String {
-    format!(
-        "chainstate of {} at height {} is in {}\n\
-         block              {}\n\
-         coins              {}\n\
-         hash_serialized_3  {}{}{}\n\
-         next               start bitcoind: it continues from this block, and validates the blocks below it",
-        report.network,
-        report.height,
-        report.chainstate.display(),
-        report.hash,
-        count(report.coins),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(Some(true)),
-        notes_text(&report.notes)
-    )
+fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows {
+    let next = "start bitcoind: it continues from this block, and validates the blocks below it";
+    Rows::default()
+        .line(chainstate_text(report.network, report.height, &report.chainstate))
+        .row("block", report.hash)
+        .row("coins", count(report.coins))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, Some(true)))
+        .each("note", report.notes.iter().map(warning_text))
+        .row("next", next)
 }
 
-fn from_metadata(file: &Path, metadata: &SnapshotMetadata) -> SnapshotJson {
+/// `verdict`: what was found of the coins, if they were read.
+fn snapshot_json(
+    file: &Path,
+    metadata: &SnapshotMetadata,
+    verdict: Option<&SnapshotVerdict>,
+) -> SnapshotJson {
     SnapshotJson {
         file: file.display().to_string(),
         chain: metadata.network(),
         block_hash: metadata.base_block,
         stated_height: metadata.base_height,
         coins: metadata.coins,
-        coins_read: false,
-        hash_serialized_3: None,
-        matches_core_assumeutxo_hash: None,
-        matches_blocks: None,
+        coins_read: verdict.is_some(),
+        hash_serialized_3: verdict.map(|verdict| hex_reversed(&verdict.hash_serialized_3)),
+        matches_core_assumeutxo_hash: verdict.and_then(|verdict| verdict.pinned),
+        matches_blocks: verdict.and_then(|verdict| verdict.proven),
     }
 }
 
-fn text(snapshot: &SnapshotJson) -> String {
-    let mut text = format!(
-        "snapshot           {}\n\
-         chain              {}\n\
-         block              {}\n\
-         coins              {}",
-        snapshot.file,
-        snapshot.chain,
-        snapshot.block_hash,
-        count(snapshot.coins)
-    );
-    if let Some(height) = snapshot.stated_height {
-        text +=
-            &format!("\nheight             {height}, by the header, which is that of the draft of BIP 452");
-    }
-    if !snapshot.coins_read {
-        text +=
-            "\nchecked            only the metadata and the file length; `snapshot verify` checks the coins";
-    }
-    if let Some(hash) = &snapshot.hash_serialized_3 {
-        text += &format!("\nhash_serialized_3  {hash}");
-        text += match snapshot.matches_core_assumeutxo_hash {
-            None => " (Bitcoin Core's source has no hash for this block)",
-            known => pinned_text(known),
-        };
-    }
-    text += match snapshot.matches_blocks {
-        Some(true) => "\nproof              the coins match the blocks",
-        Some(false) => "\nproof              WRONG: the coins do not match the blocks",
-        None => "",
+fn rows(snapshot: &SnapshotJson) -> Rows {
+    let height = snapshot
+        .stated_height
+        .map(|height| format!("{height}, by the header, which is that of the draft of BIP 452"));
+    let unread = "only the metadata and the file length; `snapshot verify` checks the coins";
+    let pinned = match snapshot.matches_core_assumeutxo_hash {
+        None => " (Bitcoin Core's source has no hash for this block)",
+        known => pinned_text(known),
     };
-    text
+    let proof = snapshot.matches_blocks.map(|matches| match matches {
+        true => "the coins match the blocks",
+        false => "WRONG: the coins do not match the blocks",
+    });
+    Rows::default()
+        .row("snapshot", &snapshot.file)
+        .row("chain", snapshot.chain)
+        .row("block", snapshot.block_hash)
+        .row("coins", count(snapshot.coins))
+        .each("height", height)
+        .each("checked", (!snapshot.coins_read).then_some(unread))
+        .each("hash_serialized_3", snapshot.hash_serialized_3.iter().map(|hash| format!("{hash}{pinned}")))
+        .each("proof", proof)
 }

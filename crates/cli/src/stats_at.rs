@@ -4,7 +4,7 @@
 use crate::{
     args::common::{DatadirArgs, RunArgs},
     progress::stages,
-    run,
+    rows::Rows,
     units::btc,
 };
 use clap::Args as ClapArgs;
@@ -40,7 +40,7 @@ pub struct AtArgs {
 impl AtArgs {
     /// Whether there are options that only a run over the blocks has.
     pub const fn has_run_options(&self) -> bool {
-        let RunArgs { assumevalid, memory, work_dir, progress: _ } = &self.run;
+        let RunArgs { assumevalid, memory, work_dir } = &self.run;
         assumevalid.is_some() || memory.is_some() || work_dir.is_some()
     }
 }
@@ -76,36 +76,31 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let chain = datadir.chain_options(&located, &args.run);
     let heights = args.at.iter().cloned().flatten().map(Height).collect();
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let heights = run::run(Some(&options.chain), args.run.progress, stages::CONNECT, |sink, interrupt| {
+    let heights = datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
         engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
     });
     let heights = heights.map_err(|error| about_height(error, "--at"))?;
     let report = StatsAt { chain: located.network(), heights };
-    Ok(reply(&report, Exit::Done, |report| report.heights.iter().map(text).collect::<Vec<_>>().join("\n\n")))
+    Ok(reply(&report, Exit::Done, |report| Rows::all(report.heights.iter().map(rows))))
 }
 
-fn text(stats: &UtxoStatsAt) -> String {
+fn rows(stats: &UtxoStatsAt) -> Rows {
     let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = stats.block_info;
     let amount = |Sats(amount)| format!("{} BTC", btc(amount));
-    format!(
-        "height             {}\n\
-         best block         {}\n\
-         coins              {}\n\
-         amount             {}\n\
-         bogosize           {}\n\
-         muhash             {}\n\
-         unspendable        {}\n\
-         of this block      {} spent, {} created, {} by the coinbase, {} unspendable",
-        stats.height,
-        stats.hash,
-        stats.txouts,
-        amount(stats.total_amount),
-        stats.bogosize,
-        hex_reversed(&stats.muhash),
-        amount(stats.total_unspendable_amount),
+    let of_block = format!(
+        "{} spent, {} created, {} by the coinbase, {} unspendable",
         amount(prevout_spent),
         amount(new_outputs_ex_coinbase),
         amount(coinbase),
-        amount(unspendable.total()),
-    )
+        amount(unspendable.total())
+    );
+    Rows::default()
+        .row("height", stats.height)
+        .row("best block", stats.hash)
+        .row("coins", stats.txouts)
+        .row("amount", amount(stats.total_amount))
+        .row("bogosize", stats.bogosize)
+        .row("muhash", hex_reversed(&stats.muhash))
+        .row("unspendable", amount(stats.total_unspendable_amount))
+        .row("of this block", of_block)
 }

@@ -9,13 +9,14 @@ use crate::{
     peer_args::{PeerArgs, is_direct},
     peers::Saving,
     progress::stages,
-    report, run,
+    report,
+    rows::Rows,
     units::{counted, duration},
-    update::update_text,
+    update::update_rows,
 };
 use clap::Args as ClapArgs;
 use engine::{AggregateKind, Error, ErrorKind, Height, HintOptions, HumanSize, RealDisk};
-use peregrine::{exit::Exit, output::Done};
+use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
     SyncReport,
@@ -90,11 +91,23 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses indexes of blocks that are deleted, or of no chainstate.
-    fn check_indexes(&self) -> Result<(), Error> {
-        let needs_undo = |does: bool| self.indexes.named.kinds.iter().any(|kind| kind.needs_undo() == does);
+    /// Refuses what would keep the chainstate away from the tip, and indexes of blocks that are deleted or of
+    /// no chainstate.
+    fn check(&self) -> Result<(), Error> {
+        let kinds = &self.indexes.named.kinds;
+        let needs_undo = |does: bool| kinds.iter().any(|kind| kind.needs_undo() == does);
         let detail = match self {
-            _ if self.indexes.named.kinds.is_empty() => return Ok(()),
+            Self { follow: true, prune: Some(_), .. } => {
+                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
+                 afterwards, which stays at the tip"
+            }
+            Self { follow: true, blocks_only: true, .. } => {
+                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
+                 them"
+            }
+            Self { follow: true, to: Some(_), .. } => {
+                "--follow goes on with each new block, --to ends below; leave out one of them"
+            }
             Self { prune: Some(_), .. } if needs_undo(false) => {
                 "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
             }
@@ -102,7 +115,7 @@ impl SyncArgs {
                 "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which are \
                  not known with --hints; leave out one of them"
             }
-            Self { blocks_only: true, .. } | Self { follow: true, .. } => {
+            Self { blocks_only: true, .. } | Self { follow: true, .. } if !kinds.is_empty() => {
                 "--index makes indexes up to the chainstate's best block when the run is done; leave out \
                  --blocks-only and --follow, or run peregrine index make afterwards"
             }
@@ -111,30 +124,9 @@ impl SyncArgs {
         Err(Error::new(ErrorKind::Usage, detail))
     }
 
-    /// Refuses what would keep the chainstate away from the tip, and says what to do.
-    fn check_follow(&self) -> Result<(), Error> {
-        let detail = match self {
-            Self { follow: false, .. } => return Ok(()),
-            Self { prune: Some(_), .. } => {
-                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
-                 afterwards, which stays at the tip"
-            }
-            Self { blocks_only: true, .. } => {
-                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
-                 them"
-            }
-            Self { to: Some(_), .. } => {
-                "--follow goes on with each new block, --to ends below; leave out one of them"
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::new(ErrorKind::Usage, detail))
-    }
-
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
-        self.check_follow()?;
-        self.check_indexes()?;
+        self.check()?;
         let peers = self.peers.options(located)?;
         self.hints.as_ref().map_or(Ok(()), |hints| hints.check(self.peers.proxy))?;
         if let Some(HintLocation::Url(url)) = &self.hints
@@ -172,7 +164,7 @@ impl SyncArgs {
 pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
     let mut options = args.options(&located)?;
-    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.run.progress)
+    let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = match (args.blocks_only, args.follow) {
@@ -180,27 +172,25 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = run::run(Some(&options.chain), args.run.progress, stages, |progress, interrupt| {
+    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
         sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
-    after.reply(report, exit, |report| sync_text(report, located.prune))
+    after.reply(report, exit, |report| sync_rows(report, located.prune))
 }
 
 /// What is not there, and why.
 pub fn shortfall_text(shortfall: &Shortfall, height: Height) -> String {
     let Shortfall { claimed, is_clock_behind, reasons } = shortfall;
-    let mut text =
-        format!("\nincomplete         ends at height {height}, and peers claim blocks up to {claimed}");
-    reasons.iter().for_each(|reason| text += &format!("\n                   {reason}"));
-    text += match is_clock_behind {
-        true => {
-            "\n                   if this machine's clock is wrong, correct it; then run the command again"
-        }
-        false => "\n                   name a peer that has them with --connect, or pass --wait",
+    let mut lines = vec![format!("ends at height {height}, and peers claim blocks up to {claimed}")];
+    lines.extend(reasons.iter().map(ToString::to_string));
+    let help = match is_clock_behind {
+        true => "if this machine's clock is wrong, correct it; then run the command again",
+        false => "name a peer that has them with --connect, or pass --wait",
     };
-    text
+    lines.push(help.to_owned());
+    lines.join("\n")
 }
 
 fn follow_text(report: &FollowReport) -> String {
@@ -209,83 +199,69 @@ fn follow_text(report: &FollowReport) -> String {
         FollowEnd::DatadirInUse => "another process uses the datadir now",
         FollowEnd::DatadirChanged => "another process has changed the datadir",
     };
-    format!(
-        "at the tip         for {}: connected {}, disconnected {}; {end}",
-        duration(report.elapsed),
-        counted(report.connected, "block"),
-        report.disconnected
-    )
+    let (time, connected) = (duration(report.elapsed), counted(report.connected, "block"));
+    format!("for {time}: connected {connected}, disconnected {}; {end}", report.disconnected)
 }
 
 /// `conf_prune`: to how many MiB the configuration file lets bitcoind prune, if it does.
-fn sync_text(report: &SyncReport, conf_prune: Option<u64>) -> String {
+fn sync_rows(report: &SyncReport, conf_prune: Option<u64>) -> Rows {
     let DownloadReport { blocks, bytes, duplicate_bytes, found, peers, elapsed, pruned, .. } =
         report.download;
     let DownloadReport { blocks_with_coins, coins_bytes, .. } = report.download;
     let seconds = elapsed.as_secs_f64();
-    let speed = bytes as f64 / seconds.max(1e-3);
-    let mut text = format!(
-        "downloaded         {}, {} from {} in {seconds:.1} s ({}/s)",
+    let downloaded = format!(
+        "{}, {} from {} in {seconds:.1} s ({}/s)",
         counted(blocks, "block"),
         HumanSize(bytes),
         counted(peers, "peer"),
-        HumanSize(speed as u64)
+        HumanSize((bytes as f64 / seconds.max(1e-3)) as u64)
     );
-    if let Some(then) = report.elapsed.checked_sub(elapsed).filter(|_| report.rebuild.is_some()) {
-        text += &format!("\ntime               download {seconds:.1} s, then {:.1} s", then.as_secs_f64());
-    }
-    if blocks_with_coins > 0 {
-        let (blocks, size) = (counted(blocks_with_coins, "block"), HumanSize(coins_bytes));
-        text += &format!("\nspent coins        those of {blocks}, {size}");
-    }
-    if duplicate_bytes > 0 {
-        text += &format!("\n                   {} came twice", HumanSize(duplicate_bytes));
-    }
-    if found > 0 {
-        text += &format!("\n                   {found} blocks were in the block files already");
-    }
-    text += &format!("\nblocks             up to {} ({})", report.hash, report.height);
-    if report.header_height > report.height {
-        text += &format!("; headers up to height {}", report.header_height);
-    }
-    if let Some(best) = report.chainstate_height.filter(|best| *best < report.height) {
-        let left = report.height.0 - best.0;
-        text += &format!(
-            "\nchainstate         at height {best}; bitcoind connects {} above it",
-            counted(left, "block")
-        );
-    }
-    if let Some(MarkedBranch { height, hash, tip }) = report.left_out {
-        text += &format!(
-            "\nleft out           the peers' blocks from {height} to {tip}: this datadir marks block {hash}\
-             \n                   as invalid; --reconsider {hash} has it checked"
-        );
-    }
-    if let Some(shortfall) = &report.shortfall {
-        text += &shortfall_text(shortfall, report.height);
-    }
+    let then = report.elapsed.checked_sub(elapsed).filter(|_| report.rebuild.is_some());
+    let then = then.map(|then| format!("download {seconds:.1} s, then {:.1} s", then.as_secs_f64()));
+    let coins = (blocks_with_coins > 0)
+        .then(|| format!("those of {}, {}", counted(blocks_with_coins, "block"), HumanSize(coins_bytes)));
+    let headers = (report.header_height > report.height)
+        .then(|| format!("; headers up to height {}", report.header_height));
+    let chainstate = report.chainstate_height.filter(|best| *best < report.height).map(|best| {
+        let left = counted(report.height.0 - best.0, "block");
+        format!("at height {best}; bitcoind connects {left} above it")
+    });
+    let left_out = report.left_out.map(|MarkedBranch { height, hash, tip }| {
+        format!(
+            "the peers' blocks from {height} to {tip}: this datadir marks block {hash}\n\
+             as invalid; --reconsider {hash} has it checked"
+        )
+    });
     let prune = report.prune_bytes.map(|bytes| bytes >> 20);
-    if let Some(mebibytes) = prune {
-        text +=
-            &format!("\npruned             {pruned} blocks deleted; start bitcoind with -prune={mebibytes}");
-    }
-    if report.unpruned {
-        text += "\nfull node          all blocks are stored: start bitcoind without -prune";
-        if conf_prune.is_some() {
-            text += "\n                   remove prune= from bitcoin.conf first, or it deletes them again";
+    let pruned = prune.map(|mib| format!("{pruned} blocks deleted; start bitcoind with -prune={mib}"));
+    let full = match conf_prune {
+        None => "all blocks are stored: start bitcoind without -prune",
+        Some(_) => {
+            "all blocks are stored: start bitcoind without -prune\n\
+             remove prune= from bitcoin.conf first, or it deletes them again"
         }
-    }
-    match &report.rebuild {
-        Some(rebuild) => text += &format!("\n\n{}", report::reindex_text(rebuild, prune)),
-        None => text += &report::notes_text(&report.notes),
-    }
-    if let Some(update) = &report.update {
-        text += &format!("\n\n{}", update_text(update, prune));
-    }
-    if let Some(follow) = &report.follow {
-        text += &format!("\n\n{}", follow_text(follow));
-    }
-    text
+    };
+    let notes = report.notes.iter().filter(|_| report.rebuild.is_none());
+    let rows = Rows::default()
+        .row("downloaded", downloaded)
+        .each("time", then)
+        .each("spent coins", coins)
+        .each("", (duplicate_bytes > 0).then(|| format!("{} came twice", HumanSize(duplicate_bytes))))
+        .each("", (found > 0).then(|| format!("{found} blocks were in the block files already")))
+        .row("blocks", format!("up to {} ({}){}", report.hash, report.height, headers.unwrap_or_default()))
+        .each("chainstate", chainstate)
+        .each("left out", left_out)
+        .each("incomplete", report.shortfall.iter().map(|lack| shortfall_text(lack, report.height)))
+        .each("pruned", pruned)
+        .each("full node", report.unpruned.then_some(full))
+        .each("note", notes.map(warning_text));
+    let follow = report.follow.as_ref().map(follow_text);
+    let then = [
+        report.rebuild.as_ref().map(|rebuild| report::reindex_rows(rebuild, prune)),
+        report.update.as_ref().map(|update| update_rows(update, prune)),
+        follow.map(|follow| Rows::default().row("at the tip", follow)),
+    ];
+    then.into_iter().flatten().fold(rows, Rows::then)
 }
 
 #[cfg(test)]

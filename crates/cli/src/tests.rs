@@ -9,16 +9,17 @@ use crate::{
     peers::PeersJson,
     progress::ProgressJson,
     range::{DeltaJson, FilesJson, PlanJson},
+    report::WithFile,
     shared_report::SharedReport,
-    shared_snapshot::{FetchedJson, SharedSets},
-    snapshot::{SnapshotJson, WithFile},
+    shared_snapshot::SharedSets,
+    snapshot::SnapshotJson,
     stats_at::StatsAt,
     utxo::{GetJson, ScanJson},
 };
 use clap::CommandFactory as _;
 use engine::{
-    ExportedUndo, LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport, SnapshotReport,
-    UndoCheck, UpdateReport, UtxoStatsReport, VerifyReport,
+    ExportedUndo, FetchedSnapshotReport, LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport,
+    SnapshotReport, UndoCheck, UpdateReport, UtxoStatsReport, VerifyReport,
 };
 use indexes::{CheckedIndexesReport, MadeIndexesReport};
 use peregrine::output::SCHEMA;
@@ -55,7 +56,7 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         ("snapshot verify", of.subschema_for::<SnapshotJson>()),
         ("snapshot load", of.subschema_for::<WithFile<LoadedSnapshotReport>>()),
         ("snapshot share", of.subschema_for::<SharedSets>()),
-        ("snapshot fetch", of.subschema_for::<FetchedJson>()),
+        ("snapshot fetch", of.subschema_for::<WithFile<FetchedSnapshotReport>>()),
         ("undo check", of.subschema_for::<UndoCheck>()),
         ("undo export", of.subschema_for::<ExportedUndo>()),
         ("undo make", of.subschema_for::<MadeUndoReport>()),

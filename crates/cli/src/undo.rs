@@ -2,22 +2,22 @@
 
 use crate::{
     args::common::{DatadirArgs, RunArgs, size},
-    core_args::Located,
     export::reading_threads,
     paths,
-    progress::{Style, stages},
-    report::{notes_text, undo_files_text},
-    run,
+    progress::stages,
+    report::undo_files_text,
+    rows::Rows,
     units::count,
 };
 use clap::{Args, Subcommand};
 use engine::{
     ChainOptions, CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize,
-    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck,
+    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck, UndoFileCheck,
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
+    remedy::warning_text,
 };
 use std::path::PathBuf;
 
@@ -39,10 +39,6 @@ pub struct CheckUndoArgs {
     /// Ignore the block index and find blocks and undo data by reading their files
     #[arg(long)]
     pub scan: bool,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 #[derive(Args, Debug)]
@@ -82,25 +78,6 @@ pub struct ExportUndoArgs {
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-impl CheckUndoArgs {
-    /// Returns the engine's options for checking undo data.
-    pub fn options(&self, located: &Located) -> CheckUndoOptions {
-        CheckUndoOptions { chain: self.datadir.default_options(located), scan: self.scan }
-    }
-}
-
-impl MakeUndoArgs {
-    /// Returns the engine's options for making undo data.
-    pub fn options(&self, located: &Located) -> MakeUndoOptions {
-        let chain = self.datadir.chain_options(located, &self.run);
-        MakeUndoOptions { chain, keep_old: self.keep_old }
-    }
 }
 
 /// Runs a command.
@@ -114,92 +91,79 @@ pub fn run(command: &UndoCommand) -> Done {
 
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
-    let check = run::run(Some(&options.chain), args.progress, stages::CHECK, |sink, interrupt| {
+    let options = CheckUndoOptions { chain: args.datadir.default_options(&located, None), scan: args.scan };
+    let check = args.datadir.run(Some(&options.chain), stages::CHECK, |sink, interrupt| {
         engine::check_undo(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
-    Ok(reply(&check, exit, check_text))
+    Ok(reply(&check, exit, check_rows))
 }
 
-fn check_text(check: &UndoCheck) -> String {
-    let UndoCheck { sound, missing, damaged, .. } = check;
-    let mut text = format!(
-        "block              {} ({})\n\
-         undo data          {sound} sound, {missing} missing, {damaged} damaged",
-        check.hash, check.height
-    );
+fn check_rows(check: &UndoCheck) -> Rows {
+    let UndoCheck { hash, height, sound, missing, damaged, .. } = check;
+    let mut rows = Rows::default()
+        .row("block", format!("{hash} ({height})"))
+        .row("undo data", format!("{sound} sound, {missing} missing, {damaged} damaged"));
     for file in check.files.iter().filter(|file| file.missing + file.damaged > 0) {
-        let name = FileKind::Rev.file_name(file.file);
-        text += &format!(
-            "\n{name}       {} sound, {} missing, {} damaged:",
-            file.kept, file.missing, file.damaged
-        );
+        let (name, UndoFileCheck { kept, missing, damaged, .. }) = (FileKind::Rev.file_name(file.file), file);
+        rows = rows.row(&name, format!("{kept} sound, {missing} missing, {damaged} damaged:"));
         for block in &file.first {
             let state = if block.is_missing { "missing" } else { "damaged" };
-            text += &format!("\n  {state} for block {} ({})", block.hash, block.height);
+            rows = rows.line(format!("  {state} for block {} ({})", block.hash, block.height));
         }
-        if (file.missing + file.damaged) as usize > file.first.len() {
-            text += "\n  ...";
+        if (missing + damaged) as usize > file.first.len() {
+            rows = rows.line("  ...");
         }
     }
-    if missing + damaged > 0 {
-        text += "\nhelp               `undo make` makes what is missing or damaged";
-    }
-    text + &notes_text(&check.notes)
+    let help = (missing + damaged > 0).then_some("`undo make` makes what is missing or damaged");
+    rows.each("help", help).each("note", check.notes.iter().map(warning_text))
 }
 
 fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
+    let chain = args.datadir.chain_options(&located, &args.run);
+    let options = MakeUndoOptions { chain, keep_old: args.keep_old };
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let made = run::run(Some(&options.chain), args.run.progress, stages::MAKE_UNDO, |sink, interrupt| {
+    let made = args.datadir.run(Some(&options.chain), stages::MAKE_UNDO, |sink, interrupt| {
         engine::make_undo(&RealDisk, &options, sink, interrupt)
     })?;
-    Ok(reply(&made, Exit::Done, made_text))
+    Ok(reply(&made, Exit::Done, made_rows))
 }
 
-fn made_text(made: &MadeUndoReport) -> String {
-    let mut text = format!("block              {} ({})\n", made.hash, made.height);
-    text += &match made.undo.blocks {
-        0 => "undo data          all of it was sound".to_owned(),
-        _ => format!("undo data          {}", undo_files_text(&made.undo)),
+fn made_rows(made: &MadeUndoReport) -> Rows {
+    let undo = match made.undo.blocks {
+        0 => "all of it was sound".to_owned(),
+        _ => undo_files_text(&made.undo),
     };
-    for path in &made.kept {
-        text += &format!("\nkept               {}", path.display());
-    }
-    text + &notes_text(&made.notes)
+    Rows::default()
+        .row("block", format!("{} ({})", made.hash, made.height))
+        .row("undo data", undo)
+        .each("kept", made.kept.iter().map(|path| path.display()))
+        .each("note", made.notes.iter().map(warning_text))
 }
 
 fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
-    let chain = args.datadir.default_options(&located);
-    let memory_bytes = args.memory.unwrap_or(chain.memory_bytes);
-    let threads = reading_threads(memory_bytes, chain.threads);
+    let chain = args.datadir.default_options(&located, args.memory);
+    let threads = reading_threads(chain.memory_bytes, chain.threads);
     let options = ExportUndoOptions {
-        chain: ChainOptions { memory_bytes, threads, ..chain },
+        chain: ChainOptions { threads, ..chain },
         scan: args.scan,
         from: Height(args.from_height),
         to: args.to.map(Height),
     };
-    let exported =
-        run::run(Some(&options.chain), args.progress, stages::EXPORT_BLOCKS, |sink, interrupt| {
-            engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
-        })?;
-    Ok(reply(&exported, Exit::Done, exported_text))
+    let exported = args.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
+        engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
+    })?;
+    Ok(reply(&exported, Exit::Done, exported_rows))
 }
 
-fn exported_text(exported: &ExportedUndo) -> String {
+fn exported_rows(exported: &ExportedUndo) -> Rows {
     let ExportedUndo { from, to, hash, coins, bytes, undo_bytes, .. } = exported;
-    let each = |bytes: u64| bytes as f64 / (*coins).max(1) as f64;
-    format!(
-        "blocks             {from} to {to} ({hash})\n\
-         spent coins        {} in {} ({:.1} bytes each); as undo data {} ({:.1} bytes each)",
-        count(*coins),
-        HumanSize(*bytes),
-        each(*bytes),
-        HumanSize(*undo_bytes),
-        each(*undo_bytes)
-    )
+    let size = |bytes: u64| {
+        format!("{} ({:.1} bytes each)", HumanSize(bytes), bytes as f64 / (*coins).max(1) as f64)
+    };
+    let spent = format!("{} in {}; as undo data {}", count(*coins), size(*bytes), size(*undo_bytes));
+    Rows::default().row("blocks", format!("{from} to {to} ({hash})")).row("spent coins", spent)
 }

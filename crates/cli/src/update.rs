@@ -2,16 +2,16 @@
 
 use crate::{
     args::common::{DatadirArgs, MarkArgs, NamedIndexes, size},
-    core_args::{ASSUME_VALID, Located, assume_valid},
+    core_args::{ASSUME_VALID, assume_valid},
     index::IndexesAfter,
-    progress::{Style, stages},
-    report::{checked_text, next_text, notes_text, scripts_text, stages_text},
-    run,
+    progress::stages,
+    report::{chainstate_text, checked_text, next_text, scripts_text, stages_text},
+    rows::Rows,
     units::counted,
 };
 use clap::Args as ClapArgs;
 use engine::{AssumeValid, Height, RealDisk, UpdateOptions, UpdateReport};
-use peregrine::{exit::Exit, output::Done};
+use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 
 #[derive(ClapArgs, Debug)]
 pub struct UpdateArgs {
@@ -35,70 +35,55 @@ pub struct UpdateArgs {
 
     #[command(flatten)]
     pub marks: MarkArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
-}
-
-impl UpdateArgs {
-    /// Returns the engine's options for an update.
-    fn options(&self, located: &Located) -> UpdateOptions {
-        let chain = self.datadir.checking_options(located, self.memory, self.assumevalid);
-        UpdateOptions { chain: self.marks.of(chain), stop_at_height: self.to.map(Height) }
-    }
 }
 
 /// Runs the command.
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = args.options(&located);
-    let report = run::run(Some(&options.chain), args.progress, stages::CONNECT, |sink, interrupt| {
+    let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);
+    let options = UpdateOptions { chain: args.marks.of(chain), stop_at_height: args.to.map(Height) };
+    let report = args.datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
         engine::update(&RealDisk, &options, sink, interrupt)
     })?;
-    let prune = || report.is_pruned.then(|| located.prune_target(None));
-    let prune = prune();
-    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.progress);
-    after.reply(report, Exit::Done, |report| update_text(report, prune))
+    let prune = report.is_pruned.then(|| located.prune_target(None));
+    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.datadir.progress);
+    after.reply(report, Exit::Done, |report| update_rows(report, prune))
 }
 
 /// Returns a report of an update. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.
-pub fn update_text(report: &UpdateReport, prune: Option<u64>) -> String {
+pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
     let counts = &report.counts;
+    let height = report.height_before;
     let before = match (report.disconnected, counts.blocks) {
         (0, 0) => "it was at the end of the stored chain already".to_owned(),
-        (0, _) => format!("it was at height {}", report.height_before),
-        (blocks, _) => format!(
-            "it was at height {}; disconnected {} of a branch with less work",
-            report.height_before,
-            counted(blocks, "block")
-        ),
+        (0, _) => format!("it was at height {height}"),
+        (blocks, _) => {
+            let blocks = counted(blocks, "block");
+            format!("it was at height {height}; disconnected {blocks} of a branch with less work")
+        }
     };
-    format!(
-        "chainstate of {} at height {} is in {}\n\
-         block              {}\n\
-         before             {before}\n\
-         checked            {}\n\
-         \x20                  {}, {}, {}\n\
-         scripts            {}\n\
-         undo data          written for {}\n\
-         time               {:.2} s on {}, {}\n\
-         \x20                  {}{}{}",
-        report.network.name(),
-        report.height,
-        report.chainstate.display(),
-        report.hash,
+    let checked = format!(
+        "{}\n{}, {}, {}",
         checked_text(report.scripts),
         counted(counts.blocks, "block"),
         counted(counts.transactions, "transaction"),
-        counted(counts.inputs, "input"),
-        scripts_text(report.scripts),
-        counted(report.undo_written, "block"),
+        counted(counts.inputs, "input")
+    );
+    let time = format!(
+        "{:.2} s on {}, {}\n{}",
         report.elapsed.as_secs_f64(),
         counted(report.threads as u64, "thread"),
         counted(report.commits, "commit"),
-        stages_text(&report.stages),
-        notes_text(&report.notes),
-        next_text(&report.chainstate, 0, prune),
-    )
+        stages_text(&report.stages)
+    );
+    Rows::default()
+        .line(chainstate_text(report.network, report.height, &report.chainstate))
+        .row("block", report.hash)
+        .row("before", before)
+        .row("checked", checked)
+        .row("scripts", scripts_text(report.scripts))
+        .row("undo data", format!("written for {}", counted(report.undo_written, "block")))
+        .row("time", time)
+        .each("note", report.notes.iter().map(warning_text))
+        .row("next", next_text(&report.chainstate, 0, prune))
 }

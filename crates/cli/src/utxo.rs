@@ -6,18 +6,18 @@ use crate::ages::{self, AgesArgs};
 use crate::{
     args::common::DatadirArgs,
     core_args::CoreArgs,
-    descriptor::{self, Wanted},
-    progress::{Style, stages},
-    report::pinned_text,
-    run,
+    descriptor,
+    progress::stages,
+    report::set_hash_text,
+    rows::Rows,
     stats_at::{self, AtArgs},
-    units::{btc, count},
+    units::{btc, count, counted},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, Error, ErrorKind, FoundCoin, GetReport, Height, Network, OutPoint, RealDisk, Sats, ScanReport,
-    StatsOptions, StoredCoin, UtxoStatsReport, Watch, hex_reversed,
+    BlockHash, Error, ErrorKind, FoundCoin, Height, Network, OutPoint, RealDisk, Sats, StatsOptions,
+    StoredCoin, UtxoStatsReport, Watch, hex_reversed,
 };
 use peregrine::{
     exit::Exit,
@@ -80,10 +80,6 @@ pub struct ScanArgs {
 
     #[command(flatten)]
     pub datadir: DatadirArgs,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// Maximum number of indices of a range (Core `ParseDescriptorRange`).
@@ -173,19 +169,26 @@ fn stats(args: &StatsArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chainstate = args.datadir.chainstate_options(&located);
     let options = StatsOptions { chainstate, muhash: args.muhash };
-    let stats = run::run(None, args.at.run.progress, stages::COINS, |sink, interrupt| {
+    let stats = args.datadir.run(None, stages::COINS, |sink, interrupt| {
         engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
     })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
-    Ok(reply(&stats, exit, stats_text))
+    Ok(reply(&stats, exit, stats_rows))
 }
 
 fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
     let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
-    let json = get_json(&report, located.network());
-    Ok(reply(&json, exit, |_| get_text(&report, located.network())))
+    let chain = located.network();
+    let json = GetJson {
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
+        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
+        not_unspent: report.not_unspent,
+    };
+    Ok(reply(&json, exit, get_rows))
 }
 
 fn scan(args: &ScanArgs) -> Done {
@@ -197,34 +200,35 @@ fn scan(args: &ScanArgs) -> Done {
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.chainstate_options(&located);
-    let report = run::run(None, args.progress, stages::COINS, |sink, interrupt| {
+    let report = args.datadir.run(None, stages::COINS, |sink, interrupt| {
         engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
     })?;
-    let json = scan_json(&report, &wanted, chain);
-    Ok(reply(&json, Exit::Done, |_| scan_text(&report, &wanted, chain)))
+    let descriptor = |found: &FoundCoin| wanted.get(found.script_index).map(|it| it.descriptor.clone());
+    let found = report.found.iter().map(|found| FoundJson {
+        coin: coin_json(&found.coin, chain),
+        descriptor: descriptor(found).unwrap_or_default(),
+        block_hash: found.block_hash,
+    });
+    let json = ScanJson {
+        chain,
+        height: report.height,
+        block_hash: report.best_block,
+        coins: report.txouts,
+        found: found.collect(),
+        found_amount_sat: report.found_amount,
+    };
+    Ok(reply(&json, Exit::Done, scan_rows))
 }
 
-fn stats_text(stats: &UtxoStatsReport) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}\n\
-         coins              {} of {} transactions\n\
-         amount             {} BTC\n\
-         bogosize           {}\n\
-         hash_serialized_3  {}{}",
-        height_text(stats.height),
-        stats.best_block,
-        count(stats.txouts),
-        count(stats.transactions),
-        btc(stats.total_amount.0),
-        count(stats.bogosize),
-        hex_reversed(&stats.hash_serialized_3),
-        pinned_text(stats.pinned),
-    );
-    if let Some(muhash) = &stats.muhash {
-        text.push_str(&format!("\nmuhash             {}", hex_reversed(muhash)));
-    }
-    text
+fn stats_rows(stats: &UtxoStatsReport) -> Rows {
+    Rows::default()
+        .row("height", height_text(stats.height))
+        .row("best block", stats.best_block)
+        .row("coins", format!("{} of {} transactions", count(stats.txouts), count(stats.transactions)))
+        .row("amount", format!("{} BTC", btc(stats.total_amount.0)))
+        .row("bogosize", count(stats.bogosize))
+        .row("hash_serialized_3", set_hash_text(&stats.hash_serialized_3, stats.pinned))
+        .each("muhash", stats.muhash.as_ref().map(hex_reversed))
 }
 
 fn height_text(height: Option<Height>) -> String {
@@ -245,96 +249,40 @@ fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
     }
 }
 
-fn get_json(report: &GetReport, chain: Network) -> GetJson {
-    GetJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
-        not_unspent: report.not_unspent.clone(),
-    }
-}
-
-fn scan_json(report: &ScanReport, wanted: &[Wanted], chain: Network) -> ScanJson {
-    ScanJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        coins: report.txouts,
-        found: report
-            .found
-            .iter()
-            .map(|found| FoundJson {
-                coin: coin_json(&found.coin, chain),
-                descriptor: descriptor_of(found, wanted).to_owned(),
-                block_hash: found.block_hash,
-            })
-            .collect(),
-        found_amount_sat: report.found_amount,
-    }
-}
-
-/// Returns the descriptor of the script that a scan has found.
-fn descriptor_of<'a>(found: &FoundCoin, wanted: &'a [Wanted]) -> &'a str {
-    wanted.get(found.script_index).map_or("", |wanted| &wanted.descriptor)
-}
-
-fn get_text(report: &GetReport, chain: Network) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}",
-        height_text(report.height),
-        report.best_block
-    );
-    text.extend(report.coins.iter().map(|coin| coin_text(coin, chain)));
-    for outpoint in &report.not_unspent {
-        text += &format!("\n\ncoin               {outpoint}");
-        text += "\n                   NOT UNSPENT: it was spent, or never created; the output of the genesis \
-                 block, and scripts with OP_RETURN or of more than 10,000 bytes, never become coins";
-    }
-    text
-}
-
-/// Returns the lines about a coin, with an empty one before them.
-fn coin_text(coin: &StoredCoin, chain: Network) -> String {
-    let script = Script::from_bytes(&coin.script);
-    let address = script_type::address(script, chain);
-    let confirmations = coin.confirmations.map_or(String::new(), |number| {
-        format!(", {} confirmation{}", count(number), if number == 1 { "" } else { "s" })
+fn get_rows(report: &GetJson) -> Rows {
+    let rows = Rows::default().row("height", height_text(report.height)).row("best block", report.block_hash);
+    let spent = report.not_unspent.iter().map(|outpoint| {
+        Rows::default().row("coin", outpoint).row(
+            "",
+            "NOT UNSPENT: it was spent, or never created; the output of the genesis block, and scripts \
+             with OP_RETURN or of more than 10,000 bytes, never become coins",
+        )
     });
-    format!(
-        "\n\ncoin               {}\n\
-         amount             {} BTC\n\
-         script             {}\n\
-         type               {}{}\n\
-         created            at height {}{}{confirmations}",
-        coin.outpoint,
-        btc(coin.amount.0),
-        coin.script.to_lower_hex_string(),
-        ScriptType::of(script).name(),
-        address.map_or(String::new(), |address| format!("\naddress            {address}")),
-        coin.height,
-        if coin.is_coinbase { " by a coinbase" } else { "" },
-    )
+    report.unspent.iter().map(coin_rows).chain(spent).fold(rows, Rows::then)
 }
 
-fn scan_text(report: &ScanReport, wanted: &[Wanted], chain: Network) -> String {
-    let mut text = format!(
-        "height             {}\n\
-         best block         {}\n\
-         found              {} of {} coins\n\
-         amount             {} BTC",
-        height_text(report.height),
-        report.best_block,
-        count(report.found.len() as u64),
-        count(report.txouts),
-        btc(report.found_amount.0)
-    );
-    for found in &report.found {
-        text += &coin_text(&found.coin, chain);
-        text += &format!("\ndescriptor         {}", descriptor_of(found, wanted));
-    }
-    text
+fn coin_rows(coin: &CoinJson) -> Rows {
+    let coinbase = if coin.coinbase { " by a coinbase" } else { "" };
+    let confirmations = coin.confirmations.map(|number| format!(", {}", counted(number, "confirmation")));
+    let created = format!("at height {}{coinbase}{}", coin.height, confirmations.unwrap_or_default());
+    Rows::default()
+        .row("coin", coin.outpoint)
+        .row("amount", format!("{} BTC", btc(coin.amount_sat.0)))
+        .row("script", &coin.script)
+        .row("type", coin.script_type.name())
+        .each("address", coin.address.as_ref())
+        .row("created", created)
+}
+
+fn scan_rows(report: &ScanJson) -> Rows {
+    let found = format!("{} of {} coins", count(report.found.len() as u64), count(report.coins));
+    let rows = Rows::default()
+        .row("height", height_text(report.height))
+        .row("best block", report.block_hash)
+        .row("found", found)
+        .row("amount", format!("{} BTC", btc(report.found_amount_sat.0)));
+    let coins = report.found.iter().map(|found| coin_rows(&found.coin).row("descriptor", &found.descriptor));
+    coins.fold(rows, Rows::then)
 }
 
 #[cfg(test)]

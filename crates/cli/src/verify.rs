@@ -2,11 +2,9 @@
 
 use crate::{
     args::common::CheckArgs,
-    core_args::Located,
     paths,
     progress::stages,
     report,
-    run::run,
     shared_report::{Outcome, RecordedOptions, Recorder},
 };
 use clap::Args as ClapArgs;
@@ -36,26 +34,18 @@ pub struct VerifyArgs {
     pub report: Option<PathBuf>,
 }
 
-impl VerifyArgs {
-    /// Returns the engine's options for verifying blocks.
-    pub fn options(&self, located: &Located) -> VerifyOptions {
-        let Self { check, to, against_chainstate, report: _ } = self;
-        VerifyOptions {
-            chain: check.options(located),
-            scan: check.scan,
-            stop_at_height: to.map(Height),
-            against_chainstate: *against_chainstate,
-        }
-    }
-}
-
 /// Runs the command.
 pub fn verify(args: &VerifyArgs) -> Done {
-    let located = args.check.datadir.core.locate()?;
-    let options = args.options(&located);
+    let datadir = &args.check.datadir;
+    let located = datadir.core.locate()?;
+    let options = VerifyOptions {
+        chain: args.check.options(&located),
+        scan: args.check.scan,
+        stop_at_height: args.to.map(Height),
+        against_chainstate: args.against_chainstate,
+    };
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let style = args.check.run.progress;
-    let (report, shared) = run(Some(&options.chain), style, stages::VERIFY, |progress, interrupt| {
+    let (report, shared) = datadir.run(Some(&options.chain), stages::VERIFY, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 against_chainstate: args.against_chainstate,
@@ -71,8 +61,8 @@ pub fn verify(args: &VerifyArgs) -> Done {
         let report = engine::verify(&RealDisk, &options, &sink, interrupt);
         let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Verified);
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
-        Ok((report?, shared?.unwrap_or_default()))
+        Ok((report?, shared?))
     })?;
     let exit = if report.differs() { Exit::Damaged } else { Exit::Done };
-    Ok(reply(&report, exit, |report| report::verify_text(report) + &shared))
+    Ok(reply(&report, exit, |report| report::verify_rows(report).each("to be shared", &shared)))
 }

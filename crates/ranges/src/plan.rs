@@ -139,14 +139,15 @@ fn cut(sizes: &[u64], count: usize) -> Vec<u32> {
 }
 
 /// The bytes of a file that a range needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct RangeFile {
-    pub kind: FileKind,
-    pub file: FileNo,
+    /// Its name in the directory `blocks`.
+    pub file: String,
     /// Position of the first byte.
-    pub from: u64,
-    /// Position after the last byte; `None`: the end of the file.
-    pub to: Option<u64>,
+    pub first_byte: u64,
+    /// Position after the last byte; the end of the file if there is none.
+    pub end_byte: Option<u64>,
 }
 
 impl RangePlan {
@@ -170,11 +171,11 @@ impl RangePlan {
             let first = records.iter().position(|(_, is_needed)| *is_needed)?;
             let last = records.iter().rposition(|(_, is_needed)| *is_needed)?;
             let frame = |&(pos, _): &(u32, bool)| u64::from(pos).saturating_sub(RECORD_HEADER_LEN as u64);
+            let kind = if is_undo { FileKind::Rev } else { FileKind::Blk };
             Some(RangeFile {
-                kind: if is_undo { FileKind::Rev } else { FileKind::Blk },
-                file: FileNo(file),
-                from: records.get(first).map_or(0, frame),
-                to: records.get(last + 1).map(frame),
+                file: kind.file_name(FileNo(file)),
+                first_byte: records.get(first).map_or(0, frame),
+                end_byte: records.get(last + 1).map(frame),
             })
         });
         Ok(spans.collect())

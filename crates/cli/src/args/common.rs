@@ -3,14 +3,15 @@
 use crate::{
     core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
-    progress::Style,
+    progress::{Progress, Style},
+    run,
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
     AssumeValid, BlockHash, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind,
-    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, UndoPolicy,
+    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, Stage, UndoPolicy,
 };
-use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
 
 /// What commands that change the chainstate make of marks of invalid blocks.
 #[derive(ClapArgs, Clone, Copy, Debug)]
@@ -112,6 +113,10 @@ pub struct DatadirArgs {
     /// Print the report as one JSON object
     #[arg(long)]
     pub json: bool,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    pub progress: Style,
 }
 
 /// Options of all commands that check blocks.
@@ -147,10 +152,6 @@ pub struct RunArgs {
     /// Directory for temporary files [default: beside the result, or the system's if there is none]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 /// Options of a command that reads blocks and undo data, and changes nothing of the datadir.
@@ -170,20 +171,14 @@ pub struct ReadingArgs {
     /// Memory limit of the whole process: 128M, 1G, ... [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    pub progress: Style,
 }
 
 impl ReadingArgs {
     /// Returns the datadir, and the options of a run that reads it.
     pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
         let located = self.datadir.core.locate()?;
-        let chain = self.datadir.default_options(&located);
-        let memory_bytes = self.memory.unwrap_or(chain.memory_bytes);
-        let chain = ChainOptions { memory_bytes, live: self.live, ..chain };
-        Ok((located, chain))
+        let chain = self.datadir.default_options(&located, self.memory);
+        Ok((located, ChainOptions { live: self.live, ..chain }))
     }
 }
 
@@ -227,6 +222,11 @@ pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
+/// Returns this number of threads, or one for each core.
+pub fn or_cores(threads: Option<NonZeroUsize>) -> NonZeroUsize {
+    threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// Parses the name of a policy for undo data.
 pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
     UndoPolicy::named(name).ok_or_else(|| "must be auto, trust or make".to_owned())
@@ -241,20 +241,26 @@ fn script_checks() -> ScriptChecks {
 }
 
 impl DatadirArgs {
-    pub fn threads(&self) -> NonZeroUsize {
-        self.threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    /// Calls the engine, as [`run::run`] does.
+    pub fn run<T>(
+        &self,
+        chain: Option<&ChainOptions>,
+        stages: &'static [Stage],
+        call: impl FnOnce(&Progress, &AtomicBool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        run::run(chain, self.progress, stages, call)
     }
 
     /// Returns the engine's options for a command that has no [`RunArgs`].
-    pub fn default_options(&self, located: &Located) -> ChainOptions {
-        let (threads, options) = (self.threads(), located.chain_options());
-        let memory_bytes = default_memory(options.memory_bytes, threads.get());
+    pub fn default_options(&self, located: &Located, memory: Option<u64>) -> ChainOptions {
+        let (threads, options) = (or_cores(self.threads), located.chain_options());
+        let memory_bytes = memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get()));
         ChainOptions { memory_bytes, threads, ..options }
     }
 
     /// Returns the engine's options for reading the chainstate.
     pub fn chainstate_options(&self, located: &Located) -> ChainstateOptions {
-        ChainstateOptions { threads: self.threads(), ..located.chainstate_options() }
+        ChainstateOptions { threads: or_cores(self.threads), ..located.chainstate_options() }
     }
 
     /// Returns the engine's options for checking the blocks of the datadir.
@@ -270,13 +276,8 @@ impl DatadirArgs {
         memory: Option<u64>,
         assumevalid: Option<AssumeValid>,
     ) -> ChainOptions {
-        let options = self.default_options(located);
-        ChainOptions {
-            memory_bytes: memory.unwrap_or(options.memory_bytes),
-            scripts: script_checks(),
-            assume_valid: assumevalid.or(located.assume_valid).unwrap_or(AssumeValid::Default),
-            ..options
-        }
+        let assume_valid = assumevalid.or(located.assume_valid).unwrap_or(AssumeValid::Default);
+        ChainOptions { scripts: script_checks(), assume_valid, ..self.default_options(located, memory) }
     }
 }
 

@@ -1,18 +1,18 @@
 //! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
 //! have the same number of blocks.
 
-use super::{DatasetColumn, PROGRAM, Units};
+use super::{DatasetColumn, Directory, PROGRAM, Tip, Units, WrittenFiles};
 use crate::{
     args::common::ReadingArgs,
     paths,
     progress::stages,
-    run,
-    units::{btc, count, counted},
+    rows::Rows,
+    units::{btc, counted},
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height,
-    HumanSize, Network, PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, hex_reversed,
+    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height, Network,
+    PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, UnspentOutputs, hex_reversed,
     read_blocks,
 };
 use export::{Columns, Continued, FileFormat, ParquetOptions, Parts, RowFile};
@@ -27,7 +27,6 @@ use std::{
     num::{NonZeroU32, NonZeroUsize},
     ops::RangeInclusive,
     path::PathBuf,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 use tables::BlockRows;
@@ -124,13 +123,8 @@ pub struct SpendsArgs {
 
 #[derive(Serialize, JsonSchema)]
 pub struct ExportedBlocksJson {
-    /// The directory that was written.
-    output: String,
-    format: &'static str,
-    files: u32,
-    /// Those of them that an earlier run had completed.
-    files_kept: u32,
-    bytes: u64,
+    #[serde(flatten)]
+    written: WrittenFiles,
     chain: Network,
     from: Height,
     to: Height,
@@ -158,21 +152,15 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let chain = ChainOptions { work_dir, ..chain };
     let options = options::<T>(args, chain, spends);
     let begin = |range: &BlockRange, hash_at: &HashAt<'_>| {
-        Directory::<T>::open(args, format, columns, range, hash_at)
+        BlockFiles::<T>::open(args, format, columns, range, hash_at)
     };
-    let (range, directory) =
-        run::run(Some(&options.chain), args.reading.progress, stages, |sink, interrupt| {
-            read_blocks(&RealDisk, &options, begin, sink, interrupt)
-        })?;
-    let Directory { parts, dataset, files, files_kept, bytes, .. } = directory;
-    let content = dataset.with_sizes(&parts)?.text();
-    parts.finish(&content)?;
+    let (range, files) = args.reading.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
+        read_blocks(&RealDisk, &options, begin, sink, interrupt)
+    })?;
+    let BlockFiles { directory, dataset, .. } = files;
+    let content = dataset.with_sizes(&directory.parts)?.text();
     let exported = ExportedBlocksJson {
-        output: args.output.display().to_string(),
-        format: args.format.name(),
-        files: files.into_inner(),
-        files_kept: files_kept.into_inner(),
-        bytes: bytes.into_inner(),
+        written: directory.complete(&args.output, &content)?,
         chain: range.network,
         from: range.from,
         to: range.to,
@@ -180,7 +168,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         spent_to: range.spent_to,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(reply(&exported, Exit::Done, text))
+    Ok(reply(&exported, Exit::Done, rows))
 }
 
 /// The format with its options.
@@ -253,21 +241,15 @@ fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsiz
     threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
-/// The directory that is written.
-struct Directory<T> {
-    parts: Parts<'static>,
+/// The directory that is written, with a file for each so many blocks.
+struct BlockFiles<T> {
+    directory: Directory,
     dataset: Dataset,
-    format: FileFormat,
     partitioned: bool,
-    columns: Columns,
-    range: BlockRange,
-    files: AtomicU32,
-    files_kept: AtomicU32,
-    bytes: AtomicU64,
     table: PhantomData<fn() -> T>,
 }
 
-impl<T: BlockRows> Directory<T> {
+impl<T: BlockRows> BlockFiles<T> {
     fn open(
         args: &ExportBlocksArgs,
         format: FileFormat,
@@ -285,9 +267,12 @@ impl<T: BlockRows> Directory<T> {
             false => Parts::open(&RealDisk, &args.output, &dataset.text()),
         };
         let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
-        let (files, files_kept, bytes, table) = Default::default();
-        let (partitioned, range) = (args.partitioned, *range);
-        Ok(Self { parts, dataset, format, partitioned, columns, range, files, files_kept, bytes, table })
+        let tip = Tip { network: range.network, height: range.to, hash: range.last };
+        let mut directory = Directory::new(parts, format, columns, &tip);
+        directory.tip.extend(range.spent_to.iter().flat_map(|SpentTo { height, hash, .. }| {
+            [("spent_to_height", height.to_string()), ("spent_to_hash", hash.to_string())]
+        }));
+        Ok(Self { directory, dataset, partitioned: args.partitioned, table: PhantomData })
     }
 }
 
@@ -435,24 +420,19 @@ fn file_name<T: BlockRows>(number: u32, format: FileFormat, partitioned: bool) -
     }
 }
 
-impl<T: BlockRows> BlockConsumer for Directory<T> {
+impl<T: BlockRows> BlockConsumer for BlockFiles<T> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
         let number = heights.start() / T::FILE_BLOCKS;
-        let name = file_name::<T>(number, self.format, self.partitioned);
-        self.files.fetch_add(1, Ordering::Relaxed);
-        if let Some(bytes) = self.parts.complete_len(&name)? {
-            self.files_kept.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-            return Ok(None);
-        }
-        let file = self.parts.begin(&name, self.format, &self.columns)?;
-        Ok(Some(Box::new(Part::<T> { directory: self, heights, file })))
+        let directory = &self.directory;
+        let name = file_name::<T>(number, directory.format, self.partitioned);
+        let Some(file) = directory.begin(&name, &directory.columns)? else { return Ok(None) };
+        Ok(Some(Box::new(Part::<T> { directory, heights, file })))
     }
 }
 
 /// A file of the directory.
 struct Part<'a, T> {
-    directory: &'a Directory<T>,
+    directory: &'a Directory,
     heights: RangeInclusive<u32>,
     file: RowFile<'static, T>,
 }
@@ -463,55 +443,21 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
-        let range = &self.directory.range;
-        let spent_to = range.spent_to.into_iter().flat_map(|SpentTo { height, hash, .. }| {
-            [("spent_to_height", height.to_string()), ("spent_to_hash", hash.to_string())]
-        });
-        let metadata: Vec<_> = [
-            ("network", range.network.name().to_owned()),
-            ("from", self.heights.start().to_string()),
-            ("to", self.heights.end().to_string()),
-            ("rows", self.file.rows().to_string()),
-            ("tip_height", range.to.to_string()),
-            ("tip_hash", range.last.to_string()),
-            ("program", PROGRAM.to_owned()),
-        ]
-        .into_iter()
-        .chain(spent_to)
-        .collect();
-        let bytes = self.file.finish(&metadata)?;
-        self.directory.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        self.directory.finish(self.file, &self.heights)
     }
 }
 
-fn text(exported: &ExportedBlocksJson) -> String {
-    let kept = match exported.files_kept {
-        0 => String::new(),
-        kept => format!(", {} kept", count(kept)),
+fn rows(exported: &ExportedBlocksJson) -> Rows {
+    let ExportedBlocksJson { written, from, to, block_hash, spent_to, .. } = exported;
+    let unspent = spent_to.as_ref().and_then(|spent_to| spent_to.unspent.as_ref());
+    let amount = |unspent: &UnspentOutputs| {
+        format!("{}, {} BTC", counted(unspent.coins, "coin"), btc(unspent.total_amount.0))
     };
-    let spent_to = exported.spent_to.iter().map(|SpentTo { height, hash, unspent }| {
-        let unspent = unspent.iter().map(|unspent| {
-            format!(
-                "\nunspent            {}, {} BTC\nmuhash             {}",
-                counted(unspent.coins, "coin"),
-                btc(unspent.total_amount.0),
-                hex_reversed(&unspent.muhash)
-            )
-        });
-        format!("\nspent up to        {height}, {hash}{}", unspent.collect::<String>())
-    });
-    format!(
-        "export             {} ({}, {}{kept}, {})\n\
-         blocks             {} to {}\n\
-         last block         {}{}",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        exported.from,
-        exported.to,
-        exported.block_hash,
-        spent_to.collect::<String>()
-    )
+    Rows::default()
+        .row("export", written.text("kept"))
+        .row("blocks", format!("{from} to {to}"))
+        .row("last block", block_hash)
+        .each("spent up to", spent_to.iter().map(|last| format!("{}, {}", last.height, last.hash)))
+        .each("unspent", unspent.map(amount))
+        .each("muhash", unspent.map(|unspent| hex_reversed(&unspent.muhash)))
 }

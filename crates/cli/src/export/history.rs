@@ -1,18 +1,17 @@
 //! `peregrine export history`: what each output script got and spent, in files by script hash and height.
 
-use super::{DatasetColumn, PROGRAM, Units};
+use super::{DatasetColumn, Directory, PROGRAM, Tip, Units, WrittenFiles};
 use crate::{
     args::common::ReadingArgs,
     paths,
     progress::stages,
-    run,
-    units::{btc, count, counted},
+    rows::Rows,
+    units::{btc, count},
 };
 use clap::Args as ClapArgs;
 use engine::{
     ChainOptions, Error, ErrorKind, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange,
-    HistoryReport, HistorySink, HumanSize, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed,
-    read_history,
+    HistoryReport, HistorySink, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed, read_history,
 };
 use export::{Columns, FileFormat, HistoryTable, Parts, RowFile, ScriptTable, Table};
 use peregrine::{
@@ -27,7 +26,6 @@ use std::{
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 use tables::{history_row, with_script_row};
@@ -115,13 +113,8 @@ impl fmt::Display for Prefixes {
 
 #[derive(Serialize, JsonSchema)]
 pub struct ExportedHistoryJson {
-    /// The directory that was written.
-    output: String,
-    format: &'static str,
-    files: u32,
-    /// Those of them that an interrupted run had completed.
-    files_kept: u32,
-    bytes: u64,
+    #[serde(flatten)]
+    written: WrittenFiles,
     /// The first and the last prefix, if not all were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     prefixes: Option<String>,
@@ -137,23 +130,18 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
     paths::check_output(args.work_dir.as_deref(), &located, &args.output)?;
     let columns = super::columns::<HistoryTable>(&args.columns, false)?;
     let options = options(args, chain);
-    let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Directory::open(args, columns, range, hash_at);
-    let (report, directory) =
-        run::run(Some(&options.chain), args.reading.progress, stages::EXPORT_HISTORY, |sink, interrupt| {
+    let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Folders::open(args, columns, range, hash_at);
+    let (report, folders) =
+        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |sink, interrupt| {
             read_history(&RealDisk, &options, begin, sink, interrupt)
         })?;
-    directory.parts.finish(&directory.request)?;
     let exported = ExportedHistoryJson {
-        output: args.output.display().to_string(),
-        format: args.format.name(),
-        files: directory.files.into_inner(),
-        files_kept: directory.files_kept.into_inner(),
-        bytes: directory.bytes.into_inner(),
+        written: folders.directory.complete(&args.output, &folders.request)?,
         prefixes: args.prefixes.map(|prefixes| prefixes.to_string()),
         report,
         seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(reply(&exported, Exit::Done, text))
+    Ok(reply(&exported, Exit::Done, rows))
 }
 
 fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions {
@@ -240,29 +228,24 @@ impl Dataset {
     }
 }
 
-/// The directory that is written.
-struct Directory {
-    parts: Parts<'static>,
+/// The directory that is written, with folders by script hash.
+struct Folders {
+    directory: Directory,
     request: String,
-    format: FileFormat,
-    columns: Columns,
     range: HistoryRange,
     file_blocks: u32,
     /// Number of rows after which a file is flushed.
     flushed_rows: u64,
-    files: AtomicU32,
-    files_kept: AtomicU32,
-    bytes: AtomicU64,
 }
 
-impl Directory {
+impl Folders {
     fn open(
         args: &ExportHistoryArgs,
         columns: Columns,
         range: &HistoryRange,
         hash_at: &HashAt<'_>,
     ) -> Result<Self, Error> {
-        let (format, file_blocks) = (args.format, args.file_blocks.get());
+        let file_blocks = args.file_blocks.get();
         let folder_files = range.to.0 / file_blocks + 1;
         if folder_files > FOLDER_FILES {
             let detail = format!(
@@ -277,60 +260,23 @@ impl Directory {
         let request = serde_json::to_string_pretty(&dataset).unwrap_or_default() + "\n";
         let parts = Parts::open(&RealDisk, &args.output, &request);
         let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
-        let (files, files_kept, bytes) = Default::default();
-        Ok(Self {
-            parts,
-            request,
-            format,
-            columns,
-            range: *range,
-            file_blocks,
-            flushed_rows,
-            files,
-            files_kept,
-            bytes,
-        })
-    }
-
-    /// Begins a file; `None` if an interrupted run has completed it.
-    fn begin<T: Table>(&self, name: &str, columns: &Columns) -> Result<Option<RowFile<'static, T>>, Error> {
-        self.files.fetch_add(1, Ordering::Relaxed);
-        if let Some(bytes) = self.parts.complete_len(name)? {
-            self.files_kept.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(bytes, Ordering::Relaxed);
-            return Ok(None);
-        }
-        Ok(Some(self.parts.begin(name, self.format, columns)?))
-    }
-
-    /// Completes a file with the rows of the blocks up to `to`.
-    fn finish<T: Table>(&self, file: Option<RowFile<'_, T>>, from: u32, to: u32) -> Result<(), Error> {
-        let Some(file) = file else { return Ok(()) };
-        let metadata = [
-            ("network", self.range.network.name().to_owned()),
-            ("from", from.to_string()),
-            ("to", to.to_string()),
-            ("rows", file.rows().to_string()),
-            ("tip_height", self.range.to.to_string()),
-            ("tip_hash", self.range.last.to_string()),
-            ("program", PROGRAM.to_owned()),
-        ];
-        self.bytes.fetch_add(file.finish(&metadata)?, Ordering::Relaxed);
-        Ok(())
+        let tip = Tip { network: range.network, height: range.to, hash: range.last };
+        let directory = Directory::new(parts, args.format, columns, &tip);
+        Ok(Self { directory, request, range: *range, file_blocks, flushed_rows })
     }
 }
 
-impl HistoryConsumer for Directory {
+impl HistoryConsumer for Folders {
     fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error> {
         let prefix = format!("prefix={bucket:0digits$x}", digits = self.range.prefix_digits as usize);
-        Ok(Box::new(Folder { directory: self, prefix, history: BTreeMap::new(), scripts: None }))
+        Ok(Box::new(Folder { folders: self, prefix, history: BTreeMap::new(), scripts: None }))
     }
 }
 
 /// The files for the scripts whose hashes begin with the same digits. A file of an interrupted run, which is
 /// kept, is `None`.
 struct Folder<'a> {
-    directory: &'a Directory,
+    folders: &'a Folders,
     /// The name of the folder in each table's folder.
     prefix: String,
     /// By the height of the first block.
@@ -341,8 +287,9 @@ struct Folder<'a> {
 
 impl HistorySink for Folder<'_> {
     fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
-        let Self { directory, prefix, history, .. } = self;
-        let from = entry.height.0 / directory.file_blocks * directory.file_blocks;
+        let Self { folders: Folders { directory, file_blocks, flushed_rows, .. }, prefix, history, .. } =
+            self;
+        let from = entry.height.0 / file_blocks * file_blocks;
         let file = match history.entry(from) {
             Entry::Occupied(file) => file.into_mut(),
             Entry::Vacant(none) => {
@@ -353,60 +300,43 @@ impl HistorySink for Folder<'_> {
         };
         let Some(file) = file else { return Ok(()) };
         file.add(history_row(entry))?;
-        if file.rows().is_multiple_of(directory.flushed_rows) {
+        if file.rows().is_multiple_of(*flushed_rows) {
             file.flush()?;
         }
         Ok(())
     }
 
     fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
-        let Self { directory, prefix, .. } = self;
+        let Self { folders: Folders { directory, range, .. }, prefix, .. } = self;
         if self.scripts.is_none() {
             let table = ScriptTable::NAME;
             let name = format!("{table}/{prefix}/{table}.{}", directory.format);
             self.scripts = Some(directory.begin(&name, &Columns::all::<ScriptTable>(true))?);
         }
         let Some(Some(file)) = &mut self.scripts else { return Ok(()) };
-        with_script_row(script, directory.range.network, |row| Ok(file.add(row)?))
+        with_script_row(script, range.network, |row| Ok(file.add(row)?))
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
-        let Self { directory, history, scripts, .. } = *self;
-        let to = directory.range.to.0;
-        for (from, file) in history {
-            directory.finish(file, from, to.min(from.saturating_add(directory.file_blocks - 1)))?;
+        let Self { folders: Folders { directory, range, file_blocks, .. }, history, scripts, .. } = *self;
+        let to = range.to.0;
+        for (from, file) in history.into_iter().filter_map(|(from, file)| Some((from, file?))) {
+            directory.finish(file, &(from..=to.min(from.saturating_add(file_blocks - 1))))?;
         }
-        directory.finish(scripts.flatten(), 0, to)
+        scripts.flatten().map_or(Ok(()), |file| directory.finish(file, &(0..=to)))
     }
 }
 
-fn text(exported: &ExportedHistoryJson) -> String {
+fn rows(exported: &ExportedHistoryJson) -> Rows {
     let HistoryReport { range, rows, scripts, coins, total_amount, muhash, is_chainstate } = &exported.report;
-    let kept = match exported.files_kept {
-        0 => String::new(),
-        kept => format!(", {} of an interrupted run", count(kept)),
-    };
     let compared = if *is_chainstate { "as of the chainstate" } else { "not compared with a chainstate" };
-    let prefixes = exported.prefixes.iter().map(|prefixes| format!("\nprefixes           {prefixes} only"));
-    format!(
-        "export             {} ({}, {}{kept}, {})\n\
-         last block         {} ({}){}\n\
-         rows               {}\n\
-         scripts            {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\
-         muhash             {} ({compared})",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        range.to,
-        range.last,
-        prefixes.collect::<String>(),
-        count(*rows),
-        count(*scripts),
-        count(*coins),
-        btc(total_amount.0),
-        hex_reversed(muhash)
-    )
+    Rows::default()
+        .row("export", exported.written.text("of an interrupted run"))
+        .row("last block", format!("{} ({})", range.to, range.last))
+        .each("prefixes", exported.prefixes.iter().map(|prefixes| format!("{prefixes} only")))
+        .row("rows", count(*rows))
+        .row("scripts", count(*scripts))
+        .row("coins", count(*coins))
+        .row("amount", format!("{} BTC", btc(total_amount.0)))
+        .row("muhash", format!("{} ({compared})", hex_reversed(muhash)))
 }

@@ -4,11 +4,10 @@
 use super::PROGRAM;
 use crate::{
     args::common::{DatadirArgs, RunArgs, undo_policy},
-    core_args::CoreArgs,
     paths,
     progress::stages,
-    report::pinned_text,
-    run,
+    report::set_hash_text,
+    rows::Rows,
     units::{btc, count, counted},
 };
 use clap::Args as ClapArgs;
@@ -110,8 +109,8 @@ pub fn utxo(args: &ExportUtxoArgs) -> Done {
     check(args)?;
     let exported = if args.at.is_empty() { stored(args) } else { after_blocks(args) };
     Ok(reply(&exported?, Exit::Done, |exported| match exported {
-        ExportedUtxo::One(set) => text(set),
-        ExportedUtxo::Several { sets, .. } => sets.iter().map(text).collect::<Vec<_>>().join("\n\n"),
+        ExportedUtxo::One(set) => rows(set),
+        ExportedUtxo::Several { sets, .. } => Rows::all(sets.iter().map(rows)),
     }))
 }
 
@@ -136,7 +135,7 @@ fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
     let with_times = with_times(args)?;
-    run::run(Some(&options), args.run.progress, stages::EXPORT, |sink, interrupt| {
+    args.datadir.run(Some(&options), stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
             engine::read_coins(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
@@ -169,7 +168,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     };
     let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let with_times = with_times(args)?;
-    let done = run::run(Some(&options.chain), args.run.progress, stages, |sink, interrupt| {
+    let done = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
         read_coins_after(&RealDisk, &options, with_times, each_set, Watch { sink, interrupt })
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
@@ -239,28 +238,20 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
         let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
-        return Ok((coins, located.network(), with_memory(args, args.datadir.default_options(&located))));
+        return Ok((coins, located.network(), args.datadir.default_options(&located, args.run.memory)));
     };
     let network = engine::snapshot_info(&RealDisk, &file)?.network();
-    let Some(datadir) = &core.datadir else {
+    if core.datadir.is_none() {
         let coins = StoredCoins::Snapshot { file, datadir: None };
-        return Ok((
-            coins,
-            network,
-            with_memory(args, ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut)),
-        ));
-    };
-    let core =
-        CoreArgs { chain: core.chain.or(Some(network)), datadir: Some(datadir.clone()), ..core.clone() };
-    let located = core.locate()?;
+        let options = ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut);
+        let memory_bytes = args.run.memory.unwrap_or(options.memory_bytes);
+        return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
+    }
+    let located = core.locate_on(network)?;
     paths::check_output(None, &located, &args.output)?;
     let options: ChainstateOptions = args.datadir.chainstate_options(&located);
     let coins = StoredCoins::Snapshot { file, datadir: Some(options) };
-    Ok((coins, network, with_memory(args, args.datadir.default_options(&located))))
-}
-
-fn with_memory(args: &ExportUtxoArgs, options: ChainOptions) -> ChainOptions {
-    ChainOptions { memory_bytes: args.run.memory.unwrap_or(options.memory_bytes), ..options }
+    Ok((coins, network, args.datadir.default_options(&located, args.run.memory)))
 }
 
 fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {
@@ -280,26 +271,16 @@ fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
     }
 }
 
-fn text(exported: &ExportedJson) -> String {
-    let stats = &exported.stats;
-    format!(
-        "export             {} ({}, {}, {})\n\
-         height             {}\n\
-         block              {}\n\
-         coins              {}\n\
-         amount             {} BTC\n\
-         hash_serialized_3  {}{}\n\
-         muhash             {}",
-        exported.output,
-        exported.format,
-        counted(exported.files, "file"),
-        HumanSize(exported.bytes),
-        stats.height.map_or("unknown (not in a block index)".to_owned(), |height| height.to_string()),
-        stats.best_block,
-        count(stats.txouts),
-        btc(stats.total_amount.0),
-        hex_reversed(&stats.hash_serialized_3),
-        pinned_text(stats.pinned),
-        stats.muhash.as_ref().map(hex_reversed).unwrap_or_default()
-    )
+fn rows(exported: &ExportedJson) -> Rows {
+    let ExportedJson { output, format, bytes, stats, .. } = exported;
+    let files = counted(exported.files, "file");
+    let height = stats.height.map(|height| height.to_string());
+    Rows::default()
+        .row("export", format!("{output} ({format}, {files}, {})", HumanSize(*bytes)))
+        .row("height", height.as_deref().unwrap_or("unknown (not in a block index)"))
+        .row("block", stats.best_block)
+        .row("coins", count(stats.txouts))
+        .row("amount", format!("{} BTC", btc(stats.total_amount.0)))
+        .row("hash_serialized_3", set_hash_text(&stats.hash_serialized_3, stats.pinned))
+        .row("muhash", stats.muhash.as_ref().map(hex_reversed).unwrap_or_default())
 }

@@ -1,11 +1,13 @@
 //! The reports of the commands about ranges.
 
 use crate::{
-    report::{notes_text, pinned_text, scripts_text},
+    report::{chainstate_text, scripts_text, set_hash_text},
+    rows::Rows,
     units::{btc, count, counted},
 };
 use engine::{Error, HumanSize, hex, hex_reversed};
-use ranges::{DeltaReport, RangeCheck, RangePlan, RangesReport};
+use peregrine::remedy::warning_text;
+use ranges::{DeltaReport, RangeCheck, RangeFile, RangePlan, RangesReport};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -16,39 +18,22 @@ pub struct FilesJson {
     range: u32,
     from: u32,
     to: u32,
-    files: Vec<FileJson>,
-}
-
-/// The bytes of a file that a range needs.
-#[derive(Serialize, JsonSchema)]
-struct FileJson {
-    /// Its name in the directory `blocks`.
-    file: String,
-    /// Position of the first byte.
-    first_byte: u64,
-    /// Position after the last byte; the end of the file if there is none.
-    end_byte: Option<u64>,
+    files: Vec<RangeFile>,
 }
 
 impl FilesJson {
     pub fn new(plan: &RangePlan, range: u32) -> Result<Self, Error> {
         let heights = plan.heights(range)?;
-        let file = |file: ranges::RangeFile| {
-            let name = file.kind.file_name(file.file);
-            FileJson { file: name, first_byte: file.from, end_byte: file.to }
-        };
-        let files = plan.files(range)?.into_iter().map(file).collect();
-        Ok(Self { range, from: *heights.start(), to: *heights.end(), files })
+        Ok(Self { range, from: *heights.start(), to: *heights.end(), files: plan.files(range)? })
     }
 
-    pub fn text(&self) -> String {
-        let line = |file: &FileJson| {
-            let end = file.end_byte.map_or("its end".to_owned(), |end| format!("byte {end}"));
-            format!("{}  from byte {} to {end}", file.file, file.first_byte)
-        };
-        let files: Vec<String> = self.files.iter().map(line).collect();
-        let Self { range, from, to, .. } = self;
-        format!("range {range}: blocks {from} to {to}, and xor.dat if there is one\n{}", files.join("\n"))
+    pub fn rows(&self) -> Rows {
+        let Self { range, from, to, files } = self;
+        let head = format!("range {range}: blocks {from} to {to}, and xor.dat if there is one");
+        files.iter().fold(Rows::default().line(head), |rows, RangeFile { file, first_byte, end_byte }| {
+            let end = end_byte.map_or("its end".to_owned(), |end| format!("byte {end}"));
+            rows.line(format!("{file}  from byte {first_byte} to {end}"))
+        })
     }
 }
 
@@ -66,64 +51,48 @@ impl DeltaJson {
         Self { output: output.display().to_string(), delta }
     }
 
-    pub fn text(&self) -> String {
+    pub fn rows(&self) -> Rows {
         let Self { output, delta } = self;
-        format!(
-            "delta              {} ({}{})\n\
-             made of            {} in {}\n\
-             checked            {}, {} with {}; {} run\n\
-             left               {}, and {}\n\
-             content            {}",
-            output,
-            HumanSize(delta.bytes),
-            if delta.was_there { ", was there already" } else { "" },
-            counted(delta.ranges, "range"),
-            counted(delta.shards, "shard"),
+        let there = if delta.was_there { ", was there already" } else { "" };
+        let checked = format!(
+            "{}, {} with {}; {} run",
             counted(delta.counts.blocks, "block"),
             counted(delta.counts.transactions, "transaction"),
             counted(delta.counts.inputs, "input"),
-            counted(delta.counts.scripts, "script"),
-            counted(delta.coins, "coin"),
-            counted(delta.spends, "spend"),
-            hex(&delta.content),
-        )
+            counted(delta.counts.scripts, "script")
+        );
+        let (ranges, shards) = (counted(delta.ranges, "range"), counted(delta.shards, "shard"));
+        let (coins, spends) = (counted(delta.coins, "coin"), counted(delta.spends, "spend"));
+        Rows::default()
+            .row("delta", format!("{output} ({}{there})", HumanSize(delta.bytes)))
+            .row("made of", format!("{ranges} in {shards}"))
+            .row("checked", checked)
+            .row("left", format!("{coins}, and {spends}"))
+            .row("content", hex(&delta.content))
     }
 }
 
-/// Returns the report of `range finish` as text.
-pub fn ranges_text(report: &RangesReport) -> String {
-    let mut text = format!(
-        "chainstate of {} at height {} is in {}\n\
-         block              {}\n\
-         coins              {} ({} BTC)\n\
-         hash_serialized_3  {}{}\n\
-         muhash             {}\n\
-         scripts            {}{}",
-        report.network.name(),
-        report.height,
-        report.chainstate.display(),
-        report.hash,
-        count(report.txouts),
-        btc(report.total_amount.0),
-        hex_reversed(&report.hash_serialized_3),
-        pinned_text(report.is_pinned.then_some(true)),
-        hex_reversed(&report.muhash),
-        scripts_text(report.scripts),
-        notes_text(&report.notes)
-    );
-    for (checker, ranges) in by_checker(&report.ranges) {
+/// Returns the report of `range finish`.
+pub fn ranges_rows(report: &RangesReport) -> Rows {
+    let checked_by = by_checker(&report.ranges).into_iter().map(|(checker, ranges)| {
         let blocks: u32 = ranges.iter().map(|range| range.to - range.from + 1).sum();
         let seconds: u32 = ranges.iter().map(|range| range.seconds).sum();
-        let rechecked = ranges.iter().filter(|range| range.is_rechecked).count();
-        let again =
-            if rechecked > 0 { format!(", {rechecked} of them checked again here") } else { String::new() };
-        text += &format!(
-            "\nchecked by         {checker}: {} with {}, in {seconds} s{again}",
-            counted(ranges.len() as u32, "range"),
-            counted(blocks, "block")
-        );
-    }
-    text
+        let again = match ranges.iter().filter(|range| range.is_rechecked).count() {
+            0 => String::new(),
+            rechecked => format!(", {rechecked} of them checked again here"),
+        };
+        let (ranges, blocks) = (counted(ranges.len() as u32, "range"), counted(blocks, "block"));
+        format!("{checker}: {ranges} with {blocks}, in {seconds} s{again}")
+    });
+    Rows::default()
+        .line(chainstate_text(report.network, report.height, &report.chainstate))
+        .row("block", report.hash)
+        .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
+        .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
+        .row("muhash", hex_reversed(&report.muhash))
+        .row("scripts", scripts_text(report.scripts))
+        .each("note", report.notes.iter().map(warning_text))
+        .each("checked by", checked_by)
 }
 
 /// The ranges of each checker, in the order of their names.

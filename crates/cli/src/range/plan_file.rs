@@ -1,7 +1,7 @@
 //! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
 //! second file, whose digest it has.
 
-use crate::report::scripts_text;
+use crate::{report::scripts_text, rows::Rows};
 use engine::{
     AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Remedy,
     ScriptsReport, Subject, hex,
@@ -108,24 +108,15 @@ impl PlanJson {
         Ok(AtomicFile::write(&RealDisk, temporary.into(), path, text.as_bytes())?)
     }
 
-    pub fn text(&self, path: &Path, plan: &RangePlan) -> String {
-        let blocks = path.with_extension("blocks");
-        format!(
-            "plan               {} and {}\n\
-             chain              {}\n\
-             block              {} ({})\n\
-             scripts            {}\n\
-             ranges             {}, in {} shards\n\
-             next               peregrine range check --plan {} --range 0 --datadir DIR -o r0",
-            path.display(),
-            blocks.display(),
-            self.chain,
-            self.block_hash,
-            self.height,
-            scripts_text(plan.scripts(0)),
-            self.ranges.len(),
-            self.shards,
-            path.display()
-        )
+    pub fn rows(&self, path: &Path, plan: &RangePlan) -> Rows {
+        let (path, blocks) = (path.display(), path.with_extension("blocks"));
+        let next = format!("peregrine range check --plan {path} --range 0 --datadir DIR -o r0");
+        Rows::default()
+            .row("plan", format!("{path} and {}", blocks.display()))
+            .row("chain", self.chain)
+            .row("block", format!("{} ({})", self.block_hash, self.height))
+            .row("scripts", scripts_text(plan.scripts(0)))
+            .row("ranges", format!("{}, in {} shards", self.ranges.len(), self.shards))
+            .row("next", next)
     }
 }

@@ -4,8 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files, quiet};
 use disk::delta::Delta;
-use engine::FileKind;
-use ranges::{MergeDeltasOptions, check_range, merge_deltas};
+use ranges::{MergeDeltasOptions, RangeFile, check_range, merge_deltas};
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {
@@ -119,12 +118,10 @@ fn a_machine_needs_only_the_bytes_that_the_plan_names() {
         fs::create_dir_all(part.path().join("regtest/blocks")).unwrap();
         fs::copy(case.blocks("xor.dat"), part.path().join("regtest/blocks/xor.dat")).unwrap();
         let files = cut.plan.files(range).unwrap();
-        assert!(files.iter().any(|file| file.kind == FileKind::Rev));
-        for file in files {
-            let kind = if file.kind == FileKind::Blk { "blk" } else { "rev" };
-            let name = format!("{kind}{:05}.dat", file.file.0);
+        assert!(files.iter().any(|file| file.file.starts_with("rev")));
+        for RangeFile { file: name, first_byte, end_byte } in files {
             let whole = fs::read(case.blocks(&name)).unwrap();
-            let (from, to) = (file.from as usize, file.to.map_or(whole.len(), |to| to as usize));
+            let (from, to) = (first_byte as usize, end_byte.map_or(whole.len(), |to| to as usize));
             // Other bytes of the file are holes.
             let mut bytes = vec![0; to];
             bytes[from..].copy_from_slice(&whole[from..to]);
