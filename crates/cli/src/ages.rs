@@ -5,7 +5,8 @@ mod picture;
 
 use crate::{
     args::common::ReadingArgs,
-    export::{PROGRAM, exists, reading_threads},
+    export::{PROGRAM, exists},
+    limits::reading_threads,
     paths,
     progress::stages,
     rows::Rows,

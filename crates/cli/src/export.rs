@@ -6,7 +6,7 @@ mod utxo;
 
 #[cfg(test)]
 pub use blocks::ExportedBlocksJson;
-pub use blocks::{ExportBlocksArgs, ExportOutputsArgs, ExportScriptsArgs, reading_threads};
+pub use blocks::{ExportBlocksArgs, ExportOutputsArgs, ExportScriptsArgs};
 pub use history::ExportHistoryArgs;
 #[cfg(test)]
 pub use history::ExportedHistoryJson;

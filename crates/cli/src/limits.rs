@@ -2,8 +2,14 @@
 
 use engine::{ChainOptions, Error, ErrorKind, HumanMemory, MIN_MEMORY};
 use rustix::process::{Resource, getrlimit};
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, atomic::AtomicBool},
+};
 
+/// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
+/// them.
+pub const WORKER_BYTES: u64 = 64 << 20;
 /// Maximum number of threads, more than any machine has cores. Each takes a stack and a block buffer, so with
 /// a mistyped number the process would be ended in the middle of the run.
 pub const MAX_THREADS: usize = 1024;
@@ -60,6 +66,17 @@ fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u
         ));
     }
     Ok(())
+}
+
+/// The number of threads that so much memory suffices for.
+pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
+    affordable_threads(memory_bytes, WORKER_BYTES, threads)
+}
+
+/// The same for threads that take other amounts.
+pub fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
+    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
+    threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// Returns the address space needed besides the memory limit, in bytes.

@@ -2,7 +2,7 @@
 
 use crate::{
     args::common::{DatadirArgs, RunArgs, size},
-    export::reading_threads,
+    limits::reading_threads,
     paths,
     progress::stages,
     report::undo_files_text,

@@ -175,6 +175,7 @@ pub struct ReadingArgs {
 
 impl ReadingArgs {
     /// Returns the datadir, and the options of a run that reads it.
+    #[cfg(feature = "export")]
     pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
         let located = self.datadir.core.locate()?;
         let chain = self.datadir.default_options(&located, self.memory);

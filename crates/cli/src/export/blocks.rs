@@ -4,6 +4,7 @@
 use super::{DatasetColumn, Directory, PROGRAM, Tip, Units, WrittenFiles};
 use crate::{
     args::common::ReadingArgs,
+    limits::{WORKER_BYTES, affordable_threads},
     paths,
     progress::stages,
     rows::Rows,
@@ -22,18 +23,9 @@ use peregrine::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{
-    marker::PhantomData,
-    num::{NonZeroU32, NonZeroUsize},
-    ops::RangeInclusive,
-    path::PathBuf,
-    time::Instant,
-};
+use std::{marker::PhantomData, num::NonZeroU32, ops::RangeInclusive, path::PathBuf, time::Instant};
 use tables::BlockRows;
 
-/// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
-/// them.
-const WORKER_BYTES: u64 = 64 << 20;
 /// The part of it that is for a row group.
 const ROW_GROUP_BYTES: u64 = 16 << 20;
 /// Memory in bytes of a row that is encoded; scripts of unusual length take more.
@@ -229,16 +221,6 @@ fn options<T: BlockRows>(
         spends,
         part_blocks: T::FILE_BLOCKS,
     }
-}
-
-/// The number of threads that so much memory suffices for.
-pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    affordable_threads(memory_bytes, WORKER_BYTES, threads)
-}
-
-fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
-    threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// The directory that is written, with a file for each so many blocks.

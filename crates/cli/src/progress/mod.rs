@@ -70,7 +70,6 @@ pub mod stages {
     pub const EXPORT_HEIGHT: &[Stage] = &[Plan, Check, Finish, Export];
     #[cfg(feature = "export")]
     pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
-    #[cfg(feature = "export")]
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
     #[cfg(feature = "export")]
     pub const EXPORT_HISTORY: &[Stage] = &[Plan, Read, Export, Prove];

@@ -88,7 +88,8 @@ fn a_bar_fits_its_terminal_and_leaves_nothing_behind() {
     let (totals, before_tail) = (&busy().totals, busy().totals.before_tail.to_string());
     let words = ["reindex", "--chain", "regtest", "--threads", "1", "--checkpoint-every", "0"];
     let words = [&words[..], &["--assumevalid", &before_tail]].concat();
-    for width in [40, 60, 80, 200] {
+    let mut whole = None;
+    for width in [200, 80, 60, 40] {
         let terminal = run(&words, given("busy").path(), width, &[]);
         let (text, bars) = (terminal.text(), &terminal.bars);
         assert!(terminal.success, "{width}: {text}");
@@ -99,9 +100,16 @@ fn a_bar_fits_its_terminal_and_leaves_nothing_behind() {
             assert!(rows[0].chars().count() < usize::from(width), "{width}: {rows:?}");
         }
         assert!(!bars[0][0].contains('%') && bars[0][0].starts_with("[1/5 plan]"), "{width}: {bars:?}");
-        assert!(text.starts_with("best chain: height ") && text.contains(&totals.hash.to_string()), "{text}");
-        assert!(text.trim_end().ends_with(" for the new chainstate"), "{width}: {text}");
-        assert_eq!(text.trim_end().lines().count(), 2, "{width}: something is left behind: {text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (hash, whole) = (totals.hash.to_string(), whole.get_or_insert(text.clone()));
+        assert!(whole.starts_with("best chain: height ") && whole.contains(&hash), "{whole}");
+        assert!(whole.ends_with(" for the new chainstate"), "{whole}");
+        let short = whole.replace(&hash, &format!("{}..", &hash[..16]));
+        assert_eq!(
+            text,
+            if width == 200 { whole.clone() } else { short },
+            "{width}: something is left behind"
+        );
     }
 }
 

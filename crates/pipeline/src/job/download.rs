@@ -34,7 +34,7 @@ enum Piece {
     End,
 }
 
-/// The bytes of a download. An error of kind `InvalidData` means that there are more than the maximum.
+/// The bytes of a download. An error of kind `FileTooLarge` means that there are more than the maximum.
 pub struct Download<'a> {
     pieces: Receiver<io::Result<Piece>>,
     piece: Cursor<Vec<u8>>,
@@ -52,7 +52,7 @@ impl<'a> Download<'a> {
     /// `on_piece` is told how many bytes have come, and of how many.
     ///
     /// # Errors
-    /// `OutOfMemory` if the system starts no more threads; `InvalidData` for a longer file; the errors of
+    /// `OutOfMemory` if the system starts no more threads; `FileTooLarge` for a longer file; the errors of
     /// [`Remote::open`].
     pub fn start(
         remote: &Arc<dyn Remote>,
@@ -83,7 +83,7 @@ impl<'a> Download<'a> {
     }
 
     fn too_long(&self) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {} bytes", self.max_len))
+        io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} bytes", self.max_len))
     }
 
     fn next(&self) -> io::Result<Piece> {
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn what_is_downloaded_is_cut_off_at_a_length() {
         let (bytes, result) = downloaded(Arc::new(Endless), 3 << 20);
-        assert_eq!((bytes.len(), result.unwrap_err().kind()), (3 << 20, io::ErrorKind::InvalidData));
+        assert_eq!((bytes.len(), result.unwrap_err().kind()), (3 << 20, io::ErrorKind::FileTooLarge));
         let whole = Breaking { after: 1000, has_ranges: true, asked: Mutex::default() };
         let (bytes, result) = downloaded(Arc::new(whole), 999);
-        assert_eq!((bytes.len(), result.unwrap_err().kind()), (0, io::ErrorKind::InvalidData));
+        assert_eq!((bytes.len(), result.unwrap_err().kind()), (0, io::ErrorKind::FileTooLarge));
     }
 
     #[test]

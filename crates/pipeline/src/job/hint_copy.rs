@@ -168,7 +168,7 @@ fn download(
         if interrupt.load(Ordering::Relaxed) {
             return Error::interrupted();
         }
-        let why = if error.kind() == io::ErrorKind::InvalidData { too_long() } else { error.to_string() };
+        let why = if error.kind() == io::ErrorKind::FileTooLarge { too_long() } else { error.to_string() };
         let lacks_threads = error.kind() == io::ErrorKind::OutOfMemory;
         Error::new(ErrorKind::Environment, format!("cannot download the hints: {why}"))
             .in_file(remote.name(), None)

@@ -130,7 +130,7 @@ fn download(
         Err(_) if interrupt.load(Ordering::Relaxed) => Err(Error::interrupted()),
         Err(error) => {
             let kind = match error.kind() {
-                io::ErrorKind::InvalidData => ErrorKind::Damaged,
+                io::ErrorKind::FileTooLarge => ErrorKind::Damaged,
                 _ => ErrorKind::Environment,
             };
             let detail = format!("cannot download: {}", io_text(&error));
