@@ -55,7 +55,7 @@ fn refusal(error: &Error) -> String {
     let offset = error.offset.map_or(String::new(), |at| format!(" at {at:?}"));
     let height = error.height.map_or(String::new(), |height| format!(", height {height}"));
     // The key of a chainstate is random, and so is a checksum of its bytes.
-    let is_random = file.contains("/chainstate/") && error.detail.contains("block checksum is");
+    let is_random = file.contains("chainstate/") && error.detail.contains("block checksum is");
     let detail = if is_random { "a checksum differs" } else { &error.detail };
     format!("{:?}{file}{offset}{height}: {detail}; {:?}", error.kind, error.remedies)
 }
