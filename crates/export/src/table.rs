@@ -10,6 +10,7 @@ use arrow_schema::Field;
 
 /// Rows of one kind, in memory.
 pub trait Table: Sized + Send {
+    /// A row.
     type Row<'a>: Copy;
     /// Name of the table.
     const NAME: &'static str;
@@ -25,6 +26,7 @@ pub trait Table: Sized + Send {
     fn with(is_kept: &[bool]) -> Self;
     /// Appends a row.
     fn add(&mut self, row: Self::Row<'_>);
+    /// Number of rows.
     fn rows(&self) -> usize;
     /// Bytes of the values that have no fixed length.
     fn bytes(&self) -> usize;
@@ -142,14 +144,19 @@ table! {
 table! {
     /// A block: what Core's `getblockstats` returns, with its names, and the rest of the header.
     "blocks" BlockRow BlockTable block_columns, sorted by 1 {
+        /// Its height.
         height: Count,
+        /// Its hash.
         blockhash: Hash,
+        /// Its time.
         time: Time,
         /// The median of its time and those of the ten blocks below.
         mediantime: Time,
+        /// Version.
         version: I64,
         /// Target of the proof of work, in its compact form.
         bits: Bits,
+        /// Nonce.
         nonce: Bits,
         /// Size of the block in bytes.
         size: I64,
@@ -205,7 +212,9 @@ table! {
         mintxsize: I64,
         /// Number of transactions with witnesses.
         swtxs: I64,
+        /// Their size.
         swtotal_size: I64,
+        /// Their weight.
         swtotal_weight: I64,
         /// Number of outputs less number of inputs.
         utxo_increase: I64,
@@ -231,18 +240,25 @@ table! {
         height: Count,
         /// Its index in the block.
         tx_index: Count,
+        /// Time of its block.
         block_time: Time,
         /// Its id.
         txid: Hash,
         /// Its id with witnesses.
         wtxid: Hash,
+        /// Whether it is the coinbase.
         coinbase: Bool,
+        /// Version.
         version: Bits,
+        /// Lock time.
         lock_time: Bits,
+        /// Number of inputs.
         inputs: Count,
+        /// Number of outputs.
         outputs: Count,
         /// Size in bytes.
         size: Count,
+        /// Weight.
         weight: Count,
         /// Virtual size in bytes: a quarter of the weight, rounded up.
         vsize: Count,
@@ -264,11 +280,13 @@ table! {
         tx_index: Count,
         /// Its index in the transaction.
         input_index: Count,
+        /// Time of its block.
         block_time: Time,
         /// The median of the times of its block and the ten blocks below: it grows from block to block.
         mediantime: Time,
         /// The id of its transaction.
         txid: Hash,
+        /// Sequence number.
         sequence: Bits,
         /// Length of its script, in bytes.
         script_sig_bytes: Count,
@@ -307,6 +325,7 @@ table! {
         tx_index: Count,
         /// Its index in the transaction.
         vout: Count,
+        /// Time of its block.
         block_time: Time,
         /// The id of its transaction.
         txid: Hash,
@@ -342,6 +361,7 @@ table! {
         from_days: I64,
         /// They are less than so many days old; without it, the band has no end.
         to_days: OptionalI64,
+        /// Time of the block.
         block_time: Time,
         /// The median of the times of the block and the ten blocks below, from which ages are counted.
         mediantime: Time,
@@ -364,6 +384,7 @@ table! {
         height: Count,
         /// Index of its transaction in the block.
         tx_index: Count,
+        /// Time of its block.
         block_time: Time,
         /// The id of its transaction.
         txid: Hash,
@@ -383,12 +404,15 @@ table! {
     "scripts" ScriptRow ScriptTable script_columns, sorted by 1, batches of 32_768, pages of 2_048 {
         /// SHA-256 of the script.
         script_hash: Hash,
+        /// The script.
         script: Bytes,
         /// Name of its type.
         script_type: ScriptType,
+        /// Its address, if it has one.
         address: OptionalText,
         /// Height of its first row.
         first_height: Count,
+        /// Number of its rows.
         rows: I64,
         /// Sum of its coins, in satoshis.
         balance: I64,
