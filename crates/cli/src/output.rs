@@ -29,8 +29,7 @@ pub fn errors_as_json() {
 /// Prints the result of a command, an error as JSON too if `json` is set, and returns the exit code.
 pub fn finish(json: bool, done: Done) -> ExitCode {
     let exit = match done {
-        Ok((text, exit)) if json => print(&text, exit),
-        Ok((text, exit)) => print(&wrap::for_stream(&text, io::stdout()), exit),
+        Ok((text, exit)) => print(&text, exit),
         Err(error) => {
             if json {
                 print(&failure_json(&error), Exit::Done);
@@ -170,11 +169,12 @@ pub struct Output<'a, T> {
     report: T,
 }
 
-/// Returns what a command prints: its report as JSON, or `text`; and the exit code.
+/// Returns what a command prints: its report as JSON, or as text that fits the terminal; and the exit code.
 pub fn reply<T: Serialize, D: Display>(report: &T, exit: Exit, text: impl FnOnce(&T) -> D) -> (String, Exit) {
     let command = running::command().unwrap_or_default();
     let output = || json(&Output { schema: SCHEMA, exit_code: exit as u8, command, report });
-    (if running::as_json() { output() } else { text(report).to_string() }, exit)
+    let shown = || wrap::for_stream(&text(report).to_string(), io::stdout());
+    (if running::as_json() { output() } else { shown() }, exit)
 }
 
 /// What is printed with `--json` if a command fails.

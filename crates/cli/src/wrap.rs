@@ -39,7 +39,7 @@ fn wrapped_line(line: &str, width: usize) -> String {
     let command = COMMANDS.iter().filter_map(|word| line.find(&format!(": {word}"))).min();
     let (words, command) = line.split_at(command.map_or(line.len(), |at| at + ": ".len()));
     let options = Options::new(width).subsequent_indent(&indent).break_words(false);
-    let short = shortened(words);
+    let short = shortened(words, indent.len());
     let mut lines = textwrap::wrap(&short, options.word_splitter(WordSplitter::NoHyphenation));
     if !command.is_empty() {
         lines.push(format!("{indent}{command}").into());
@@ -56,18 +56,17 @@ fn value_column(line: &str) -> Option<usize> {
     Some(label + rest.find(|c| c != ' ').unwrap_or(0)).filter(|_| rest.starts_with("  "))
 }
 
-/// Returns the line with the first digits of each hash.
-fn shortened(line: &str) -> String {
-    let is_hash = |word: &str| word.len() == HASH_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut short = String::with_capacity(line.len());
-    for word in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
-        let digits = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        match digits.get(..SHORT_DIGITS).filter(|_| is_hash(digits)) {
-            Some(first) => short += &format!("{first}..{}", &word[digits.len()..]),
-            None => short += word,
-        }
+/// Returns a row with the first digits of the hash with which its value begins. Others stay whole: they may be
+/// part of a command or an outpoint, to be copied.
+fn shortened(line: &str, value_at: usize) -> String {
+    let (label, value) = line.split_at(value_at);
+    let (word, rest) =
+        value.split_once(' ').map_or((value, String::new()), |(word, rest)| (word, format!(" {rest}")));
+    let is_hash = word.len() == HASH_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match word.get(..SHORT_DIGITS).filter(|_| is_hash && value_at > 0) {
+        Some(first) => format!("{label}{first}..{rest}"),
+        None => line.to_owned(),
     }
-    short
 }
 
 #[cfg(test)]
@@ -96,6 +95,13 @@ mod tests {
             "7".repeat(16)
         );
         assert_eq!(wrapped(&text, 40), expected);
-        assert!(wrapped(&format!("a {hash} b"), 66).starts_with("a 7777777777777777.. b"));
+        // What is to be copied stays whole.
+        for line in [
+            format!("note               run bitcoin-cli reconsiderblock {hash}, or pass --reconsider {hash}"),
+            format!("coin               {hash}:0"),
+            format!("best chain: height 7, block {hash}"),
+        ] {
+            assert_eq!(wrapped(&line, 40).matches(&hash).count(), line.matches(&hash).count(), "{line}");
+        }
     }
 }

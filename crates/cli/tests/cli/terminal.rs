@@ -101,15 +101,10 @@ fn a_bar_fits_its_terminal_and_leaves_nothing_behind() {
         }
         assert!(!bars[0][0].contains('%') && bars[0][0].starts_with("[1/5 plan]"), "{width}: {bars:?}");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (hash, whole) = (totals.hash.to_string(), whole.get_or_insert(text.clone()));
+        let (hash, whole) = (totals.hash.to_string(), whole.get_or_insert_with(|| text.clone()));
         assert!(whole.starts_with("best chain: height ") && whole.contains(&hash), "{whole}");
         assert!(whole.ends_with(" for the new chainstate"), "{whole}");
-        let short = whole.replace(&hash, &format!("{}..", &hash[..16]));
-        assert_eq!(
-            text,
-            if width == 200 { whole.clone() } else { short },
-            "{width}: something is left behind"
-        );
+        assert_eq!(text, *whole, "{width}: something is left behind");
     }
 }
 
