@@ -116,7 +116,6 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::{common::size, *};
-
     use engine::{Engine, Height, Network};
 
     #[test]
@@ -124,6 +123,18 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    #[test]
+    fn each_command_is_in_a_group_or_in_the_manual_only() {
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let root = Args::command();
+        let all: Vec<&str> = root.get_subcommands().map(clap::Command::get_name).collect();
+        let exists = |name: &&&str| cfg!(feature = "export") || **name != "export";
+        assert!(grouped.iter().filter(exists).all(|name| all.contains(name)), "{all:?}");
+        let others: Vec<&str> = all.into_iter().filter(|name| !grouped.contains(name)).collect();
+        assert_eq!(others, ["recover", "peers", "completions", "man"]);
+    }
+
+    /// The options have names that earlier versions gave them, too.
     #[test]
     fn flags_become_engine_options() {
         let line = "peregrine reindex --datadir d --chain test --threads 3 --stop-at-height 7 --output o \
