@@ -70,7 +70,10 @@ impl<'a> Download<'a> {
             }
         };
         let spawned = thread::Builder::new().name("download".to_owned()).spawn(send);
-        spawned.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        spawned.map_err(|error| {
+            let text = format!("the system cannot start another thread: {error}");
+            io::Error::new(io::ErrorKind::OutOfMemory, text)
+        })?;
         let (total, received, is_at_end, piece) = (None, 0, false, Cursor::default());
         let mut new = Self { pieces, piece, total, received, max_len, is_at_end, on_piece, interrupt };
         let Piece::Length(total) = new.next()? else { return Err(io::ErrorKind::InvalidInput.into()) };
