@@ -56,8 +56,8 @@ fn value_column(line: &str) -> Option<usize> {
     Some(label + rest.find(|c| c != ' ').unwrap_or(0)).filter(|_| rest.starts_with("  "))
 }
 
-/// Returns a row with the first digits of the hash with which its value begins. Others stay whole: they may be
-/// part of a command or an outpoint, to be copied.
+/// Returns a row with the first digits of the hash with which its value begins. Others stay whole: they may
+/// be part of a command or an outpoint, to be copied.
 fn shortened(line: &str, value_at: usize) -> String {
     let (label, value) = line.split_at(value_at);
     let (word, rest) =
