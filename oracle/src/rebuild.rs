@@ -2,8 +2,8 @@
 
 use disk::datadir::Datadir;
 use engine::{
-    AssumeValid, CheckedScripts, Error, Height, Network, RealDisk, ReindexOptions, ReindexReport,
-    ScriptChecks, ScriptsReport, UndoPolicy,
+    AssumeValid, Error, Height, Network, RealDisk, ScriptChecks, UndoPolicy,
+    reindex::{CheckedScripts, ReindexOptions, ReindexReport, ScriptsReport},
 };
 use std::{
     num::NonZeroUsize,
@@ -37,12 +37,12 @@ impl Rebuild {
     /// If it succeeds without having run all scripts.
     pub fn run(self, root: &Path, network: Network) -> Result<ReindexReport, Error> {
         let mut options = ReindexOptions {
-            scan: self.scan,
-            stop_at_height: self.stop_at_height,
             // Core's own reindex also leaves out blocks that the datadir's index has.
             accept_lower_tip: true,
             ..ReindexOptions::new(root, network, ScriptChecks::LeftOut)
         };
+        options.chain.scan = self.scan;
+        options.chain.stop_at_height = self.stop_at_height;
         options.chain.threads = NonZeroUsize::MIN.saturating_add(1);
         options.chain.scripts = ScriptChecks::By(Arc::new(script::Core));
         options.chain.assume_valid = AssumeValid::Off;

@@ -1,9 +1,9 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, Template, blk, chain, entry, options, rev, run, scratch, tree};
+use super::{BUSY, Case, Template, blk, chain, changed, entry, options, rev, run, scratch, tree};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
-use engine::{Height, ReindexOptions};
+use engine::{Height, reindex::ReindexOptions};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -243,7 +243,10 @@ static STORE: LazyLock<Template> = LazyLock::new(|| {
     other.write_datadir(foreign.path(), &super::layout()).unwrap();
     run(&options(foreign.path())).unwrap();
     let stop_at_height = Some(Height(OLDER));
-    run(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..case.options() }).unwrap();
+    run(&changed(ReindexOptions { accept_lower_tip: true, ..case.options() }, |it| {
+        it.chain.stop_at_height = stop_at_height
+    }))
+    .unwrap();
     for (root, name) in [(case.root(), "older"), (foreign.path(), "foreign")] {
         copy_dir(&root.join("regtest/chainstate"), &store.path().join(name)).unwrap();
     }

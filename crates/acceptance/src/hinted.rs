@@ -4,7 +4,9 @@
 use super::{Case, Template};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
 use engine::{
-    AggregateKind, AssumeValid, BlockHash, Error, Height, HintOptions, Network, ReindexOptions, ReindexReport,
+    AssumeValid, BlockHash, Error, Height, Network,
+    hints::{AggregateKind, HintOptions},
+    reindex::{ReindexOptions, ReindexReport},
 };
 use hints::{HintFormat, HintWriter, Numbering, renumber};
 use std::{
@@ -179,7 +181,7 @@ pub fn buried() -> Case {
 
 /// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
-    crate::changed(options.clone(), |it| it.resume.checkpoint_interval = Duration::ZERO)
+    crate::changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
 }
 
 /// A disk that sets the flag when the n-th file is created on it, from 1.

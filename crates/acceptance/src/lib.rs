@@ -23,9 +23,11 @@ use disk::{
     index::{BlockStatus, IndexEntry},
 };
 use engine::{
-    ChainstateOptions, CheckHintsOptions, Diagnosis, DoctorOptions, Error, ErrorKind, Event, Height,
-    Location, MakeOptions, Network, ReindexOptions, ReindexReport, Remedy, ScriptChecks, StatsOptions,
-    UndoPolicy, UtxoStatsReport, VerifyOptions, Watch,
+    ChainOptions, Error, ErrorKind, Event, Height, Location, Network, Remedy, ScriptChecks, UndoPolicy,
+    Watch,
+    doctor::{Diagnosis, DoctorOptions},
+    reindex::{ReindexOptions, ReindexReport},
+    utxo::UtxoStatsReport,
 };
 use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
@@ -68,26 +70,9 @@ pub fn options(root: &Path) -> ReindexOptions {
 }
 
 /// The same options after this change.
-pub fn changed(mut options: ReindexOptions, change: impl FnOnce(&mut ReindexOptions)) -> ReindexOptions {
+pub fn changed<T>(mut options: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut options);
     options
-}
-
-/// Options for making a file from the same blocks.
-pub fn for_making(options: &ReindexOptions) -> MakeOptions {
-    let ReindexOptions { chain, resume, stop_at_height, scan, .. } = options.clone();
-    MakeOptions { chain, resume, stop_at_height, scan }
-}
-
-/// Options for verifying the same blocks.
-pub fn for_verifying(options: &ReindexOptions, against_chainstate: bool) -> VerifyOptions {
-    let (chain, scan) = (options.chain.clone(), options.scan);
-    VerifyOptions { chain, scan, stop_at_height: None, against_chainstate }
-}
-
-/// Options for comparing hints with the same blocks.
-pub fn for_checking_hints(options: &ReindexOptions) -> CheckHintsOptions {
-    CheckHintsOptions { chain: options.chain.clone(), scan: options.scan }
 }
 
 /// The same options with this number of threads.
@@ -141,7 +126,7 @@ pub fn stages(events: &[Event]) -> Vec<&'static str> {
 pub fn bounded(options: &ReindexOptions) -> ReindexOptions {
     changed(options.clone(), |it| {
         it.chain.hooks.join_bytes = Some(1);
-        it.resume.checkpoint_interval = Duration::ZERO;
+        it.chain.resume.checkpoint_interval = Duration::ZERO;
     })
 }
 
@@ -185,9 +170,8 @@ pub fn error_text(error: &Error, root: &Path) -> String {
 pub fn stats(root: &Path, network: Network) -> Result<UtxoStatsReport, Error> {
     engine::recover(&FaultDisk::healthy(), &Location::new(root, network))?;
     let threads = NonZeroUsize::new(2).unwrap();
-    let chainstate = ChainstateOptions { threads, ..ChainstateOptions::new(root, network) };
-    let options = StatsOptions { chainstate, muhash: true };
-    engine::utxo_stats(&FaultDisk::healthy(), &options, unwatched())
+    let chainstate = ChainOptions { threads, ..ChainOptions::reading(root, network) };
+    engine::utxo::stats(&FaultDisk::healthy(), &chainstate, true, unwatched())
 }
 
 /// Examines a datadir of regtest.
@@ -197,7 +181,7 @@ pub fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
 
 /// Examines a datadir.
 pub fn examined(options: &DoctorOptions) -> Diagnosis {
-    engine::diagnose(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
+    engine::doctor::diagnose(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 /// What does not look at a run, and never stops it.
@@ -299,8 +283,8 @@ pub fn pinned_set(height: u32, hash_serialized_3: [u8; 32]) -> PinnedUtxoSet {
 pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
     let (dir, case) = (scratch(), Case::new());
     let (file, disk) = (dir.path().join("utxo.dat"), FaultDisk::healthy());
-    let options = ReindexOptions { stop_at_height: Some(Height(height)), ..case.options() };
-    engine::make_snapshot(&disk, &for_making(&options), &file, &|_| {}, disk.interrupt()).unwrap();
+    let options = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(height)));
+    engine::snapshot::make(&disk, &options.chain, &file, &|_| {}, disk.interrupt()).unwrap();
     (dir, file)
 }
 
@@ -318,7 +302,7 @@ impl Template {
         let dir = scratch();
         chain.write_datadir(dir.path(), layout).unwrap();
         let behind = engine::Height(chain.tip().height - 3);
-        run(&ReindexOptions { stop_at_height: Some(behind), ..options(dir.path()) }).unwrap();
+        run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(behind))).unwrap();
         Self::copy_of(dir.path())
     }
 
@@ -391,7 +375,7 @@ impl Case {
 
     /// The same options with a scan.
     pub fn scan(&self) -> ReindexOptions {
-        ReindexOptions { scan: true, ..self.options() }
+        changed(self.options(), |it| it.chain.scan = true)
     }
 
     /// Its block index.

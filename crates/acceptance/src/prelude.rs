@@ -14,9 +14,11 @@ pub use disk::{
     xor::read_block_obfuscation,
 };
 pub use engine::{
-    Advice, AssumeValid, BlockHash, ChainOptions, ChainParams, ChainstateOptions, Diagnosis, DoctorOptions,
-    Engine, Error, ErrorKind, Event, Height, Network, Note, ReindexOptions, ReindexReport, Remedy,
-    ScriptChecks, UndoPolicy, Warning, Watch, diagnose, hex_reversed,
+    AssumeValid, BlockHash, ChainOptions, ChainParams, Error, ErrorKind, Event, Height, Network, Note,
+    Remedy, ScriptChecks, UndoPolicy, Warning, Watch,
+    doctor::{Advice, Diagnosis, DoctorOptions, diagnose},
+    hex_reversed,
+    reindex::{Engine, ReindexOptions, ReindexReport},
 };
 pub use rules::params::PinnedUtxoSet;
 pub use std::{

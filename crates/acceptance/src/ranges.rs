@@ -1,7 +1,7 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
 use super::{Case, Template, chain, scratch, tree};
-use engine::{ChainOptions, Error, Height, ResumeOptions, Watch};
+use engine::{ChainOptions, Error, Watch};
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
     RangesReport, check_range, finish_ranges, merge_deltas, plan_ranges,
@@ -32,19 +32,9 @@ pub struct Ranges {
 
 impl Ranges {
     pub fn plan(chain: ChainOptions, ranges: u32, shards: Option<u32>) -> Result<Self, Error> {
-        Self::plan_to(chain, None, ranges, shards)
-    }
-
-    /// The same up to a height.
-    pub fn plan_to(
-        chain: ChainOptions,
-        stop_at_height: Option<Height>,
-        ranges: u32,
-        shards: Option<u32>,
-    ) -> Result<Self, Error> {
         let dir = scratch();
         let path = dir.path().join("plan.blocks");
-        let options = PlanRangesOptions { chain: chain.clone(), scan: false, stop_at_height, ranges, shards };
+        let options = PlanRangesOptions { chain: chain.clone(), ranges, shards };
         let plan = plan_ranges(&FaultDisk::healthy(), &options, &path, quiet())?;
         let read = RangePlan::read(&FaultDisk::healthy(), &path)?;
         assert_eq!((read.digest(), read.tip()), (plan.digest(), plan.tip()));
@@ -61,7 +51,6 @@ impl Ranges {
             range,
             checker: format!("machine-{range}"),
             program: "a test".to_owned(),
-            resume: ResumeOptions::default(),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Commands as users type them, run on a datadir of the tests: columns of the tables of what each command
 //! does, and steps of other tests.
 
-use super::{Case, chain, for_making, for_verifying, sync::honest, unwatched};
+use super::{Case, chain, sync::honest, unwatched};
 use engine::{
-    Advice, ChainOptions, ChainstateOptions, Diagnosis, DoctorOptions, Engine, Error, Event, Height,
-    HintFormat, Location, MakeUndoOptions, Network, ReindexOptions, ReindexReport, ScriptChecks,
-    SetAsideIndexes, StatsOptions, UndoPolicy, UpdateOptions, Warning,
+    ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning,
+    doctor::{Advice, Diagnosis, DoctorOptions},
+    hints::HintFormat,
+    reindex::{Engine, ReindexOptions, ReindexReport, SetAsideIndexes},
 };
 use std::{
     fs,
@@ -79,12 +80,12 @@ impl Shell {
             ReindexOptions::new(&self.chain.datadir, self.chain.params.network, ScriptChecks::LeftOut);
         options.chain = self.chain.clone();
         options.set_aside_indexes = self.set_aside.clone();
-        options.scan = has("scan");
+        options.chain.scan = has("scan");
         options.until_damage = has("until-damage");
-        options.keep_old = has("keep-old");
+        options.chain.keep_old = has("keep-old");
         options.accept_lower_tip = has("accept-lower-tip");
         options.output = has("output").then(|| self.outside.path().join("out"));
-        options.stop_at_height = value("to").map(|height| Height(height.parse().unwrap()));
+        options.chain.stop_at_height = value("to").map(|height| Height(height.parse().unwrap()));
         if value("engine") == Some("cache") {
             options.engine = Engine::Cache;
         }
@@ -146,19 +147,17 @@ impl Shell {
             "doctor" => {
                 let deep = command.ends_with("deep");
                 let options = DoctorOptions { chain, deep, ..DoctorOptions::new(&root, network) };
-                done.diagnosis = Some(engine::diagnose(disk, &options, sink, never)?);
+                done.diagnosis = Some(engine::doctor::diagnose(disk, &options, sink, never)?);
             }
             "reindex" => {
                 let report = engine::reindex(disk, &self.reindex_options(command), sink, never)?;
                 (done.height, done.rebuild) = (Some(report.height), Some(report));
             }
             "update" => {
-                let options = UpdateOptions { chain, stop_at_height: None };
-                done.height = Some(engine::update(disk, &options, sink, never)?.height);
+                done.height = Some(engine::update(disk, &chain, sink, never)?.height);
             }
             "undo make" => {
-                let options = MakeUndoOptions { chain, keep_old: false };
-                engine::make_undo(disk, &options, sink, never).map(drop)?;
+                engine::undo::make(disk, &chain, sink, never).map(drop)?;
             }
             _ => engine::recover(disk, &Location::new(&root, network)).map(drop)?,
         }
@@ -169,20 +168,20 @@ impl Shell {
     fn read(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
         let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), &self.chain);
         let (options, file) = (self.reindex_options(command), self.outside.path().join("made"));
-        let made = for_making(&options);
+        let made = &options.chain;
         match name {
             "verify" => {
-                let options = for_verifying(&options, command.ends_with("against-chainstate"));
-                engine::verify(disk, &options, sink, never).map(drop)
+                let against_chainstate = command.ends_with("against-chainstate");
+                engine::verify(disk, made, against_chainstate, sink, never).map(drop)
             }
             "hints make" => {
-                engine::make_hints(disk, &made, &file, HintFormat::Peregrine, sink, never).map(drop)
+                engine::hints::make(disk, made, &file, HintFormat::Peregrine, sink, never).map(drop)
             }
-            "snapshot make" => engine::make_snapshot(disk, &made, &file, sink, never).map(drop),
-            "snapshot load" => engine::load_snapshot(disk, &self.snapshot, chain, sink, never).map(drop),
+            "snapshot make" => engine::snapshot::make(disk, made, &file, sink, never).map(drop),
+            "snapshot load" => engine::snapshot::load(disk, &self.snapshot, chain, sink, never).map(drop),
             "utxo stats" => {
-                let chainstate = ChainstateOptions::new(&chain.datadir, chain.params.network);
-                engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false }, unwatched()).map(drop)
+                let chainstate = ChainOptions::reading(&chain.datadir, chain.params.network);
+                engine::utxo::stats(disk, &chainstate, false, unwatched()).map(drop)
             }
             other => panic!("no command {other:?}"),
         }?;

@@ -7,8 +7,9 @@ use disk::{
     xor::read_block_obfuscation,
 };
 use engine::{
-    AggregateKind, BlockHash, CheckUndoOptions, Disk, Error, ErrorKind, Event, EventSink, Height,
-    HintOptions, Network, Note, ScriptChecks, Warning, check_undo, verify,
+    BlockHash, Disk, Error, ErrorKind, Event, EventSink, Height, Network, Note, ScriptChecks, Warning,
+    hints::{AggregateKind, HintOptions},
+    verify,
 };
 use std::{
     collections::BTreeSet,
@@ -365,13 +366,12 @@ pub fn assert_sound(root: &Path, chain: &Chain, what: &str) {
 /// nothing of ours is left.
 pub fn assert_checked(root: &Path, tip: BlockHash, what: &str) {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let options = super::for_verifying(&options(root), true);
-    let verified = verify(&disk, &options, &|_| {}, &never).unwrap();
+    let options = options(root).chain;
+    let verified = verify(&disk, &options, true, &|_| {}, &never).unwrap();
     assert_eq!((verified.hash, verified.notes.len()), (tip, 0), "{what}: {:?}", verified.notes);
     let compared = verified.against_chainstate.unwrap();
     assert_eq!(compared.differences, 0, "{what}: {:?}", compared.first);
-    let options = CheckUndoOptions { chain: options.chain, scan: false };
-    let checked = check_undo(&disk, &options, &|_| {}, &never).unwrap();
+    let checked = engine::undo::check(&disk, &options, &|_| {}, &never).unwrap();
     assert!(checked.files.iter().all(|file| file.missing + file.damaged == 0), "{what}: {checked:?}");
     assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
 }

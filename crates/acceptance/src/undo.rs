@@ -10,7 +10,10 @@ use disk::{
     undo::{CHECKSUM_LEN, checksum, write_record},
     xor::read_block_obfuscation,
 };
-use engine::{BlockHash, Error, Height, Network, ReindexOptions, ReindexReport, ScriptChecks, UndoPolicy};
+use engine::{
+    BlockHash, Error, Height, Network, ScriptChecks, UndoPolicy,
+    reindex::{ReindexOptions, ReindexReport},
+};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -347,7 +350,7 @@ pub fn assert_mends(
 ) -> (ReindexReport, (BlockIndex, BTreeMap<PathBuf, Vec<u8>>)) {
     let (root, network) = (&options.chain.datadir, options.chain.params.network);
     let before = UndoFiles::read(root, network);
-    let lacking = before.lacking(expected, options.scan);
+    let lacking = before.lacking(expected, options.chain.scan);
     let paths = Datadir::at(root, network);
     let (blk, old_tree) = (files_of(&paths.blocks_dir(), "blk"), tree(root));
     let report = rebuild(options).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -367,17 +370,16 @@ pub fn assert_mends(
     assert!(blk == files_of(&Datadir::at(&result, network).blocks_dir(), "blk"), "{what}: blk files");
     assert_complete(&result, network, expected, what);
     let after = UndoFiles::read(&result, network);
-    assert_bytes_in_use_stay(&before, &after, options.scan, what);
+    assert_bytes_in_use_stay(&before, &after, options.chain.scan, what);
     let in_files: std::collections::BTreeSet<u32> =
         lacking.iter().map(|hash| before.entry(hash).file.unwrap().0).collect();
     let reported = undo.made.iter().chain(&undo.mended).map(|file| file.0).collect();
     assert_eq!(in_files, reported, "{what}: files in the report");
     // A second run finds all that it needs.
-    let again = ReindexOptions {
-        output: None,
-        scan: options.scan,
-        ..ReindexOptions::new(&result, network, ScriptChecks::LeftOut)
-    };
+    let again = changed(
+        ReindexOptions { output: None, ..ReindexOptions::new(&result, network, ScriptChecks::LeftOut) },
+        |it| it.chain.scan = options.chain.scan,
+    );
     let again = run(&trusting(&again)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(again.hash_serialized_3, expected.hash_serialized_3, "{what}, again");
     let rev = rev_bytes(&after.paths.blocks_dir());

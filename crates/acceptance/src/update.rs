@@ -7,7 +7,7 @@ use disk::{
     index::{BlockStatus, IndexEntry, read_block_index, write_block_index},
     xor::read_block_obfuscation,
 };
-use engine::{BlockHash, Error, Height, Network, ScriptChecks, UpdateOptions, UpdateReport};
+use engine::{BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, update::UpdateReport};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
@@ -35,15 +35,15 @@ pub const EACH_BLOCK: How = How { threads: 1, bytes: Some(1) };
 pub const AT_ONCE: How = How { threads: 4, bytes: None };
 
 /// Options of an update up to a height.
-pub fn update_options(root: &Path, how: How, stop_at: Option<u32>) -> UpdateOptions {
-    let mut options = UpdateOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    options.chain.threads = NonZeroUsize::new(how.threads).unwrap();
-    options.chain.hooks.join_bytes = how.bytes;
-    UpdateOptions { stop_at_height: stop_at.map(Height), ..options }
+pub fn update_options(root: &Path, how: How, stop_at: Option<u32>) -> ChainOptions {
+    let mut options = ChainOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
+    options.threads = NonZeroUsize::new(how.threads).unwrap();
+    options.hooks.join_bytes = how.bytes;
+    ChainOptions { stop_at_height: stop_at.map(Height), ..options }
 }
 
 /// Updates, on a disk whose syncs cost nothing.
-pub fn update(options: &UpdateOptions) -> Result<UpdateReport, Error> {
+pub fn update(options: &ChainOptions) -> Result<UpdateReport, Error> {
     engine::update(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
 }
 
@@ -57,7 +57,7 @@ pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32,
         writer.push(GeneratedBlock { undo, ..block.clone() }).unwrap();
     }
     writer.finish().unwrap();
-    run(&changed(options(dir.path()), |it| it.stop_at_height = Some(Height(height)))).unwrap();
+    run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(Height(height)))).unwrap();
     dir
 }
 

@@ -8,8 +8,11 @@ use super::{
 };
 use disk::datadir::Datadir;
 use engine::{
-    AggregateKind, BlockHash, Counts, Engine, Error, ErrorKind, Height, MIN_MEMORY, Matching, ReindexOptions,
-    ReindexReport, UtxoStatsReport,
+    BlockHash, Counts, Error, ErrorKind, Height,
+    hints::AggregateKind,
+    machine::MIN_MEMORY,
+    reindex::{Engine, Matching, ReindexOptions, ReindexReport},
+    utxo::UtxoStatsReport,
 };
 use hinted::{Truth, with_hints, without_undo};
 use hints::HintFormat;
@@ -165,7 +168,7 @@ impl Source {
 
     /// Ends at a height.
     pub fn stop_at(&mut self, height: u32) {
-        (self.height, self.options.stop_at_height) = (height, Some(Height(height)));
+        (self.height, self.options.chain.stop_at_height) = (height, Some(Height(height)));
     }
 
     /// Returns the ways that this source allows.
@@ -241,7 +244,7 @@ impl Way {
             options = bounded(&options);
         }
         options = changed(options, |it| {
-            it.scan = self.scan;
+            it.chain.scan = self.scan;
             it.chain.hooks.join_bytes = self.join_bytes;
             if self.join_bytes.is_some() {
                 it.chain.memory_bytes = MIN_MEMORY;
@@ -287,7 +290,7 @@ impl Way {
         let (said, counts, report) = match self.means {
             Means::Ranges { ranges, shards } => {
                 let count = ranges.min(source.height + 1);
-                let cut = Ranges::plan_to(options.chain, options.stop_at_height, count, shards)?;
+                let cut = Ranges::plan(options.chain, count, shards)?;
                 let done = cut.run_to(output.path())?;
                 // Who has checked what.
                 let heights: u32 = done.ranges.iter().map(|range| range.to - range.from + 1).sum();

@@ -16,6 +16,7 @@ use wire::FileNo;
 macro_rules! written {
     ($($(#[$doc:meta])* $name:ident: $value:ty => $json:ty, $write:expr;)*) => {$(
         $(#[$doc])*
+        #[doc(hidden)]
         pub enum $name {}
 
         impl $name {

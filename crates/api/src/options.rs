@@ -11,7 +11,6 @@ use disk::{
 use rules::ChainParams;
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
     fmt::Debug,
     io::{self, Read},
     num::NonZeroUsize,
@@ -201,7 +200,8 @@ wire::named!(UndoPolicy {
     Make = "make",
 });
 
-/// What every command over the blocks of a datadir needs.
+/// Where a datadir is, which of its blocks a command goes through, and how it checks them. Commands that have
+/// no use for an option ignore it.
 #[derive(Clone, Debug)]
 pub struct ChainOptions {
     /// Core's data directory.
@@ -220,6 +220,15 @@ pub struct ChainOptions {
     pub reconsider: Option<Reconsider>,
     /// Which undo data is used. With hints, undo data is not made.
     pub undo: UndoPolicy,
+    /// Find blocks and undo data by reading their files, without the block index. A rebuild in place then
+    /// writes a new block index.
+    pub scan: bool,
+    /// Height of the last block; `None` for the last block on disk.
+    pub stop_at_height: Option<Height>,
+    /// What to do about an interrupted run.
+    pub resume: ResumeOptions,
+    /// Keep what is replaced, with `.old` added to its name: the chainstate, the block index, indexes.
+    pub keep_old: bool,
     /// Read the datadir although a bitcoind uses it, which meanwhile appends to block files and changes the
     /// block index. Only for commands that read blocks alone; others refuse a datadir in use nevertheless.
     pub live: bool,
@@ -231,7 +240,7 @@ pub struct ChainOptions {
     pub work_dir: Option<PathBuf>,
     /// Who is given the blocks of a rebuild while they are checked. Other commands give none.
     pub observer: Option<Arc<dyn BlockObserver>>,
-    /// For tests and comparisons.
+    #[doc(hidden)]
     pub hooks: TestHooks,
 }
 
@@ -241,6 +250,11 @@ impl ChainOptions {
         let Self { datadir, blocksdir, params, .. } = self;
         let (root, blocksdir) = (datadir.clone(), blocksdir.clone());
         Location { root, blocksdir, network: params.network, magic: params.magic }
+    }
+
+    /// The default options for commands that check no scripts, with one thread.
+    pub fn reading(datadir: &Path, network: Network) -> Self {
+        Self::new(datadir, network, ScriptChecks::LeftOut)
     }
 
     /// The default options, with one thread.
@@ -254,6 +268,10 @@ impl ChainOptions {
             assume_valid: AssumeValid::Default,
             reconsider: None,
             undo: UndoPolicy::default(),
+            scan: false,
+            stop_at_height: None,
+            resume: ResumeOptions::default(),
+            keep_old: false,
             live: false,
             memory_bytes: machine::default_memory(),
             work_dir: None,
@@ -331,14 +349,8 @@ impl Default for ResumeOptions {
 pub struct ReindexOptions {
     /// The blocks, and how to check them.
     pub chain: ChainOptions,
-    /// What to do about an interrupted run.
-    pub resume: ResumeOptions,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
     /// Where the chainstate goes; `None` for the datadir itself.
     pub output: Option<PathBuf>,
-    /// Find blocks by scanning the block files, and write a new block index.
-    pub scan: bool,
     /// How the coins that are spent are found.
     pub engine: Engine,
     /// Hints to use; only with [`Engine::Join`].
@@ -351,8 +363,6 @@ pub struct ReindexOptions {
     /// Files with blocks that are damaged or missing, as bytes or as hex digits. They are stored first, and
     /// the block index places them. Only in place and without a scan.
     pub blocks: Vec<PathBuf>,
-    /// Keep the replaced databases, as `chainstate.old` and, with a scan, `blocks/index.old`.
-    pub keep_old: bool,
     /// Which indexes of the node are set aside if they would become wrong.
     pub set_aside_indexes: SetAsideIndexes,
 }
@@ -389,16 +399,12 @@ impl ReindexOptions {
     pub fn of(chain: ChainOptions) -> Self {
         Self {
             chain,
-            resume: ResumeOptions::default(),
-            stop_at_height: None,
             output: None,
-            scan: false,
             engine: Engine::default(),
             hints: None,
             accept_lower_tip: false,
             until_damage: false,
             blocks: Vec::new(),
-            keep_old: false,
             set_aside_indexes: SetAsideIndexes::None,
         }
     }
@@ -407,110 +413,4 @@ impl ReindexOptions {
     pub fn makes_undo(&self) -> bool {
         self.chain.undo != UndoPolicy::Trust && self.hints.as_ref().is_none_or(|hints| hints.without_undo)
     }
-}
-
-/// Which blocks to check, and what to compare.
-#[derive(Clone, Debug)]
-pub struct VerifyOptions {
-    /// The blocks, and how to check them.
-    pub chain: ChainOptions,
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-    /// Height of the last block to check; `None` means the last block on disk.
-    pub stop_at_height: Option<Height>,
-    /// Check the blocks up to the chainstate's best block, whatever `stop_at_height` is, and compare the
-    /// coins after it with the chainstate.
-    pub against_chainstate: bool,
-}
-
-impl VerifyOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        Self {
-            chain: ChainOptions::new(datadir, network, scripts),
-            scan: false,
-            stop_at_height: None,
-            against_chainstate: false,
-        }
-    }
-}
-
-/// Which blocks a file of hints or a snapshot is made from, and how.
-#[derive(Clone, Debug)]
-pub struct MakeOptions {
-    /// The blocks, and how to check them.
-    pub chain: ChainOptions,
-    /// What to do about an interrupted run.
-    pub resume: ResumeOptions,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-}
-
-impl MakeOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        Self {
-            chain: ChainOptions::new(datadir, network, scripts),
-            resume: ResumeOptions::default(),
-            stop_at_height: None,
-            scan: false,
-        }
-    }
-}
-
-/// Which blocks hints are compared with. The hints determine the last one.
-#[derive(Clone, Debug)]
-pub struct CheckHintsOptions {
-    /// The blocks, and how to check them.
-    pub chain: ChainOptions,
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-}
-
-impl CheckHintsOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        Self { chain: ChainOptions::new(datadir, network, scripts), scan: false }
-    }
-}
-
-/// Which chainstate is read, without its blocks.
-#[derive(Clone, Debug)]
-pub struct ChainstateOptions {
-    /// Core's data directory.
-    pub datadir: PathBuf,
-    /// What contains the directory of the block files, if the datadir does not (Core `-blocksdir`).
-    pub blocksdir: Option<PathBuf>,
-    pub network: Network,
-    /// The bytes that start each of its messages, which determine the folder of a custom signet.
-    pub magic: [u8; 4],
-    /// Number of reading threads.
-    pub threads: NonZeroUsize,
-}
-
-impl ChainstateOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        let (datadir, magic) = (datadir.to_owned(), network.magic());
-        Self { datadir, blocksdir: None, network, magic, threads: NonZeroUsize::MIN }
-    }
-
-    /// Where the datadir is.
-    pub fn location(&self) -> Location {
-        let Self { datadir, blocksdir, network, magic, .. } = self;
-        Location { root: datadir.clone(), blocksdir: blocksdir.clone(), network: *network, magic: *magic }
-    }
-}
-
-/// Options of `utxo_stats_at`, `read_coins_after` and `share_snapshots`.
-#[derive(Clone, Debug)]
-pub struct AtHeightsOptions {
-    /// The blocks, and how to check them. Undo data is used only for one height, and not for statistics.
-    pub chain: ChainOptions,
-    /// Find blocks by scanning the block files.
-    pub scan: bool,
-    /// The heights. The blocks up to the highest one are connected.
-    pub heights: BTreeSet<Height>,
 }

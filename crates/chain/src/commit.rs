@@ -55,16 +55,16 @@ impl<'d> Destination<'d> {
     /// # Errors
     /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
     pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
-        let databases = if options.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
+        let databases = if options.chain.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
         // In the same order as `replaceable`.
         let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
         let replacement =
-            Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.keep_old)?;
+            Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.chain.keep_old)?;
         let index = OnceLock::new();
-        if options.scan {
+        if options.chain.scan {
             let _ = index.set(replacement.building(0).to_owned());
         }
-        let building = replacement.building(usize::from(options.scan)).to_owned();
+        let building = replacement.building(usize::from(options.chain.scan)).to_owned();
         let is_elsewhere = options.output.is_some();
         Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
     }

@@ -95,11 +95,11 @@ impl<'d> Session<'d> {
                 let lock = lock_for_reading(disk, &datadir)?;
                 let location = options.chain.location();
                 let result = Datadir::new(&Location { root: output.clone(), blocksdir: None, ..location });
-                prepare_output(disk, &result, options.scan, sink)?;
+                prepare_output(disk, &result, options.chain.scan, sink)?;
                 (Some(lock), result)
             }
             None => {
-                check_owner(disk, &datadir, options.scan || options.makes_undo())?;
+                check_owner(disk, &datadir, options.chain.scan || options.makes_undo())?;
                 (None, datadir.clone())
             }
         };

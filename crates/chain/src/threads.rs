@@ -2,10 +2,15 @@
 
 use api::{
     error::{Error, ErrorKind},
+    event::PROGRESS_INTERVAL,
     remedy::Remedy,
 };
+use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, Builder, Scope, ScopedJoinHandle},
 };
 
@@ -32,6 +37,36 @@ pub type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
 /// No thread is left to the scope: that would panic too if one of them has.
 pub fn join_all<T>(threads: Vec<Started<'_, T>>) -> Vec<Result<T, Error>> {
     threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())).collect()
+}
+
+/// Calls `work` on each of `threads` threads, and `tick` a few times a second until all have returned. If a
+/// thread cannot be started, `failed` is set, so that the others stop. Returns what each has returned, or
+/// [`ErrorKind::Internal`] if it has panicked.
+pub fn on_all<T: Send>(
+    threads: usize,
+    name: &str,
+    failed: &AtomicBool,
+    work: impl Fn() -> Result<T, Error> + Sync,
+    tick: impl Fn(),
+) -> Vec<Result<T, Error>> {
+    thread::scope(|scope| {
+        let (busy, all_done) = bounded::<()>(0);
+        let start = |_| {
+            let (busy, work) = (busy.clone(), &work);
+            let work = move || {
+                let _busy = busy;
+                work()
+            };
+            spawn(scope, name, work).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        };
+        let started = (0..threads).map(start).collect();
+        // The threads hold the only ends: the channel closes when all have ended, or one has panicked.
+        drop(busy);
+        while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
+            tick();
+        }
+        join_all(started).into_iter().map(|done| done?).collect()
+    })
 }
 
 /// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.

@@ -15,8 +15,9 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtomicFile, BlockHash, BlockRange, BlockTime, ChainOptions, Disk as _, Error, ErrorKind, HashAt, Height,
-    Network, ReadBlocksOptions, RealDisk, Sats, read_blocks,
+    AtomicFile, BlockHash, BlockTime, ChainOptions, Disk as _, Error, ErrorKind, Height, Network, RealDisk,
+    Sats,
+    blocks::{BlockRange, HashAt, ReadBlocksOptions},
 };
 use export::{AgeRow, AgeTable, Columns, RowFile};
 use peregrine::{
@@ -125,7 +126,7 @@ pub fn run(args: &AgesArgs) -> Done {
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
     let (range, _) =
         args.reading.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
-            read_blocks(&RealDisk, &options, begin, sink, interrupt)
+            engine::blocks::read(&RealDisk, &options, begin, sink, interrupt)
         })?;
     let metadata = [
         ("network", range.network.name().to_owned()),
@@ -144,11 +145,10 @@ pub fn run(args: &AgesArgs) -> Done {
 
 fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
     let threads = reading_threads(chain.memory_bytes, chain.threads);
+    let stop_at_height = args.at.iter().map(|range| Height(*range.end())).max();
     ReadBlocksOptions {
-        chain: ChainOptions { threads, ..chain },
-        scan: args.reading.scan,
+        chain: ChainOptions { threads, stop_at_height, ..chain },
         from: Height(0),
-        to: args.at.iter().map(|range| Height(*range.end())).max(),
         with_coins: true,
         spends: None,
         part_blocks: PART_BLOCKS,

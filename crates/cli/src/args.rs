@@ -116,7 +116,7 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::{common::size, *};
-    use engine::{Engine, Height, Network};
+    use engine::{Height, Network, reindex::Engine};
 
     #[test]
     fn command_line_definition_is_consistent() {
@@ -143,7 +143,7 @@ mod tests {
         let Command::Reindex(args) = args.command else { panic!("reindex") };
         let options = args.options(&args.check.datadir.core.locate().unwrap());
         assert_eq!((options.chain.params.network, options.chain.threads.get()), (Network::Test, 3));
-        assert_eq!((options.stop_at_height, options.scan), (Some(Height(7)), true));
+        assert_eq!((options.chain.stop_at_height, options.chain.scan), (Some(Height(7)), true));
         assert!(args.check.datadir.json && options.engine == Engine::Cache);
         assert_eq!(options.output.as_deref(), Some("o".as_ref()));
     }

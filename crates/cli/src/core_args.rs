@@ -8,8 +8,9 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    Advice, AssumeValid, BuriedDeployment, ChainOptions, ChainParams, ChainstateOptions, Datadir, Disk as _,
-    Error, FileKind, Height, Location, Network, NodeSettings, RealDisk, ScriptChecks, StartFault,
+    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, FileKind, Height,
+    Location, Network, RealDisk,
+    doctor::{Advice, NodeSettings, StartFault},
 };
 use hex_conservative::decode_to_vec;
 use peregrine::{
@@ -398,15 +399,8 @@ impl Located {
         ChainOptions {
             blocksdir: self.blocksdir.clone(),
             params: self.params,
-            ..ChainOptions::new(&self.root, self.params.network, ScriptChecks::LeftOut)
+            ..ChainOptions::reading(&self.root, self.params.network)
         }
-    }
-
-    /// The engine's default options for the chainstate of this datadir.
-    pub fn chainstate_options(&self) -> ChainstateOptions {
-        let blocksdir = self.blocksdir.clone();
-        let magic = self.params.magic;
-        ChainstateOptions { blocksdir, magic, ..ChainstateOptions::new(&self.root, self.network()) }
     }
 
     /// The same with another network, and nothing that is special about it.
@@ -471,7 +465,7 @@ impl Located {
         };
         let chain = why.map_or(String::new(), |why| format!(", chain {}{why}", self.params.network));
         print_message(&format!("using {}{conf}{chain}", self.root.display()));
-        if matches!(running::command(), Some("reindex" | "repair" | "sync" | "update")) {
+        if matches!(running::command().as_deref(), Some("reindex" | "repair" | "sync" | "update")) {
             self.faults().for_each(|fault| print_message(&format!("note: {fault}")));
         }
     }

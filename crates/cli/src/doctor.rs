@@ -12,8 +12,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, Error, ErrorKind, FileKind, Height, HumanSize,
-    Network, RealDisk, ScriptWork,
+    Error, ErrorKind, FileKind, Height, HumanSize, Network, RealDisk,
+    doctor::{Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, ScriptWork},
 };
 use next_line::NextLine;
 use peregrine::{
@@ -49,7 +49,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
     let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
     let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |sink, interrupt| {
-        engine::diagnose(&RealDisk, &options, sink, interrupt)
+        engine::doctor::diagnose(&RealDisk, &options, sink, interrupt)
     })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults
@@ -290,7 +290,7 @@ fn deep_rows(deep: &DeepState) -> Rows {
         None if deep.blocks == 0 => "not read: the first ones were pruned".to_owned(),
         None => read,
     };
-    let undo = |file: &engine::UndoFileCheck| {
+    let undo = |file: &engine::undo::UndoFileCheck| {
         let name = FileKind::Rev.file_name(file.file);
         format!("{name}: of {} blocks missing, of {} damaged", file.missing, file.damaged)
     };

@@ -50,16 +50,21 @@ impl HintLocation {
 }
 
 /// Returns a source of chunks, for which [`HintLocation::remote`] says what it says of files.
-pub fn snapshot_source(location: &HintLocation, proxy: Option<SocketAddr>) -> engine::SnapshotSource {
+pub fn snapshot_source(
+    location: &HintLocation,
+    proxy: Option<SocketAddr>,
+) -> engine::snapshot::SnapshotSource {
     match location {
-        HintLocation::File(path) => engine::SnapshotSource::Path(path.clone()),
+        HintLocation::File(path) => engine::snapshot::SnapshotSource::Path(path.clone()),
         #[cfg(feature = "hints-url")]
         HintLocation::Url(url) => {
-            engine::SnapshotSource::Remote(Arc::new(download::Url::new(url.clone(), proxy)))
+            engine::snapshot::SnapshotSource::Remote(Arc::new(download::Url::new(url.clone(), proxy)))
         }
         // No URL is parsed then.
         #[cfg(not(feature = "hints-url"))]
-        HintLocation::Url(url) => engine::SnapshotSource::Path(proxy.map_or(url.into(), |_| url.into())),
+        HintLocation::Url(url) => {
+            engine::snapshot::SnapshotSource::Path(proxy.map_or(url.into(), |_| url.into()))
+        }
     }
 }
 

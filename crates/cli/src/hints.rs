@@ -11,13 +11,12 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, CheckHintsOptions, CoinSource, Height, HintCheck, HintFileInfo, HintFormat, HintInfo, Network,
-    Packing, RealDisk, Watch, WrongHint, hex,
+    BlockHash, Height, Network, RealDisk, Watch, hex,
+    hints::{CoinSource, HintCheck, HintFileInfo, HintFormat, HintInfo, Packing, WrongHint},
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -150,24 +149,29 @@ fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| match &source {
-        None => engine::make_hints(&RealDisk, &options, &args.output, *format, sink, interrupt),
-        Some(source) => {
-            engine::make_hints_from_coins(&RealDisk, &options, source, &args.output, *format, sink, interrupt)
-        }
-    });
-    let made = made.map_err(|error| about_height(error, "--to"))?;
+    let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| match &source {
+        None => engine::hints::make(&RealDisk, &options, &args.output, *format, sink, interrupt),
+        Some(source) => engine::hints::make_from_coins(
+            &RealDisk,
+            &options,
+            source,
+            &args.output,
+            *format,
+            sink,
+            interrupt,
+        ),
+    })?;
     described(&args.output, made)
 }
 
 /// Replies with what is in a file that was written.
 fn described(path: &Path, hints: HintInfo) -> Done {
-    let info = engine::describe_hints(&RealDisk, path, hints)?;
+    let info = engine::hints::describe(&RealDisk, path, hints)?;
     Ok(reply(&info_json(path, &info), Exit::Done, info_rows))
 }
 
 fn info(args: &HintsFileArgs) -> Done {
-    let info = engine::hints_info(&RealDisk, &args.file, args.from)?;
+    let info = engine::hints::info(&RealDisk, &args.file, args.from)?;
     Ok(reply(&info_json(&args.file, &info), Exit::Done, info_rows))
 }
 
@@ -178,19 +182,19 @@ fn convert(args: &ConvertHintsArgs) -> Done {
     let (to, to_format, datadir) = (&args.output, args.format, options.as_ref());
     let done = run::run(None, Style::Auto, stages::UNKNOWN, |sink, interrupt| {
         let watch = Watch { sink, interrupt };
-        engine::convert_hints(&RealDisk, from, from_format, to, to_format, datadir, watch)
+        engine::hints::convert(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
     described(&args.output, done)
 }
 
 fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
-    let options = CheckHintsOptions { chain: args.check.options(&located), scan: args.check.scan };
-    let check = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
-        engine::check_hints(&RealDisk, &options, &args.file, args.from, sink, interrupt)
+    let options = args.check.options(&located);
+    let check = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {
+        engine::hints::check(&RealDisk, &options, &args.file, args.from, sink, interrupt)
     })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
-    let info = info_json(&args.file, &engine::describe_hints(&RealDisk, &args.file, info)?);
+    let info = info_json(&args.file, &engine::hints::describe(&RealDisk, &args.file, info)?);
     let exit = if wrong_blocks > 0 { Exit::Hints } else { Exit::Done };
     Ok(reply(&CheckJson { info, wrong_blocks, first_wrong }, exit, |check| {
         let verdict = match &check.first_wrong {

@@ -114,7 +114,9 @@ pub struct IndexesAfter<'a> {
 impl<'a> IndexesAfter<'a> {
     /// The indexes after a command with these options.
     pub fn new(located: &'a Located, named: &NamedIndexes, chain: &ChainOptions, style: Style) -> Self {
-        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain.clone()) };
+        // The rebuild has written the block index that a scan does without.
+        let chain = ChainOptions { scan: false, keep_old: false, ..chain.clone() };
+        let options = IndexOptions { kinds: named.kinds.clone(), ..IndexOptions::new(chain) };
         Self { located, options, observer: None, style }
     }
 
@@ -148,13 +150,10 @@ fn make(args: &MakeIndexArgs) -> Done {
     let MakeIndexArgs { run, txindex_rows, keep_old } = args;
     let located = run.datadir.core.locate()?;
     paths::check_work_dir(&located, run.work_dir.as_deref())?;
-    let options = run.options(&located);
-    let options = IndexOptions {
-        also: located.settings.indexes.iter().map(|setting| setting.kind).collect(),
-        tx_form: *txindex_rows,
-        keep_old: *keep_old,
-        ..options
-    };
+    let mut options = run.options(&located);
+    options.chain.keep_old = *keep_old;
+    options.also = located.settings.indexes.iter().map(|setting| setting.kind).collect();
+    options.tx_form = *txindex_rows;
     let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |sink, interrupt| {
         indexes::make_indexes(&RealDisk, &options, sink, interrupt)
     })?;

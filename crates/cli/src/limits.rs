@@ -1,6 +1,6 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
-use engine::{ChainOptions, Error, ErrorKind, HumanMemory, MIN_MEMORY};
+use engine::{ChainOptions, Error, ErrorKind, HumanMemory, machine::MIN_MEMORY};
 use rustix::process::{Resource, getrlimit};
 use std::{
     num::NonZeroUsize,
@@ -39,7 +39,12 @@ pub fn default_memory(wanted: u64, threads: usize) -> u64 {
 /// [`ErrorKind::Environment`] if it does not: at the limit, the system would end the process without a
 /// message.
 pub fn check(options: &ChainOptions) -> Result<(), Error> {
-    check_limits(options.memory_bytes, options.threads.get(), address_space(), engine::memory_limit())
+    check_limits(
+        options.memory_bytes,
+        options.threads.get(),
+        address_space(),
+        engine::machine::memory_limit(),
+    )
 }
 
 fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u64>) -> Result<(), Error> {

@@ -4,7 +4,8 @@
 
 use crate::bitcoin_conf::{BitcoinConf, Place, Setting, is_true};
 use engine::{
-    Advice, Disk as _, Error, ErrorKind, IndexKind, IndexSetting, Network, NodeSettings, RealDisk, StartFault,
+    Disk as _, Error, ErrorKind, IndexKind, Network, RealDisk,
+    doctor::{Advice, IndexSetting, NodeSettings, StartFault},
 };
 use std::path::Path;
 

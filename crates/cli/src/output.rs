@@ -9,22 +9,11 @@ use std::{
     fmt::Display,
     io::{self, Write},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 /// The text that a command prints, and the exit code if printing succeeds.
 pub type Done = Result<(String, Exit), Error>;
-
-/// Whether errors are written to stderr as JSON objects.
-static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
-
-/// Makes each line of stderr a JSON object, errors included.
-pub fn errors_as_json() {
-    ERRORS_AS_JSON.store(true, Ordering::Relaxed);
-}
 
 /// Prints the result of a command, an error as JSON too if `json` is set, and returns the exit code.
 pub fn finish(json: bool, done: Done) -> ExitCode {
@@ -44,7 +33,7 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its
 /// own, and what helps. On a terminal, escape sequences give it colours.
 pub fn error_message(error: &Error) -> String {
-    if ERRORS_AS_JSON.load(Ordering::Relaxed) {
+    if running::errors_as_json() {
         return json(&ErrorLine { event: "error", error: ErrorWithHelp::new(error) });
     }
     let code = error.core.as_deref().map(|core| core.split(" (").next().unwrap_or(core));
@@ -134,7 +123,7 @@ fn print(text: &str, exit: Exit) -> Exit {
 
 /// Writes a line to stderr; escape sequences only to a terminal.
 pub fn print_message(text: &str) {
-    let text = match ERRORS_AS_JSON.load(Ordering::Relaxed) {
+    let text = match running::errors_as_json() {
         true => text.to_owned(),
         false => wrap::for_stream(text, io::stderr()),
     };
@@ -159,12 +148,12 @@ pub const SCHEMA: u32 = 1;
 /// What a command that has not failed prints with `--json`. Fields are only added; docs/json.md has the
 /// promise.
 #[derive(Serialize, JsonSchema)]
-pub struct Output<'a, T> {
+pub struct Output<T> {
     /// Version of this format.
     schema: u32,
     /// The exit code of the process.
     exit_code: u8,
-    command: &'a str,
+    command: String,
     #[serde(flatten)]
     report: T,
 }
@@ -181,7 +170,7 @@ pub fn reply<T: Serialize, D: Display>(report: &T, exit: Exit, text: impl FnOnce
 #[derive(Serialize, JsonSchema)]
 pub struct FailureJson<'a> {
     schema: u32,
-    command: Option<&'a str>,
+    command: Option<String>,
     chain: Option<&'static str>,
     exit_code: u8,
     error: ErrorWithHelp<'a>,

@@ -18,7 +18,6 @@ use engine::{AssumeValid, ChainOptions, Height, RealDisk, ScriptChecks, Watch};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
 };
 use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -195,18 +194,16 @@ pub fn run(command: &RangeCommand) -> Done {
 fn plan(args: &PlanArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
+    let chain = args.datadir.checking_options(&located, None, args.assumevalid);
     let options = PlanRangesOptions {
-        chain: args.datadir.checking_options(&located, None, args.assumevalid),
-        scan: args.scan,
-        stop_at_height: args.to.map(Height),
+        chain: ChainOptions { scan: args.scan, stop_at_height: args.to.map(Height), ..chain },
         ranges: args.ranges,
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
     let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |sink, interrupt| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
-    });
-    let plan = plan.map_err(|error| about_height(error, "--to"))?;
+    })?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
     Ok(reply(&described, Exit::Done, |described| described.rows(&args.output, &plan)))
@@ -221,12 +218,12 @@ fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let located = args.datadir.core.locate_on(plan.network())?;
     paths::check_output(None, &located, &args.output)?;
+    let chain = args.datadir.checking_options(&located, args.memory, None);
     let options = CheckRangeOptions {
-        chain: args.datadir.checking_options(&located, args.memory, None),
+        chain: ChainOptions { resume: args.resume.options(), ..chain },
         range: args.range,
         checker: args.checker.clone().unwrap_or_else(host_name),
         program: PROGRAM.to_owned(),
-        resume: args.resume.options(),
     };
     let delta = args.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
         ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })

@@ -2,7 +2,10 @@
 
 use crate::{core_args::CoreArgs, rows::Rows};
 use clap::Args as ClapArgs;
-use engine::{RealDisk, Recovery, RecoveryReport};
+use engine::{
+    RealDisk,
+    recover::{Recovery, RecoveryReport},
+};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},

@@ -14,8 +14,9 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AggregateKind, Engine, Error, ErrorKind, Event, EventSink as _, Height, HintOptions, RealDisk,
-    ReindexOptions,
+    ChainOptions, Error, ErrorKind, Event, EventSink as _, Height, RealDisk,
+    hints::{AggregateKind, HintOptions},
+    reindex::{Engine, ReindexOptions},
 };
 use peregrine::{
     exit::Exit,
@@ -114,16 +115,18 @@ fn engine(name: &str) -> Result<Engine, String> {
 impl ReindexArgs {
     /// Returns the engine's options for a rebuild.
     pub fn options(&self, located: &Located) -> ReindexOptions {
-        ReindexOptions {
-            chain: self.marks.of(self.check.options(located)),
+        let chain = ChainOptions {
             resume: self.resume.options(),
-            scan: self.check.scan,
             stop_at_height: self.to.map(Height),
+            keep_old: self.keep_old,
+            ..self.marks.of(self.check.options(located))
+        };
+        ReindexOptions {
+            chain,
             output: self.output.clone(),
             accept_lower_tip: self.accept_lower_tip,
             until_damage: self.until_damage,
             blocks: self.blocks.clone(),
-            keep_old: self.keep_old,
             set_aside_indexes: self.indexes.set_aside(),
             engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {

@@ -1,7 +1,7 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
 use crate::{running::has_option, shell::this_as_user};
-use engine::{Error, ErrorKind, Note, Remedy, Warning};
+use engine::{Error, Note, Remedy, Warning};
 
 /// Words a remedy for the command that runs. The library's own wording is right where no flag helps.
 pub fn remedy_text(remedy: &Remedy) -> String {
@@ -12,18 +12,10 @@ pub fn remedy_text(remedy: &Remedy) -> String {
 pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> String {
     match remedy {
         Remedy::RunAs(user) => format!("run it as the owner: {}", this_as_user(*user)),
-        _ => remedy.command_text(has_option),
-    }
-}
-
-/// Returns an error about a height as a command puts it that has another flag for it than a rebuild.
-pub fn about_height(error: Error, flag: &str) -> Error {
-    match error.remedies[..] {
-        [Remedy::StopAtHeight(tip)] => {
-            let text = format!("{}; the highest one for {flag} is {tip}", error.detail);
-            Error::new(ErrorKind::Usage, text)
+        Remedy::StopAtHeight(last) if !has_option("to") && has_option("at") => {
+            format!("the highest one for --at is {last}")
         }
-        _ => error,
+        _ => remedy.command_text(has_option),
     }
 }
 
@@ -68,10 +60,12 @@ pub fn warning_text(warning: &Warning) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::BlockHash;
+    use crate::running::{as_json, begin, chain, command, set_chain};
+    use engine::{BlockHash, ErrorKind, Height};
 
+    /// One test: a process runs one command at a time.
     #[test]
-    fn alternatives_are_listed_with_their_flags() {
+    fn words_are_those_of_the_command_that_runs() {
         let error = Error::new(ErrorKind::Environment, "too little").with_remedies([Remedy::MoreMemory]);
         assert_eq!(error_text(&error), "too little; raise --memory");
         let error = error.with_remedies([Remedy::OtherWorkDir, Remedy::MoreMemory]);
@@ -82,10 +76,7 @@ mod tests {
             error_text(&error),
             "there: too little; raise --memory, pass another --work-dir, or write elsewhere with --output"
         );
-    }
 
-    #[test]
-    fn notes_and_warnings_name_flags() {
         let few = Note::FewerThreads { threads: 2, wanted: 9, memory: 128 << 20 };
         assert_eq!(
             note_text(&few),
@@ -93,5 +84,13 @@ mod tests {
         );
         let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]), is_default: false };
         assert!(warning_text(&unknown).contains(", which --assumevalid names, is not among the headers"));
+
+        let above = Error::new(ErrorKind::Usage, "too high").with_remedies([Remedy::StopAtHeight(Height(7))]);
+        for (option, text) in [("to", "pass --to 7"), ("at", "the highest one for --at is 7")] {
+            begin("export utxo".to_owned(), vec![option.to_owned()], true);
+            assert_eq!((error_text(&above), as_json()), (format!("too high; {text}"), true));
+            assert_eq!((command().as_deref(), chain()), (Some("export utxo"), None));
+            set_chain("main");
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     units::{count, counted},
 };
 use clap::Args as ClapArgs;
-use engine::{Error, HumanSize, RealDisk};
+use engine::{ChainOptions, Error, HumanSize, RealDisk};
 use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 use std::path::PathBuf;
 use sync::{DownloadReport, RepairOptions, RepairReport};
@@ -48,9 +48,9 @@ pub struct RepairArgs {
 impl RepairArgs {
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<RepairOptions, Error> {
+        let chain = self.marks.of(self.datadir.chain_options(located, &self.run));
         Ok(RepairOptions {
-            chain: self.marks.of(self.datadir.chain_options(located, &self.run)),
-            resume: self.resume.options(),
+            chain: ChainOptions { resume: self.resume.options(), ..chain },
             set_aside_indexes: self.indexes.set_aside(),
             sources: self.from.clone(),
             peers: self.peers.options(located)?,

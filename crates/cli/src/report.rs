@@ -5,9 +5,11 @@ use crate::{
     units::{btc, count},
 };
 use engine::{
-    CheckedScripts, Comparison, Counts, Disk as _, FileKind, FileNo, Height, HintsReport, HumanMemory,
-    HumanSize, Network, Pinned, RealDisk, ReindexReport, ScriptTrust, ScriptsReport, StageTime, VerifyReport,
-    hex, hex_reversed,
+    Counts, Disk as _, FileKind, FileNo, Height, HumanMemory, HumanSize, Network, RealDisk, hex,
+    hex_reversed,
+    hints::Pinned,
+    reindex::{CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, StageTime},
+    verify::{Comparison, VerifyReport},
 };
 use peregrine::{remedy::warning_text, shell::user_name};
 use schemars::JsonSchema;
@@ -29,7 +31,7 @@ impl<T> WithFile<T> {
 }
 
 /// Returns for how many blocks undo data was made, and in which files.
-pub fn undo_files_text(undo: &engine::UndoReport) -> String {
+pub fn undo_files_text(undo: &engine::reindex::UndoReport) -> String {
     let count = |files: &[FileNo], what: &str| match files {
         [] => None,
         [file] => Some(format!("{} {what}", FileKind::Rev.file_name(*file))),
@@ -227,8 +229,11 @@ pub fn stages_text(stages: &[StageTime]) -> String {
 mod tests {
     use super::*;
     use engine::{
-        AggregateKind, BlockHash, BoundBy, Kernel, Matching, Recovery, Sats, Sha256Limit, SpendAges,
-        SpillVolume, Stage, Trusted, UndoReport, Warning,
+        BlockHash, Kernel, Sats, Stage, Warning,
+        hints::AggregateKind,
+        machine::Sha256Limit,
+        recover::Recovery,
+        reindex::{BoundBy, Matching, SpendAges, SpillVolume, Trusted, UndoReport},
     };
     use std::time::Duration;
 

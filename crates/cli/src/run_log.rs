@@ -2,7 +2,9 @@
 //! `peregrine-bench plot` or any other program. One type is both written and read.
 
 use crate::{exit::Exit, output::SCHEMA, remedy, version};
-use engine::{AssumeValid, ChainOptions, Error, ErrorKind, Event, ReindexReport, Stage, hex_reversed};
+use engine::{
+    AssumeValid, ChainOptions, Error, ErrorKind, Event, Stage, hex_reversed, reindex::ReindexReport,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     env, fmt,
@@ -147,7 +149,7 @@ impl Machine {
         Self {
             cpu: cpu.map(|(_, name)| name.trim().to_owned()),
             cores: thread::available_parallelism().ok().map(NonZeroUsize::get),
-            memory_bytes: engine::total_memory_bytes(),
+            memory_bytes: engine::machine::total_memory_bytes(),
             kernel: kernel.map(|release| format!("Linux {}", release.trim())),
             filesystem: None,
         }
@@ -206,7 +208,7 @@ impl RunLog {
                 blocks_total: progress.blocks_total,
                 bytes: progress.bytes,
                 bytes_total: progress.bytes_total,
-                memory_bytes: engine::resident_bytes(),
+                memory_bytes: engine::machine::resident_bytes(),
             },
             Event::Note(note) => Line::Note { seconds, text: remedy::note_text(note) },
             Event::Warning(warning) => Line::Note { seconds, text: remedy::warning_text(warning) },

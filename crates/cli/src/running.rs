@@ -1,45 +1,60 @@
-//! What runs in this process: the command and its network, for reports and messages.
+//! What runs in this process: the command and its network, for reports and messages. A process runs one
+//! command at a time, and nothing of the one before is left.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The command that runs.
 struct Running {
-    command: String,
-    options: Vec<String>,
+    /// Its name and its options; `None` if they are not known.
+    command: Option<(String, Vec<String>)>,
     json: bool,
+    errors_as_json: bool,
+    chain: Option<&'static str>,
 }
 
-static RUNNING: OnceLock<Running> = OnceLock::new();
-/// Its network, once that is known.
-static CHAIN: OnceLock<&'static str> = OnceLock::new();
+static RUNNING: Mutex<Running> =
+    Mutex::new(Running { command: None, json: false, errors_as_json: false, chain: None });
 
-/// Records which command runs, its long options without dashes, and whether it prints JSON. Only the first
-/// call of a process counts.
+fn running() -> MutexGuard<'static, Running> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Records which command runs, its long options without dashes, and whether it prints JSON.
 pub fn begin(command: String, options: Vec<String>, json: bool) {
-    let _ = RUNNING.set(Running { command, options, json });
+    *running() = Running { command: Some((command, options)), json, errors_as_json: false, chain: None };
 }
 
 /// Whether the command that runs prints its report as JSON.
 pub fn as_json() -> bool {
-    RUNNING.get().is_some_and(|running| running.json)
+    running().json
+}
+
+/// Makes each line that it writes to stderr a JSON object, errors included.
+pub fn write_errors_as_json() {
+    running().errors_as_json = true;
+}
+
+/// Whether each line of stderr is to be a JSON object.
+pub fn errors_as_json() -> bool {
+    running().errors_as_json
 }
 
 /// Whether the command that runs has a long option; true if its options are not known.
 pub fn has_option(name: &str) -> bool {
-    RUNNING.get().is_none_or(|running| running.options.iter().any(|option| option == name))
+    running().command.as_ref().is_none_or(|(_, options)| options.iter().any(|option| option == name))
 }
 
-/// Sets on which network it runs. Only the first call of a process counts.
+/// Sets on which network it runs, if that was not known.
 pub fn set_chain(chain: &'static str) {
-    let _ = CHAIN.set(chain);
+    running().chain.get_or_insert(chain);
 }
 
 /// Returns the name of the command that runs, if it is known.
-pub fn command() -> Option<&'static str> {
-    RUNNING.get().map(|running| running.command.as_str())
+pub fn command() -> Option<String> {
+    running().command.as_ref().map(|(name, _)| name.clone())
 }
 
 /// Returns the network on which it runs, if that is known.
 pub fn chain() -> Option<&'static str> {
-    CHAIN.get().copied()
+    running().chain
 }

@@ -2,7 +2,9 @@
 //! developers. It names no user, no host and no path; what is wrong with a chain is in it as codes only.
 
 use crate::{args::common::CheckArgs, core_args::Located, storage::StorageJson};
-use engine::{CORE_VERSION, ChainOptions, Error, Event, ReindexReport, VerifyReport, Warning};
+use engine::{
+    CORE_VERSION, ChainOptions, Error, Event, Warning, reindex::ReindexReport, verify::VerifyReport,
+};
 use peregrine::{
     exit::Exit,
     output::{self, SCHEMA},
@@ -241,7 +243,7 @@ impl Recorder {
                         seconds,
                         blocks: progress.blocks,
                         bytes: progress.bytes,
-                        memory_bytes: engine::resident_bytes(),
+                        memory_bytes: engine::machine::resident_bytes(),
                     });
                 }
             }

@@ -12,17 +12,17 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtHeightsOptions, BlockHash, CHUNK_LEN, ChainOptions, Error, ErrorKind, FetchOptions,
-    FetchedSnapshotReport, Height, RealDisk, SharedSnapshotReport, UndoPolicy, Watch, hex_reversed,
+    BlockHash, ChainOptions, Error, Height, RealDisk, UndoPolicy, Watch, hex_reversed,
+    snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -120,7 +120,7 @@ pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
         Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |sink, interrupt| {
             let watch = Watch { sink, interrupt };
-            engine::share_snapshot_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
+            engine::snapshot::share_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
         None => after_blocks(args)?,
     };
@@ -136,16 +136,11 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let options = args.datadir.chain_options(&located, &args.run);
     let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
-    let chain = ChainOptions { work_dir, undo: UndoPolicy::Auto, ..options };
-    let heights = args.at.iter().copied().map(Height).collect();
-    let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let stages = if options.heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
-    let shared = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
-        engine::share_snapshots(&RealDisk, &options, &args.output, Watch { sink, interrupt })
-    });
-    shared.map_err(|error| match error.kind {
-        ErrorKind::Usage => about_height(error, "--at"),
-        _ => error,
+    let options = ChainOptions { work_dir, undo: UndoPolicy::Auto, scan: args.scan, ..options };
+    let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
+    let stages = if heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
+    args.datadir.run(Some(&options), stages, |sink, interrupt| {
+        engine::snapshot::share(&RealDisk, &options, &heights, &args.output, Watch { sink, interrupt })
     })
 }
 
@@ -183,7 +178,7 @@ pub fn fetch(args: &FetchSnapshotArgs) -> Done {
         chunk_len: CHUNK_LEN,
     };
     let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {
-        engine::fetch_snapshot(&RealDisk, &options, Watch { sink, interrupt })
+        engine::snapshot::fetch(&RealDisk, &options, Watch { sink, interrupt })
     })?;
     Ok(reply(&WithFile::new(&args.output, report), Exit::Done, fetched_rows))
 }

@@ -11,13 +11,14 @@ use crate::{
 };
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    AggregateKind, BlockHash, ChainOptions, Height, LoadedSnapshotReport, Network, RealDisk,
-    SnapshotMetadata, SnapshotReport, SnapshotVerdict, hex_reversed,
+    BlockHash, ChainOptions, Height, Network, RealDisk, hex_reversed,
+    hints::AggregateKind,
+    snapshot::{LoadedSnapshotReport, SnapshotMetadata, SnapshotReport, SnapshotVerdict},
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::{about_height, warning_text},
+    remedy::warning_text,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -118,15 +119,13 @@ fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done 
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
-    let made = args.check.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
+    let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {
         if *chainstate {
-            let coins = args.check.datadir.chainstate_options(&located);
-            return engine::make_snapshot_of_chainstate(&RealDisk, &coins, &args.output, interrupt);
+            return engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, interrupt);
         }
-        engine::make_snapshot(&RealDisk, &options, &args.output, sink, interrupt)
-    });
-    let report = made.map_err(|error| about_height(error, "--to"))?;
-    Ok(reply(&WithFile::new(&args.output, report), Exit::Done, made_rows))
+        engine::snapshot::make(&RealDisk, &options, &args.output, sink, interrupt)
+    })?;
+    Ok(reply(&WithFile::new(&args.output, made), Exit::Done, made_rows))
 }
 
 fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
@@ -140,19 +139,19 @@ fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
 }
 
 fn info(args: &SnapshotFileArgs) -> Done {
-    let metadata = engine::snapshot_info(&RealDisk, &args.file)?;
+    let metadata = engine::snapshot::info(&RealDisk, &args.file)?;
     Ok(reply(&snapshot_json(&args.file, &metadata, None), Exit::Done, rows))
 }
 
 fn verify(args: &VerifySnapshotArgs) -> Done {
     let VerifySnapshotArgs { file, datadir, .. } = args;
-    let network = engine::snapshot_info(&RealDisk, file)?.network();
+    let network = engine::snapshot::info(&RealDisk, file)?.network();
     let threads = or_cores(datadir.threads);
     let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
     let verdict = datadir.run(None, stages::UNKNOWN, |sink, interrupt| {
-        engine::verify_snapshot(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
+        engine::snapshot::verify(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
     let checked = snapshot_json(file, &verdict.metadata, Some(&verdict));
@@ -163,7 +162,7 @@ fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);
     let report = args.datadir.run(None, stages::LOAD, |sink, interrupt| {
-        engine::load_snapshot(&RealDisk, &args.file, &options, sink, interrupt)
+        engine::snapshot::load(&RealDisk, &args.file, &options, sink, interrupt)
     })?;
     Ok(reply(&WithFile::new(&args.file, report), Exit::Done, loaded_rows))
 }

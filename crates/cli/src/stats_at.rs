@@ -9,13 +9,12 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtHeightsOptions, BlockAmounts, Error, ErrorKind, Height, Network, RealDisk, Sats, UtxoStatsAt,
-    hex_reversed,
+    ChainOptions, Error, ErrorKind, Height, Network, RealDisk, Sats, hex_reversed,
+    utxo::{BlockAmounts, UtxoStatsAt},
 };
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -74,12 +73,11 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     }
     let located = datadir.core.locate()?;
     let chain = datadir.chain_options(&located, &args.run);
-    let heights = args.at.iter().cloned().flatten().map(Height).collect();
-    let options = AtHeightsOptions { chain, scan: args.scan, heights };
-    let heights = datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
-        engine::utxo_stats_at(&RealDisk, &options, sink, interrupt)
-    });
-    let heights = heights.map_err(|error| about_height(error, "--at"))?;
+    let heights = &args.at.iter().cloned().flatten().map(Height).collect();
+    let options = ChainOptions { scan: args.scan, ..chain };
+    let heights = datadir.run(Some(&options), stages::CONNECT, |sink, interrupt| {
+        engine::utxo::stats_at(&RealDisk, &options, heights, sink, interrupt)
+    })?;
     let report = StatsAt { chain: located.network(), heights };
     Ok(reply(&report, Exit::Done, |report| Rows::all(report.heights.iter().map(rows))))
 }

@@ -15,7 +15,10 @@ use crate::{
     update::update_rows,
 };
 use clap::Args as ClapArgs;
-use engine::{AggregateKind, Error, ErrorKind, Height, HintOptions, HumanSize, RealDisk};
+use engine::{
+    ChainOptions, Error, ErrorKind, Height, HumanSize, RealDisk,
+    hints::{AggregateKind, HintOptions},
+};
 use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
@@ -138,10 +141,12 @@ impl SyncArgs {
             return Err(Error::new(ErrorKind::Usage, format!("{detail}; {remedy}")));
         }
         Ok(SyncOptions {
-            chain: self.marks.of(self.datadir.chain_options(located, &self.run)),
-            resume: self.resume.options(),
+            chain: ChainOptions {
+                resume: self.resume.options(),
+                stop_at_height: self.to.map(Height),
+                ..self.marks.of(self.datadir.chain_options(located, &self.run))
+            },
             set_aside_indexes: self.indexes.set_aside(),
-            stop_at_height: self.to.map(Height),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
                 remote: hints.remote(self.peers.proxy),
@@ -320,7 +325,7 @@ mod tests {
         assert_eq!((plain.peers.peers_max, plain.peers.use_dns_seeds), (PEERS, false));
         assert_eq!(plain.peers.networks, [NetworkKind::Ipv4, NetworkKind::Ipv6]);
         assert!(plain.hints.is_some_and(|hints| hints.without_undo));
-        assert_eq!(plain.stop_at_height, Some(Height(9)));
+        assert_eq!(plain.chain.stop_at_height, Some(Height(9)));
         let proxied = options("--proxy 127.0.0.1:9050").unwrap();
         assert_eq!(proxied.peers.peers_max, PEERS_BEHIND_PROXY);
         assert!(proxied.peers.networks.contains(&NetworkKind::Onion));

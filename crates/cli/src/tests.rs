@@ -18,8 +18,13 @@ use crate::{
 };
 use clap::CommandFactory as _;
 use engine::{
-    ExportedUndo, FetchedSnapshotReport, LoadedSnapshotReport, MadeUndoReport, RecoveryReport, ReindexReport,
-    SnapshotReport, UndoCheck, UpdateReport, UtxoStatsReport, VerifyReport,
+    recover::RecoveryReport,
+    reindex::ReindexReport,
+    snapshot::{FetchedSnapshotReport, LoadedSnapshotReport, SnapshotReport},
+    undo::{ExportedUndo, MadeUndoReport, UndoCheck},
+    update::UpdateReport,
+    utxo::UtxoStatsReport,
+    verify::VerifyReport,
 };
 use indexes::{CheckedIndexesReport, MadeIndexesReport};
 use peregrine::output::SCHEMA;

@@ -11,8 +11,8 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use engine::{
-    ChainOptions, CheckUndoOptions, ExportUndoOptions, ExportedUndo, FileKind, Height, HumanSize,
-    MadeUndoReport, MakeUndoOptions, RealDisk, UndoCheck, UndoFileCheck,
+    ChainOptions, FileKind, Height, HumanSize, RealDisk,
+    undo::{ExportedUndo, MadeUndoReport, UndoCheck, UndoFileCheck},
 };
 use peregrine::{
     exit::Exit,
@@ -91,9 +91,9 @@ pub fn run(command: &UndoCommand) -> Done {
 
 fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    let options = CheckUndoOptions { chain: args.datadir.default_options(&located, None), scan: args.scan };
-    let check = args.datadir.run(Some(&options.chain), stages::CHECK, |sink, interrupt| {
-        engine::check_undo(&RealDisk, &options, sink, interrupt)
+    let options = ChainOptions { scan: args.scan, ..args.datadir.default_options(&located, None) };
+    let check = args.datadir.run(Some(&options), stages::CHECK, |sink, interrupt| {
+        engine::undo::check(&RealDisk, &options, sink, interrupt)
     })?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
     Ok(reply(&check, exit, check_rows))
@@ -122,10 +122,10 @@ fn check_rows(check: &UndoCheck) -> Rows {
 fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.chain_options(&located, &args.run);
-    let options = MakeUndoOptions { chain, keep_old: args.keep_old };
+    let options = ChainOptions { keep_old: args.keep_old, ..chain };
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
-    let made = args.datadir.run(Some(&options.chain), stages::MAKE_UNDO, |sink, interrupt| {
-        engine::make_undo(&RealDisk, &options, sink, interrupt)
+    let made = args.datadir.run(Some(&options), stages::MAKE_UNDO, |sink, interrupt| {
+        engine::undo::make(&RealDisk, &options, sink, interrupt)
     })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
@@ -147,14 +147,9 @@ fn export(args: &ExportUndoArgs) -> Done {
     paths::check_output(None, &located, &args.output)?;
     let chain = args.datadir.default_options(&located, args.memory);
     let threads = reading_threads(chain.memory_bytes, chain.threads);
-    let options = ExportUndoOptions {
-        chain: ChainOptions { threads, ..chain },
-        scan: args.scan,
-        from: Height(args.from_height),
-        to: args.to.map(Height),
-    };
-    let exported = args.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
-        engine::export_undo(&RealDisk, &options, &args.output, sink, interrupt)
+    let options = ChainOptions { threads, scan: args.scan, stop_at_height: args.to.map(Height), ..chain };
+    let exported = args.datadir.run(Some(&options), stages::EXPORT_BLOCKS, |sink, interrupt| {
+        engine::undo::export(&RealDisk, &options, Height(args.from_height), &args.output, sink, interrupt)
     })?;
     Ok(reply(&exported, Exit::Done, exported_rows))
 }

@@ -10,7 +10,7 @@ use crate::{
     units::counted,
 };
 use clap::Args as ClapArgs;
-use engine::{AssumeValid, Height, RealDisk, UpdateOptions, UpdateReport};
+use engine::{AssumeValid, ChainOptions, Height, RealDisk, update::UpdateReport};
 use peregrine::{exit::Exit, output::Done, remedy::warning_text};
 
 #[derive(ClapArgs, Debug)]
@@ -41,12 +41,12 @@ pub struct UpdateArgs {
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);
-    let options = UpdateOptions { chain: args.marks.of(chain), stop_at_height: args.to.map(Height) };
-    let report = args.datadir.run(Some(&options.chain), stages::CONNECT, |sink, interrupt| {
+    let options = ChainOptions { stop_at_height: args.to.map(Height), ..args.marks.of(chain) };
+    let report = args.datadir.run(Some(&options), stages::CONNECT, |sink, interrupt| {
         engine::update(&RealDisk, &options, sink, interrupt)
     })?;
     let prune = report.is_pruned.then(|| located.prune_target(None));
-    let after = IndexesAfter::new(&located, &args.indexes, &options.chain, args.datadir.progress);
+    let after = IndexesAfter::new(&located, &args.indexes, &options, args.datadir.progress);
     after.reply(report, Exit::Done, |report| update_rows(report, prune))
 }
 

@@ -16,8 +16,8 @@ use crate::{
 use bitcoin::{Script, hex::DisplayHex as _};
 use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, Error, ErrorKind, FoundCoin, Height, Network, OutPoint, RealDisk, Sats, StatsOptions,
-    StoredCoin, UtxoStatsReport, Watch, hex_reversed,
+    BlockHash, Error, ErrorKind, Height, Network, OutPoint, RealDisk, Sats, Watch, hex_reversed,
+    utxo::{FoundCoin, StoredCoin, UtxoStatsReport},
 };
 use peregrine::{
     exit::Exit,
@@ -167,10 +167,9 @@ fn stats(args: &StatsArgs) -> Done {
         return Err(Error::new(ErrorKind::Usage, text));
     }
     let located = args.datadir.core.locate()?;
-    let chainstate = args.datadir.chainstate_options(&located);
-    let options = StatsOptions { chainstate, muhash: args.muhash };
+    let options = args.datadir.default_options(&located, None);
     let stats = args.datadir.run(None, stages::COINS, |sink, interrupt| {
-        engine::utxo_stats(&RealDisk, &options, Watch { sink, interrupt })
+        engine::utxo::stats(&RealDisk, &options, args.muhash, Watch { sink, interrupt })
     })?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
     Ok(reply(&stats, exit, stats_rows))
@@ -178,7 +177,7 @@ fn stats(args: &StatsArgs) -> Done {
 
 fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
-    let report = engine::get_coins(&RealDisk, &located.chainstate_options(), &args.outpoints)?;
+    let report = engine::utxo::get(&RealDisk, &located.chain_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
     let chain = located.network();
     let json = GetJson {
@@ -199,9 +198,9 @@ fn scan(args: &ScanArgs) -> Done {
         wanted.extend(descriptor::parse(text, chain, &args.range)?);
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
-    let options = args.datadir.chainstate_options(&located);
+    let options = args.datadir.default_options(&located, None);
     let report = args.datadir.run(None, stages::COINS, |sink, interrupt| {
-        engine::scan_coins(&RealDisk, &options, &scripts, Watch { sink, interrupt })
+        engine::utxo::scan(&RealDisk, &options, &scripts, Watch { sink, interrupt })
     })?;
     let descriptor = |found: &FoundCoin| wanted.get(found.script_index).map(|it| it.descriptor.clone());
     let found = report.found.iter().map(|found| FoundJson {

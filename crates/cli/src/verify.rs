@@ -8,7 +8,7 @@ use crate::{
     shared_report::{Outcome, RecordedOptions, Recorder},
 };
 use clap::Args as ClapArgs;
-use engine::{Event, EventSink as _, Height, RealDisk, VerifyOptions};
+use engine::{ChainOptions, Event, EventSink as _, Height, RealDisk};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -38,18 +38,13 @@ pub struct VerifyArgs {
 pub fn verify(args: &VerifyArgs) -> Done {
     let datadir = &args.check.datadir;
     let located = datadir.core.locate()?;
-    let options = VerifyOptions {
-        chain: args.check.options(&located),
-        scan: args.check.scan,
-        stop_at_height: args.to.map(Height),
-        against_chainstate: args.against_chainstate,
-    };
+    let options = ChainOptions { stop_at_height: args.to.map(Height), ..args.check.options(&located) };
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let (report, shared) = datadir.run(Some(&options.chain), stages::VERIFY, |progress, interrupt| {
+    let (report, shared) = datadir.run(Some(&options), stages::VERIFY, |progress, interrupt| {
         let recorder = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 against_chainstate: args.against_chainstate,
-                ..RecordedOptions::of(&args.check, &options.chain)
+                ..RecordedOptions::of(&args.check, &options)
             };
             Recorder::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
         });
@@ -58,7 +53,7 @@ pub fn verify(args: &VerifyArgs) -> Done {
             recorder.iter().for_each(|recorder| recorder.event(&event));
             progress.event(event);
         };
-        let report = engine::verify(&RealDisk, &options, &sink, interrupt);
+        let report = engine::verify(&RealDisk, &options, args.against_chainstate, &sink, interrupt);
         let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Verified);
         let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
         Ok((report?, shared?))

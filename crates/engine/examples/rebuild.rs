@@ -4,7 +4,9 @@
 //!
 //! The datadir is only read. Ctrl-C handling is left out: set `interrupt` from a signal handler for it.
 
-use peregrine_engine::{Event, Height, RealDisk, ReindexOptions, ScriptChecks, hex_reversed, reindex};
+use peregrine_engine::{
+    Event, Height, RealDisk, ScriptChecks, hex_reversed, reindex, reindex::ReindexOptions,
+};
 use std::{env, error::Error, path::Path, sync::atomic::AtomicBool, thread};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -17,10 +19,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scripts = ScriptChecks::LeftOut;
     let mut options = ReindexOptions {
         output: Some(output.into()),
-        stop_at_height: height.first().map(|height| height.parse().map(Height)).transpose()?,
         ..ReindexOptions::new(Path::new(datadir), chain.parse()?, scripts)
     };
     options.chain.threads = thread::available_parallelism()?;
+    options.chain.stop_at_height = height.first().map(|height| height.parse().map(Height)).transpose()?;
     // The engine never prints: it sends events to a sink, here a closure, which is called from several
     // threads.
     let sink = |event| match event {

@@ -4,7 +4,7 @@
 //! `cargo run --release -p peregrine-engine --example spill_volume -- DATADIR ASSUMEVALID BYTES..`
 #![allow(clippy::unwrap_used, reason = "an example")]
 
-use peregrine_engine::{AssumeValid, Network, RealDisk, ReindexOptions, ScriptChecks};
+use peregrine_engine::{AssumeValid, Network, RealDisk, ScriptChecks, reindex::ReindexOptions};
 use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 
 fn main() {

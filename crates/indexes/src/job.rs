@@ -133,7 +133,7 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
             .in_file(&dir, None)
             .about(Subject::Chainstate)
     })?;
-    let plan = job::plan_to_best_block(files, &options.chain, false, Some(best), watch);
+    let plan = job::plan_to_best_block(files, &options.chain, Some(best), watch);
     if plan.as_ref().is_ok_and(|plan| plan.chain.tip().hash == best) {
         return plan;
     }

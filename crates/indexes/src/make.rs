@@ -78,7 +78,8 @@ pub fn make_with(
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
-        let replacement = &Replacement::begin(disk, home, &names, machine::random()?, options.keep_old)?;
+        let replacement =
+            &Replacement::begin(disk, home, &names, machine::random()?, options.chain.keep_old)?;
         let made = Making { job, kinds, replacement }.make(observed);
         made.and_then(|made| Ok((made, commit(job, kinds, replacement)?)))
             .inspect_err(|_| replacement.discard())

@@ -34,8 +34,6 @@ pub struct IndexOptions {
     /// The form of the rows of a `txindex` that is made. `None`: that of the one in the datadir; without one,
     /// that which all releases read.
     pub tx_form: Option<TxForm>,
-    /// Keep what is replaced, with the suffix `.old`.
-    pub keep_old: bool,
     /// The key of the hashes of a new index, for tests; `None`: a random one.
     pub key: Option<SipKey>,
 }
@@ -43,7 +41,7 @@ pub struct IndexOptions {
 impl IndexOptions {
     /// The default options.
     pub const fn new(chain: ChainOptions) -> Self {
-        Self { chain, kinds: Vec::new(), also: Vec::new(), tx_form: None, keep_old: false, key: None }
+        Self { chain, kinds: Vec::new(), also: Vec::new(), tx_form: None, key: None }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::{
 use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, ChainOptions, Error, Event, HashAt, Height, PartConsumer,
-    ReadBlocksOptions, RealDisk, SpendsOptions, read_blocks,
+    ChainOptions, Error, Event, Height, RealDisk,
+    blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
 };
 use export::{Batches, Columns};
 use pyo3::prelude::*;
@@ -34,7 +34,6 @@ pub fn rows<T: BlockRows + 'static>(
     chain: ChainOptions,
     from: u32,
     to: Option<u32>,
-    scan: bool,
     columns: Columns,
 ) -> PyResult<RowStream> {
     let with_txids = columns.has::<T>("spent_txid");
@@ -44,10 +43,10 @@ pub fn rows<T: BlockRows + 'static>(
     let affordable = usize::try_from(for_workers / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
     let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
-    let chain = ChainOptions { threads, ..chain };
-    let (from, to) = (Height(from), to.map(Height));
+    let chain = ChainOptions { threads, stop_at_height: to.map(Height), ..chain };
+    let from = Height(from);
     let with_coins = T::NEEDS_COINS;
-    let options = ReadBlocksOptions { chain, scan, from, to, with_coins, spends, part_blocks };
+    let options = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks };
     RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             Ok(InOrder::<T> {
@@ -59,7 +58,7 @@ pub fn rows<T: BlockRows + 'static>(
                 table: PhantomData,
             })
         };
-        let (range, _) = read_blocks(&RealDisk, &options, begin, &|_: Event| (), interrupt)?;
+        let (range, _) = engine::blocks::read(&RealDisk, &options, begin, &|_: Event| (), interrupt)?;
         Ok(RowsReport::Blocks(range))
     })
 }

@@ -5,8 +5,8 @@ use crate::{
     stream::{RowStream, send},
 };
 use engine::{
-    AtHeightsOptions, ChainOptions, ChainstateOptions, CreationTimes, EachCoin, EachSet, Error, Event,
-    Height, RealDisk, StoredCoins, UtxoElement, Watch, read_coins, read_coins_after,
+    ChainOptions, Error, Event, Height, RealDisk, UtxoElement, Watch,
+    utxo::{CreationTimes, EachCoin, EachSet, StoredCoins},
 };
 use export::{Batches, CoinTable, Columns};
 use pyo3::prelude::*;
@@ -17,7 +17,6 @@ pub fn rows(
     py: Python<'_>,
     chain: ChainOptions,
     height: Option<u32>,
-    scan: bool,
     columns: Columns,
 ) -> PyResult<RowStream> {
     RowStream::begin::<CoinTable>(py, &columns.clone(), move |sender, interrupt| {
@@ -31,27 +30,20 @@ pub fn rows(
         let mut stats = None;
         match height {
             None => {
-                let options = ChainstateOptions {
-                    blocksdir: chain.blocksdir.clone(),
-                    magic: chain.params.magic,
-                    threads: chain.threads,
-                    ..ChainstateOptions::new(&chain.datadir, network)
-                };
-                let coins = StoredCoins::Chainstate(options);
+                let coins = StoredCoins::Chainstate(chain.clone());
                 let memory = chain.memory_bytes.saturating_sub(export::MAX_MEMORY);
                 let watch = Watch { sink: &sink, interrupt };
-                stats = Some(read_coins(&RealDisk, &coins, memory, with_times, each, watch)?);
+                stats = Some(engine::utxo::read(&RealDisk, &coins, memory, with_times, each, watch)?);
             }
             Some(height) => {
-                let options =
-                    AtHeightsOptions { chain: chain.clone(), scan, heights: [Height(height)].into() };
                 let each_set: &mut EachSet<'_> = &mut |_, read| {
                     stats = Some(read(each)?);
                     Ok(())
                 };
-                read_coins_after(
+                engine::utxo::read_after(
                     &RealDisk,
-                    &options,
+                    &chain,
+                    &[Height(height)].into(),
                     with_times,
                     each_set,
                     Watch { sink: &sink, interrupt },

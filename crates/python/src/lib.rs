@@ -15,7 +15,8 @@ mod stream;
 mod work;
 
 use engine::{
-    AssumeValid, ChainOptions, Engine, Height, ReindexOptions, ResumeOptions, SetAsideIndexes, UndoPolicy,
+    AssumeValid, ChainOptions, Height, ResumeOptions, UndoPolicy,
+    reindex::{Engine, ReindexOptions, SetAsideIndexes},
 };
 use error::raised;
 use export::{BlockTable, CoinTable, InputTable, OutputTable, TransactionTable};
@@ -106,7 +107,7 @@ fn utxo(
         columns_of::<CoinTable>(columns.as_deref(), addresses, false).map_err(|error| raised(py, &error))?;
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
     let chain = chain.map_err(|error| raised(py, &error))?;
-    coins::rows(py, ChainOptions { work_dir, ..chain }, height, scan, columns)
+    coins::rows(py, ChainOptions { work_dir, scan, ..chain }, height, columns)
 }
 
 /// Defines a function that gives a table of what blocks contain; those with scripts can have addresses.
@@ -143,7 +144,7 @@ macro_rules! block_rows {
             let columns = columns_of::<$table>(columns.as_deref(), addresses, false);
             let columns = columns.map_err(|error| raised(py, &error))?;
             let chain = place.options().map_err(|error| raised(py, &error))?;
-            blocks::rows::<$table>(py, chain, from_height, to_height, scan, columns)
+            blocks::rows::<$table>(py, ChainOptions { scan, ..chain }, from_height, to_height, columns)
         }
     };
 }
@@ -202,8 +203,8 @@ fn outputs(
     let columns = columns_of::<OutputTable>(columns.as_deref(), addresses, spent)
         .map_err(|error| raised(py, &error))?;
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
-    let chain = ChainOptions { work_dir, ..chain.map_err(|error| raised(py, &error))? };
-    blocks::rows::<OutputTable>(py, chain, from_height, to_height, scan, columns)
+    let chain = ChainOptions { work_dir, scan, ..chain.map_err(|error| raised(py, &error))? };
+    blocks::rows::<OutputTable>(py, chain, from_height, to_height, columns)
 }
 
 /// Rebuilds the chainstate from block and undo files, and replaces the old one.
@@ -277,18 +278,23 @@ fn rebuild_chainstate<'py>(
             }
         };
         Ok(ReindexOptions {
-            resume: ResumeOptions { restart, ..ResumeOptions::default() },
-            stop_at_height: stop_at_height.map(Height),
             output,
-            scan,
             engine,
             hints: None,
             accept_lower_tip,
             until_damage,
             set_aside_indexes: if set_aside_indexes { SetAsideIndexes::Any } else { SetAsideIndexes::None },
             blocks: Vec::new(),
-            keep_old,
-            chain: ChainOptions { undo, assume_valid, work_dir, ..chain },
+            chain: ChainOptions {
+                undo,
+                assume_valid,
+                work_dir,
+                scan,
+                stop_at_height: stop_at_height.map(Height),
+                resume: ResumeOptions { restart, ..ResumeOptions::default() },
+                keep_old,
+                ..chain
+            },
         })
     };
     let options = options().map_err(|error| raised(py, &error))?;

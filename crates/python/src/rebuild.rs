@@ -1,7 +1,7 @@
 //! A rebuild of the chainstate, with events for a function of the caller.
 
 use crate::{error::raised, report::rebuild_report, work::Work};
-use engine::{CoinProgress, Event, Progress, RealDisk, ReindexOptions, Stage, reindex};
+use engine::{CoinProgress, Event, Progress, RealDisk, Stage, reindex, reindex::ReindexOptions};
 use pyo3::{prelude::*, types::PyDict};
 
 /// Maximum number of events that wait for the caller's function. Others are dropped; the report has warnings

@@ -1,6 +1,6 @@
 //! Reports, which Python gets as dictionaries: those of the command line's JSON.
 
-use engine::{BlockRange, ReindexReport, UtxoStatsReport};
+use engine::{blocks::BlockRange, reindex::ReindexReport, utxo::UtxoStatsReport};
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 use serde::Serialize;
 

@@ -9,7 +9,7 @@ use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    options::{AssumeValid, ChainOptions, ResumeOptions, ScriptChecks, UndoPolicy},
+    options::{AssumeValid, ChainOptions, ScriptChecks, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
     subject::Subject,
@@ -23,7 +23,7 @@ use chain::{
 };
 use disk::delta::{CheckedRange, Delta, DeltaShard};
 use pipeline::{
-    job::{Job, checkpoint, clock::Clock, memory::MemoryBudget},
+    job::{Job, checkpoint, clock::Clock},
     stages::{
         coin_sink::INTERRUPT_CHECK_INTERVAL, method::Method, partial_state::PartialState,
         unspent::ForEachError, work_dir::WorkDir,
@@ -45,8 +45,6 @@ pub struct CheckRangeOptions {
     pub checker: String,
     /// Name and version of the program, for the same report.
     pub program: String,
-    /// What to do about an interrupted run.
-    pub resume: ResumeOptions,
 }
 
 /// Checks all blocks of a range, and writes its delta to the directory `output`. If that has the range's
@@ -103,26 +101,12 @@ pub fn delta_of_range<'w, 'd>(
     let job_plan = Plan::of_range(files, chain, shared, choice);
     let job_plan = &job_plan.map_err(without_index)?;
     clock.lap(Stage::Plan);
-    let job = &Job {
-        files,
-        plan: job_plan,
-        budget: MemoryBudget::after_plan(chain_options, job_plan.chain.block_count()),
-        options: chain_options,
-        scan: false,
-        hints: None,
-        method: &Method::Join,
-        work,
-        undo_sink: None,
-        goes_on_below: None,
-        pacing: None,
-        resume: Some(&options.resume),
-        sink,
-        interrupt,
-    };
+    let (resume, watch) = (Some(&chain_options.resume), Watch { sink, interrupt });
+    let job = &Job { resume, ..Job::new(files, job_plan, chain_options, &Method::Join, work, watch) };
     let done = write_delta((job, work), plan, options, clock);
     done.map_err(|error| {
         let error = without_index(work.explain(error));
-        let error = checkpoint::with_resume_hint(error, work, options.resume.restart);
+        let error = checkpoint::with_resume_hint(error, work, chain_options.resume.restart);
         if error.kind == ErrorKind::Consensus || !work.may_have_checkpoint() {
             // This error is the one to report.
             let _ = work.remove();

@@ -303,13 +303,13 @@ fn recheck(
     let work = &WorkDir::exclusive(disk, &home);
     while chosen.len() < count && !left.is_empty() {
         let range = left.swap_remove((u64::from_le_bytes(machine::random()?) % left.len() as u64) as usize);
+        let resume = ResumeOptions { restart: true, ..ResumeOptions::default() };
         let again = CheckRangeOptions {
-            chain: options.chain.clone(),
+            chain: ChainOptions { resume, ..options.chain.clone() },
             range: range.number,
             // Only what the range amounts to is compared.
             checker: String::new(),
             program: String::new(),
-            resume: ResumeOptions { restart: true, ..ResumeOptions::default() },
         };
         let checked = delta_of_range(disk, plan, &again, work, Watch { sink, interrupt });
         let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));

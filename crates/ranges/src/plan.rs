@@ -14,10 +14,7 @@ use disk::{
     datadir::FileKind,
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
-use pipeline::{
-    job::read_only_job::{JobRequest, with_read_only_job},
-    stages::method::Method,
-};
+use pipeline::job::read_only_job::with_read_only_job;
 use rules::CORE_VERSION;
 use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
@@ -31,10 +28,6 @@ const DEFAULT_SHARDS_MAX: u32 = 64;
 pub struct PlanRangesOptions {
     /// The blocks, and how they will be checked.
     pub chain: ChainOptions,
-    /// Whether to find blocks by scanning the block files.
-    pub scan: bool,
-    /// Height of the last block; `None` for the last one with undo data.
-    pub stop_at_height: Option<Height>,
     pub ranges: u32,
     /// Number of shards of a delta; `None` for as many as ranges, but at most 64.
     pub shards: Option<u32>,
@@ -52,7 +45,7 @@ pub fn plan_ranges(
     path: &Path,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<RangePlan, Error> {
-    let PlanRangesOptions { chain, scan, stop_at_height, ranges, shards } = options;
+    let PlanRangesOptions { chain, ranges, shards } = options;
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     let shards = shards.unwrap_or((*ranges).clamp(1, DEFAULT_SHARDS_MAX));
     if !(1..=MAX_RANGES).contains(ranges) || !(1..=MAX_SHARDS).contains(&shards) {
@@ -65,10 +58,7 @@ pub fn plan_ranges(
             .with_remedies([Remedy::OtherName]));
     }
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
-    let method = &Method::of(chain.undo);
-    let (scan, stop_at_height) = (*scan, *stop_at_height);
-    let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink: None };
-    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, _| {
+    with_read_only_job(disk, chain, None, Watch { sink, interrupt }, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);
         let count = of_job.block_count();
         if *ranges as usize > count {

@@ -26,7 +26,7 @@ use chain::{
 };
 use crossbeam::channel::{Sender, bounded};
 use disk::index::IndexRows;
-use engine::commands::reindex::{Awaiting, Planned, plan, reindex_planned};
+use engine::reindex::{Awaiting, Planned, plan, reindex_planned};
 use std::{
     path::PathBuf,
     sync::{
@@ -244,7 +244,7 @@ fn explain_pruned(mut error: Error) -> Error {
 /// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no block
 /// is needed that is deleted.
 pub fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
-    let is_fixed = options.prune_bytes.is_none() || options.stop_at_height.is_some();
+    let is_fixed = options.prune_bytes.is_none() || options.chain.stop_at_height.is_some();
     let left = if is_fixed { 0 } else { MAX_LEFT_BY_PRUNING.min(target.0 / 200) };
     Height(target.0 - left)
 }

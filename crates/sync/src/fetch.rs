@@ -134,7 +134,7 @@ pub fn fetch(
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.
-    let aim = Aim { stays, keeps_chain: damage.is_some() && options.stop_at_height.is_some() };
+    let aim = Aim { stays, keeps_chain: damage.is_some() && options.chain.stop_at_height.is_some() };
     let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new(), aside };
     let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
@@ -581,7 +581,7 @@ impl Fetch<'_> {
     /// The last block to download.
     fn target(&self) -> Height {
         let tip = self.chain.tip_height();
-        self.options.stop_at_height.map_or(tip, |stop| stop.min(tip))
+        self.options.chain.stop_at_height.map_or(tip, |stop| stop.min(tip))
     }
 
     /// The lowest block that is not stored.

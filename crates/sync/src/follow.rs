@@ -38,7 +38,7 @@ use disk::{
     lock::{DatadirLock, LockMode},
     replace::fingerprint,
 };
-use engine::commands::update::{Update, check, empty_report, open_chainstate};
+use engine::update::{Update, check, empty_report, open_chainstate};
 use pipeline::job::{self, ChainRequest};
 use std::{
     collections::VecDeque,

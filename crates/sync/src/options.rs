@@ -89,12 +89,9 @@ impl Default for PeerOptions {
 /// What to download, from where, and what to do with it.
 #[derive(Clone, Debug)]
 pub struct SyncOptions {
-    /// The datadir, and how its blocks are checked.
+    /// The datadir, and how its blocks are checked. Without a height of the last block, all blocks are
+    /// downloaded that the peers have.
     pub chain: ChainOptions,
-    /// What to do about an interrupted rebuild of the chainstate.
-    pub resume: ResumeOptions,
-    /// Height of the last block to download; `None` for the last that the peers have.
-    pub stop_at_height: Option<Height>,
     /// Hints to use.
     pub hints: Option<HintOptions>,
     /// Only download: the chainstate stays as it is.
@@ -128,8 +125,6 @@ impl SyncOptions {
     pub(crate) fn of(chain: ChainOptions) -> Self {
         Self {
             chain,
-            resume: ResumeOptions::default(),
-            stop_at_height: None,
             hints: None,
             blocks_only: false,
             prune_bytes: None,
@@ -143,12 +138,13 @@ impl SyncOptions {
 
     /// The options of the rebuild that follows the download.
     pub(crate) fn rebuild(&self) -> ReindexOptions {
+        // The best chain may have changed since. With pruning, all blocks would be downloaded again.
+        let resume = ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.chain.resume };
+        let chain = ChainOptions { resume, stop_at_height: None, ..self.chain.clone() };
         ReindexOptions {
-            // The best chain may have changed since. With pruning, all blocks would be downloaded again.
-            resume: ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.resume },
             hints: self.hints.clone(),
             set_aside_indexes: self.set_aside_indexes.clone(),
-            ..ReindexOptions::of(self.chain.clone())
+            ..ReindexOptions::of(chain)
         }
     }
 }

@@ -37,7 +37,7 @@ use disk::{
     node_indexes::set_aside,
     replace::KEPT_SUFFIX,
 };
-use engine::{MadeUndoReport, MakeUndoOptions, make_undo, reindex};
+use engine::{reindex, undo::MadeUndoReport};
 use pipeline::{
     job::{
         damage_survey::find_damage,
@@ -59,8 +59,6 @@ use wire::{BlockHash, Height, Network};
 pub struct RepairOptions {
     /// The datadir, and how its blocks are checked.
     pub chain: ChainOptions,
-    /// What to do about an interrupted rebuild of the chainstate.
-    pub resume: ResumeOptions,
     /// Which indexes of the node are set aside if they would become wrong.
     pub set_aside_indexes: SetAsideIndexes,
     /// Block files, folders with some, or datadirs, from which blocks are taken before peers are asked.
@@ -71,16 +69,16 @@ pub struct RepairOptions {
 impl RepairOptions {
     /// The default options, with one thread.
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        let SyncOptions { chain, resume, peers, .. } = SyncOptions::new(datadir, network, scripts);
-        Self { chain, resume, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }
+        let SyncOptions { chain, peers, .. } = SyncOptions::new(datadir, network, scripts);
+        Self { chain, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }
     }
 
     /// The options of the rebuild of a chainstate that is damaged.
     fn rebuild(&self) -> ReindexOptions {
+        let resume = ResumeOptions { discard_other: true, ..self.chain.resume };
         ReindexOptions {
-            resume: ResumeOptions { discard_other: true, ..self.resume },
             set_aside_indexes: self.set_aside_indexes.clone(),
-            ..ReindexOptions::of(self.chain.clone())
+            ..ReindexOptions::of(ChainOptions { resume, ..self.chain.clone() })
         }
     }
 }
@@ -180,7 +178,7 @@ fn repair_in_place(
     given_blocks::restore_genesis(files)?;
     let lost_tips = ensure_index(files, chain, true, sink, interrupt)?;
     chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
-    let found = find_damage(files, chain, false, Watch { sink, interrupt })?;
+    let found = find_damage(files, chain, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     // How many are missing above the index is not known yet.
     if lost_tips.is_empty() || damaged + damaged_undo + found.missing > 0 {
@@ -261,8 +259,7 @@ fn remake_undo(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
-    let options = MakeUndoOptions { chain: chain.clone(), keep_old: false };
-    make_undo(disk, &options, sink, interrupt).map_err(explain_interrupt)
+    engine::undo::make(disk, chain, sink, interrupt).map_err(explain_interrupt)
 }
 
 /// The note about what is damaged or missing.
@@ -385,12 +382,12 @@ fn download(
             ]));
         }
         _ => {
+            // How high the lost blocks reach is known to peers only.
+            let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
             let sync = SyncOptions {
                 peers: options.peers.clone(),
-                // How high the lost blocks reach is known to peers only.
-                stop_at_height: (!is_tip_lost).then_some(found.last_stored),
                 set_aside_indexes: options.set_aside_indexes.clone(),
-                ..SyncOptions::of(options.chain.clone())
+                ..SyncOptions::of(ChainOptions { stop_at_height, ..options.chain.clone() })
             };
             Some(fetch(files, &sync, Some(found), &mut Nobody, sink, interrupt)?)
         }

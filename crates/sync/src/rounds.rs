@@ -13,7 +13,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
     note::Warning,
-    options::ReindexOptions,
+    options::{ChainOptions, ReindexOptions},
     report::{ReindexReport, UpdateReport},
     stage::Stage,
 };
@@ -28,9 +28,9 @@ use chain::{
     session::Session,
 };
 use disk::index::IndexRows;
-use engine::commands::{
+use engine::{
     reindex::{plan, reindex_planned},
-    update::{UpdateOptions, check_one_chainstate, update_without},
+    update::{check_one_chainstate, update_without},
 };
 use pipeline::{
     job::{
@@ -80,7 +80,7 @@ fn sync_in_place(
     // First of all, so that hints that cannot be had are reported at once.
     let copies = &hint_copy::directory(disk, &options.chain, &datadir);
     let hints = rebuild.hints.as_ref().filter(|_| !options.blocks_only);
-    with_plain_hints(copies, hints, rebuild.resume.restart, Watch { sink, interrupt }, |hints| {
+    with_plain_hints(copies, hints, rebuild.chain.resume.restart, Watch { sink, interrupt }, |hints| {
         let rebuild = ReindexOptions { hints, ..rebuild.clone() };
         sync_session(disk, session, options, &rebuild, sink, interrupt)
     })
@@ -88,8 +88,8 @@ fn sync_in_place(
 
 /// Refuses what would keep the chainstate away from the tip.
 fn check_follow(options: &SyncOptions) -> Result<(), Error> {
-    let SyncOptions { follow, prune_bytes, blocks_only, stop_at_height, .. } = options;
-    if !follow || prune_bytes.is_none() && !blocks_only && stop_at_height.is_none() {
+    let SyncOptions { chain, follow, prune_bytes, blocks_only, .. } = options;
+    if !follow || prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
         return Ok(());
     }
     let detail = "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, \
@@ -99,8 +99,8 @@ fn check_follow(options: &SyncOptions) -> Result<(), Error> {
 
 /// Refuses what would leave a pruned node.
 fn check_unprune(options: &SyncOptions) -> Result<(), Error> {
-    let SyncOptions { unprune, prune_bytes, blocks_only, stop_at_height, .. } = options;
-    if !unprune || prune_bytes.is_none() && !blocks_only && stop_at_height.is_none() {
+    let SyncOptions { chain, unprune, prune_bytes, blocks_only, .. } = options;
+    if !unprune || prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
         return Ok(());
     }
     let detail = "a full node needs all blocks and a chainstate made of them: no pruning, no last block, and \
@@ -133,7 +133,7 @@ fn sync_session<'d>(
         // What is invalid is marked again.
         reconsider(files, which)?;
     }
-    let (stop_at_height, mut suspect) = (options.stop_at_height, None);
+    let (stop_at_height, mut suspect) = (options.chain.stop_at_height, None);
     let (mut report, known) = loop {
         let round = Round { disk, options: &options, rebuild, invalid: &invalid, suspect, sink, interrupt };
         let RoundDone { report, known, next } = round.run(session)?;
@@ -143,13 +143,13 @@ fn sync_session<'d>(
         }
         session = Session::open_for_change(disk, rebuild, sink)?.0;
         (before, options.peers.known) = (Some(report), known);
-        (suspect, options.stop_at_height) = (None, stop_at_height);
+        (suspect, options.chain.stop_at_height) = (None, stop_at_height);
         match next {
             Next::End | Next::Again => {}
             Next::Without(block) => invalid.extend(mark_invalid(&session.files()?, block)?),
             Next::Below(height) => {
                 suspect = Some(height);
-                options.stop_at_height = height.0.checked_sub(1).map(Height);
+                options.chain.stop_at_height = height.0.checked_sub(1).map(Height);
             }
         }
     };
@@ -363,7 +363,7 @@ impl Round<'_> {
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
     fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
         let Self { disk, options, invalid, sink, interrupt, .. } = *self;
-        let options = UpdateOptions { chain: options.chain.clone(), stop_at_height: Some(end) };
+        let options = ChainOptions { stop_at_height: Some(end), ..options.chain.clone() };
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
 

@@ -4,7 +4,8 @@
 use crate::script_type::ScriptType;
 use bitcoin::Script;
 use engine::{
-    BlockConsumer, BlockData, BlockHash, BlockTime, CompressedScript, Error, Height, PartConsumer, Subject,
+    BlockHash, BlockTime, CompressedScript, Error, Height, Subject,
+    blocks::{BlockConsumer, BlockData, PartConsumer},
     is_unspendable,
 };
 use std::{

@@ -6,8 +6,10 @@ use crate::{
 };
 use bitcoin::Script;
 use engine::{
-    BlockData, BlockStats, CreationTimes, Error, HistoryEntry, Network, ScriptHistory, SpentCoin, Subject,
-    Txid, UtxoElement,
+    Error, Network, SpentCoin, Subject, Txid, UtxoElement,
+    blocks::{BlockData, BlockStats},
+    history::{HistoryEntry, ScriptHistory},
+    utxo::CreationTimes,
 };
 use export::{
     BlockRow, BlockTable, CoinRow, Columns, HistoryRow, InputRow, InputTable, OutputRow, OutputTable,

@@ -1,7 +1,7 @@
 //! What the choice of the chain depends on.
 
 use crate::blocks::damage::KnownDamage;
-use api::options::Reconsider;
+use api::options::{ChainOptions, Reconsider};
 use wire::{BlockHash, Height};
 
 /// The last block that hints cover.
@@ -49,6 +49,11 @@ pub struct ChainRequest<'a> {
 }
 
 impl ChainRequest<'_> {
+    /// What the options say.
+    pub fn of(options: &ChainOptions) -> Self {
+        Self { scan: options.scan, stop_at_height: options.stop_at_height, ..Self::default() }
+    }
+
     /// The block that decides between branches of equal work.
     pub fn tie_break(&self) -> Option<BlockHash> {
         self.hints.and_then(|end| end.hash).or(self.preferred)

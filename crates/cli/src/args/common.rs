@@ -8,8 +8,8 @@ use crate::{
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
-    AssumeValid, BlockHash, ChainOptions, ChainstateOptions, Error, Height, HumanMemory, IndexKind,
-    MakeOptions, Reconsider, ResumeOptions, ScriptChecks, SetAsideIndexes, Stage, UndoPolicy,
+    AssumeValid, BlockHash, ChainOptions, Error, Height, HumanMemory, IndexKind, Reconsider, ResumeOptions,
+    ScriptChecks, Stage, UndoPolicy, reindex::SetAsideIndexes,
 };
 use std::{num::NonZeroUsize, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
 
@@ -179,7 +179,7 @@ impl ReadingArgs {
     pub fn locate(&self) -> Result<(Located, ChainOptions), Error> {
         let located = self.datadir.core.locate()?;
         let chain = self.datadir.default_options(&located, self.memory);
-        Ok((located, ChainOptions { live: self.live, ..chain }))
+        Ok((located, ChainOptions { live: self.live, scan: self.scan, ..chain }))
     }
 }
 
@@ -207,8 +207,8 @@ pub enum OnHintFailure {
 pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size::Config::new().with_binary().parse_size(text);
     let bytes = bytes.map_err(|_| "not a size; examples: 512M, 1.5G".to_owned())?;
-    if bytes < engine::MIN_MEMORY {
-        return Err(format!("must be at least {}", HumanMemory(engine::MIN_MEMORY)));
+    if bytes < engine::machine::MIN_MEMORY {
+        return Err(format!("must be at least {}", HumanMemory(engine::machine::MIN_MEMORY)));
     }
     Ok(bytes)
 }
@@ -259,11 +259,6 @@ impl DatadirArgs {
         ChainOptions { memory_bytes, threads, ..options }
     }
 
-    /// Returns the engine's options for reading the chainstate.
-    pub fn chainstate_options(&self, located: &Located) -> ChainstateOptions {
-        ChainstateOptions { threads: or_cores(self.threads), ..located.chainstate_options() }
-    }
-
     /// Returns the engine's options for checking the blocks of the datadir.
     pub fn chain_options(&self, located: &Located, run: &RunArgs) -> ChainOptions {
         let options = self.checking_options(located, run.memory, run.assumevalid);
@@ -286,7 +281,7 @@ impl CheckArgs {
     /// Returns the engine's options for checking the blocks.
     pub fn options(&self, located: &Located) -> ChainOptions {
         let options = self.datadir.chain_options(located, &self.run);
-        ChainOptions { undo: self.undo, ..options }
+        ChainOptions { undo: self.undo, scan: self.scan, ..options }
     }
 }
 
@@ -300,12 +295,8 @@ impl ResumeArgs {
 
 impl MakeArgs {
     /// Returns the engine's options for making the file.
-    pub fn options(&self, located: &Located) -> MakeOptions {
-        MakeOptions {
-            chain: self.check.options(located),
-            resume: self.resume.options(),
-            stop_at_height: self.to.0,
-            scan: self.check.scan,
-        }
+    pub fn options(&self, located: &Located) -> ChainOptions {
+        let (resume, stop_at_height) = (self.resume.options(), self.to.0);
+        ChainOptions { resume, stop_at_height, ..self.check.options(located) }
     }
 }

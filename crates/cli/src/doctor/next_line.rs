@@ -2,7 +2,9 @@
 
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
-    Advice, ChainstatePosition, DatadirState, Diagnosis, IndexKind, Network, RealDisk, kept_key_file,
+    IndexKind, Network, RealDisk,
+    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis},
+    kept_key_file,
 };
 use peregrine::shell::{as_user, command_line, user_name};
 use std::{

@@ -12,9 +12,12 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    BlockConsumer, BlockData, BlockHash, BlockRange, ChainOptions, Error, ErrorKind, HashAt, Height, Network,
-    PartConsumer, ReadBlocksOptions, RealDisk, SpendsOptions, SpentTo, UnspentOutputs, hex_reversed,
-    read_blocks,
+    BlockHash, ChainOptions, Error, ErrorKind, Height, Network, RealDisk,
+    blocks::{
+        BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions,
+        SpentTo, UnspentOutputs,
+    },
+    hex_reversed,
 };
 use export::{Columns, Continued, FileFormat, ParquetOptions, Parts, RowFile};
 use peregrine::{
@@ -147,7 +150,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         BlockFiles::<T>::open(args, format, columns, range, hash_at)
     };
     let (range, files) = args.reading.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
-        read_blocks(&RealDisk, &options, begin, sink, interrupt)
+        engine::blocks::read(&RealDisk, &options, begin, sink, interrupt)
     })?;
     let BlockFiles { directory, dataset, .. } = files;
     let content = dataset.with_sizes(&directory.parts)?.text();
@@ -213,10 +216,8 @@ fn options<T: BlockRows>(
     let worker_bytes = WORKER_BYTES + group_bytes.saturating_sub(ROW_GROUP_BYTES);
     let threads = affordable_threads(for_workers, worker_bytes, chain.threads);
     ReadBlocksOptions {
-        chain: ChainOptions { threads, ..chain },
-        scan: args.reading.scan,
+        chain: ChainOptions { threads, stop_at_height: args.to.map(Height), ..chain },
         from: Height(args.from_height),
-        to: args.to.map(Height),
         with_coins: T::NEEDS_COINS,
         spends,
         part_blocks: T::FILE_BLOCKS,

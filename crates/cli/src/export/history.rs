@@ -10,8 +10,13 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, Error, ErrorKind, HashAt, Height, HistoryConsumer, HistoryEntry, HistoryRange,
-    HistoryReport, HistorySink, ReadHistoryOptions, RealDisk, ScriptHistory, hex_reversed, read_history,
+    ChainOptions, Error, ErrorKind, Height, RealDisk,
+    blocks::HashAt,
+    hex_reversed,
+    history::{
+        HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
+        ScriptHistory,
+    },
 };
 use export::{Columns, FileFormat, HistoryTable, Parts, RowFile, ScriptTable, Table};
 use peregrine::{
@@ -133,7 +138,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
     let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| Folders::open(args, columns, range, hash_at);
     let (report, folders) =
         args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |sink, interrupt| {
-            read_history(&RealDisk, &options, begin, sink, interrupt)
+            engine::history::read(&RealDisk, &options, begin, sink, interrupt)
         })?;
     let exported = ExportedHistoryJson {
         written: folders.directory.complete(&args.output, &folders.request)?,
@@ -147,9 +152,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
 fn options(args: &ExportHistoryArgs, chain: ChainOptions) -> ReadHistoryOptions {
     let work_dir = Some(super::work_dir(args.work_dir.as_deref(), &args.output));
     ReadHistoryOptions {
-        chain: ChainOptions { work_dir, ..chain },
-        scan: args.reading.scan,
-        to: args.to.map(Height),
+        chain: ChainOptions { work_dir, stop_at_height: args.to.map(Height), ..chain },
         prefix_digits: args.prefixes.map(|prefixes| prefixes.digits).or(args.prefix_digits),
         prefixes: args.prefixes.map(|Prefixes { first, last, .. }| first..=last),
         sink_bytes: FOLDER_BYTES,

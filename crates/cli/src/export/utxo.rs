@@ -12,15 +12,14 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtHeightsOptions, ChainOptions, ChainstateOptions, CreationTimes, Disk as _, EachCoin, EachSet, Error,
-    ErrorKind, Height, HumanSize, Network, RealDisk, ScriptChecks, StoredCoins, UndoPolicy, UtxoElement,
-    UtxoStatsReport, Watch, hex_reversed, read_coins_after,
+    ChainOptions, Disk as _, Error, ErrorKind, Height, HumanSize, Network, RealDisk, UndoPolicy, UtxoElement,
+    Watch, hex_reversed,
+    utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
 };
 use export::{CoinTable, Columns, Format, Metadata, Writer};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
-    remedy::about_height,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -137,7 +136,7 @@ fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let with_times = with_times(args)?;
     args.datadir.run(Some(&options), stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
-            engine::read_coins(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
+            engine::utxo::read(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
         write_set(args, &args.output, network, read).map(ExportedUtxo::One)
     })
@@ -150,7 +149,8 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
     let options = args.datadir.chain_options(&located, &args.run);
     let work_dir = Some(super::work_dir(options.work_dir.as_deref(), &args.output));
-    let chain = ChainOptions { work_dir, undo: args.undo.unwrap_or(UndoPolicy::Auto), ..options };
+    let undo = args.undo.unwrap_or(UndoPolicy::Auto);
+    let options = ChainOptions { work_dir, undo, scan: args.scan, ..options };
     let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;
     refuse_existing(&args.output)?;
@@ -166,16 +166,22 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
         sets.push(write_set(args, &path, located.network(), |each| read(each))?);
         Ok(())
     };
-    let options = AtHeightsOptions { chain, scan: args.scan, heights };
     let with_times = with_times(args)?;
-    let done = args.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
-        read_coins_after(&RealDisk, &options, with_times, each_set, Watch { sink, interrupt })
+    let done = args.datadir.run(Some(&options), stages, |sink, interrupt| {
+        engine::utxo::read_after(
+            &RealDisk,
+            &options,
+            &heights,
+            with_times,
+            each_set,
+            Watch { sink, interrupt },
+        )
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
         // Only if it is empty; the outputs in it are complete.
         let _ = RealDisk.remove_dir(dir);
     }
-    done.map_err(|error| about_height(error, "--at"))?;
+    done?;
     Ok(match <[ExportedJson; 1]>::try_from(sets) {
         Ok([set]) => ExportedUtxo::One(set),
         Err(sets) => ExportedUtxo::Several { output: args.output.display().to_string(), sets },
@@ -237,21 +243,20 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let Some(file) = args.snapshot.clone() else {
         let located = core.locate()?;
         paths::check_output(None, &located, &args.output)?;
-        let coins = StoredCoins::Chainstate(args.datadir.chainstate_options(&located));
-        return Ok((coins, located.network(), args.datadir.default_options(&located, args.run.memory)));
+        let options = args.datadir.default_options(&located, args.run.memory);
+        return Ok((StoredCoins::Chainstate(options.clone()), located.network(), options));
     };
-    let network = engine::snapshot_info(&RealDisk, &file)?.network();
+    let network = engine::snapshot::info(&RealDisk, &file)?.network();
     if core.datadir.is_none() {
         let coins = StoredCoins::Snapshot { file, datadir: None };
-        let options = ChainOptions::new(Path::new(""), network, ScriptChecks::LeftOut);
+        let options = ChainOptions::reading(Path::new(""), network);
         let memory_bytes = args.run.memory.unwrap_or(options.memory_bytes);
         return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
     }
     let located = core.locate_on(network)?;
     paths::check_output(None, &located, &args.output)?;
-    let options: ChainstateOptions = args.datadir.chainstate_options(&located);
-    let coins = StoredCoins::Snapshot { file, datadir: Some(options) };
-    Ok((coins, network, args.datadir.default_options(&located, args.run.memory)))
+    let options = args.datadir.default_options(&located, args.run.memory);
+    Ok((StoredCoins::Snapshot { file, datadir: Some(options.clone()) }, network, options))
 }
 
 fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {

@@ -21,7 +21,7 @@ use sync::{PeerEvent, SyncSink};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lines::{Code, Level};
-use peregrine::{output, remedy, stop};
+use peregrine::{output, remedy, running, stop};
 use rustix::termios::tcgetwinsize;
 use state::State;
 use std::{
@@ -152,7 +152,7 @@ impl Progress {
 
     fn lines(state: &Arc<Mutex<State>>, as_json: bool) -> Shown {
         if as_json {
-            output::errors_as_json();
+            running::write_errors_as_json();
         }
         let (until, ended) = channel();
         let state = Arc::clone(state);

@@ -4,7 +4,7 @@
 use crate::{report::scripts_text, rows::Rows};
 use engine::{
     AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Remedy,
-    ScriptsReport, Subject, hex,
+    Subject, hex, reindex::ScriptsReport,
 };
 use ranges::RangePlan;
 use schemars::JsonSchema;

@@ -6,7 +6,7 @@
 use crate::common;
 
 use common::{Running, command, files, json};
-use engine::{AssumeValid, BlockHash, Height, Network, RealDisk, ReindexOptions, ScriptChecks};
+use engine::{AssumeValid, BlockHash, Height, Network, RealDisk, ScriptChecks, reindex::ReindexOptions};
 use rustix::process::Signal;
 use std::{
     fmt,
@@ -78,7 +78,7 @@ impl Case {
         let layout = Layout { file_size: 1 << 20, preallocate: false, ..Layout::new(seed) };
         chain.write_datadir(dir.path(), &layout).unwrap();
         let mut behind = ReindexOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
-        behind.stop_at_height = Some(Height(chain.tip().height - 3));
+        behind.chain.stop_at_height = Some(Height(chain.tip().height - 3));
         behind.chain.assume_valid = AssumeValid::Block(chain.totals.before_tail);
         let old = engine::reindex(&RealDisk, &behind, &|_| {}, &AtomicBool::new(false)).unwrap();
         Self {
@@ -307,9 +307,9 @@ fn rebuild_with_little_memory() {
     options.chain.assume_valid = AssumeValid::Block(assumed);
     options.chain.hooks.join_bytes = Some(JOIN_BYTES);
     options.chain.hooks.range_bytes = 256 << 10;
-    options.resume.checkpoint_interval = Duration::ZERO;
+    options.chain.resume.checkpoint_interval = Duration::ZERO;
     let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
-    assert_eq!(report.matching, engine::Matching::Parallel);
+    assert_eq!(report.matching, engine::reindex::Matching::Parallel);
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }
 

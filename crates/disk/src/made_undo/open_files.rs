@@ -99,3 +99,20 @@ impl Inner {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    #[test]
+    fn a_file_that_was_removed_is_opened_again() {
+        let (dir, open) = (tempfile::tempdir().unwrap(), OpenFiles::default());
+        let path = dir.path().join("rev00000.dat");
+        open.write(&RealDisk, &path, b"old", 0).unwrap();
+        open.forget(&path);
+        std::fs::remove_file(&path).unwrap();
+        open.write(&RealDisk, &path, b"new", 0).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+}

@@ -74,6 +74,20 @@ fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
     read(&memory(bytes), Path::new("utxo.dat")).map(|(_, coins)| coins)
 }
 
+/// The longest coins, of which one ends up at each place where the reader's buffer of 256 KiB may end.
+#[test]
+fn a_long_coin_is_read_wherever_the_buffer_ends() {
+    let coin = |number: u8, script: usize| {
+        let outpoint = OutPoint { txid: Txid([number; 32]), vout: u32::MAX };
+        (outpoint, u32::MAX, out(2_099_999_999_999_999, &vec![0x51; script]))
+    };
+    for filler in 9_900..10_000 {
+        let coins: Vec<_> =
+            (0..30).map(|number| coin(number, if number == 0 { filler } else { 10_000 })).collect();
+        assert!(read_bytes(model(Network::Test, &coins)).unwrap() == coins, "{filler}");
+    }
+}
+
 /// Distinct coins in key order: many coins of few transactions, with indices at the limits of both encodings.
 fn arb_coins() -> impl Strategy<Value = Vec<Owned>> {
     let edges = [0, 1, 127, 128, 252, 253, 16_511, 16_512, 65_535, 65_536, 0x0200_0000];

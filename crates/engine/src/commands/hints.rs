@@ -1,15 +1,19 @@
 //! Hint files: makes one, checks one against the chain, and converts one to another format.
 
-use ::hints::{
-    HintFormat, HintInfo, HintReader, HintWriter, Numbering,
-    packed::{self, PackedFile},
+pub use ::hints::{
+    HintFormat, HintInfo, Numbering,
+    packed::{PackedFile, Packing},
     pinned::Pinned,
-    renumber,
 };
+pub use api::{options::HintOptions, wrong_hint::WrongHint};
+pub use coins::aggregate::AggregateKind;
+pub use pipeline::job::hints::HintCheck;
+
+use ::hints::{HintReader, HintWriter, packed, renumber};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
-    options::{ChainOptions, CheckHintsOptions, MakeOptions},
+    options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
 };
@@ -22,11 +26,11 @@ use pipeline::{
     job::{
         self, ChainRequest, Job,
         hint_copy::with_plain_file,
-        hints::{HintCheck, check_belongs_to, coins_by_block, compare},
-        read_only_job::{JobRequest, require_absent, with_read_only_job},
+        hints::{check_belongs_to, coins_by_block, compare},
+        read_only_job::{require_absent, with_read_only_job},
         unspent_outputs::CoinsByBlock,
     },
-    stages::{method::Method, read::read_block},
+    stages::read::read_block,
 };
 use std::{
     path::{Path, PathBuf},
@@ -53,20 +57,20 @@ pub struct HintFileInfo {
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if the file has no known format or is incomplete.
-pub fn hints_info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintFileInfo, Error> {
+pub fn info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintFileInfo, Error> {
     let hints = with_plain_file(disk, path, None, &AtomicBool::new(false), |plain| {
         let reader = HintReader::open(disk, plain, format)?;
         reader.verify()?;
         Ok(reader.info().clone())
     })?;
-    describe_hints(disk, path, hints)
+    describe(disk, path, hints)
 }
 
 /// Adds the digests of the file at `path`, which has these hints.
 ///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Damaged`] if the file cannot be unpacked.
-pub fn describe_hints(disk: &dyn Disk, path: &Path, hints: HintInfo) -> Result<HintFileInfo, Error> {
+pub fn describe(disk: &dyn Disk, path: &Path, hints: HintInfo) -> Result<HintFileInfo, Error> {
     let (sha256, packed) = packed::digests(disk, path)?;
     let pinned = Pinned::find(hints.network, &sha256);
     Ok(HintFileInfo { hints, sha256, pinned, packed })
@@ -76,18 +80,16 @@ pub fn describe_hints(disk: &dyn Disk, path: &Path, hints: HintInfo) -> Result<H
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
-pub fn make_hints(
+pub fn make(
     disk: &dyn Disk,
-    options: &MakeOptions,
+    options: &ChainOptions,
     path: &Path,
     format: HintFormat,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
-    let method = &Method::of(options.chain.undo);
-    let request = JobRequest::making(options, path, method);
-    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
+    with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
         let coins = coins_by_block(job, clock)?;
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         let network = Some(job.files.params.network);
@@ -115,10 +117,10 @@ pub enum CoinSource {
 /// # Errors
 /// [`ErrorKind::Usage`] if the block is not in the chain in `options`, or not at the height of its last
 /// block; [`ErrorKind::Damaged`] if a coin is not an output of its block; otherwise the same errors as
-/// [`make_hints`].
-pub fn make_hints_from_coins(
+/// [`make()`].
+pub fn make_from_coins(
     disk: &dyn Disk,
-    options: &MakeOptions,
+    options: &ChainOptions,
     source: &CoinSource,
     path: &Path,
     format: HintFormat,
@@ -126,7 +128,6 @@ pub fn make_hints_from_coins(
     interrupt: &AtomicBool,
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
-    let MakeOptions { chain: options, stop_at_height, scan, .. } = options;
     if let CoinSource::Snapshot(file) = source {
         let reader = SnapshotReader::open(disk, file)?;
         if reader.metadata().magic != options.params.magic {
@@ -136,18 +137,10 @@ pub fn make_hints_from_coins(
         }
     }
     // No undo data is used, and none is made.
-    let method = &Method::Routed { uses_undo: false };
-    let request = JobRequest {
-        chain: options,
-        scan: *scan,
-        stop_at_height: None,
-        result: None,
-        method,
-        undo_sink: None,
-    };
-    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, _| {
+    let whole = &ChainOptions { stop_at_height: None, undo: UndoPolicy::Make, ..options.clone() };
+    with_read_only_job(disk, whole, None, Watch { sink, interrupt }, |job, _| {
         let write = |file: &Path, coins: CoinReader<'_>| {
-            write_hints_of(job, (file, coins), *stop_at_height, format.numbering(), |height, hash| {
+            write_hints_of(job, (file, coins), options.stop_at_height, format.numbering(), |height, hash| {
                 Ok(HintWriter::create(disk, path, format, Some(options.params.network), height, Some(hash))?)
             })
         };
@@ -234,22 +227,19 @@ fn write_hints_of<'d>(
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`]. Wrong hints are no error; the result reports them.
-pub fn check_hints(
+pub fn check(
     disk: &dyn Disk,
-    options: &CheckHintsOptions,
+    options: &ChainOptions,
     path: &Path,
     format: Option<HintFormat>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<HintCheck, Error> {
-    let CheckHintsOptions { chain, scan } = options;
-    with_plain_file(disk, path, chain.work_dir.as_deref(), interrupt, |path| {
+    with_plain_file(disk, path, options.work_dir.as_deref(), interrupt, |path| {
         let mut reader = HintReader::open(disk, path, format)?;
         let info = reader.info().clone();
-        let (scan, stop_at_height, method) = (*scan, Some(info.height), &Method::of(chain.undo));
-        let undo_sink = None;
-        let request = JobRequest { chain, scan, stop_at_height, result: None, method, undo_sink };
-        with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
+        let options = &ChainOptions { stop_at_height: Some(info.height), ..options.clone() };
+        with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
             check_belongs_to(&info, &job.plan.chain, job.files.params.network)
                 .map_err(|error| error.in_file(path, None))?;
             compare(&mut reader, job, clock)
@@ -263,7 +253,7 @@ pub fn check_hints(
 /// # Errors
 /// [`ErrorKind::Usage`] if a file exists at `to`, or blocks are needed and no datadir is given;
 /// [`ErrorKind::Hints`] if the hints cannot belong to the blocks; damage.
-pub fn convert_hints(
+pub fn convert(
     disk: &dyn Disk,
     from: &Path,
     from_format: Option<HintFormat>,
@@ -278,7 +268,7 @@ pub fn convert_hints(
     })
 }
 
-/// Like [`convert_hints`], for a file that is not packed.
+/// Like [`convert()`], for a file that is not packed.
 fn convert_plain(
     disk: &dyn Disk,
     from: &Path,

@@ -1,5 +1,7 @@
 //! Finishes or undoes a replacement of databases that was interrupted.
 
+pub use disk::replace::Recovery;
+
 use api::error::Error;
 #[cfg(feature = "serde")]
 use api::json::{JsonSchema, OptionalOutcome, PathText, Serialize};
@@ -7,7 +9,6 @@ use chain::session::{self, check_owner, has_unfinished, with_owner};
 use disk::{
     datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
-    replace::Recovery,
 };
 use pipeline::stages::work_dir::WorkDir;
 use std::path::PathBuf;

@@ -2,6 +2,15 @@
 
 mod planned;
 
+pub use api::{
+    lower_tip::{Gap, LowerPart, LowerTip},
+    options::{Engine, Matching, ReindexOptions, SetAsideIndexes},
+    report::{
+        BoundBy, CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, SpillVolume,
+        StageTime, Trusted, UndoReport,
+    },
+    spend_ages::SpendAges,
+};
 pub use planned::{Awaiting, Planned, plan};
 
 use api::{
@@ -10,9 +19,8 @@ use api::{
     event::{Event, EventSink, Warnings, Watch},
     machine::{self, Sha256Limit},
     note::{Note, Warning},
-    options::{Engine, HintOptions, Matching, ReindexOptions, ResumeOptions},
+    options::HintOptions,
     remedy::Remedy,
-    report::{BoundBy, ReindexReport, UndoReport},
     stage::Stage,
 };
 use chain::{
@@ -83,16 +91,16 @@ pub fn reindex(
     if !options.blocks.is_empty() {
         store_given(files, options, sink)?;
     }
-    if options.scan && options.output.is_none() {
+    if options.chain.scan && options.output.is_none() {
         given_blocks::restore_genesis(files)?;
     }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
-    let (hints, restart) = (options.hints.as_ref(), options.resume.restart);
+    let (hints, restart) = (options.hints.as_ref(), options.chain.resume.restart);
     with_plain_hints(copies, hints, restart, Watch { sink, interrupt }, |hints| {
         // A checkpoint of the chain with the damaged blocks is of no use.
-        let discard_other = options.resume.discard_other || options.until_damage;
-        let resume = ResumeOptions { discard_other, ..options.resume };
-        let options = &ReindexOptions { hints, resume, ..options.clone() };
+        let mut options = ReindexOptions { hints, ..options.clone() };
+        options.chain.resume.discard_other |= options.until_damage;
+        let options = &options;
         let target = Destination::prepare(disk, result_datadir, options)?;
         let work = WorkDir::shared(disk, target.work_dir(&options.chain));
         let damage = OnceCell::new();
@@ -115,7 +123,7 @@ pub fn reindex(
 /// Stores the blocks that the caller passes.
 fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<(), Error> {
     two_chainstates::refuse(files, ", one of which could need a block that gets another place")?;
-    if options.scan || options.output.is_some() {
+    if options.chain.scan || options.output.is_some() {
         let detail = "blocks can be passed only to a rebuild in place that uses the block index";
         return Err(Error::new(ErrorKind::Usage, detail));
     }
@@ -275,7 +283,7 @@ impl Rebuild<'_> {
     fn clean_up_after_error(&self, result: Result<ReindexReport, Error>) -> Result<ReindexReport, Error> {
         let Self { options, target, work, .. } = *self;
         result.map_err(|error| {
-            let error = checkpoint::with_resume_hint(work.explain(error), work, options.resume.restart);
+            let error = checkpoint::with_resume_hint(work.explain(error), work, options.chain.resume.restart);
             target.discard();
             // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
             let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
@@ -293,7 +301,7 @@ impl Rebuild<'_> {
     fn find_damage(&self) -> Result<Option<&KnownDamage>, Error> {
         let Self { files, options, sink, interrupt, damage, .. } = self;
         if options.until_damage && damage.get().is_none() {
-            let found = find_damage(files, &options.chain, options.scan, Watch { sink: *sink, interrupt })?;
+            let found = find_damage(files, &options.chain, Watch { sink: *sink, interrupt })?;
             if !found.is_empty() {
                 let KnownDamage { blocks, undo, first, .. } = &found;
                 let (blocks, undo) = (blocks.len() as u32, undo.len() as u32);
@@ -329,7 +337,7 @@ impl Rebuild<'_> {
         let Planned { ref plan, lost_blocks, ref awaited, .. } = *planned;
         let pacing = planned.pacing();
         let files = &Files { awaited: awaited.as_ref().map(|(awaited, _)| &**awaited), ..*self.files };
-        if options.resume.restart {
+        if options.chain.resume.restart {
             // Before `hints::method` looks for a saved key in it.
             work.remove()?;
         }
@@ -344,7 +352,7 @@ impl Rebuild<'_> {
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
         self.check_disk_need(planned, budget, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
-        let scans_in_place = options.scan && options.output.is_none();
+        let scans_in_place = options.chain.scan && options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, scans_in_place)?;
         self.prepare_changes(planned, &undo_files, method, lacking)?;
         let suspects = self.suspect;
@@ -352,20 +360,13 @@ impl Rebuild<'_> {
             suspects.is_some_and(|suspects| suspects.note(planned, height, rests_on_undo))
         };
         let job = Job {
-            files,
-            plan,
             budget,
-            options: &options.chain,
-            scan: options.scan,
             hints: options.hints.as_ref(),
-            method,
-            work,
             undo_sink: method.makes_undo().then_some(&undo_files),
             goes_on_below: suspects.map(|_| &goes_on_below as &(dyn Fn(Height, bool) -> bool + Sync)),
             pacing,
-            resume: Some(&options.resume),
-            sink,
-            interrupt,
+            resume: Some(&options.chain.resume),
+            ..Job::new(files, plan, &options.chain, method, work, Watch { sink, interrupt })
         };
         let proven = self.write_and_prove(&job, clock)?;
         self.warn_of_false_claims(files, plan);

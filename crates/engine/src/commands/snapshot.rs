@@ -1,13 +1,24 @@
 //! UTXO snapshots, as Bitcoin Core's `dumptxoutset` writes and `loadtxoutset` reads them: makes one from the
 //! blocks, and proves one against them.
 
+mod fetch;
+mod load;
+mod share;
+mod source;
+
+pub use disk::{snapshot::SnapshotMetadata, utxo_tree::CHUNK_LEN};
+pub use fetch::{FetchOptions, FetchedSnapshotReport, SourceFault, fetch};
+pub use load::{LoadedSnapshotReport, load};
+pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
+pub use source::SnapshotSource;
+
 #[cfg(feature = "serde")]
 use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
     machine,
-    options::{ChainOptions, ChainstateOptions, MakeOptions},
+    options::ChainOptions,
     stage::Stage,
     subject::Subject,
     utxo_stats::UtxoStatsReport,
@@ -16,12 +27,12 @@ use coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use disk::{
     datadir::Datadir,
     index::find_height,
-    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    snapshot::{SnapshotReader, SnapshotWriter},
 };
 use pipeline::{
     job::{
         self, Job,
-        read_only_job::{JobRequest, read_live, require_absent, with_read_only_job},
+        read_only_job::{read_live, require_absent, with_read_only_job},
         stored_chainstate::StoredChainstate,
     },
     stages::{
@@ -65,7 +76,7 @@ pub struct SnapshotReport {
     pub is_pinned: bool,
 }
 
-/// Result of [`verify_snapshot`].
+/// Result of [`verify()`].
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotVerdict {
     /// The snapshot's metadata.
@@ -82,44 +93,38 @@ pub struct SnapshotVerdict {
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`]; nothing is left at `path` then.
-pub fn make_snapshot(
+pub fn make(
     disk: &dyn Disk,
-    options: &MakeOptions,
+    options: &ChainOptions,
     path: &Path,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
-    let method = &Method::of(options.chain.undo);
-    with_read_only_job(
-        disk,
-        JobRequest::making(options, path, method),
-        Watch { sink, interrupt },
-        |job, clock| {
-            let matched = job.match_spends(clock)?;
-            job.sink.event(Event::Started(Stage::Finish));
-            let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
-            Ok(report)
-        },
-    )
+    with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
+        let matched = job.match_spends(clock)?;
+        job.sink.event(Event::Started(Stage::Finish));
+        let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
+        Ok(report)
+    })
 }
 
 /// Makes a snapshot of the coins of a chainstate on disk, which are read twice: first to count and hash them.
 /// No block is read.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo_stats`]; [`ErrorKind::Damaged`] if the block index does not have the best
-/// block, or Core's source pins another hash for it; [`ErrorKind::Interrupted`]. Nothing is left at `path`
-/// then.
-pub fn make_snapshot_of_chainstate(
+/// The same errors as [`crate::utxo::stats()`]; [`ErrorKind::Damaged`] if the block index does not have the
+/// best block, or Core's source pins another hash for it; [`ErrorKind::Interrupted`]. Nothing is left at
+/// `path` then.
+pub fn make_of_chainstate(
     disk: &dyn Disk,
-    options: &ChainstateOptions,
+    options: &ChainOptions,
     path: &Path,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
     let chainstate = StoredChainstate::open(disk, options)?;
-    let (network, hash) = (options.network, chainstate.reader.best_block());
+    let (network, hash) = (options.params.network, chainstate.reader.best_block());
     let height = chainstate.height.ok_or_else(|| {
         Error::damaged(format!("the block index does not have the chainstate's best block {hash}"))
             .in_file(&chainstate.index_dir, None)
@@ -176,7 +181,7 @@ impl CoinSink for SnapshotSink<'_> {
 ///
 /// # Errors
 /// Damage, and any I/O error.
-pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, Error> {
+pub fn info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, Error> {
     Ok(*SnapshotReader::open(disk, path)?.metadata())
 }
 
@@ -187,7 +192,7 @@ pub fn snapshot_info(disk: &dyn Disk, path: &Path) -> Result<SnapshotMetadata, E
 /// # Errors
 /// Damage; for the blocks, the same errors as [`crate::reindex()`]. Coins that differ are no error; the
 /// verdict reports them.
-pub fn verify_snapshot(
+pub fn verify(
     disk: &dyn Disk,
     path: &Path,
     datadir: Option<&ChainOptions>,
@@ -246,15 +251,8 @@ fn aggregate_from_blocks(
     metadata.check_height(path, height)?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
     let hinted_spent = Method::Hints(HintMatching::all_spent(aggregate.clone(), height));
-    let request = JobRequest {
-        chain: options,
-        scan: false,
-        stop_at_height: Some(height),
-        result: None,
-        method: &Method::of(options.undo),
-        undo_sink: None,
-    };
-    with_read_only_job(disk, request, Watch { sink, interrupt }, |job, clock| {
+    let options = &ChainOptions { scan: false, stop_at_height: Some(height), ..options.clone() };
+    with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));

@@ -1,11 +1,16 @@
 //! Undo data by itself: checks all of it, and makes what is missing or damaged. The chainstate stays as it
 //! is.
 
+mod export;
+
+pub use export::{ExportedUndo, export};
+pub use pipeline::stages::undo_survey::{FlawedUndo, UndoFileCheck};
+
 use api::{
     error::Error,
     event::{Event, EventSink, Warnings, Watch},
     note::Warning,
-    options::{ChainOptions, ReindexOptions, ScriptChecks, UndoPolicy},
+    options::{ChainOptions, ReindexOptions, UndoPolicy},
     report::UndoReport,
     stage::Stage,
 };
@@ -26,6 +31,7 @@ use pipeline::{
         clock::Clock,
         memory::MemoryBudget,
         missing_undo::FewBlocks,
+        read_only_job::plan_for_reading,
         two_chainstates::check_start,
         undo_files::{NewUndo, UndoFiles},
     },
@@ -34,36 +40,20 @@ use pipeline::{
         make_undo::UndoSink as _,
         method::Method,
         read::BlockReader,
-        undo_survey::{BlockWalk, UndoFileCheck, UndoSurvey, WalkBuffers, by_file},
+        undo_survey::{BlockWalk, UndoSurvey, WalkBuffers, by_file},
         unspent::ForEachError,
         work_dir::{WorkDir, temp_dir},
     },
 };
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
-/// Which undo data [`check_undo`] checks.
-#[derive(Clone, Debug)]
-pub struct CheckUndoOptions {
-    /// The blocks.
-    pub chain: ChainOptions,
-    /// Find blocks and undo data by scanning their files.
-    pub scan: bool,
-}
-
-impl CheckUndoOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        Self { chain: ChainOptions::new(datadir, network, ScriptChecks::LeftOut), scan: false }
-    }
-}
-
-/// Result of [`check_undo`].
+/// Result of [`check()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoCheck {
@@ -106,19 +96,17 @@ impl UndoCheck {
 /// # Errors
 /// The same errors as [`crate::reindex()`] for blocks that are damaged or missing. Undo data that is missing
 /// or damaged is no error; the result reports it.
-pub fn check_undo(
+pub fn check(
     disk: &dyn Disk,
-    options: &CheckUndoOptions,
+    options: &ChainOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UndoCheck, Error> {
-    let CheckUndoOptions { chain: options, scan } = options;
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
-    let before = ExistingState::read(files, false)?;
-    let plan = &job::plan_to_best_block(files, options, *scan, before.best_block, Watch { sink, interrupt })?;
+    let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
     clock.lap(Stage::Plan);
     let threads = MemoryBudget::after_plan(options, plan.chain.block_count()).threads;
     let progress = |blocks: u32| job::progress(sink, plan, blocks);
@@ -146,23 +134,7 @@ pub fn check_undo(
     })
 }
 
-/// What [`make_undo`] does.
-#[derive(Clone, Debug)]
-pub struct MakeUndoOptions {
-    /// The blocks, and how to check them.
-    pub chain: ChainOptions,
-    /// Keep the replaced block index, as `blocks/index.old`.
-    pub keep_old: bool,
-}
-
-impl MakeUndoOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        Self { chain: ChainOptions::new(datadir, network, scripts), keep_old: false }
-    }
-}
-
-/// Result of [`make_undo`].
+/// Result of [`make()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeUndoReport {
@@ -188,7 +160,7 @@ pub struct MadeUndoReport {
     pub notes: Vec<Warning>,
 }
 
-/// Makes the undo data that [`check_undo`] finds missing or damaged, and puts it in place with a new block
+/// Makes the undo data that [`check()`] finds missing or damaged, and puts it in place with a new block
 /// index that refers to it. The chainstate stays as it is. If only few blocks need undo data, only the coins
 /// that they spend are looked for. On failure, undo data and block index are as they were.
 ///
@@ -196,9 +168,9 @@ pub struct MadeUndoReport {
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`].
-pub fn make_undo(
+pub fn make(
     disk: &dyn Disk,
-    options: &MakeUndoOptions,
+    options: &ChainOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
@@ -207,11 +179,11 @@ pub fn make_undo(
 
 fn make_in_place(
     disk: &dyn Disk,
-    options: &MakeUndoOptions,
+    options: &ChainOptions,
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
-    let MakeUndoOptions { chain: options, keep_old } = options;
+    let options = &ChainOptions { scan: false, ..options.clone() };
     let mut clock = Clock::start();
     sink.event(Event::Started(Stage::Plan));
     let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
@@ -219,32 +191,19 @@ fn make_in_place(
     let files = &session.files()?;
     check_start(files)?;
     let before = ExistingState::read(files, false)?;
-    let plan = &job::plan_to_best_block(files, options, false, before.best_block, Watch { sink, interrupt })?;
+    let plan = &job::plan_to_best_block(files, options, before.best_block, Watch { sink, interrupt })?;
     before.check(plan, files, Accepted::AnyLoss, sink)?;
     clock.lap(Stage::Plan);
     let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
     let work = &WorkDir::exclusive(disk, &parent);
     let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
     undo_files.start_over()?;
-    let job = Job {
-        files,
-        plan,
-        budget: MemoryBudget::after_plan(options, plan.chain.block_count()),
-        options,
-        scan: false,
-        hints: None,
-        method: &Method::Routed { uses_undo: true },
-        work,
-        undo_sink: Some(undo_files),
-        goes_on_below: None,
-        pacing: None,
-        resume: None,
-        sink,
-        interrupt,
-    };
-    let made = make(&job, undo_files, &mut clock).and_then(|()| {
+    let method = &Method::Routed { uses_undo: true };
+    let watch = Watch { sink, interrupt };
+    let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };
+    let made = make_missing(&job, undo_files, &mut clock).and_then(|()| {
         let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
-        let kept = commit(&job, &new, *keep_old)?;
+        let kept = commit(&job, &new)?;
         Ok((new.report(), kept))
     });
     let removed = work.remove();
@@ -261,7 +220,7 @@ fn make_in_place(
 }
 
 /// Makes the undo data of a job, in the files of `undo_files`.
-fn make(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
+fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
     let progress = |blocks: u32| job::progress(job.sink, job.plan, blocks);
     let (chain, files, interrupt) = (&job.plan.chain, job.files, job.interrupt);
     let walk = &BlockWalk { chain, files, threads: job.threads(), progress: &progress, interrupt };
@@ -291,13 +250,13 @@ impl CoinSink for WalkedCoins {
 ///
 /// The new block index is complete before undo data gets to the `rev` files, so that little can fail after
 /// that. Nothing refers to it there before the block index is exchanged.
-fn commit(job: &Job<'_>, new: &NewUndo<'_>, keep_old: bool) -> Result<Vec<PathBuf>, Error> {
+fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
     let (files, chain) = (job.files, &job.plan.chain);
     job.sink.event(Event::Started(Stage::Commit));
     if job.interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let target = Destination::of_index(files.disk, files.datadir.clone(), keep_old)?;
+    let target = Destination::of_index(files.disk, files.datadir.clone(), job.options.keep_old)?;
     let put_in_place = || {
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);

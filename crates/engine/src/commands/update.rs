@@ -2,13 +2,14 @@
 //! disconnects blocks if another stored branch has more work. A rebuild does the same for any chainstate; an
 //! update takes as long as its blocks (ADR 16).
 
+pub use api::report::UpdateReport;
+
 use api::{
     counts::Counts,
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
-    options::{ChainOptions, ReindexOptions, ScriptChecks},
+    options::{ChainOptions, ReindexOptions},
     remedy::Remedy,
-    report::UpdateReport,
     stage::Stage,
     subject::Subject,
 };
@@ -37,28 +38,11 @@ use pipeline::{
 use std::{
     mem,
     ops::Range,
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use vfs::{Disk, During as _};
-use wire::{BlockHash, Height, Network};
-
-/// What [`update`] does.
-#[derive(Clone, Debug)]
-pub struct UpdateOptions {
-    /// The blocks, and how to check them.
-    pub chain: ChainOptions,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
-}
-
-impl UpdateOptions {
-    /// The default options, with one thread.
-    pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
-        Self { chain: ChainOptions::new(datadir, network, scripts), stop_at_height: None }
-    }
-}
+use wire::{BlockHash, Height};
 
 /// Connects the stored blocks above the chainstate's best block, in place. Blocks are disconnected first if a
 /// stored branch without them has more work. The changes of many blocks are committed at once, whenever the
@@ -72,7 +56,7 @@ impl UpdateOptions {
 /// and for a node with a snapshot's chainstate; [`ErrorKind::Environment`] if the datadir is in use.
 pub fn update(
     disk: &dyn Disk,
-    options: &UpdateOptions,
+    options: &ChainOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
@@ -85,7 +69,7 @@ pub fn update(
 /// Those of [`update`].
 pub fn update_without(
     disk: &dyn Disk,
-    options: &UpdateOptions,
+    options: &ChainOptions,
     invalid: &[BlockHash],
     exactly: Range<u32>,
     Watch { sink, interrupt }: Watch<'_>,
@@ -100,39 +84,38 @@ pub fn update_without(
 
 fn update_in_place(
     disk: &dyn Disk,
-    options: &UpdateOptions,
+    options: &ChainOptions,
     invalid: &[BlockHash],
     mut exactly: Range<u32>,
     sink: &Warnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<UpdateReport, Error> {
     let mut clock = Clock::start();
-    let chain_options = &options.chain;
-    let in_place = ReindexOptions::of(chain_options.clone());
+    let options = &ChainOptions { scan: false, ..options.clone() };
+    let in_place = ReindexOptions::of(options.clone());
     sink.event(Event::Started(Stage::Plan));
     let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files_at_tip()?;
-    let mut report = empty_report(chain_options, &datadir);
+    let mut report = empty_report(options, &datadir);
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
     // last commit on.
     loop {
         let coins = open_chainstate(files)?;
         let request = ChainRequest {
-            stop_at_height: options.stop_at_height,
             preferred: Some(coins.best_block()),
             connected: Some(coins.best_block()),
             invalid,
             makes_undo: true,
-            ..ChainRequest::default()
+            ..ChainRequest::of(options)
         };
-        let plan = &mut job::plan(files, chain_options, &request, sink, interrupt)?;
+        let plan = &mut job::plan(files, options, &request, sink, interrupt)?;
         let before = check(plan, files)?;
         clock.lap(Stage::Plan);
         if report.hash_before == BlockHash::default() {
             (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
         }
         sink.event(Event::Started(Stage::Connect));
-        let job = Update { files, before, options: chain_options, exactly: exactly.clone(), sink, interrupt };
+        let job = Update { files, before, options, exactly: exactly.clone(), sink, interrupt };
         let done = job.run(plan, coins, &mut report)?;
         clock.lap(Stage::Connect);
         match done {
@@ -141,7 +124,7 @@ fn update_in_place(
                 unmark(files, &plan.choice.unmarked)?;
                 plan.note_unmarked(sink);
                 (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-                report.scripts = job::scripts_report(chain_options, plan, &report.counts);
+                report.scripts = job::scripts_report(options, plan, &report.counts);
                 report.is_pruned = plan.is_pruned;
                 break;
             }

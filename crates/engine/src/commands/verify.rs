@@ -4,9 +4,9 @@
 use api::{
     counts::Counts,
     error::Error,
-    event::{Event, EventSink, Warnings},
+    event::{Event, EventSink, Warnings, Watch},
     note::Warning,
-    options::VerifyOptions,
+    options::ChainOptions,
     report::ScriptsReport,
     stage::Stage,
     subject::Subject,
@@ -17,19 +17,17 @@ use api::{
     note::Notes,
     report::ScriptsFields,
 };
-use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
+use chain::session::Session;
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
     index::find_height,
 };
 use pipeline::{
-    job::{self, ChainRequest, Job, MatchStats, clock::Clock, memory::MemoryBudget},
+    job::{self, ChainRequest, MatchStats, read_only_job::on_files},
     stages::{
         coin_sink::{CoinSink, Coins},
-        method::Method,
         unspent::ForEachError,
-        work_dir::{WorkDir, temp_dir},
     },
 };
 use std::{
@@ -139,97 +137,47 @@ impl fmt::Display for Difference {
 /// The same errors as [`crate::reindex()`]. Coins that differ are no error; the report lists them.
 pub fn verify(
     disk: &dyn Disk,
-    options: &VerifyOptions,
+    options: &ChainOptions,
+    against_chainstate: bool,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<VerifyReport, Error> {
-    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    let sink = &Warnings::new(sink);
     sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, &options.chain)?;
+    let session = Session::open_for_reading(disk, options)?;
     let datadir = session.datadir();
-    let chainstate = match options.against_chainstate {
+    let chainstate = match against_chainstate {
         true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
         false => None,
     };
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
     let stop_at_height =
         best.map(|best| height_of(disk, datadir, best)).transpose()?.or(options.stop_at_height);
-    let parent = options.chain.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
-    let work = WorkDir::exclusive(disk, &parent);
     let files = &session.files()?;
-    let method = &Method::of(options.chain.undo);
-    let attempt = |invalid: &[BlockHash]| {
-        let request = ChainRequest {
-            scan: options.scan,
-            stop_at_height,
-            preferred: best,
-            invalid,
-            makes_undo: method.makes_undo(),
-            ..ChainRequest::default()
-        };
-        let plan = &job::plan(files, &options.chain, &request, sink, interrupt)?;
-        job::note_all_scripts(&options.chain, plan, sink);
-        check(files, options, (plan, method), chainstate.as_ref(), &work, (sink, interrupt), &mut clock)
-    };
-    job::retry_without_invalid(sink, attempt)
-}
-
-/// Checks the blocks of a plan.
-fn check(
-    files: &Files<'_>,
-    options: &VerifyOptions,
-    (plan, method): (&Plan, &Method),
-    chainstate: Option<&ChainstateReader<'_>>,
-    work: &WorkDir<'_>,
-    (sink, interrupt): (&Warnings<'_>, &AtomicBool),
-    clock: &mut Clock,
-) -> Result<VerifyReport, Error> {
-    clock.lap(Stage::Plan);
-    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    if let Some(best) = chainstate.map(ChainstateReader::best_block).filter(|best| *best != hash) {
-        let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
-        return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
-    }
-    let VerifyOptions { chain: options, scan, .. } = options;
-    let scan = *scan;
-    let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
-    // Undo data that is made is only checked.
-    let job = Job {
-        files,
-        plan,
-        budget,
-        options,
-        scan,
-        hints: None,
-        method,
-        work,
-        undo_sink: None,
-        goes_on_below: None,
-        pacing: None,
-        resume: None,
-        sink,
-        interrupt,
-    };
-    let mut comparer = ChainstateComparer { chainstate, interrupt };
-    let result = job.match_spends(clock).and_then(|matched| {
+    let request = ChainRequest { stop_at_height, preferred: best, ..ChainRequest::of(options) };
+    on_files(files, options, &request, None, Watch { sink, interrupt }, |job, clock| {
+        let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+        if let Some(best) = best.filter(|best| *best != hash) {
+            let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
+            return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
+        }
+        let matched = job.match_spends(clock)?;
         sink.event(Event::Started(Stage::Match));
-        job.for_each_coin(matched, clock, &mut comparer)
-    });
-    let removed = work.remove();
-    // If both failed, the first error is the one to report.
-    let ((txouts, comparison), MatchStats { counts, .. }) =
-        result.and_then(|result| removed.map(|()| result))?;
-    Ok(VerifyReport {
-        network: options.params.network,
-        height,
-        hash,
-        scripts: job::scripts_report(options, plan, &counts),
-        counts,
-        txouts,
-        threads: job.threads(),
-        elapsed: clock.started.elapsed(),
-        against_chainstate: chainstate.map(|_| comparison),
-        notes: sink.take(),
+        let mut comparer = ChainstateComparer { chainstate: chainstate.as_ref(), interrupt };
+        let ((txouts, comparison), MatchStats { counts, .. }) =
+            job.for_each_coin(matched, clock, &mut comparer)?;
+        Ok(VerifyReport {
+            network: options.params.network,
+            height,
+            hash,
+            scripts: job::scripts_report(options, job.plan, &counts),
+            counts,
+            txouts,
+            threads: job.threads(),
+            elapsed: clock.started.elapsed(),
+            against_chainstate: chainstate.as_ref().map(|_| comparison),
+            notes: sink.take(),
+        })
     })
 }
 

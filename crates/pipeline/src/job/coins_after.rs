@@ -1,15 +1,10 @@
 //! The coins after the blocks at some heights, in a temporary chainstate.
 
 use crate::{
-    job::{
-        Job,
-        cache::Stops,
-        read_only_job::{JobRequest, with_read_only_job},
-    },
+    job::{Job, cache::Stops, read_only_job::with_read_only_job},
     stages::{
         coin_sink::{CoinSink, Coins},
         finish::write_chainstate,
-        method::Method,
         unspent::ForEachError,
         window::{BlockResult, ConnectedBlock},
     },
@@ -18,11 +13,14 @@ use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    options::{AtHeightsOptions, UndoPolicy},
+    options::{ChainOptions, UndoPolicy},
     stage::Stage,
 };
 use disk::{replace::remove_database, utxo_stats::UtxoCounts};
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 use vfs::Disk;
 use wire::{BlockHash, Height};
 
@@ -38,6 +36,16 @@ pub struct AfterBlock {
 /// Called with the job, the directory of a chainstate with the coins after a block, and that block.
 pub type EachChainstate<'a> = dyn FnMut(&Job<'_>, &Path, AfterBlock) -> Result<(), Error> + 'a;
 
+/// Returns the options for the blocks up to the highest of some heights.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there is no height.
+pub fn up_to(options: &ChainOptions, heights: &BTreeSet<Height>) -> Result<ChainOptions, Error> {
+    let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
+    let stop_at_height = Some(*heights.last().ok_or_else(none)?);
+    Ok(ChainOptions { stop_at_height, ..options.clone() })
+}
+
 /// Gives a chainstate with the coins after each of some heights to `each`, in ascending order, in one pass
 /// over the blocks. All blocks up to the highest one are checked. The chainstate is temporary, in the work
 /// directory: for one height it is made as by a rebuild, for several by connecting the blocks in order,
@@ -49,15 +57,17 @@ pub type EachChainstate<'a> = dyn FnMut(&Job<'_>, &Path, AfterBlock) -> Result<(
 /// branches off below.
 pub fn with_coins_after(
     disk: &dyn Disk,
-    options: &AtHeightsOptions,
+    options: &ChainOptions,
+    heights: &BTreeSet<Height>,
     each: &mut EachChainstate<'_>,
     watch: Watch<'_>,
 ) -> Result<(), Error> {
-    let stops = &*options.heights.iter().copied().collect::<Vec<_>>();
+    let stops = &*heights.iter().copied().collect::<Vec<_>>();
     let is_one = stops.len() == 1;
-    let method = &Method::of(if is_one { options.chain.undo } else { UndoPolicy::Make });
+    let undo = if is_one { options.undo } else { UndoPolicy::Make };
+    let options = &ChainOptions { undo, ..up_to(options, heights)? };
     let mut given = BTreeMap::new();
-    with_read_only_job(disk, JobRequest::at_heights(options, method)?, watch, |job, clock| {
+    with_read_only_job(disk, options, None, watch, |job, clock| {
         let dir = &*job.work.chainstate();
         let mut give = |height: Height, transactions| {
             let hash = job.plan.chain.block(height).hash;
@@ -73,7 +83,7 @@ pub fn with_coins_after(
         };
         let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
         if is_one {
-            let lacking = job.plan.blocks_without_undo(method.needs_undo_from());
+            let lacking = job.plan.blocks_without_undo(job.method.needs_undo_from());
             let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
             let need = need.with_undo(block_bytes, job.options.memory_bytes);
             // It is only checked, and not kept.

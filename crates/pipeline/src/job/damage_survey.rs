@@ -92,10 +92,10 @@ fn is_about_block(error: &Error) -> bool {
 pub fn find_damage(
     files: &Files<'_>,
     options: &ChainOptions,
-    scan: bool,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<KnownDamage, Error> {
     sink.event(Event::Started(Stage::Plan));
+    let scan = options.scan;
     let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
     let threads = MemoryBudget::after_plan(options, chain.block_count()).threads;
     let bytes_total = chain.file_bytes();

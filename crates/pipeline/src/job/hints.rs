@@ -211,8 +211,8 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
     // The hints count outputs as unspent that blocks above their last one spend.
     let stop_at_height = Some(reader.info().height);
-    let (scan, makes_undo) = (job.scan, job.method.makes_undo());
-    let request = ChainRequest { scan, stop_at_height, makes_undo, ..ChainRequest::default() };
+    let makes_undo = job.method.makes_undo();
+    let request = ChainRequest { stop_at_height, makes_undo, ..ChainRequest::of(job.options) };
     let plan = &job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
     let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
     let job = &Job { plan, budget, undo_sink: None, ..*job };
@@ -227,8 +227,8 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
 pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     let tip = job.plan.chain.tip();
     let stop_at_height = Some(job.plan.chain.tip_height());
-    let request =
-        ChainRequest { scan: job.scan, stop_at_height, preferred: Some(tip.hash), ..ChainRequest::default() };
+    let preferred = Some(tip.hash);
+    let request = ChainRequest { stop_at_height, preferred, ..ChainRequest::of(job.options) };
     let plan = job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);

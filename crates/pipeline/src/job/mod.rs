@@ -248,8 +248,6 @@ pub struct Job<'a> {
     pub budget: MemoryBudget,
     /// What the caller asked for.
     pub options: &'a ChainOptions,
-    /// Whether blocks were found by scanning the block files.
-    pub scan: bool,
     /// The hints to use.
     pub hints: Option<&'a HintOptions>,
     /// How effects are matched.
@@ -278,6 +276,34 @@ pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
     let blocks = blocks.min(blocks_total);
     let bytes = plan.block_bytes / u64::from(blocks_total) * u64::from(blocks);
     sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total: plan.block_bytes }));
+}
+
+impl<'a> Job<'a> {
+    /// A job that saves no checkpoints, and only checks the undo data that it makes.
+    pub fn new(
+        files: &'a Files<'a>,
+        plan: &'a Plan,
+        options: &'a ChainOptions,
+        method: &'a Method,
+        work: &'a WorkDir<'a>,
+        Watch { sink, interrupt }: Watch<'a>,
+    ) -> Self {
+        Self {
+            files,
+            plan,
+            budget: MemoryBudget::after_plan(options, plan.chain.block_count()),
+            options,
+            hints: None,
+            method,
+            work,
+            undo_sink: None,
+            goes_on_below: None,
+            pacing: None,
+            resume: None,
+            sink,
+            interrupt,
+        }
+    }
 }
 
 impl Job<'_> {
@@ -352,10 +378,10 @@ pub fn now() -> BlockTime {
 pub fn plan_to_best_block(
     files: &Files<'_>,
     options: &ChainOptions,
-    scan: bool,
     best: Option<BlockHash>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Plan, Error> {
+    let scan = options.scan;
     let is_known = |best: &BlockHash| {
         !scan
             && find_height(files.disk, &files.datadir.index_dir(), best).is_ok_and(|height| height.is_some())

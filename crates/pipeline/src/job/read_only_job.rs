@@ -1,17 +1,21 @@
 //! Jobs that read the blocks of a datadir and leave the datadir unchanged.
 
 use crate::{
-    job::{self, ChainRequest, Job, clock::Clock, memory::MemoryBudget},
-    stages::{make_undo::UndoSink, method::Method, work_dir::WorkDir},
+    job::{self, ChainRequest, Job, clock::Clock},
+    stages::{method::Method, work_dir::WorkDir},
 };
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    options::{AtHeightsOptions, ChainOptions, MakeOptions, ResumeOptions},
+    options::ChainOptions,
     remedy::Remedy,
     stage::Stage,
 };
-use chain::session::Session;
+use chain::{
+    blocks::files::Files,
+    plan::{existing_state::ExistingState, planner::Plan},
+    session::Session,
+};
 use disk::datadir::INDEX;
 use std::{
     path::{Path, PathBuf},
@@ -19,49 +23,11 @@ use std::{
     time::Duration,
 };
 use vfs::{Disk, During as _, dir_of};
-use wire::Height;
 
 /// How often the block index of a running bitcoind is read again.
 const LIVE_ATTEMPTS: u32 = 20;
 /// Pause before that.
 const LIVE_PAUSE: Duration = Duration::from_millis(50);
-
-/// What a read-only job works on.
-#[derive(Clone, Copy)]
-pub struct JobRequest<'a> {
-    /// The blocks, and how to check them.
-    pub chain: &'a ChainOptions,
-    /// Whether to find blocks by scanning the block files.
-    pub scan: bool,
-    /// Height of the last block; `None` for the last block on disk.
-    pub stop_at_height: Option<Height>,
-    /// The file that is the result. If there is one, an interrupted job can be resumed.
-    pub result: Option<(&'a Path, &'a ResumeOptions)>,
-    /// How effects are matched.
-    pub method: &'a Method,
-    /// Where undo data that the method makes goes; `None`: it is only checked.
-    pub undo_sink: Option<&'a dyn UndoSink>,
-}
-
-impl<'a> JobRequest<'a> {
-    /// The request of a job that makes the file at `path`.
-    pub const fn making(options: &'a MakeOptions, path: &'a Path, method: &'a Method) -> Self {
-        let MakeOptions { chain, resume, stop_at_height, scan } = options;
-        let (stop_at_height, scan, result) = (*stop_at_height, *scan, Some((path, resume)));
-        Self { chain, scan, stop_at_height, result, method, undo_sink: None }
-    }
-
-    /// The request of a job that connects the blocks up to the highest of the heights.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Usage`] if there is no height.
-    pub fn at_heights(options: &'a AtHeightsOptions, method: &'a Method) -> Result<Self, Error> {
-        let AtHeightsOptions { chain, scan, heights } = options;
-        let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
-        let (scan, stop_at_height) = (*scan, Some(*heights.last().ok_or_else(none)?));
-        Ok(Self { chain, scan, stop_at_height, result: None, method, undo_sink: None })
-    }
-}
 
 /// Returns an error if a file exists at `path`.
 ///
@@ -90,53 +56,59 @@ pub fn read_live<T>(options: &ChainOptions, read: impl Fn() -> Result<T, Error>)
     read()
 }
 
+/// Chooses the chain up to the chainstate's best block, or, without a chainstate, the most-work chain.
+///
+/// # Errors
+/// Those of [`job::plan`].
+pub fn plan_for_reading(files: &Files<'_>, options: &ChainOptions, watch: Watch<'_>) -> Result<Plan, Error> {
+    // A bitcoind that runs has not written what it knows of its chainstate.
+    let best = if options.live { None } else { ExistingState::read(files, false)?.best_block };
+    read_live(options, || job::plan_to_best_block(files, options, best, watch))
+}
+
 /// Whether an error is about a file of the block index.
 fn is_of_index(error: &Error) -> bool {
     let is_index = |file: &PathBuf| file.ends_with(INDEX) || dir_of(file).ends_with(INDEX);
     error.file.as_ref().is_some_and(is_index)
 }
 
-/// Opens a datadir for reading, makes a plan, and calls `work`.
+/// Opens a datadir for reading, makes a plan, and calls `work`. If the result is the file `result`, a job that
+/// was interrupted can be resumed.
 ///
 /// # Errors
 /// The same errors as `reindex`, and those of `work`.
 pub fn with_read_only_job<T>(
     disk: &dyn Disk,
-    request: JobRequest<'_>,
+    options: &ChainOptions,
+    result: Option<&Path>,
+    watch: Watch<'_>,
+    work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
+) -> Result<T, Error> {
+    watch.sink.event(Event::Started(Stage::Plan));
+    let session = Session::open_for_reading(disk, options)?;
+    on_files(&session.files()?, options, &ChainRequest::of(options), result, watch, work)
+}
+
+/// The same with files that are open, for the chain that is requested.
+pub fn on_files<T>(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    request: &ChainRequest<'_>,
+    result: Option<&Path>,
     Watch { sink, interrupt }: Watch<'_>,
     mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let JobRequest { chain: options, scan, stop_at_height, result, method, undo_sink } = request;
-    let clock = &mut Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    let session = Session::open_for_reading(disk, options)?;
-    let files = &session.files()?;
+    let (clock, method) = (&mut Clock::start(), &Method::of(options.undo));
     job::retry_without_invalid(sink, |invalid| {
-        let makes_undo = method.makes_undo();
-        let request = ChainRequest { scan, stop_at_height, invalid, makes_undo, ..ChainRequest::default() };
+        let request = ChainRequest { invalid, makes_undo: method.makes_undo(), ..*request };
         let plan = &read_live(options, || job::plan(files, options, &request, sink, interrupt))?;
         job::note_all_scripts(options, plan, sink);
-        let budget = MemoryBudget::after_plan(options, plan.chain.block_count());
         clock.lap(Stage::Plan);
-        let work_dir = &WorkDir::for_result(disk, options, result.map(|(path, _)| path));
+        let work_dir = &WorkDir::for_result(files.disk, options, result);
         // A job that creates no file leaves no checkpoint either.
-        let resume = result.map(|(_, resume)| resume);
-        let job = Job {
-            files,
-            plan,
-            budget,
-            options,
-            scan,
-            method,
-            hints: None,
-            work: work_dir,
-            undo_sink,
-            goes_on_below: None,
-            pacing: None,
-            resume,
-            sink,
-            interrupt,
-        };
+        let resume = result.map(|_| &options.resume);
+        let watch = Watch { sink, interrupt };
+        let job = Job { resume, ..Job::new(files, plan, options, method, work_dir, watch) };
         let result = work(&job, clock).map_err(|error| work_dir.explain(error));
         let can_resume = matches!(
             result.as_ref().map_err(|error| error.kind),

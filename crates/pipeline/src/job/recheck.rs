@@ -17,26 +17,19 @@ use crate::{
         read::{FileSource, UndoReading},
     },
 };
-use api::{
-    error::Error,
-    event::{Event, PROGRESS_INTERVAL},
-    note::Note,
-    remedy::Remedy,
-};
+use api::{error::Error, event::Event, note::Note, remedy::Remedy};
 use chain::{
     blocks::{
         block_check::{BlockFlaw, ExpectedBlock},
         block_hashes::BlockHashes,
         damage::Damage,
     },
-    threads::{join_all, spawn},
+    threads::on_all,
 };
-use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::undo::{CHECKSUM_LEN, UndoArena};
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use wire::{BlockArena, FileNo, Height};
 
@@ -71,8 +64,11 @@ pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Res
     let faults = BlockFaults::default();
     let source =
         FileSource::new(chain, job.files, &faults, &skipped, UndoReading::of(job.method), job.threads());
-    let recheck = Recheck { job, made, faults: &faults, source: &source, bytes: AtomicU64::new(0) };
-    recheck.all()?;
+    let (bytes, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    let recheck = Recheck { job, made, faults: &faults, source: &source, bytes, failed };
+    let tick = || job.progress(0, recheck.bytes.load(Ordering::Relaxed));
+    let done = on_all(job.threads(), "recheck", &recheck.failed, || recheck.work(), tick);
+    done.into_iter().collect::<Result<(), _>>()?;
     drop(source);
     if job.interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
@@ -95,32 +91,15 @@ struct Recheck<'a> {
     source: &'a dyn BlockSource,
     /// Bytes of blocks read.
     bytes: AtomicU64,
+    /// Whether a thread could not be started.
+    failed: AtomicBool,
 }
 
 impl Recheck<'_> {
-    fn all(&self) -> Result<(), Error> {
-        let (done, all_done) = bounded::<()>(0);
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.job.threads())
-                .map(|_| {
-                    let done = done.clone();
-                    spawn(scope, "recheck", move || {
-                        let _done = done;
-                        self.work()
-                    })
-                })
-                .collect();
-            drop(done);
-            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
-                self.job.progress(0, self.bytes.load(Ordering::Relaxed));
-            }
-            join_all(workers).into_iter().try_for_each(|done| done?)
-        })
-    }
-
     fn work(&self) -> Result<(), Error> {
         let (mut block, mut buffers) = (Block::default(), Buffers::default());
-        let stop = |_| if self.job.interrupt.load(Ordering::Relaxed) { Stop::Now } else { Stop::Not };
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let stop = |_| if is_set(self.job.interrupt) || is_set(&self.failed) { Stop::Now } else { Stop::Not };
         while self.source.read(&mut block, &stop)? {
             if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
                 let error = self.source.damaged(block.height, &damage);

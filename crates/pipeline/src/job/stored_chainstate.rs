@@ -1,6 +1,6 @@
 //! The chainstate of a datadir, open for commands that only read coins.
 
-use api::{error::Error, machine, options::ChainstateOptions, subject::Subject};
+use api::{error::Error, machine, options::ChainOptions, subject::Subject};
 use chain::session::lock_for_reading;
 use disk::{
     chainstate::ChainstateReader, datadir::Datadir, index::find_height, lock::DatadirLock,
@@ -27,7 +27,7 @@ impl<'d> StoredChainstate<'d> {
     /// # Errors
     /// [`api::error::ErrorKind::Environment`] if another process uses it, [`api::error::ErrorKind::Damaged`]
     /// if it is missing or damaged.
-    pub fn open(disk: &'d dyn Disk, options: &ChainstateOptions) -> Result<Self, Error> {
+    pub fn open(disk: &'d dyn Disk, options: &ChainOptions) -> Result<Self, Error> {
         machine::sha256_kernel()?;
         let location = options.location();
         let mut datadir = Datadir::of(disk, &location)?;

@@ -13,21 +13,14 @@ use crate::{
         spill::Spill,
     },
 };
-use api::{
-    disk_need::MIN_EPOCH_BYTES,
-    error::Error,
-    event::{Event, PROGRESS_INTERVAL},
-    stage::Stage,
-};
+use api::{disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
 use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims},
-    threads::spawn,
+    threads::on_all,
 };
 use coins::{Join, Mismatch};
-use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 use wire::{FileNo, Height};
@@ -238,7 +231,12 @@ impl WorkerPool<'_> {
                 Stop::Not
             }
         };
-        let outcomes = self.run_workers(&shared, || check::work(&shared, &stop, key));
+        let tick = || {
+            let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
+            self.job.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+        };
+        let work = || check::work(&shared, &stop, key);
+        let outcomes = on_all(self.job.threads(), "worker", &shared.failed, work, tick);
         drop(source);
         let blocks_before = before.partial.counts.blocks;
         let mut all = before;
@@ -249,39 +247,6 @@ impl WorkerPool<'_> {
         self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
         all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
         Ok((all, faults.into_lowest()))
-    }
-
-    /// Runs `work` on each thread, and sends progress events until all have ended.
-    fn run_workers(
-        &self,
-        shared: &Shared<'_>,
-        work: impl Fn() -> Result<Outcome, Error> + Sync,
-    ) -> Vec<Result<Outcome, Error>> {
-        let (done, all_done) = bounded::<()>(0);
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.job.threads())
-                .map(|_| {
-                    let (done, work) = (done.clone(), &work);
-                    let work = move || {
-                        let _done = done;
-                        work()
-                    };
-                    // The workers that run already must stop, instead of finishing all blocks before this
-                    // error is returned.
-                    spawn(scope, "worker", work).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))
-                })
-                .collect();
-            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
-            drop(done);
-            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
-                let (blocks, bytes) = (&shared.blocks_done, &shared.bytes_done);
-                self.job.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
-            }
-            let join = |worker: Result<ScopedJoinHandle<'_, _>, Error>| {
-                worker.and_then(|worker| worker.join().map_err(|_| Error::panicked())?)
-            };
-            workers.into_iter().map(join).collect()
-        })
     }
 }
 

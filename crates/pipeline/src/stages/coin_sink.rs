@@ -216,17 +216,11 @@ fn consume_range<R: RangeSink>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        job::{
-            MatchStats,
-            read_only_job::{JobRequest, with_read_only_job},
-        },
-        stages::method::Method,
-    };
+    use crate::job::{MatchStats, read_only_job::with_read_only_job};
     use api::{
         event::{Event, Watch},
         note::Note,
-        options::{ChainOptions, Matching, ScriptChecks},
+        options::{ChainOptions, Matching, UndoPolicy},
     };
     use coins::{Join, SipKey};
     use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk};
@@ -341,7 +335,7 @@ mod tests {
 
     /// Matches the spends of a generated chain and gives the coins to `sink`. Returns too whether the chain
     /// was checked again without undo data.
-    fn match_and_consume(method: &Method, sink: &mut Doubting) -> (Result<(Rows, MatchStats), Error>, bool) {
+    fn match_and_consume(sink: &mut Doubting) -> (Result<(Rows, MatchStats), Error>, bool) {
         let (dir, checked_again) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(3, 50_000) });
         chain.write_datadir(dir.path(), &Layout::new(7)).unwrap();
@@ -349,32 +343,21 @@ mod tests {
             let is_announced = matches!(event, Event::Note(Note::CheckingWithoutUndo));
             checked_again.fetch_or(is_announced, Ordering::Relaxed);
         };
-        let options = ChainOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
+        let reading = ChainOptions::reading(dir.path(), Network::Regtest);
+        let options = ChainOptions { undo: UndoPolicy::Trust, ..reading };
         let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(false));
-        let request = JobRequest {
-            chain: &options,
-            scan: false,
-            stop_at_height: None,
-            result: None,
-            method,
-            undo_sink: None,
-        };
-        let result = with_read_only_job(
-            &disk,
-            request,
-            Watch { sink: &watch, interrupt: &interrupt },
-            |job, clock| {
-                let matched = job.match_spends(clock)?;
-                job.for_each_coin(matched, clock, sink)
-            },
-        );
+        let watch = Watch { sink: &watch, interrupt: &interrupt };
+        let result = with_read_only_job(&disk, &options, None, watch, |job, clock| {
+            let matched = job.match_spends(clock)?;
+            job.for_each_coin(matched, clock, sink)
+        });
         (result, checked_again.into_inner())
     }
 
     #[test]
     fn after_a_mismatch_the_coins_come_from_a_check_without_undo_data() {
         let mut sink = Doubting::default();
-        let (result, is_checked_again) = match_and_consume(&Method::Join, &mut sink);
+        let (result, is_checked_again) = match_and_consume(&mut sink);
         let (rows, stats) = result.unwrap();
         assert!(is_checked_again && sink.started_over == 1);
         assert_eq!(stats.matching, Matching::Parallel);

@@ -7,11 +7,10 @@
 
 use crate::stages::block_source::{Block, BlockSource, Stop};
 use api::error::Error;
-use chain::{blocks::block_hashes::BlockHashes, threads::spawn};
+use chain::{blocks::block_hashes::BlockHashes, threads::on_all};
 use std::{
     collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, Ordering},
-    thread,
 };
 use wire::{BlockArena, BlockView, Height, OutPoint, Txid, script::is_unspendable};
 
@@ -39,11 +38,13 @@ pub fn first_conflict(
     interrupt: &AtomicBool,
 ) -> Result<Option<Height>, Error> {
     let txids: HashSet<Txid> = outpoints.iter().map(|outpoint| outpoint.txid).collect();
+    let failed = AtomicBool::new(false);
     let collect = || -> Result<Changes, Error> {
         let (mut block, mut arena, mut hashes) =
             (Block::default(), BlockArena::default(), BlockHashes::default());
         let mut changes = Changes::new();
-        let stop = |_| if interrupt.load(Ordering::Relaxed) { Stop::Now } else { Stop::Not };
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let stop = |_| if is_set(interrupt) || is_set(&failed) { Stop::Now } else { Stop::Not };
         while source.read(&mut block, &stop)? {
             // Malformed blocks have faults of their own.
             let Ok(view) = arena.parse_first(block.block.bytes()) else { continue };
@@ -52,12 +53,8 @@ pub fn first_conflict(
         }
         Ok(changes)
     };
-    let parts: Vec<Result<Changes, Error>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| spawn(scope, "conflicts", collect)).collect();
-        workers.into_iter().map(|worker| worker?.join().map_err(|_| Error::panicked())?).collect()
-    });
     let mut all = Changes::new();
-    for part in parts {
+    for part in on_all(threads, "conflicts", &failed, collect, || ()) {
         for (outpoint, changes) in part? {
             all.entry(outpoint).or_default().extend(changes);
         }

@@ -20,7 +20,6 @@ use crate::stages::{
 use api::{
     block_observer::{BlockObserver, ObservedBlock},
     error::{Error, ErrorKind},
-    event::PROGRESS_INTERVAL,
     spend_ages::SpendAges,
 };
 use chain::{
@@ -30,10 +29,9 @@ use chain::{
         claims::PeerClaims,
         damage::{Damage, UndoDefect},
     },
-    threads::spawn,
+    threads::on_all,
 };
 use coins::Delivery;
-use crossbeam::channel::{RecvTimeoutError, bounded};
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
@@ -45,7 +43,6 @@ use std::{
         Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
@@ -192,24 +189,8 @@ impl UndoMaker<'_> {
             stop_others.is_done.set(true);
             Ok(worker.finish(&failed))
         };
-        let outcomes: Vec<Result<MadeUndoData, Error>> = thread::scope(|scope| {
-            let (busy, all_done) = bounded::<()>(0);
-            let workers: Vec<_> = (0..threads.min(parts.len()))
-                .map(|_| {
-                    let (busy, work) = (busy.clone(), &work);
-                    spawn(scope, "undo", move || {
-                        let _busy = busy;
-                        work()
-                    })
-                })
-                .collect();
-            // The workers hold the only ends: the channel closes when all have ended, or one has panicked.
-            drop(busy);
-            while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(PROGRESS_INTERVAL) {
-                progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
-            }
-            workers.into_iter().map(|worker| worker?.join().map_err(|_| Error::panicked())?).collect()
-        });
+        let tick = || progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
+        let outcomes = on_all(threads.min(parts.len()), "undo", &failed, work, tick);
         let mut all = MadeUndoData::default();
         for outcome in outcomes {
             let outcome = outcome?;

@@ -36,7 +36,7 @@ pub(super) fn read_contents(
     if let Some(damage) = damage {
         stored.forget_damaged(chain, &damage.blocks);
         *has_lost = false;
-        if options.stop_at_height.is_none() {
+        if options.chain.stop_at_height.is_none() {
             // The block index was made by a scan, which found blocks that it could not place.
             *unknown = all_files(files)?;
         }

@@ -166,7 +166,7 @@ impl Fetch<'_> {
     /// Returns what the peers claim to have above the last block.
     pub(super) fn shortfall(&self) -> Option<Shortfall> {
         let (tip, sources) = (self.target(), &self.seen.sources);
-        let stop = self.options.stop_at_height.map_or(u32::MAX, |stop| stop.0);
+        let stop = self.options.chain.stop_at_height.map_or(u32::MAX, |stop| stop.0);
         if self.aim.keeps_chain || tip.0 >= stop {
             return None;
         }

@@ -2,7 +2,7 @@
 //! writes it. `page.rs` asks a browser what it makes of such a page.
 
 use cli::run_log::{Run, RunLog};
-use engine::{Event, Network, RealDisk, ReindexOptions, ScriptChecks};
+use engine::{Event, Network, RealDisk, ScriptChecks, reindex::ReindexOptions};
 use std::{
     fmt::Write,
     fs,

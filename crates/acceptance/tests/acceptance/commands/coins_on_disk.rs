@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::unwatched;
 use disk::chainstate::ChainstateReader;
-use engine::{StatsOptions, StoredCoin, get_coins, scan_coins};
+use engine::utxo::StoredCoin;
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
 fn expected() -> Vec<StoredCoin> {
@@ -21,9 +21,9 @@ fn expected() -> Vec<StoredCoin> {
 }
 
 /// A datadir with the chainstate of the whole chain.
-fn rebuilt() -> (Case, ChainstateOptions) {
+fn rebuilt() -> (Case, ChainOptions) {
     let case = Case::at_tip();
-    let options = ChainstateOptions::new(case.root(), Network::Regtest);
+    let options = ChainOptions::reading(case.root(), Network::Regtest);
     (case, options)
 }
 
@@ -37,7 +37,7 @@ fn outpoints_have_the_coins_of_the_model_or_none() {
     let absent: Vec<OutPoint> =
         outpoints.iter().map(|outpoint| OutPoint { vout: outpoint.vout + 20_000, ..*outpoint }).collect();
     outpoints.extend(&absent);
-    let found = get_coins(&FaultDisk::healthy(), &options, &outpoints).unwrap();
+    let found = engine::utxo::get(&FaultDisk::healthy(), &options, &outpoints).unwrap();
     assert!(found.coins == expected && expected.len() > 100);
     assert_eq!(found.not_unspent, absent);
     let tip = chain().tip();
@@ -56,8 +56,8 @@ fn a_scan_finds_all_coins_of_its_scripts_with_any_number_of_threads() {
     let expected: Vec<&StoredCoin> = all.iter().filter(|coin| scripts.contains(&coin.script)).collect();
     assert!(expected.len() > scripts.len() / 2 && expected.len() < all.len());
     for threads in THREADS {
-        let options = ChainstateOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() };
-        let report = scan_coins(&FaultDisk::healthy(), &options, &scripts, unwatched()).unwrap();
+        let options = ChainOptions { threads: NonZeroUsize::new(threads).unwrap(), ..options.clone() };
+        let report = engine::utxo::scan(&FaultDisk::healthy(), &options, &scripts, unwatched()).unwrap();
         assert!(report.found.iter().map(|found| &found.coin).eq(expected.iter().copied()), "{threads}");
         assert_eq!(report.txouts, all.len() as u64);
         assert_eq!(report.found_amount.0, expected.iter().map(|coin| coin.amount.0).sum::<i64>());
@@ -69,9 +69,8 @@ fn a_scan_finds_all_coins_of_its_scripts_with_any_number_of_threads() {
         }
     }
     let watch = Watch { interrupt: &AtomicBool::new(true), ..unwatched() };
-    let scanned = scan_coins(&FaultDisk::healthy(), &options, &scripts, watch);
-    let options = StatsOptions { chainstate: options, muhash: false };
-    let counted = engine::utxo_stats(&FaultDisk::healthy(), &options, watch);
+    let scanned = engine::utxo::scan(&FaultDisk::healthy(), &options, &scripts, watch);
+    let counted = engine::utxo::stats(&FaultDisk::healthy(), &options, false, watch);
     let kinds = [scanned.unwrap_err().kind, counted.unwrap_err().kind];
     assert_eq!(kinds, [ErrorKind::Interrupted; 2]);
     assert_same_tree(&before, case.root(), "scan");
@@ -83,12 +82,12 @@ fn without_a_block_index_only_heights_and_blocks_are_unknown() {
     fs::remove_dir_all(case.blocks("index")).unwrap();
     let all = expected();
     let script = &all[0].script;
-    let report = scan_coins(&FaultDisk::healthy(), &options, &[script], unwatched()).unwrap();
+    let report = engine::utxo::scan(&FaultDisk::healthy(), &options, &[script], unwatched()).unwrap();
     assert!(report.height.is_none() && !report.found.is_empty());
     assert!(report.found.iter().all(|found| {
         found.block_hash.is_none() && found.coin.confirmations.is_none() && found.coin.script == *script
     }));
-    let found = get_coins(&FaultDisk::healthy(), &options, &[all[0].outpoint]).unwrap();
+    let found = engine::utxo::get(&FaultDisk::healthy(), &options, &[all[0].outpoint]).unwrap();
     assert_eq!(found.coins, [StoredCoin { confirmations: None, ..all[0].clone() }]);
 }
 
@@ -96,7 +95,7 @@ fn without_a_block_index_only_heights_and_blocks_are_unknown() {
 fn each_coin_of_a_chainstate_of_bitcoin_core_is_found() {
     let Some(dir) = unpack_core_datadir("regtest") else { return };
     let disk = FaultDisk::healthy();
-    let options = ChainstateOptions::new(dir.path(), Network::Regtest);
+    let options = ChainOptions::reading(dir.path(), Network::Regtest);
     let reader = ChainstateReader::open(&disk, &dir.path().join("regtest/chainstate")).unwrap();
     let (mut cursor, mut outpoints, mut scripts) = (reader.coins().unwrap(), Vec::new(), Vec::new());
     while let Some((outpoint, coin)) = cursor.advance().unwrap() {
@@ -105,9 +104,9 @@ fn each_coin_of_a_chainstate_of_bitcoin_core_is_found() {
         outpoints.push(outpoint);
         scripts.push(script);
     }
-    let found = get_coins(&disk, &options, &outpoints).unwrap();
+    let found = engine::utxo::get(&disk, &options, &outpoints).unwrap();
     assert!(found.not_unspent.is_empty() && found.coins.len() == outpoints.len());
-    let scanned = scan_coins(&disk, &options, &scripts, unwatched()).unwrap();
+    let scanned = engine::utxo::scan(&disk, &options, &scripts, unwatched()).unwrap();
     assert_eq!((scanned.found.len(), scanned.txouts), (outpoints.len(), outpoints.len() as u64));
     let mut coins = found.coins;
     coins.sort_unstable_by_key(|coin| coin.outpoint);

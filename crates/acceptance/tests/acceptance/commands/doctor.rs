@@ -9,8 +9,10 @@ use acceptance::{
 };
 use disk::index::write_block_index;
 use engine::{
-    Absence, ChainstatePosition, DatabaseState, DatadirState, Location, LockState, Recovery, RecoveryReport,
-    StatsOptions, recover, utxo_stats,
+    Location,
+    doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
+    recover,
+    recover::{Recovery, RecoveryReport},
 };
 use std::os::unix::fs::MetadataExt as _;
 use sync::sync;
@@ -72,7 +74,7 @@ fn a_chainstate_is_rebuilt_if_it_is_further_behind_than_a_node_stores_ahead() {
     chain.write_datadir(dir.path(), &layout()).unwrap();
     for (behind, advice) in [(1_025, Advice::Reindex), (1_024, Advice::StartBitcoind)] {
         let height = Some(Height(chain.tip().height - behind));
-        run(&changed(options(dir.path()), |it| it.stop_at_height = height)).unwrap();
+        run(&changed(options(dir.path()), |it| it.chain.stop_at_height = height)).unwrap();
         let found = diagnosed(dir.path(), false);
         assert_eq!(found.advice, advice, "{behind} blocks behind: {found:?}");
     }
@@ -261,10 +263,10 @@ fn what_an_interrupted_run_has_left_is_named() {
         if found.found.as_ref().unwrap().leftovers.has_journal {
             journals += 1;
             assert_eq!(found.advice, Advice::FinishReplacement);
-            let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
-            let options = StatsOptions { chainstate, muhash: false };
+            let chainstate = ChainOptions::reading(case.root(), Network::Regtest);
+            let stats = || engine::utxo::stats(&FaultDisk::healthy(), &chainstate, false, unwatched());
             let before = acceptance::tree(case.root());
-            if let Err(error) = utxo_stats(&FaultDisk::healthy(), &options, unwatched()) {
+            if let Err(error) = stats() {
                 refusals += 1;
                 assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::Recover][..]));
                 let file = error.file.as_ref().unwrap();
@@ -280,7 +282,7 @@ fn what_an_interrupted_run_has_left_is_named() {
             let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
             assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
             assert!(!checkpoint.exists(), "{at}: that of the finished replacement");
-            utxo_stats(&FaultDisk::healthy(), &options, unwatched()).unwrap();
+            stats().unwrap();
             assert!(is_sound(&case), "{at}");
         }
     }
@@ -380,11 +382,10 @@ fn other_contents_are_reported() {
 #[test]
 fn a_new_datadir_is_sound() {
     let (dir, peer) = (scratch(), ScriptedPeer::start(&acceptance::sync::served(), Fault::None));
-    let options = SyncOptions {
-        stop_at_height: Some(Height(0)),
-        blocks_only: true,
-        ..acceptance::sync::from(dir.path(), &[&peer])
-    };
+    let options =
+        changed(SyncOptions { blocks_only: true, ..acceptance::sync::from(dir.path(), &[&peer]) }, |it| {
+            it.chain.stop_at_height = Some(Height(0))
+        });
     sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     let found = diagnosed(dir.path(), false);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");

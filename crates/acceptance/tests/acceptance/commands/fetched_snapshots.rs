@@ -8,7 +8,10 @@ use disk::{
     snapshot::SnapshotWriter,
     utxo_tree::{UtxoTree, chunk_name},
 };
-use engine::{FetchOptions, RemoteBody, SnapshotSource, fetch_snapshot, snapshot_info};
+use engine::{
+    RemoteBody,
+    snapshot::{FetchOptions, SnapshotSource},
+};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain;
@@ -194,7 +197,8 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
     // Its metadata is read where the draft has it.
     let draft = files.path().join("draft.dat");
     fs::write(&draft, with_height(&core, tip.height)).unwrap();
-    let (with, without) = (snapshot_info(&vfs::RealDisk, &draft), snapshot_info(&vfs::RealDisk, &output));
+    let (with, without) =
+        (engine::snapshot::info(&vfs::RealDisk, &draft), engine::snapshot::info(&vfs::RealDisk, &output));
     let (with, without) = (with.unwrap(), without.unwrap());
     assert_eq!((with.base_height, without.base_height), (Some(Height(tip.height)), None));
     assert_eq!((with.coins, with.base_block), (without.coins, without.base_block));
@@ -275,7 +279,7 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
             before: &|| Case::of(scratch()),
             run: &|disk, case| match case.root().join("out").exists() {
                 true => Ok(()),
-                false => fetch_snapshot(disk, &of(case), quiet(disk.interrupt())).map(drop),
+                false => engine::snapshot::fetch(disk, &of(case), quiet(disk.interrupt())).map(drop),
             },
             is_whole: &|case, is_done, what| {
                 let output = case.root().join("out");
@@ -414,7 +418,7 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     let interrupt = AtomicBool::new(false);
     let started = std::time::Instant::now();
     std::thread::scope(|scope| {
-        let run = scope.spawn(|| fetch_snapshot(&FaultDisk::healthy(), &options, quiet(&interrupt)));
+        let run = scope.spawn(|| engine::snapshot::fetch(&FaultDisk::healthy(), &options, quiet(&interrupt)));
         while !slow.is_asked.load(Ordering::Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

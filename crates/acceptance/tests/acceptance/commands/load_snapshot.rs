@@ -6,7 +6,7 @@ use disk::{
     chainstate::ChainstateReader,
     snapshot::{SnapshotReader, SnapshotWriter},
 };
-use engine::{Disk, LoadedSnapshotReport, load_snapshot};
+use engine::{Disk, snapshot::LoadedSnapshotReport};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
@@ -25,7 +25,7 @@ fn options(case: &Case) -> ChainOptions {
 }
 
 fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotReport, Error> {
-    load_snapshot(disk, file, &options(case), &|_| {}, &AtomicBool::new(false))
+    engine::snapshot::load(disk, file, &options(case), &|_| {}, &AtomicBool::new(false))
 }
 
 /// A datadir that has the headers of all blocks, and only the genesis block.
@@ -176,7 +176,8 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
     // Without a pinned hash of this block.
     let case = headers_only();
     let plain = case.options().chain;
-    let error = load_snapshot(&FaultDisk::healthy(), snapshot(), &plain, &|_| {}, &AtomicBool::new(false));
+    let error =
+        engine::snapshot::load(&FaultDisk::healthy(), snapshot(), &plain, &|_| {}, &AtomicBool::new(false));
     assert_mentions(&error.unwrap_err(), &["for the heights 110, 200, 299"]);
 }
 

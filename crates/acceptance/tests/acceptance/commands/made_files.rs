@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    for_checking_hints, for_making, for_verifying,
     hinted::{Truth, interrupting_at_file, with_frequent_checkpoints},
     undo::UndoDamage,
 };
@@ -11,7 +10,7 @@ use disk::{
     datadir::Datadir,
     snapshot::{SnapshotReader, SnapshotWriter},
 };
-use engine::{AggregateKind, CoinSource, HintFormat, HintInfo};
+use engine::hints::{AggregateKind, CoinSource, HintFormat, HintInfo};
 use wire::{Coin, OutPoint};
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
@@ -42,13 +41,13 @@ fn taken(path: &Path) -> Vec<u8> {
 
 fn make_snapshot(options: &ReindexOptions, path: &Path) -> Vec<u8> {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    engine::make_snapshot(&disk, &for_making(options), path, &|_| {}, &never).unwrap();
+    engine::snapshot::make(&disk, &options.chain, path, &|_| {}, &never).unwrap();
     taken(path)
 }
 
 fn make_hints(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    engine::make_hints(&disk, &for_making(options), path, format, &|_| {}, &never)
+    engine::hints::make(&disk, &options.chain, path, format, &|_| {}, &never)
 }
 
 /// The model's hints for a height.
@@ -58,8 +57,8 @@ fn hints_of(height: u32, path: &Path, format: HintFormat) -> Vec<u8> {
 }
 
 fn wrong_blocks(options: &ReindexOptions, path: &Path, format: Option<HintFormat>) -> u64 {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), for_checking_hints(options));
-    engine::check_hints(&disk, &options, path, format, &|_| {}, &never).unwrap().wrong_blocks
+    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), options.chain.clone());
+    engine::hints::check(&disk, &options, path, format, &|_| {}, &never).unwrap().wrong_blocks
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn verify_and_snapshots_need_no_undo_data() {
         for options in variants(&case.options(), dir.path()) {
             let what = format!("{missing:?} {}", options.chain.threads);
             for against in [false, true] {
-                let report = engine::verify(&disk, &for_verifying(&options, against), &|_| {}, &never);
+                let report = engine::verify(&disk, &options.chain, against, &|_| {}, &never);
                 let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
                 let height = chain().tip().height - if against { 3 } else { 0 };
                 assert_eq!(report.height, Height(height), "{what}");
@@ -90,14 +89,14 @@ fn verify_and_snapshots_need_no_undo_data() {
                 for (bytes, proven) in [(&expected, true), (&other, false)] {
                     fs::write(&path, bytes).unwrap();
                     let (chain, kind) = (Some(&options.chain), AggregateKind::SipHash128);
-                    let found = engine::verify_snapshot(&disk, &path, chain, kind, &|_| {}, &never);
+                    let found = engine::snapshot::verify(&disk, &path, chain, kind, &|_| {}, &never);
                     assert_eq!(found.unwrap().proven, Some(proven), "{what}");
                 }
             }
             fs::remove_file(&path).unwrap();
         }
         let [options, _] = variants(&trusting(&case.options()), dir.path());
-        let error = engine::verify(&disk, &for_verifying(&options, false), &|_| {}, &never);
+        let error = engine::verify(&disk, &options.chain, false, &|_| {}, &never);
         if missing != UndoDamage::NoPositions {
             assert_eq!(error.map(|report| report.height).unwrap_err().kind, ErrorKind::Damaged);
         }
@@ -116,10 +115,12 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
             let (case, what) = (case_with(damage), format!("{format} at {height}, {damage:?}"));
             let (before, expected) = (tree(case.root()), hints_of(height, &path, format));
             let stop_at_height = Some(Height(height));
-            for options in variants(&ReindexOptions { stop_at_height, ..case.options() }, dir.path()) {
+            for options in
+                variants(&changed(case.options(), |it| it.chain.stop_at_height = stop_at_height), dir.path())
+            {
                 let info = make_hints(&options, &path, format).unwrap();
                 assert_eq!((info.height, info.format), (Height(height), format));
-                let read = engine::hints_info(&FaultDisk::healthy(), &path, Some(format)).unwrap().hints;
+                let read = engine::hints::info(&FaultDisk::healthy(), &path, Some(format)).unwrap().hints;
                 assert_eq!((read.hints, read.bytes), (info.hints, info.bytes), "{what}");
                 assert_eq!(wrong_blocks(&options, &path, Some(format)), 0, "{what}");
                 let again = make_hints(&options, &path, format).unwrap_err();
@@ -149,7 +150,7 @@ fn every_format_converts_into_every_other() {
     for from in HintFormat::ALL {
         for to in HintFormat::ALL {
             let (path, watch) = (files.path().join("converted"), Watch { sink: &|_| {}, interrupt: &never });
-            let info = engine::convert_hints(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
+            let info = engine::hints::convert(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
             assert_eq!(info.unwrap().format, to, "{from} to {to}");
             assert!(taken(&path) == fs::read(path_of(to)).unwrap(), "{from} to {to}");
         }
@@ -175,8 +176,8 @@ fn interrupted_making_of_hints_resumes() {
                 stops += 1;
                 let (disk, interrupt) = interrupting_at_file(3 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
-                let options = ReindexOptions { stop_at_height: Some(Height(height)), ..options.clone() };
-                match engine::make_hints(&disk, &for_making(&options), &path, format, &|_| {}, &interrupt) {
+                let options = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(height)));
+                match engine::hints::make(&disk, &options.chain, &path, format, &|_| {}, &interrupt) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
@@ -195,8 +196,8 @@ fn hints_from(
     path: &Path,
     format: HintFormat,
 ) -> Result<Vec<u8>, Error> {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), for_making(options));
-    engine::make_hints_from_coins(&disk, &options, source, path, format, &|_| {}, &never)?;
+    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), options.chain.clone());
+    engine::hints::make_from_coins(&disk, &options, source, path, format, &|_| {}, &never)?;
     Ok(taken(path))
 }
 
@@ -234,7 +235,7 @@ fn hints_are_made_from_coins_on_disk() {
         let [at_tip, below] = [tip, tip - 3].map(|height| hints_of(height, &path, format));
         for options in variants(&case.options(), dir.path()) {
             assert!(hints_from(&options, &snapshot, &path, format).unwrap() == at_tip, "{format}");
-            let lower = ReindexOptions { stop_at_height: Some(Height(tip - 3)), ..options.clone() };
+            let lower = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(tip - 3)));
             for options in [&options, &lower] {
                 let made = hints_from(options, &CoinSource::Chainstate, &path, format).unwrap();
                 assert!(made == below, "{format}");

@@ -95,7 +95,7 @@ fn about(notes: &[Warning], hash: BlockHash) -> String {
 /// Runs an update; returns the notes and the new best block.
 fn updated(root: &Path, which: Reconsider, at_once: bool) -> Result<(Vec<Warning>, BlockHash), Error> {
     let mut options = update_options(root, if at_once { AT_ONCE } else { EACH_BLOCK }, None);
-    options.chain.reconsider = Some(which);
+    options.reconsider = Some(which);
     update(&options).map(|report| (report.notes, report.hash))
 }
 
@@ -269,7 +269,7 @@ fn blocks_of_the_other_chain_are_counted_and_left_out() {
         for (what, change) in [
             ("index", (|_| {}) as fn(&mut ReindexOptions)),
             ("reconsider", |it| it.chain.reconsider = Some(Reconsider::All)),
-            ("scan", |it| it.scan = true),
+            ("scan", |it| it.chain.scan = true),
         ] {
             let what = format!("{what}, rows {with_rows}");
             let dir = left(&blocks);
@@ -277,10 +277,10 @@ fn blocks_of_the_other_chain_are_counted_and_left_out() {
             assert_eq!(index(dir.path()).departed, if with_rows { 2 } else { 0 });
             let options = changed(options(dir.path()), change);
             let report = run(&options).unwrap();
-            let returns = options.scan || options.chain.reconsider.is_some();
+            let returns = options.chain.scan || options.chain.reconsider.is_some();
             assert_eq!(report.height, Height(if returns { 140 } else { DEAD_END }), "{what}");
             let is_counted = |note: &Warning| matches!(note, Warning::LeftOutDeparted { blocks: 2 });
-            assert_eq!(report.notes.iter().any(is_counted), options.scan || with_rows, "{what}");
+            assert_eq!(report.notes.iter().any(is_counted), options.chain.scan || with_rows, "{what}");
             assert_eq!(index(dir.path()).departed, 0, "{what}");
         }
     }
@@ -343,7 +343,7 @@ fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
     let (advice, text) = advised(dir.path());
     assert_eq!(advice, Advice::Reconsider { block: None, rebuilds: true }, "{text}");
     assert!(text.contains("sound true"), "{text}");
-    let way_back = changed(options(dir.path()), |it| (it.scan, it.accept_lower_tip) = (true, true));
+    let way_back = changed(options(dir.path()), |it| (it.chain.scan, it.accept_lower_tip) = (true, true));
     assert_eq!(run(&way_back).unwrap().hash, blocks.last().unwrap().hash);
     assert_eq!(advised(dir.path()).0, Advice::StartBitcoind);
 }
@@ -359,7 +359,7 @@ fn a_block_index_of_flat_files_is_refused_by_name() {
         fs::create_dir_all(&index).unwrap();
         fs::write(index.join(name), [&magic.to_le_bytes()[..], &[1, 0, 0, 0]].concat()).unwrap();
         for scan in [false, true] {
-            let options = changed(options(dir.path()), |it| it.scan = scan);
+            let options = changed(options(dir.path()), |it| it.chain.scan = scan);
             let error = acceptance::refused(&options, ErrorKind::Environment);
             assert_mentions(&error, &[name, "a block index of flat files", "32427"]);
         }

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::shell::Shell;
-use engine::MIN_MEMORY;
+use engine::machine::MIN_MEMORY;
 
 #[test]
 fn operations_fail_without_a_datadir() {

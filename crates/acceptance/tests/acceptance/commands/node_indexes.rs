@@ -7,7 +7,7 @@
 use acceptance::prelude::*;
 use acceptance::{BUSY, matrix::Matrix, shell::Shell};
 use disk::node_indexes::{INDEXES_DIR, NodeIndex};
-use engine::SetAsideIndexes;
+use engine::reindex::SetAsideIndexes;
 use leveldb::{Database, TableWriter, write_database};
 use std::slice;
 use wire::read::write_var_int;

@@ -119,7 +119,7 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
     let lower = ReindexOptions { until_damage: true, ..case.options() };
     let error = run(&lower).map(|report| report.height).unwrap_err();
     assert_mentions(&error, &["damaged blocks lie sound at other places in the block files"]);
-    assert_eq!(run(&ReindexOptions { scan: true, ..lower }).unwrap().height, Height(140));
+    assert_eq!(run(&changed(lower, |it| it.chain.scan = true)).unwrap().height, Height(140));
 }
 
 /// Once, the result ended below the damage: a scan does not find the blocks above it.

@@ -71,7 +71,10 @@ fn second(case: &Case, base: BlockHash, best: BlockHash) {
 /// Rebuilds the chainstate up to a height.
 fn chainstate_at(case: &Case, height: u32) {
     let stop_at_height = Some(Height(height));
-    run(&ReindexOptions { stop_at_height, accept_lower_tip: true, ..case.options() }).unwrap();
+    run(&changed(ReindexOptions { accept_lower_tip: true, ..case.options() }, |it| {
+        it.chain.stop_at_height = stop_at_height
+    }))
+    .unwrap();
 }
 
 /// Leaves only the headers of blocks between two heights, with the marks of a loaded snapshot.
@@ -246,14 +249,14 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
         options(&case),
         ReindexOptions { until_damage: true, ..options(&case) },
         ReindexOptions { engine: Engine::Cache, ..options(&case) },
-        ReindexOptions { scan: true, ..options(&case) },
-        ReindexOptions { stop_at_height: Some(Height(height)), ..options(&case) },
+        changed(options(&case), |it| it.chain.scan = true),
+        changed(options(&case), |it| it.chain.stop_at_height = Some(Height(height))),
     ] {
         let error = acceptance::refused(&options, ErrorKind::Usage);
         assert_mentions(&error, &[&format!("above height {}", height - 1), "-reindex-chainstate"]);
         assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
     }
-    let below = ReindexOptions { stop_at_height: Some(Height(height - 1)), ..options(&case) };
+    let below = changed(options(&case), |it| it.chain.stop_at_height = Some(Height(height - 1)));
     run(&below).unwrap();
     fs::rename(second_dir(&case), case.root().join("regtest/chainstate_snapshot.old")).unwrap();
     assert_eq!(run(&options(&case)).unwrap().height, Height(TIP));
@@ -267,7 +270,7 @@ fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
     second(&case, hash(BASE), hash(TIP));
     let error = acceptance::refused(&options(&case), ErrorKind::Usage);
     assert_offers(&error, &[Remedy::StopAtHeight(Height(BASE))]);
-    let report = run(&ReindexOptions { stop_at_height: Some(Height(BASE)), ..options(&case) }).unwrap();
+    let report = run(&changed(options(&case), |it| it.chain.stop_at_height = Some(Height(BASE)))).unwrap();
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
     assert!(notes.iter().any(|note| note.contains("continues with both chainstates")), "{notes:?}");
 }
@@ -281,7 +284,9 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     second(&case, hash(BASE), hash(TIP));
     let hit = acceptance::entry(&case, 125);
     testkit::corrupt::flip_bit(&acceptance::blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
-    let until = ReindexOptions { stop_at_height: Some(Height(BASE)), until_damage: true, ..options(&case) };
+    let until = changed(ReindexOptions { until_damage: true, ..options(&case) }, |it| {
+        it.chain.stop_at_height = Some(Height(BASE))
+    });
     let error = acceptance::refused(&until, ErrorKind::Usage);
     assert_mentions(&error, &["its block at height 125 is damaged or missing"]);
     let error = execute("repair", &case).map(drop).unwrap_err();

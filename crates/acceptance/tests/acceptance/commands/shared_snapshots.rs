@@ -3,8 +3,8 @@
 use acceptance::prelude::*;
 use digest::sha256::sha256d;
 use engine::{
-    AtHeightsOptions, CHUNK_LEN, Disk, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport,
-    SnapshotSource, fetch_snapshot, share_snapshot_file, share_snapshots,
+    Disk,
+    snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport, SnapshotSource},
 };
 
 /// Length of a chunk, so that small sets have many.
@@ -22,8 +22,7 @@ fn share_on(
     interrupt: &AtomicBool,
 ) -> Result<Vec<SharedSnapshotReport>, Error> {
     let heights = heights.iter().copied().map(Height).collect();
-    let options = AtHeightsOptions { chain: options.chain.clone(), scan: options.scan, heights };
-    share_snapshots(disk, &options, output, quiet(interrupt))
+    engine::snapshot::share(disk, &options.chain, &heights, output, quiet(interrupt))
 }
 
 fn share(options: &ReindexOptions, heights: &[u32], output: &Path) -> Vec<SharedSnapshotReport> {
@@ -35,7 +34,7 @@ fn in_chunks(options: &ReindexOptions, chunk_len: u64) -> ReindexOptions {
 }
 
 pub fn from(file: &Path, output: &Path) -> Result<SharedSnapshotReport, Error> {
-    share_snapshot_file(&FaultDisk::healthy(), file, output, SMALL, quiet(&AtomicBool::new(false)))
+    engine::snapshot::share_file(&FaultDisk::healthy(), file, output, SMALL, quiet(&AtomicBool::new(false)))
 }
 
 pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
@@ -50,7 +49,7 @@ pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
 }
 
 pub fn fetch(options: &FetchOptions) -> Result<FetchedSnapshotReport, Error> {
-    fetch_snapshot(&FaultDisk::healthy(), options, quiet(&AtomicBool::new(false)))
+    engine::snapshot::fetch(&FaultDisk::healthy(), options, quiet(&AtomicBool::new(false)))
 }
 
 pub fn part(output: &Path) -> PathBuf {
@@ -157,8 +156,9 @@ fn several_heights_in_one_pass_equal_single_runs() {
         let output = files.path().join(format!("several-{threads}"));
         let options = changed(with_threads(&options, threads), |it| {
             it.chain.hooks.join_bytes = (number != 1).then_some(1);
-            it.chain.memory_bytes = if number == 0 { engine::MIN_MEMORY } else { it.chain.memory_bytes };
-            it.scan = number == 2;
+            it.chain.memory_bytes =
+                if number == 0 { engine::machine::MIN_MEMORY } else { it.chain.memory_bytes };
+            it.chain.scan = number == 2;
         });
         let reports = share(&options, &heights, &output);
         assert!(below(&output) == expected, "{threads} threads");

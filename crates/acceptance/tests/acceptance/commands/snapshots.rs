@@ -2,11 +2,14 @@
 //! proof of a snapshot against the blocks detects each wrong coin.
 
 use super::shared_snapshots::assert_chunks_join;
+use acceptance::hinted;
 use acceptance::prelude::*;
-use acceptance::{for_making, hinted};
 use digest::sha256::sha256;
 use disk::snapshot::{SnapshotReader, SnapshotWriter};
-use engine::{AggregateKind, SnapshotReport, SnapshotVerdict, make_snapshot_of_chainstate};
+use engine::{
+    hints::AggregateKind,
+    snapshot::{SnapshotReport, SnapshotVerdict},
+};
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
 use wire::coin::compress_output;
 
@@ -40,7 +43,7 @@ const REGTEST: &[(u32, &str)] = &[
 ];
 
 fn make(options: &ReindexOptions, path: &Path) -> Result<SnapshotReport, Error> {
-    engine::make_snapshot(&FaultDisk::healthy(), &for_making(options), path, &|_| {}, &AtomicBool::new(false))
+    engine::snapshot::make(&FaultDisk::healthy(), &options.chain, path, &|_| {}, &AtomicBool::new(false))
 }
 
 fn verify(
@@ -48,7 +51,7 @@ fn verify(
     datadir: Option<&ReindexOptions>,
     kind: AggregateKind,
 ) -> Result<SnapshotVerdict, Error> {
-    engine::verify_snapshot(
+    engine::snapshot::verify(
         &FaultDisk::healthy(),
         path,
         datadir.map(|options| &options.chain),
@@ -62,7 +65,7 @@ fn verify(
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
         let (disk, interrupt) = interrupting_at_file(3 + 5 * stops);
-        match engine::make_snapshot(&disk, &for_making(options), path, &|_| {}, &interrupt) {
+        match engine::snapshot::make(&disk, &options.chain, path, &|_| {}, &interrupt) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
@@ -81,7 +84,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         let path = file_in(&files, &height.to_string());
         let tip = number + 1 == heights.len();
         let options = changed(
-            ReindexOptions { stop_at_height: Some(Height(height)), ..with_threads(&base, 1 + number % 2) },
+            changed(with_threads(&base, 1 + number % 2), |it| it.chain.stop_at_height = Some(Height(height))),
             |it| it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1),
         );
         let report = if tip {
@@ -108,9 +111,14 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         made.insert(height, (bytes, report.hash_serialized_3));
     }
     assert_chunks_join(&base, &made, name);
-    let (path, stored) = (file_in(&files, "stored"), ChainstateOptions::new(dir.path(), network));
+    let (path, stored) = (file_in(&files, "stored"), ChainOptions::reading(dir.path(), network));
     let make = |interrupt| {
-        make_snapshot_of_chainstate(&FaultDisk::healthy(), &stored, &path, &AtomicBool::new(interrupt))
+        engine::snapshot::make_of_chainstate(
+            &FaultDisk::healthy(),
+            &stored,
+            &path,
+            &AtomicBool::new(interrupt),
+        )
     };
     assert_eq!(make(true).unwrap_err().kind, ErrorKind::Interrupted);
     let (report, (height, _)) = (make(false).unwrap(), *heights.last().unwrap());

@@ -6,10 +6,9 @@ use acceptance::{faults::tiny_case, undo::UndoDamage};
 use bitcoin::consensus::deserialize;
 use digest::muhash::MuHash3072;
 use engine::{
-    AtHeightsOptions, BlockAmounts, BuriedDeployment, Disk, EachSet, UnspendableAmounts, UtxoStatsAt,
-    read_coins_after, utxo_stats_at,
+    BuriedDeployment, Disk,
+    utxo::{BlockAmounts, EachSet, UnspendableAmounts, UtxoStatsAt},
 };
-use std::ops::RangeInclusive;
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
@@ -101,13 +100,13 @@ fn amount_in(block: &bitcoin::Block, spent: &bitcoin::OutPoint) -> i64 {
     tx.output[spent.vout as usize].value.to_sat() as i64
 }
 
-fn request(options: &ReindexOptions, heights: RangeInclusive<u32>) -> AtHeightsOptions {
-    let heights = heights.map(Height).collect();
-    AtHeightsOptions { chain: options.chain.clone(), scan: options.scan, heights }
-}
-
-fn run_on(disk: &dyn Disk, options: &AtHeightsOptions) -> Result<Vec<UtxoStatsAt>, Error> {
-    utxo_stats_at(disk, options, &|_| {}, &AtomicBool::new(false))
+fn run_on(
+    disk: &dyn Disk,
+    options: &ReindexOptions,
+    heights: impl IntoIterator<Item = u32>,
+) -> Result<Vec<UtxoStatsAt>, Error> {
+    let heights = heights.into_iter().map(Height).collect();
+    engine::utxo::stats_at(disk, &options.chain, &heights, &|_| {}, &AtomicBool::new(false))
 }
 
 fn in_way(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)) -> ReindexOptions {
@@ -123,13 +122,11 @@ fn each_height_has_the_statistics_of_the_models_coins() {
         let case = Case::new();
         damage.apply(case.root(), Network::Regtest);
         let before = tree(case.root());
-        let options = changed(in_way(&case.options(), way), |it| it.scan = way.0 == 2);
-        let stats = run_on(&FaultDisk::healthy(), &request(&options, 0..=tip)).unwrap();
+        let options = changed(in_way(&case.options(), way), |it| it.chain.scan = way.0 == 2);
+        let stats = run_on(&FaultDisk::healthy(), &options, 0..=tip).unwrap();
         assert!(stats.iter().map(fields).eq(expected.iter().copied()), "{way:?}");
         assert!(stats.iter().map(|stats| stats.hash).eq(chain().main().map(|block| block.hash)), "{way:?}");
-        let some =
-            AtHeightsOptions { heights: [3, tip - 2, 3, 0].map(Height).into(), ..request(&options, 0..=0) };
-        let some = run_on(&FaultDisk::healthy(), &some).unwrap();
+        let some = run_on(&FaultDisk::healthy(), &options, [3, tip - 2, 3, 0]).unwrap();
         let wanted = [0, 3, tip as usize - 2].map(|height| expected[height]);
         assert_eq!(some.iter().map(fields).collect::<Vec<_>>(), wanted);
         assert_same_tree(&before, case.root(), "the datadir is only read");
@@ -146,8 +143,8 @@ fn valid_chains_of_all_forms_have_the_models_statistics() {
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
         let heights = mutated.block.height - 1..=mutated.block.height;
         let expected = expected(&mutated.chain, *heights.start(), None);
-        let options = request(&in_way(&options(dir.path()), WAYS[number % 3]), heights);
-        let stats = run_on(&FaultDisk::healthy(), &options).unwrap();
+        let options = in_way(&options(dir.path()), WAYS[number % 3]);
+        let stats = run_on(&FaultDisk::healthy(), &options, heights).unwrap();
         assert!(stats.iter().map(fields).eq(expected), "{}", mutation.name);
     }
 }
@@ -187,7 +184,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     assert_eq!(expected[ORIGINAL as usize].6.unspendable.bip30.0, 5_000_000_000);
     for way in WAYS {
         let options = changed(in_way(&options(dir.path()), way), |it| it.chain.params = params);
-        let stats = run_on(&FaultDisk::healthy(), &request(&options, 0..=TIP + 2)).unwrap();
+        let stats = run_on(&FaultDisk::healthy(), &options, 0..=TIP + 2).unwrap();
         assert_eq!(stats.iter().map(fields).collect::<Vec<_>>(), expected, "{way:?}");
     }
 }
@@ -195,12 +192,11 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
 #[test]
 fn a_height_that_no_block_has_is_an_error() {
     let (case, tip) = (Case::new(), chain().tip().height);
-    let above = request(&case.options(), tip + 1..=tip + 1);
-    let error = run_on(&FaultDisk::healthy(), &above).unwrap_err();
+    let error = run_on(&FaultDisk::healthy(), &case.options(), [tip + 1]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert!(error.to_string().contains(&(tip + 1).to_string()), "{error}");
-    let none = AtHeightsOptions { heights: [].into(), ..above };
-    assert_eq!(run_on(&FaultDisk::healthy(), &none).unwrap_err().kind, ErrorKind::Usage);
+    let none = run_on(&FaultDisk::healthy(), &case.options(), []);
+    assert_eq!(none.unwrap_err().kind, ErrorKind::Usage);
 }
 
 #[test]
@@ -209,15 +205,16 @@ fn faults_and_interrupts_leave_nothing() {
     let options = changed(in_way(&case.options(), (2, Some(3000))), |it| {
         it.chain.work_dir = Some(work.path().to_owned());
     });
-    let options = request(&options, 110..=111);
+    let heights = [110, 111];
     let before = tree(case.root());
-    let expected: Vec<_> = run_on(&FaultDisk::healthy(), &options).unwrap().iter().map(fields).collect();
+    let expected: Vec<_> =
+        run_on(&FaultDisk::healthy(), &options, heights).unwrap().iter().map(fields).collect();
     let is_empty = || std::fs::read_dir(work.path()).unwrap().next().is_none();
     assert!(is_empty());
     let (mut failures, mut left_behind, mut interrupts) = (0, 0, 0);
     for at in (0..).step_by(5) {
         let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        let done = run_on(&disk, &options);
+        let done = run_on(&disk, &options, heights);
         if !disk.has_failed() {
             assert!(done.unwrap().iter().map(fields).eq(expected), "operation {at}");
             break;
@@ -234,7 +231,8 @@ fn faults_and_interrupts_leave_nothing() {
     }
     for at in (1..).step_by(20) {
         let interrupt = Arc::new(AtomicBool::new(false));
-        match utxo_stats_at(&FaultDisk::signal_at(at, &interrupt), &options, &|_| {}, &interrupt) {
+        let (disk, heights) = (FaultDisk::signal_at(at, &interrupt), heights.map(Height).into());
+        match engine::utxo::stats_at(&disk, &options.chain, &heights, &|_| {}, &interrupt) {
             Ok(_) => break,
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "operation {at}: {error}"),
         }
@@ -259,7 +257,6 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
             it.chain.work_dir = Some(work.path().to_owned());
         });
         let heights = wanted.map(Height).into();
-        let options = AtHeightsOptions { chain: options.chain, scan: false, heights };
         let mut found = Vec::new();
         let mut read = |fails_at: Option<Height>| {
             found.clear();
@@ -278,9 +275,10 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
                 }
             };
             let disk = FaultDisk::healthy();
-            read_coins_after(
+            engine::utxo::read_after(
                 &disk,
-                &options,
+                &options.chain,
+                &heights,
                 false,
                 each_set,
                 Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },

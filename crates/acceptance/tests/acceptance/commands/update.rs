@@ -7,7 +7,7 @@ use acceptance::{
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
 };
-use engine::UpdateOptions;
+use engine::ChainOptions;
 
 fn assert_at(root: &Path, height: u32, what: &str) {
     let hash = chain().main().nth(height as usize).unwrap().hash;
@@ -103,14 +103,14 @@ fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
                 info.undo_size = used;
             }
         });
-        let mut rebuild = engine::ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
-        rebuild.stop_at_height = Some(Height(from));
+        let mut rebuild = engine::reindex::ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+        rebuild.chain.stop_at_height = Some(Height(from));
         rebuild.accept_lower_tip = true;
         run(&rebuild).unwrap();
         let what = format!("{name} from {from}");
-        let update_options = UpdateOptions {
+        let update_options = ChainOptions {
             stop_at_height: Some(Height(tip_height)),
-            ..UpdateOptions::new(dir.path(), network, ScriptChecks::LeftOut)
+            ..ChainOptions::new(dir.path(), network, ScriptChecks::LeftOut)
         };
         let report = update(&update_options).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(report.hash.to_string(), tip["hash"], "{what}");
@@ -122,11 +122,11 @@ fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
     }
 }
 
-fn refuses(options: &UpdateOptions, kind: ErrorKind) -> Error {
-    let before = tree(&options.chain.datadir);
+fn refuses(options: &ChainOptions, kind: ErrorKind) -> Error {
+    let before = tree(&options.datadir);
     let error = update(options).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
-    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    assert_same_tree(&before, &options.datadir, &error.to_string());
     error
 }
 
@@ -230,7 +230,7 @@ fn a_rebuild_after_an_update_refuses_a_lower_tip() {
     let dir = behind(chain().blocks.iter(), 100, &layout());
     update(&update_options(dir.path(), EACH_BLOCK, None)).unwrap();
     refused(
-        &acceptance::changed(options(dir.path()), |it| it.stop_at_height = Some(Height(100))),
+        &acceptance::changed(options(dir.path()), |it| it.chain.stop_at_height = Some(Height(100))),
         ErrorKind::Damaged,
     );
 }

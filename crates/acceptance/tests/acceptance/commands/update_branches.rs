@@ -6,7 +6,6 @@ use acceptance::{
     undo::UndoFiles,
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
 };
-use engine::{CheckUndoOptions, check_undo};
 
 /// Another chain from the same genesis block.
 fn other() -> &'static Chain {
@@ -23,8 +22,9 @@ fn stats_of<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>) -> ModelStats 
 
 /// All undo data up to the best block is sound.
 fn assert_sound(root: &Path, what: &str) {
-    let options = CheckUndoOptions::new(root, Network::Regtest);
-    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let options = ChainOptions::reading(root, Network::Regtest);
+    let check =
+        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert!(check.is_sound(), "{what}: {:?}", check.files);
 }
 

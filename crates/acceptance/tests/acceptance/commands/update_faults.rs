@@ -7,7 +7,7 @@ use acceptance::{
     update::{How, behind, update, update_options},
 };
 use disk::index::read_block_index;
-use engine::UpdateReport;
+use engine::update::UpdateReport;
 
 const BEHIND: u32 = 116;
 
@@ -46,8 +46,8 @@ fn height_of_commit(root: &Path, what: &str) -> u32 {
         let entry = index.entries.iter().find(|entry| entry.hash == block.hash).unwrap();
         assert!(entry.status.has_undo(), "{what}: no undo data at {}", block.height);
     }
-    let options = engine::CheckUndoOptions::new(root, Network::Regtest);
-    let check = engine::check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false));
+    let options = ChainOptions::reading(root, Network::Regtest);
+    let check = engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false));
     assert!(check.unwrap().is_sound(), "{what}: undo data at {height}");
     height
 }

@@ -2,16 +2,15 @@
 //! differs. What it says of damage is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use acceptance::{for_verifying, rewrite_chainstate, stored_coins};
-use engine::{Difference, VerifyOptions, VerifyReport};
+use acceptance::{rewrite_chainstate, stored_coins};
+use engine::verify::{Difference, VerifyReport};
 use wire::Txid;
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
     let before = tree(case.root());
     let disk = FaultDisk::healthy();
     let options = case.options();
-    let report =
-        engine::verify(&disk, &for_verifying(&options, against_chainstate), &|_| {}, &AtomicBool::new(false));
+    let report = engine::verify(&disk, &options.chain, against_chainstate, &|_| {}, &AtomicBool::new(false));
     assert_same_tree(&before, case.root(), "verify");
     report
 }
@@ -32,10 +31,10 @@ fn a_correct_chainstate_has_no_differences_at_its_own_height() {
 #[test]
 fn the_last_block_to_check_can_be_chosen() {
     let case = Case::new();
-    let options = for_verifying(&case.options(), false);
+    let options = case.options().chain;
     let verify_to = |height: u32| {
-        let options = VerifyOptions { stop_at_height: Some(Height(height)), ..options.clone() };
-        engine::verify(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+        let options = changed(options.clone(), |it| it.stop_at_height = Some(Height(height)));
+        engine::verify(&RealDisk, &options, false, &|_| {}, &AtomicBool::new(false))
     };
     let (tip, stats) = (chain().tip().height, stats_by_height(chain()));
     for height in [0, 1, tip - 1, tip] {
@@ -82,14 +81,14 @@ fn names_each_wrong_coin() {
 #[test]
 fn a_failed_clean_up_hides_no_other_error() {
     let (case, work, interrupt) = (Case::new(), scratch(), AtomicBool::new(false));
-    let mut options = for_verifying(&bounded(&case.options()), false);
-    options.chain.work_dir = Some(work.path().to_owned());
+    let mut options = bounded(&case.options()).chain;
+    options.work_dir = Some(work.path().to_owned());
     // The last thing that is to be removed is not there then.
     let disturb = |_: Event| {
         let mut found = fs::read_dir(work.path()).unwrap().flatten();
         let is_removed = found.any(|found| fs::remove_file(found.path().join("peregrine.lock")).is_ok());
         interrupt.fetch_or(is_removed, Ordering::Relaxed);
     };
-    let done = engine::verify(&FaultDisk::healthy(), &options, &disturb, &interrupt);
+    let done = engine::verify(&FaultDisk::healthy(), &options, false, &disturb, &interrupt);
     assert_eq!(done.map(|report| report.height).unwrap_err().kind, ErrorKind::Interrupted);
 }

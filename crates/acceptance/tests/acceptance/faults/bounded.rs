@@ -1,11 +1,8 @@
 //! A rebuild whose coins exceed the memory budget: how many sorted runs it leaves, and what repairs while it
 //! is interrupted do. That its result is the same is tested in `ways`.
 
+use acceptance::lies::{FALSIFICATIONS, falsify_claim};
 use acceptance::prelude::*;
-use acceptance::{
-    for_verifying,
-    lies::{FALSIFICATIONS, falsify_claim},
-};
 use disk::checkpoint::Checkpoint;
 
 /// A chain of `blocks` blocks in many files.
@@ -78,8 +75,7 @@ fn verify_stays_within_the_budget_and_leaves_no_files() {
     let verify = |options: &ReindexOptions| {
         let options = changed(options.clone(), |it| it.chain.work_dir = Some(work.path().to_owned()));
         let disk = FaultDisk::healthy();
-        let report =
-            engine::verify(&disk, &for_verifying(&options, true), &|_| {}, &AtomicBool::new(false)).unwrap();
+        let report = engine::verify(&disk, &options.chain, true, &|_| {}, &AtomicBool::new(false)).unwrap();
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
         let against = report.against_chainstate.unwrap();
         let spilled = disk.count() > 200;

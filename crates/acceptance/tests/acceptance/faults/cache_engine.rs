@@ -6,7 +6,7 @@ use acceptance::{
     faults::{tiny, tiny_case},
     undo::UndoDamage,
 };
-use engine::{BuriedDeployment, HintOptions, Matching};
+use engine::{BuriedDeployment, hints::HintOptions, reindex::Matching};
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
@@ -79,7 +79,7 @@ fn the_checkpoint_of_another_engine_is_kept_unless_the_caller_gives_it_up() {
     let error = run(&cache).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert!(error.remedies.contains(&Remedy::StartOver), "{error}");
-    let report = run(&changed(cache, |it| it.resume.restart = true)).unwrap();
+    let report = run(&changed(cache, |it| it.chain.resume.restart = true)).unwrap();
     assert_eq!((report.resumed, report.matching), (0, Matching::Cache));
     assert_eq!(leftovers(case.root()), [] as [&std::path::Path; 0]);
 }
@@ -90,7 +90,7 @@ fn hints_are_refused_before_anything_is_opened() {
         file: "no such file".into(),
         remote: None,
         format: None,
-        aggregate: engine::AggregateKind::Sha256,
+        aggregate: engine::hints::AggregateKind::Sha256,
         without_undo: false,
         on_failure_join: false,
     };

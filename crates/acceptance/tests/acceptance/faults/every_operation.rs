@@ -6,7 +6,6 @@ use acceptance::{
     faults::{each_operation, tiny, tiny_case},
     undo::UndoDamage,
 };
-use engine::{MakeUndoOptions, make_undo};
 
 /// Best block and hash of the chainstate.
 fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), Error> {
@@ -185,7 +184,7 @@ fn a_full_work_directory_without_a_checkpoint_is_removed() {
         let case = scattered_case();
         let work_dir = case.root().join("work");
         let options = changed((SPILLING.options)(&case), |it| {
-            it.resume.checkpoint_interval = Duration::MAX;
+            it.chain.resume.checkpoint_interval = Duration::MAX;
             it.chain.work_dir = Some(work_dir.clone());
         });
         let Err(error) = run_on(&FaultDisk::full_after(bytes), &options) else { return true };
@@ -267,8 +266,8 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
         (io::ErrorKind::PermissionDenied, Remedy::GrantPermission),
     ] {
         let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
-        let options = MakeUndoOptions { chain: case.options().chain, keep_old: false };
-        let error = make_undo(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+        let options = case.options().chain;
+        let error = engine::undo::make(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
         assert_eq!(error.remedies, [remedy], "undo data is made in place only");
         let error = run_on(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);

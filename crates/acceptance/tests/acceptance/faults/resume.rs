@@ -1,10 +1,12 @@
 //! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
 //! names the file, and `--restart` discards the checkpoint.
 
-use acceptance::for_making;
 use acceptance::prelude::*;
 use disk::checkpoint::{Checkpoint, sorted_run_path};
-use engine::{AggregateKind, BuriedDeployment, HintFormat, HintOptions, Stage};
+use engine::{
+    BuriedDeployment, Stage,
+    hints::{AggregateKind, HintFormat, HintOptions},
+};
 use std::process::Command;
 use testkit::corrupt::pad;
 
@@ -73,7 +75,7 @@ fn a_job_can_be_resumed_with_other_threads_memory_and_scan() {
     for change in [
         |options: &mut ReindexOptions| *options = with_threads(options, 2),
         |options: &mut ReindexOptions| options.chain.hooks.join_bytes = None,
-        |options: &mut ReindexOptions| options.scan = true,
+        |options: &mut ReindexOptions| options.chain.scan = true,
         |options: &mut ReindexOptions| options.chain.hooks.range_bytes = 1000,
     ] {
         let (_case, mut options) = interrupted();
@@ -87,7 +89,7 @@ fn restart_discards_a_checkpoint_in_any_state() {
     let (case, options) = interrupted();
     fs::write(work(case.root()).join("manifest"), "anything").unwrap();
     refused(&options, ErrorKind::Damaged);
-    let restart = changed(options, |it| it.resume.restart = true);
+    let restart = changed(options, |it| it.chain.resume.restart = true);
     assert_eq!(resumes(&restart), 0);
     // Without a checkpoint it has no effect.
     assert_eq!(resumes(&restart), 0);
@@ -100,8 +102,7 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     let dir = scratch();
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
     let file = dir.path().join("hints");
-    engine::make_hints(&disk, &for_making(&case.options()), &file, HintFormat::Peregrine, &|_| {}, &never)
-        .unwrap();
+    engine::hints::make(&disk, &case.options().chain, &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions {
         file,
@@ -120,7 +121,7 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     assert_mentions(&refused(&case.options(), ErrorKind::Usage), &["other options"]);
     flip_bit(&work(case.root()).join("manifest"), 40, 0).unwrap();
     refused(&options, ErrorKind::Damaged);
-    assert_eq!(resumes(&changed(options, |it| it.resume.restart = true)), 0);
+    assert_eq!(resumes(&changed(options, |it| it.chain.resume.restart = true)), 0);
 }
 
 #[test]
@@ -154,7 +155,9 @@ fn a_checkpoint_of_other_options_is_refused() {
     let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
     let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
     let (stop_at_height, accept_lower_tip) = (Some(Height(20)), true);
-    let low = ReindexOptions { stop_at_height, accept_lower_tip, ..options.clone() };
+    let low = changed(ReindexOptions { accept_lower_tip, ..options.clone() }, |it| {
+        it.chain.stop_at_height = stop_at_height
+    });
     for (other, words) in [
         (changed(options.clone(), |it| it.chain.assume_valid = assume_valid), "script checks"),
         (changed(options.clone(), |it| it.chain.params = params), "other options"),
@@ -162,7 +165,7 @@ fn a_checkpoint_of_other_options_is_refused() {
     ] {
         assert_mentions(&refused(&other, ErrorKind::Usage), &[words]);
     }
-    assert_eq!(run(&changed(low, |it| it.resume.restart = true)).unwrap().resumed, 0);
+    assert_eq!(run(&changed(low, |it| it.chain.resume.restart = true)).unwrap().resumed, 0);
     assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
 }
 
@@ -170,7 +173,8 @@ fn a_checkpoint_of_other_options_is_refused() {
 #[test]
 fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
     let (_case, by_default) = interrupted();
-    let believing = |options| changed(options, |it| it.chain.assume_valid = AssumeValid::Checked);
+    let believing =
+        |options: ReindexOptions| changed(options, |it| it.chain.assume_valid = AssumeValid::Checked);
     assert_mentions(&refused(&believing(by_default.clone()), ErrorKind::Usage), &["other options"]);
     let case = Case::new();
     let checked = believing(bounded(&case.options()));
@@ -185,7 +189,7 @@ fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
     assert_mentions(&refused(&checked, ErrorKind::Usage), &["other options"]);
     case.edit_index(|edited| *edited = index);
     assert!(resumes(&checked) > 50);
-    assert_eq!(resumes(&changed(by_default, |it| it.resume.restart = true)), 0, "it starts over");
+    assert_eq!(resumes(&changed(by_default, |it| it.chain.resume.restart = true)), 0, "it starts over");
 }
 
 #[test]
@@ -261,10 +265,13 @@ fn a_job_resumes_with_more_blocks() {
         chain().write_datadir(dir.path(), &layout).unwrap();
         // First up to the same height as before, then with all blocks.
         let stop_at_height = Some(Height(below));
-        let report = run(&ReindexOptions { stop_at_height, output: None, ..options.clone() }).unwrap();
+        let report = run(&changed(ReindexOptions { output: None, ..options.clone() }, |it| {
+            it.chain.stop_at_height = stop_at_height
+        }))
+        .unwrap();
         assert_eq!(u64::from(report.resumed), done);
         assert_eq!(report.hash_serialized_3, by_height[below as usize].hash_serialized_3);
-        let stopped = ReindexOptions { stop_at_height, ..options.clone() };
+        let stopped = changed(options.clone(), |it| it.chain.stop_at_height = stop_at_height);
         interrupt(&stopped);
         assert!(resumes(&options) > 50);
     }

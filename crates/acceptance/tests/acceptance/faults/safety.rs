@@ -8,7 +8,7 @@ use acceptance::{
     shell::Shell,
     unwatched,
 };
-use engine::{StatsOptions, UtxoStatsReport};
+use engine::utxo::UtxoStatsReport;
 use std::os::unix::fs::symlink;
 
 const COMMANDS: [&str; 12] = [
@@ -61,8 +61,8 @@ fn write(path: PathBuf, text: &str) {
 }
 
 fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
-    let chainstate = ChainstateOptions::new(case.root(), Network::Regtest);
-    engine::utxo_stats(disk, &StatsOptions { chainstate, muhash: false }, unwatched())
+    let chainstate = ChainOptions::reading(case.root(), Network::Regtest);
+    engine::utxo::stats(disk, &chainstate, false, unwatched())
 }
 
 fn rows() -> Vec<Row> {

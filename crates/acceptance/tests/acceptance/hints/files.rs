@@ -22,7 +22,11 @@ fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
     let path = file_in(&files, "hints");
     let refused = |kind, stop_at: Option<u32>, words: &[&str]| {
         let stop_at_height = stop_at.map(Height);
-        let with = with_hints(&ReindexOptions { stop_at_height, ..case.options() }, &path, AGGREGATES[0]);
+        let with = with_hints(
+            &changed(case.options(), |it| it.chain.stop_at_height = stop_at_height),
+            &path,
+            AGGREGATES[0],
+        );
         for options in [without_undo(&with, TRUTH.hash(tip())), with] {
             let error = refused(&options, kind);
             assert_mentions(&error, words);
@@ -185,7 +189,7 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
         std::fs::write(case.root().join("regtest/peregrine-work/manifest"), "damaged").unwrap();
         let error = run(&other).map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-        let report = run(&changed(other, |it| it.resume.restart = true)).unwrap();
+        let report = run(&changed(other, |it| it.chain.resume.restart = true)).unwrap();
         assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     }
 }

@@ -5,12 +5,11 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    for_checking_hints,
     hinted::{Block, Hints, Truth, buried, bury, file_in, with_join_fallback},
     undo::UndoDamage,
     ways::{Source, Way},
 };
-use engine::Matching;
+use engine::reindex::Matching;
 use hints::HintFormat;
 use testkit::mutation::{BlockBuilder, BuilderCoin, Draft};
 
@@ -172,9 +171,9 @@ impl Told {
         let (note, notes) =
             (format!("the first wrong hint: {first}; rebuilding without hints"), notes(&events));
         assert!(notes.contains(&note), "{what}: {note:?} is not in {notes:?}");
-        let (disk, options) = (FaultDisk::healthy(), for_checking_hints(&self.case.options()));
+        let (disk, options) = (FaultDisk::healthy(), self.case.options().chain);
         let (path, never) = (file_in(&self.files, "hints"), AtomicBool::new(false));
-        let check = engine::check_hints(&disk, &options, &path, None, &|_| {}, &never).unwrap();
+        let check = engine::hints::check(&disk, &options, &path, None, &|_| {}, &never).unwrap();
         assert_eq!((check.wrong_blocks, check.first.unwrap().to_string()), (*wrong_blocks, first.clone()));
     }
 }

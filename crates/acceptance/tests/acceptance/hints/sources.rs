@@ -3,7 +3,10 @@
 
 use acceptance::hinted;
 use acceptance::prelude::*;
-use engine::{Packing, Pinned, Remote, RemoteBody};
+use engine::{
+    Remote, RemoteBody,
+    hints::{Packing, Pinned},
+};
 use flate2::{Compression, write::GzEncoder};
 use hinted::{AGGREGATES, Truth, file_in, with_hints};
 use hints::HintFormat;
@@ -100,7 +103,7 @@ fn remote(options: &ReindexOptions, server: &Arc<Server>) -> ReindexOptions {
 }
 
 /// Runs to the end with hints; nothing is left.
-fn succeeds(options: &ReindexOptions) -> engine::ReindexReport {
+fn succeeds(options: &ReindexOptions) -> engine::reindex::ReindexReport {
     let report = run(options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     assert!(report.hints.is_some());
@@ -124,7 +127,7 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         ] {
             assert_eq!(succeeds(&options).hints, expected.hints, "{format}");
         }
-        let info = engine::hints_info(&FaultDisk::healthy(), &file, None).unwrap();
+        let info = engine::hints::info(&FaultDisk::healthy(), &file, None).unwrap();
         assert_eq!((info.hints.format, Some(info.sha256)), (format, digest));
         assert_eq!(info.pinned, Pinned::NoneForNetwork);
         let as_it_is = info.packed.map(|packed| (packed.packing, packed.bytes, packed.sha256));
@@ -135,10 +138,10 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         let chain = case.options().chain;
         let (sink, never) = (|_| {}, AtomicBool::new(false));
         let watch = Watch { sink: &sink, interrupt: &never };
-        engine::convert_hints(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch).unwrap();
-        let options = acceptance::for_checking_hints(&case.options());
+        engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch).unwrap();
+        let options = case.options().chain;
         for file in [&file, &converted] {
-            let check = engine::check_hints(&vfs::RealDisk, &options, file, None, &sink, &never).unwrap();
+            let check = engine::hints::check(&vfs::RealDisk, &options, file, None, &sink, &never).unwrap();
             assert_eq!(check.wrong_blocks, 0, "{format}");
         }
         assert_eq!(leftovers(files.path()), [] as [&Path; 0]);
@@ -193,7 +196,7 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
     let disk = FaultDisk::signal_at(420, &interrupt);
     engine::reindex(&disk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err();
     assert_eq!((copies(&case), server.opened()), (1, 4));
-    succeeds(&changed(options, |it| it.resume.restart = true));
+    succeeds(&changed(options, |it| it.chain.resume.restart = true));
     assert_eq!(server.opened(), 5);
 }
 

@@ -10,7 +10,7 @@ use acceptance::{
     undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
     ways::{Source, Way},
 };
-use engine::Matching;
+use engine::reindex::Matching;
 use hints::HintFormat;
 
 /// Number of last blocks that have undo data in any case. A node keeps 288.
@@ -273,7 +273,11 @@ fn a_scan_works_without_undo_data_too() {
     }
     // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
     let (stop_at_height, output) = (Some(Height(tip())), Some(file_in(&files, "below")));
-    let report = run(&ReindexOptions { scan: false, stop_at_height, output, ..options }).unwrap();
+    let report = run(&changed(ReindexOptions { output, ..options }, |it| {
+        it.chain.scan = false;
+        it.chain.stop_at_height = stop_at_height;
+    }))
+    .unwrap();
     assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3);
 }
 

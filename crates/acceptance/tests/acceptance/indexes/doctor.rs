@@ -3,7 +3,7 @@
 use super::update::behind;
 use acceptance::indexes::{Rows, database, make, of_case, rows, write_rows};
 use acceptance::prelude::*;
-use engine::{FoundIndex, IndexStanding};
+use engine::doctor::{FoundIndex, IndexStanding};
 use indexes::{IndexKind, TxForm};
 use wire::read::write_var_int;
 

@@ -76,7 +76,7 @@ fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished()
         make(&disk, &options).map(drop).unwrap_err();
         if case.root().join("regtest/peregrine-commit").exists() {
             let report = recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest));
-            assert_eq!(report.unwrap().recovery, Some(engine::Recovery::Finished));
+            assert_eq!(report.unwrap().recovery, Some(engine::recover::Recovery::Finished));
             assert!(run(&bounded(&case.options())).unwrap().resumed > 0);
             return;
         }

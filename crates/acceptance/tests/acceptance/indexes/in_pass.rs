@@ -7,7 +7,10 @@ use acceptance::{
     indexes::{Rows, all_indexes, assert_sound, make, of_case, rows},
     sync,
 };
-use engine::{AggregateKind, HintFormat, MIN_MEMORY};
+use engine::{
+    hints::{AggregateKind, HintFormat},
+    machine::MIN_MEMORY,
+};
 use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
 
 const TIP: u32 = 140;
@@ -154,7 +157,7 @@ fn a_full_disk_leaves_the_old_chainstate_or_the_new_one_and_no_index_or_whole_on
         drop((observer, options));
         assert!(done.is_ok() || has_failed);
         // The next run succeeds.
-        rebuild(&changed(case.options(), |it| it.resume.discard_other = true), TxForm::ByTxid);
+        rebuild(&changed(case.options(), |it| it.chain.resume.discard_other = true), TxForm::ByTxid);
         assert_sound(&of_case(&case, TxForm::ByTxid), tiny().tip().height);
         let left = leftovers(case.root());
         assert!(left.is_empty(), "operation {at}: {left:?}");

@@ -12,7 +12,7 @@ use bitcoin::{
     bip158::BlockFilter,
     consensus::{deserialize, encode::serialize},
 };
-use engine::MIN_MEMORY;
+use engine::machine::MIN_MEMORY;
 use indexes::{IndexKind, IndexOptions, TxForm};
 use std::collections::HashMap;
 use wire::read::write_var_int;

@@ -31,7 +31,7 @@ fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
 fn of_all_blocks(height: u32) -> (Vec<Rows>, Vec<u8>) {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(long()));
     let case = TEMPLATE.case();
-    let to_height = ReindexOptions { stop_at_height: Some(Height(height)), ..case.options() };
+    let to_height = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(height)));
     run_on(healthy(), &to_height).unwrap();
     make(healthy(), &both(&to_height.chain)).unwrap();
     contents(case.root())
@@ -89,7 +89,7 @@ fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
     for height in [150, 0] {
         let (dir, peer) = (scratch(), peer());
         let never = AtomicBool::new(false);
-        let lower = SyncOptions { stop_at_height: Some(Height(height)), ..from(dir.path(), &[&peer]) };
+        let lower = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(height)));
         download(healthy(), &lower, &never).0.unwrap();
         make(healthy(), &both(&lower.chain)).unwrap();
         let wanted = contents(dir.path());
@@ -129,7 +129,7 @@ fn a_download_that_has_deleted_blocks_without_them_is_refused() {
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert_offers(&error, &[Remedy::StartOver]);
     let (mut options, observer) = observed(dir.path(), &peer);
-    options.resume.restart = true;
+    options.chain.resume.restart = true;
     let never = AtomicBool::new(false);
     download(healthy(), &options, &never).0.unwrap();
     bring_indexes(healthy(), &both(&options.chain), Some(&observer), &|_| {}, &never).unwrap();

@@ -152,9 +152,9 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     assert_eq!(check(&unnamed).indexes.len(), 3);
 }
 
-fn changed_options(case: &Case, height: u32) -> engine::ReindexOptions {
+fn changed_options(case: &Case, height: u32) -> engine::reindex::ReindexOptions {
     acceptance::changed(case.options(), |it| {
-        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true);
+        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true);
     })
 }
 

@@ -22,7 +22,7 @@ const REFUSALS: [Refusal; 6] = [
         &["no blocks of the chain signet", "name the chain that it has blocks of: regtest"],
     ),
     (
-        |case, _| ReindexOptions { stop_at_height: Some(Height(141)), ..case.options() },
+        |case, _| changed(case.options(), |it| it.chain.stop_at_height = Some(Height(141))),
         ErrorKind::Usage,
         &["height 141 is above the last connected block", "height 140"],
     ),
@@ -62,7 +62,7 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
     fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
-        let options = changed(ReindexOptions { scan, ..case.options() }, |it| {
+        let options = changed(changed(case.options(), |it| it.chain.scan = scan), |it| {
             it.chain.params = ChainParams::of(Network::Signet)
         });
         let error = refused(&options, ErrorKind::Damaged);
@@ -151,9 +151,9 @@ fn files_that_are_not_regular_are_damaged() {
         }
     }
     let device = Path::new("/dev/zero");
-    let error = engine::hints_info(&vfs::RealDisk, device, None).unwrap_err();
+    let error = engine::hints::info(&vfs::RealDisk, device, None).unwrap_err();
     assert_mentions(&error, &["/dev/zero", "a character device, not a regular file"]);
-    let error = engine::snapshot_info(&vfs::RealDisk, device).unwrap_err();
+    let error = engine::snapshot::info(&vfs::RealDisk, device).unwrap_err();
     assert_mentions(&error, &["a character device, not a regular file"]);
 }
 
@@ -265,7 +265,7 @@ fn an_interrupt_at_any_event_leaves_the_datadir_unchanged() {
             }
         };
         let scan = at % 2 == 1;
-        let options = ReindexOptions { scan, ..with_threads(&case.options(), 2) };
+        let options = changed(with_threads(&case.options(), 2), |it| it.chain.scan = scan);
         match engine::reindex(&FaultDisk::healthy(), &options, &sink, &flag) {
             Ok(_) => break,
             Err(error) => {

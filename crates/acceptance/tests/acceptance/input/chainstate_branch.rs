@@ -7,7 +7,7 @@ use acceptance::{
     sync::{repairing, serving, try_repair},
     update::{AT_ONCE, behind, store, update, update_options},
 };
-use engine::{ChainstatePosition, CheckUndoOptions, MadeUndoReport, MakeUndoOptions, check_undo, make_undo};
+use engine::{doctor::ChainstatePosition, undo::MadeUndoReport};
 
 /// Height of the chainstate.
 const BEST: u32 = 135;
@@ -31,13 +31,14 @@ fn remove_undo(root: &Path) {
 }
 
 fn make(root: &Path) -> Result<MadeUndoReport, Error> {
-    let options = MakeUndoOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    make_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))
+    let options = ChainOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
+    engine::undo::make(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))
 }
 
 fn assert_has_undo(root: &Path, what: &str) {
-    let options = CheckUndoOptions::new(root, Network::Regtest);
-    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let options = ChainOptions::reading(root, Network::Regtest);
+    let check =
+        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
     assert!(check.is_sound(), "{what}: {:?}", check.files);
     assert!(diagnosed(root, true).is_sound(), "{what}");
@@ -58,8 +59,9 @@ fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     assert_eq!(state.undo.lacking(), BEST);
     let missing: u32 = state.deep.unwrap().undo.iter().map(|file| file.missing).sum();
     assert_eq!(missing, BEST);
-    let options = CheckUndoOptions::new(dir.path(), Network::Regtest);
-    let check = check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let options = ChainOptions::reading(dir.path(), Network::Regtest);
+    let check =
+        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     assert!(!check.is_sound());
     assert_eq!(make(dir.path()).unwrap().height, Height(BEST));
     assert_has_undo(dir.path(), "undo make");

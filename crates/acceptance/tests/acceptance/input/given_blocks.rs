@@ -125,8 +125,8 @@ fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
     }
     let absent = with_blocks(&case.options(), vec![dir.path().join("absent")]);
     assert_mentions(&refused(&absent, ErrorKind::Damaged), &["absent", "cannot open"]);
-    for options in [ReindexOptions { scan: true, ..absent.clone() }, absent] {
-        let output = Some(scratch().path().to_owned()).filter(|_| !options.scan);
+    for options in [changed(absent.clone(), |it| it.chain.scan = true), absent] {
+        let output = Some(scratch().path().to_owned()).filter(|_| !options.chain.scan);
         refused(&ReindexOptions { output, ..options.clone() }, ErrorKind::Usage);
     }
 }

@@ -9,7 +9,7 @@ fn a_rebuild_in_place_replaces_the_old_chainstate() {
         let case = Case::new();
         let before = tree(case.root());
         let old = stats(case.root(), Network::Regtest).unwrap();
-        let report = run(&ReindexOptions { scan, ..case.options() }).unwrap();
+        let report = run(&changed(case.options(), |it| it.chain.scan = scan)).unwrap();
         let new = stats(case.root(), Network::Regtest).unwrap();
         assert_eq!((new.best_block, new.hash_serialized_3), (report.hash, report.hash_serialized_3));
         assert_ne!(new.best_block, old.best_block);

@@ -10,7 +10,7 @@
 
 use acceptance::prelude::*;
 use disk::index::{BlockIndex, FileInfo, write_block_index};
-use engine::{peak_memory_bytes, resident_bytes};
+use engine::machine::{peak_memory_bytes, resident_bytes};
 use rules::pow::has_proof_of_work;
 use std::{
     env,

@@ -2,9 +2,7 @@
 
 use acceptance::assert_names;
 use acceptance::prelude::*;
-use engine::{
-    BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions, read_blocks,
-};
+use engine::blocks::{BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions};
 use std::ops::RangeInclusive;
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
@@ -63,9 +61,7 @@ impl PartConsumer for Part<'_> {
 fn options(case: &Case) -> ReadBlocksOptions {
     ReadBlocksOptions {
         chain: case.options().chain,
-        scan: false,
         from: Height(0),
-        to: None,
         with_coins: true,
         spends: None,
         part_blocks: 7,
@@ -74,7 +70,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 
 fn read(options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Kept), Error> {
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
-    read_blocks(&FaultDisk::healthy(), options, |_, _| Ok(kept), &|_| {}, interrupt)
+    engine::blocks::read(&FaultDisk::healthy(), options, |_, _| Ok(kept), &|_| {}, interrupt)
 }
 
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -93,8 +89,8 @@ fn all_blocks_are_given_with_what_they_spend() {
     for (threads, part_blocks, scan) in [(1, 7, false), (3, 7, false), (3, 7, true), (4, 1_000, false)] {
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        (options.part_blocks, options.scan) = (part_blocks, scan);
-        options.to = scan.then_some(Height(last.height));
+        (options.part_blocks, options.chain.scan) = (part_blocks, scan);
+        options.chain.stop_at_height = scan.then_some(Height(last.height));
         let (range, kept) = read(&options, Kept::default()).unwrap();
         assert_eq!((range.from, range.to, range.last), (Height(0), Height(last.height), last.hash));
         let found = blocks(kept);
@@ -121,7 +117,8 @@ fn all_blocks_are_given_with_what_they_spend() {
 #[test]
 fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     let case = TEMPLATE.case();
-    let mut options = ReadBlocksOptions { from: Height(10), to: Some(Height(30)), ..options(&case) };
+    let mut options = ReadBlocksOptions { from: Height(10), ..options(&case) };
+    options.chain.stop_at_height = Some(Height(30));
     let (_, kept) = read(&options, Kept { without: Some(14), ..Kept::default() }).unwrap();
     let parts = kept.parts.into_inner().unwrap();
     let of = |first: u32| parts.get(&first).map(Vec::len);
@@ -139,9 +136,9 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     assert_eq!(error.file, Some(rev(&case, &acceptance::entry(&case, 20))));
     options.with_coins = false;
     assert_eq!(blocks(read(&options, Kept::default()).unwrap().1).len(), 21);
-    (options.from, options.to) = (Height(31), Some(Height(30)));
+    options.from = Height(31);
     assert_eq!(read(&options, Kept::default()).map(drop).unwrap_err().kind, ErrorKind::Usage);
-    options.to = Some(Height(chain().tip().height));
+    options.chain.stop_at_height = Some(Height(chain().tip().height));
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_mentions(&error, &["no blocks from 31", "ends at height"]);
 }
@@ -198,7 +195,7 @@ fn a_consumer_that_panics_leads_to_an_error() {
         let case = TEMPLATE.case();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        let error = read_blocks(&FaultDisk::healthy(), &options, |_, _| Ok(Panics), &|_| {}, &NEVER);
+        let error = engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Panics), &|_| {}, &NEVER);
         let error = error.map(drop).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Internal, "{threads} threads: {error}");
         assert_mentions(&error, &["panicked"]);

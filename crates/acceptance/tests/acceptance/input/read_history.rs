@@ -6,8 +6,11 @@ use acceptance::{CORE_DATADIRS, lies::falsified, rewrite_chainstate, stored_coin
 use bitcoin::{Block, consensus::deserialize};
 use digest::sha256::sha256;
 use engine::{
-    HashAt, HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
-    ScriptHistory, read_history,
+    blocks::HashAt,
+    history::{
+        HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
+        ScriptHistory,
+    },
 };
 
 /// An entry: height, index of the transaction, 0 for an input, index, txid, time, amount, balance.
@@ -76,14 +79,14 @@ impl HistorySink for Bucket<'_> {
 }
 
 fn of(chain: ChainOptions) -> ReadHistoryOptions {
-    ReadHistoryOptions { chain, scan: false, to: None, prefix_digits: None, prefixes: None, sink_bytes: 0 }
+    ReadHistoryOptions { chain, prefix_digits: None, prefixes: None, sink_bytes: 0 }
 }
 
 fn read(options: &ReadHistoryOptions, kept: Kept) -> Result<(HistoryReport, History), Error> {
     static NEVER: AtomicBool = AtomicBool::new(false);
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
     let begin = |range: &HistoryRange, _: &HashAt<'_>| Ok(Kept { digits: range.prefix_digits, ..kept });
-    let (report, kept) = read_history(&FaultDisk::healthy(), options, begin, &|_| {}, interrupt)?;
+    let (report, kept) = engine::history::read(&FaultDisk::healthy(), options, begin, &|_| {}, interrupt)?;
     Ok((report, kept.history.into_inner().unwrap()))
 }
 
@@ -136,7 +139,8 @@ fn it_is_what_a_naive_program_finds_with_any_number_of_threads_and_any_memory() 
                 options.chain.threads = NonZeroUsize::new(threads).unwrap();
                 options.chain.work_dir = Some(work.path().to_owned());
                 options.chain.hooks.join_bytes = spilled;
-                (options.to, options.prefix_digits) = ((!is_chainstate).then_some(Height(to)), digits);
+                options.chain.stop_at_height = (!is_chainstate).then_some(Height(to));
+                options.prefix_digits = digits;
                 let (report, found) = read(&options, Kept::default()).unwrap();
                 assert!(found == expected, "{to}, {threads} threads, {spilled:?}");
                 let rows: usize = found.values().map(|(_, entries)| entries.len()).sum();

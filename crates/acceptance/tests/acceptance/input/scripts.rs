@@ -8,7 +8,7 @@ use acceptance::{
     ways::{Means, Source, WAYS},
 };
 use disk::index::{BlockIndex, read_block_index, write_block_index};
-use engine::{ScriptTrust, ScriptVerifier};
+use engine::{ScriptVerifier, reindex::ScriptTrust};
 use std::ops::Range;
 use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
@@ -197,12 +197,12 @@ fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let case = Case::new(&unsigned(24, 600_000));
     let (some, root) = (case.some_to_fail(2), case.root.path());
     let from = some.1 as u32 - 5;
-    run(&changed(options(root), |it| it.stop_at_height = Some(Height(from)))).unwrap();
+    run(&changed(options(root), |it| it.chain.stop_at_height = Some(Height(from)))).unwrap();
     let update = |threads: usize, failing: &[OutPoint]| {
         let state = Arc::new(State { failing: failing.to_vec(), ..State::default() });
         let mut options = update_options(root, AT_ONCE, None);
-        options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        options.chain.scripts = ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state))));
+        options.threads = NonZeroUsize::new(threads).unwrap();
+        options.scripts = ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state))));
         let done = update(&options);
         let seen = state.seen.lock().unwrap().clone();
         (done, seen)
@@ -330,7 +330,7 @@ fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() 
     let fork = case.chain.blocks.iter().find(|block| block.stale).unwrap().height - 1;
     let index = case.index();
     let check = |what: &str, to: Option<u32>, trusted: ScriptTrust, params: &'static ChainParams| {
-        let with_params = |options| changed(options, |it| it.chain.params = params);
+        let with_params = |options: ReindexOptions| changed(options, |it| it.chain.params = params);
         let (report, seen) = case.run(AssumeValid::Checked, with_params, &[]);
         let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut run = case.spent_above(to);
@@ -366,7 +366,7 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
     let low = (0..case.spends.len()).find(spending).unwrap();
     let failing = [case.spends[low][0]];
     for engine in Engine::ALL {
-        let with_engine = |options| changed(options, |it| it.engine = engine);
+        let with_engine = |options: ReindexOptions| changed(options, |it| it.engine = engine);
         let error = case.run(AssumeValid::Default, with_engine, &failing).0.map(|report| report.height);
         assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
         let (report, seen) = case.run(AssumeValid::Checked, with_engine, &failing);
@@ -376,7 +376,7 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
     case.write_index(&case.index(), |it| unmark(it, it.height.0 == low as u32));
     let error = case.run(AssumeValid::Checked, |options| options, &failing).0.map(|report| report.height);
     assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
-    let by_scan = |options| changed(options, |it| it.scan = true);
+    let by_scan = |options: ReindexOptions| changed(options, |it| it.chain.scan = true);
     let error = case.run(AssumeValid::Checked, by_scan, &[]).0.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     acceptance::assert_mentions(&error, &["no block index is believed"]);

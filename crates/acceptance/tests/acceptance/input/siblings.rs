@@ -3,7 +3,7 @@
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 use acceptance::prelude::*;
-use acceptance::{for_verifying, update::replace};
+use acceptance::update::replace;
 use digest::obfuscation::Obfuscation;
 use disk::index::{BlockIndex, read_block_index};
 use std::os::unix::fs::FileExt as _;
@@ -11,7 +11,7 @@ use testkit::{datadir::DatadirWriter, sibling::swapped_sibling};
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
-    let (done, events) = run_seen(&ReindexOptions { scan, ..options(root) });
+    let (done, events) = run_seen(&changed(options(root), |it| it.chain.scan = scan));
     (done, notes(&events).join("\n"))
 }
 
@@ -127,13 +127,9 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     let (done, notes) = run_in_place(dir.path(), true);
     assert_eq!(done.unwrap().hash, tip.hash);
     assert_eq!(notes.matches("never connected").count(), 2, "{notes}");
-    let options = ReindexOptions { scan: true, ..options(dir.path()) };
-    let checked = engine::verify(
-        &FaultDisk::healthy(),
-        &for_verifying(&options, false),
-        &|_| {},
-        &AtomicBool::new(false),
-    );
+    let options = changed(options(dir.path()), |it| it.chain.scan = true);
+    let checked =
+        engine::verify(&FaultDisk::healthy(), &options.chain, false, &|_| {}, &AtomicBool::new(false));
     assert_eq!(checked.unwrap().hash, tip.hash);
     let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
     let with_undo = |block: &GeneratedBlock| {
@@ -306,11 +302,13 @@ fn with_copies_in(name: &str, network: Network) {
     testkit::corrupt::overwrite(&path, used.into(), &tail).unwrap();
     for scan in [false, true] {
         let output = acceptance::scratch();
-        let options = ReindexOptions {
-            scan,
-            output: Some(output.path().to_owned()),
-            ..ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut)
-        };
+        let options = changed(
+            ReindexOptions {
+                output: Some(output.path().to_owned()),
+                ..ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut)
+            },
+            |it| it.chain.scan = scan,
+        );
         let report = acceptance::run(&options).unwrap_or_else(|error| panic!("{name}, scan {scan}: {error}"));
         assert_eq!(
             hex_reversed(&report.hash_serialized_3),

@@ -3,8 +3,11 @@
 use acceptance::prelude::*;
 use bitcoin::consensus::deserialize;
 use engine::{
-    BlockConsumer, BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendingInput, SpendsOptions,
-    Txid, UnspentOutputs, read_blocks,
+    Txid,
+    blocks::{
+        BlockConsumer, BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendingInput, SpendsOptions,
+        UnspentOutputs,
+    },
 };
 use std::{collections::HashMap, ops::RangeInclusive};
 
@@ -85,9 +88,7 @@ fn naive(chain: &Chain, from: u32, to: u32, spent_to: u32) -> Spends {
 fn options(case: &Case) -> ReadBlocksOptions {
     ReadBlocksOptions {
         chain: case.options().chain,
-        scan: false,
         from: Height(0),
-        to: None,
         with_coins: false,
         spends: Some(SpendsOptions { to: None, with_txids: true }),
         part_blocks: 7,
@@ -96,7 +97,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 
 fn read_on(disk: &FaultDisk, options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Spends), Error> {
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
-    let (range, kept) = read_blocks(disk, options, |_, _| Ok(kept), &|_| {}, interrupt)?;
+    let (range, kept) = engine::blocks::read(disk, options, |_, _| Ok(kept), &|_| {}, interrupt)?;
     Ok((range, kept.spends.into_inner().unwrap()))
 }
 
@@ -141,7 +142,8 @@ fn each_output_has_the_input_that_spends_it() {
 fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
     let case = TEMPLATE.case();
     for (from, to, spent_to) in [(0, 60, 60), (0, 60, 90), (30, 60, last()), (last(), last(), last())] {
-        let mut options = ReadBlocksOptions { from: Height(from), to: Some(Height(to)), ..options(&case) };
+        let mut options = ReadBlocksOptions { from: Height(from), ..options(&case) };
+        options.chain.stop_at_height = Some(Height(to));
         options.spends = Some(SpendsOptions { to: Some(Height(spent_to)), with_txids: true });
         let (range, found) = read(&options).unwrap();
         assert!(found == naive(chain(), from, to, spent_to), "{from}, {to}, {spent_to}");
@@ -161,7 +163,7 @@ fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
     let (range, found) = read_on(&FaultDisk::healthy(), &options, kept).unwrap();
     assert!(unspent(&range).is_none() && found.keys().all(|(height, ..)| !(14..21).contains(height)));
     for (to, spent_to) in [(60, 59), (60, last() + 1)] {
-        options.to = Some(Height(to));
+        options.chain.stop_at_height = Some(Height(to));
         options.spends = Some(SpendsOptions { to: Some(Height(spent_to)), with_txids: false });
         let error = read(&options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
@@ -178,8 +180,8 @@ fn false_undo_data_is_found() {
             let mut chain: ChainOptions = acceptance::options(dir.path()).chain;
             chain.threads = NonZeroUsize::new(threads).unwrap();
             let spends = Some(SpendsOptions { to: None, with_txids: true });
-            let (scan, from, to, with_coins) = (false, Height(0), None, false);
-            let options = ReadBlocksOptions { chain, scan, from, to, with_coins, spends, part_blocks };
+            let (from, with_coins) = (Height(0), false);
+            let options = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks };
             let error = read(&options).map(|(range, _)| range).expect_err(what);
             let block = &falsified.blocks[at];
             assert_eq!(error.kind, ErrorKind::Damaged, "{what}: {error}");
@@ -212,7 +214,7 @@ fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
     // In the first pass, when the temporary file is created.
     let signal = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at_file(0, &signal);
-    let done = read_blocks(&disk, &options, |_, _| Ok(Kept::default()), &|_| {}, &signal);
+    let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), &|_| {}, &signal);
     assert_eq!(done.map(drop).unwrap_err().kind, ErrorKind::Interrupted);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     let error = read_on(&FaultDisk::full_after(10_000), &options, Kept::default()).map(drop).unwrap_err();
@@ -233,7 +235,8 @@ fn the_space_of_temporary_files_is_announced() {
                 notes.lock().unwrap().push(need);
             }
         };
-        read_blocks(&FaultDisk::healthy(), &options, |_, _| Ok(Kept::default()), &sink, &NEVER).unwrap();
+        engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Kept::default()), &sink, &NEVER)
+            .unwrap();
         let notes = notes.into_inner().unwrap();
         assert_eq!(notes.len(), usize::from(is_announced));
         assert!(notes.iter().all(|need| need.temporary > 1_000 && need.chainstate == 0));

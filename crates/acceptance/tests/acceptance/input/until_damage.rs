@@ -77,7 +77,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
             let what = &format!("height {height}, byte {at}, scan {scan}");
             let case = Case::new();
             case.flip_block(height, at);
-            let options = ReindexOptions { scan, ..case.options() };
+            let options = changed(case.options(), |it| it.chain.scan = scan);
             let plain = refused(&options, ErrorKind::Damaged);
             assert_eq!(plain.height, Some(Height(height)), "{what}: {plain}");
             assert_mentions(&plain, &["rebuild the chainstate up to the block below"]);
@@ -193,7 +193,7 @@ fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
 fn only_loss_by_damage_is_accepted() {
     let case = Case::new();
     case.flip_block(100, 90);
-    let low = ReindexOptions { stop_at_height: Some(Height(50)), ..case.options() };
+    let low = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(50)));
     assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
 }
 

@@ -16,7 +16,7 @@ fn the_chain_below_a_broken_block_can_be_rebuilt() {
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
         assert_eq!(run(&options(dir.path())).unwrap_err().kind, ErrorKind::Consensus);
         let below = Height(mutated.block.height - 1);
-        let report = run(&ReindexOptions { stop_at_height: Some(below), ..options(dir.path()) }).unwrap();
+        let report = run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(below))).unwrap();
         assert_eq!(report.hash_serialized_3, mutated.chain.model.stats().hash_serialized_3, "{name}");
     }
 }

@@ -139,7 +139,7 @@ fn a_machine_needs_only_the_bytes_that_the_plan_names() {
 fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     let (_case, cut) = cut(2, Some(3));
     let mut options = cut.check_options(1);
-    options.resume.checkpoint_interval = std::time::Duration::ZERO;
+    options.chain.resume.checkpoint_interval = std::time::Duration::ZERO;
     options.chain.hooks.join_bytes = Some(1);
     let count = {
         let disk = FaultDisk::signal_at(u64::MAX, &Default::default());

@@ -9,7 +9,7 @@ use acceptance::{
         run_beside, run_while, try_run, wait_until, with_holes,
     },
 };
-use engine::{AggregateKind, BoundBy, Remote, RemoteBody};
+use engine::{Remote, RemoteBody, hints::AggregateKind, reindex::BoundBy};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
@@ -50,7 +50,7 @@ fn blocks_are_checked_while_others_are_downloaded_if_the_memory_allows() {
 /// Options with a checkpoint after each few blocks.
 fn with_checkpoints(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     let mut options = from(root, peers);
-    options.resume.checkpoint_interval = Duration::ZERO;
+    options.chain.resume.checkpoint_interval = Duration::ZERO;
     options
 }
 
@@ -119,7 +119,7 @@ fn hinted(hints: &Hints, aggregate: AggregateKind) -> (Case, TempDir, ScriptedPe
     let file = file_in(&files, "hints");
     TRUTH.write(&file, HintFormat::Peregrine, hints);
     let mut options = from(case.root(), &[&peer]);
-    (options.hints, options.stop_at_height) = (Some(hints_of(file, aggregate)), Some(Height(tip())));
+    (options.hints, options.chain.stop_at_height) = (Some(hints_of(file, aggregate)), Some(Height(tip())));
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(tip()));
     options.chain.hooks.undo_blocks = 0;
     (case, files, peer, options)

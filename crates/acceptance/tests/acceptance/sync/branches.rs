@@ -127,7 +127,9 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
     for order in [[&short, &long, &short], [&long, &short, &long], [&short, &short, &long]] {
         let (dir, peers) = (scratch(), order.map(|chain| ScriptedPeer::start(chain, Fault::None)));
         let options = from(dir.path(), &peers.each_ref());
-        let options = SyncOptions { stop_at_height: Some(Height(0)), blocks_only: true, ..options };
+        let options = changed(SyncOptions { blocks_only: true, ..options }, |it| {
+            it.chain.stop_at_height = Some(Height(0))
+        });
         let (report, seen) = run(&options);
         assert_eq!(report.header_height, Height(longer.tip().height));
         assert!(peers.iter().all(|peer| seen.reasons(peer).is_empty()));

@@ -114,7 +114,7 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
     assert!(report.rebuild.is_some(), "the chainstate was three blocks behind");
     let before = acceptance::tree(case.root());
     for stop in [None, Some(Height(100))] {
-        let (report, _) = run(&SyncOptions { stop_at_height: stop, ..from(case.root(), &[&peer]) });
+        let (report, _) = run(&changed(from(case.root(), &[&peer]), |it| it.chain.stop_at_height = stop));
         assert!(report.rebuild.is_none(), "{stop:?}");
         assert_eq!(report.height, stop.unwrap_or(Height(blocks() as u32)));
         assert_eq!(report.chainstate_height, Some(Height(blocks() as u32)));
@@ -127,7 +127,7 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
 #[test]
 fn a_datadir_whose_index_has_only_headers_is_filled() {
     let (dir, peer) = (scratch(), honest());
-    let none = SyncOptions { stop_at_height: Some(Height(0)), ..from(dir.path(), &[&peer]) };
+    let none = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(0)));
     let (report, _) = run(&none);
     assert_eq!((report.height, report.header_height), (Height(0), Height(blocks() as u32)));
     assert_eq!(index(dir.path()).entries.len(), blocks() + 1);
@@ -140,7 +140,7 @@ fn a_datadir_whose_index_has_only_headers_is_filled() {
 fn a_download_stops_at_a_height_and_goes_on_from_there() {
     let (dir, peer) = (scratch(), honest());
     for stop in [1, 70, 71] {
-        let options = SyncOptions { stop_at_height: Some(Height(stop)), ..from(dir.path(), &[&peer]) };
+        let options = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(stop)));
         let (report, _) = run(&options);
         assert_eq!((report.height, peer.asked().len()), (Height(stop), stop as usize));
         let found = acceptance::stats(dir.path(), Network::Regtest).unwrap();
@@ -157,7 +157,7 @@ fn a_download_stops_at_a_height_and_goes_on_from_there() {
 fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     let (dir, peer) = (scratch(), honest());
     let below = Height(blocks() as u32 - 1);
-    run(&SyncOptions { stop_at_height: Some(below), ..from(dir.path(), &[&peer]) });
+    run(&changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(below)));
     let (report, _) = run(&from(dir.path(), &[&peer]));
     let tip = Height(below.0 + 1);
     assert_eq!((report.height, report.chainstate_height), (tip, Some(tip)));

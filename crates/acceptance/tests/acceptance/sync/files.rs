@@ -15,7 +15,9 @@ use disk::{
 /// block, and written nothing to its databases.
 fn begun_by_bitcoind() -> TempDir {
     let (dir, peer) = (scratch(), peer());
-    run(&SyncOptions { stop_at_height: Some(Height(0)), blocks_only: true, ..from(dir.path(), &[&peer]) });
+    run(&changed(SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) }, |it| {
+        it.chain.stop_at_height = Some(Height(0))
+    }));
     let datadir = Datadir::at(dir.path(), Network::Regtest);
     let file = std::fs::OpenOptions::new().write(true).open(datadir.blk_path(FileNo(0))).unwrap();
     file.set_len(1 << 20).unwrap();
@@ -52,7 +54,7 @@ fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {
 /// bytes in use, each with a number of zeros before it.
 fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> TempDir {
     let (dir, peer) = (scratch(), peer());
-    run(&SyncOptions { stop_at_height: Some(Height(0)), ..from(dir.path(), &[&peer]) });
+    run(&changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(0))));
     let datadir = Datadir::at(dir.path(), Network::Regtest);
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let path = datadir.blk_path(FileNo(0));
@@ -99,6 +101,12 @@ fn blocks_beyond_the_bytes_in_use_are_found_except_damaged_ones() {
         assert_found(dir.path(), found, what);
     };
     damage("all of them", blocks(), &|_| {});
+    // Of a file that the block index knows, it knows the undo data, too.
+    let dir = with_tail(plain());
+    let rev = Datadir::at(dir.path(), Network::Regtest).rev_path(FileNo(0));
+    std::fs::write(rev, [0; 100]).unwrap();
+    run(&SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer()]) });
+    assert_eq!(UndoFiles::read(dir.path(), Network::Regtest).index.files[0].undo_size, 0);
     // In a transaction, in the length, in the magic. With another header, it is another block.
     for (at, bit) in [(120, 5), (4, 0), (0, 2), (70, 1)] {
         let what = format!("bit {bit} of byte {at}");

@@ -287,7 +287,7 @@ fn what_keeps_the_chainstate_away_from_the_tip_is_refused_before_anything_is_cre
     let refused = [
         SyncOptions { prune_bytes: Some(1 << 30), ..options.clone() },
         SyncOptions { blocks_only: true, ..options.clone() },
-        SyncOptions { stop_at_height: Some(Height(7)), ..options },
+        changed(options, |it| it.chain.stop_at_height = Some(Height(7))),
     ];
     for options in refused {
         let error = try_run(&options).unwrap_err();

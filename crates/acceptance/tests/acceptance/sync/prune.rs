@@ -10,7 +10,7 @@ use acceptance::{
     undo::{Expected, UndoFiles},
 };
 use disk::undo::checksum;
-use engine::AggregateKind;
+use engine::hints::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
 use testkit::peer::ServedChain;
@@ -48,18 +48,17 @@ pub fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
 
 /// Options with hints up to a height, whose blocks are assumed valid: headers that bury them are known.
 fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
-    let first = SyncOptions {
-        prune_bytes: None,
-        blocks_only: true,
-        stop_at_height: Some(Height(1)),
-        ..options.clone()
-    };
+    let first = changed(SyncOptions { prune_bytes: None, blocks_only: true, ..options.clone() }, |it| {
+        it.chain.stop_at_height = Some(Height(1))
+    });
     run(&first).unwrap();
     bury(&options.chain.datadir.join("regtest/blocks/index"));
     let file = dir.join("hints");
     TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(height));
     let hints = hints_of(file, AggregateKind::Sha256);
-    let mut options = SyncOptions { hints: Some(hints), stop_at_height: Some(Height(END)), ..options };
+    let mut options = changed(SyncOptions { hints: Some(hints), ..options }, |it| {
+        it.chain.stop_at_height = Some(Height(END))
+    });
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(height));
     options
 }
@@ -209,7 +208,7 @@ fn a_lost_block_that_the_checkpoint_has_is_reported() {
     fs::remove_file(dir.path().join(lost)).unwrap();
     let error = run(&options).unwrap_err();
     assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::StartOver][..]), "{error}");
-    options.resume.restart = true;
+    options.chain.resume.restart = true;
     run(&options).unwrap();
     assert_pruned(dir.path(), "started over");
 }
@@ -225,7 +224,7 @@ fn a_checkpoint_of_other_options_is_refused_and_can_be_discarded() {
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(50));
     let error = run(&options).unwrap_err();
     assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::StartOver), "{error}");
-    options.resume.restart = true;
+    options.chain.resume.restart = true;
     assert!(run(&options).unwrap().download.blocks > 250);
     assert_pruned(dir.path(), "started over");
 }

@@ -47,7 +47,7 @@ const OF_BLOCKS: Kind = |root, peer| from(root, &[peer]);
 const WITH_COINS: Kind = |root, peer| SyncOptions { spent_coins: true, ..OF_BLOCKS(root, peer) };
 const WITH_CHECKPOINTS: Kind = |root, peer| {
     let mut options = WITH_COINS(root, peer);
-    options.resume.checkpoint_interval = Duration::ZERO;
+    options.chain.resume.checkpoint_interval = Duration::ZERO;
     options
 };
 

@@ -241,7 +241,7 @@ fn an_interrupted_download_with_coins_goes_on() {
         let (dir, peer) = (scratch(), honest());
         let mut options = asking(dir.path(), &[&peer]);
         if checkpoint {
-            options.resume.checkpoint_interval = Duration::ZERO;
+            options.chain.resume.checkpoint_interval = Duration::ZERO;
         }
         let blocks = 40 + 40 * number;
         interrupt_at(&options, &peer, blocks, Duration::from_secs(1));
@@ -259,7 +259,7 @@ fn a_run_that_had_false_coins_is_resumed_beside_an_honest_peer() {
     for threads in [1, 8] {
         let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), Fault::FalseCoins));
         let mut options = asking(dir.path(), &[&peer]);
-        options.resume.checkpoint_interval = Duration::ZERO;
+        options.chain.resume.checkpoint_interval = Duration::ZERO;
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         interrupt_at(&options, &peer, 130, Duration::from_secs(1));
         let good = honest();

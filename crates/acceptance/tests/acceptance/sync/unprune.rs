@@ -11,7 +11,7 @@ use acceptance::{
     },
     update::behind,
 };
-use engine::SetAsideIndexes;
+use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
 
 /// Number of last blocks that are kept.
@@ -228,7 +228,7 @@ fn what_cannot_make_a_full_node_is_refused() {
     for wrong in [
         SyncOptions { prune_bytes: Some(1), ..options() },
         SyncOptions { blocks_only: true, ..options() },
-        SyncOptions { stop_at_height: Some(Height(9)), ..options() },
+        changed(options(), |it| it.chain.stop_at_height = Some(Height(9))),
     ] {
         assert_eq!(run(&wrong).unwrap_err().kind, ErrorKind::Usage);
     }
@@ -267,7 +267,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     // Filters up to a lower block keep the blocks from ten below it on.
     let (case, at) = (Case::new(), 135);
     let lower = changed(case.options(), |it| {
-        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(at)), true);
+        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(at)), true);
     });
     acceptance::run(&lower).unwrap();
     acceptance::indexes::make(&disk, &of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter])).unwrap();

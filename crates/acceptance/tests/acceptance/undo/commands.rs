@@ -2,11 +2,8 @@
 //! any operation fails.
 
 use acceptance::prelude::*;
-use acceptance::{
-    for_verifying,
-    undo::{Expected, UndoDamage, assert_complete, rev_bytes},
-};
-use engine::{CheckUndoOptions, FlawedUndo, MadeUndoReport, MakeUndoOptions, UndoCheck};
+use acceptance::undo::{Expected, UndoDamage, assert_complete, rev_bytes};
+use engine::undo::{FlawedUndo, MadeUndoReport, UndoCheck};
 use testkit::mutation::{base_chain, mutations};
 use vfs::Disk;
 
@@ -17,13 +14,13 @@ fn chain_options(root: &Path, temporary: &TempDir) -> ChainOptions {
 }
 
 fn check(options: &ChainOptions, scan: bool) -> UndoCheck {
-    let options = CheckUndoOptions { chain: options.clone(), scan };
-    engine::check_undo(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+    let options = ChainOptions { scan, ..options.clone() };
+    engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 fn make(disk: &dyn Disk, options: &ChainOptions, keep_old: bool) -> Result<MadeUndoReport, Error> {
-    let options = MakeUndoOptions { chain: options.clone(), keep_old };
-    engine::make_undo(disk, &options, &|_| {}, &AtomicBool::new(false))
+    let options = ChainOptions { keep_old, ..options.clone() };
+    engine::undo::make(disk, &options, &|_| {}, &AtomicBool::new(false))
 }
 
 /// A datadir with damaged records at these heights, and one that the index does not know.
@@ -75,7 +72,7 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert!(rest == others(&case), "only undo files and the block index change");
     let verifying = changed(trusting(&case.options()), |it| it.chain.work_dir = options.work_dir.clone());
     let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let report = engine::verify(&disk, &for_verifying(&verifying, true), &|_| {}, &never);
+    let report = engine::verify(&disk, &verifying.chain, true, &|_| {}, &never);
     assert_eq!(report.unwrap().against_chainstate.unwrap().differences, 0);
     // Nothing is left to do.
     let before = tree(case.root());

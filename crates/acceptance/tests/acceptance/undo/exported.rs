@@ -3,15 +3,24 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::Expected;
-use engine::{ExportUndoOptions, ExportedUndo, export_undo};
+use engine::undo::ExportedUndo;
 use testkit::corrupt::overwrite;
 use vfs::Disk;
 use wire::SpentCoinsForm;
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 
-fn export(disk: &dyn Disk, options: &ExportUndoOptions, path: &Path) -> Result<ExportedUndo, Error> {
-    export_undo(disk, options, path, &|_| {}, &AtomicBool::new(false))
+fn export_from(
+    disk: &dyn Disk,
+    options: &ChainOptions,
+    from: u32,
+    path: &Path,
+) -> Result<ExportedUndo, Error> {
+    engine::undo::export(disk, options, Height(from), path, &|_| {}, &AtomicBool::new(false))
+}
+
+fn export(disk: &dyn Disk, options: &ChainOptions, path: &Path) -> Result<ExportedUndo, Error> {
+    export_from(disk, options, 1, path)
 }
 
 /// Numbers of inputs of each transaction but the coinbase, by block.
@@ -48,17 +57,17 @@ fn the_file_has_the_undo_data_of_each_block_whatever_the_number_of_threads() {
     let expected: Vec<(BlockHash, Vec<u8>)> =
         Expected::of(chain()).blocks.into_iter().map(|(_, hash, undo)| (hash, undo)).collect();
     // The blocks above are not connected.
-    let all = ExportUndoOptions::new(case.root(), Network::Regtest);
+    let all = ChainOptions::reading(case.root(), Network::Regtest);
     let tip = export(&RealDisk, &all, &out.path().join("all")).unwrap().to.0;
     assert!(tip >= 130, "{tip}");
     for threads in THREADS {
         for (from, to) in [(0, None), (1, Some(tip)), (40, Some(130)), (tip, None)] {
             let what = format!("{threads} threads, {from} to {to:?}");
-            let mut options = ExportUndoOptions::new(case.root(), Network::Regtest);
-            options.chain.threads = NonZeroUsize::new(threads).unwrap();
-            (options.from, options.to) = (Height(from), to.map(Height));
+            let mut options = ChainOptions::reading(case.root(), Network::Regtest);
+            options.threads = NonZeroUsize::new(threads).unwrap();
+            options.stop_at_height = to.map(Height);
             let path = out.path().join(&what);
-            let report = export(&RealDisk, &options, &path).unwrap();
+            let report = export_from(&RealDisk, &options, from, &path).unwrap();
             let (first, last) = (from.max(1) as usize, to.unwrap_or(tip) as usize);
             let blocks = decode(&path, &|hash| inputs[hash].clone());
             assert_eq!(blocks, expected[first - 1..last], "{what}");
@@ -92,10 +101,10 @@ fn the_undo_data_of_core_goes_through_the_form_unchanged() {
         let shapes: Inputs = expected.iter().map(|(_, hash, undo)| (*hash, shape(undo))).collect();
         let out = TempDir::new().unwrap();
         let path = out.path().join("coins");
-        let mut options = ExportUndoOptions::new(dir.path(), network);
-        options.to = line["height"].as_u64().map(|height| Height(height as u32));
+        let mut options = ChainOptions::reading(dir.path(), network);
+        options.stop_at_height = line["height"].as_u64().map(|height| Height(height as u32));
         let report = export(&RealDisk, &options, &path).unwrap();
-        assert_eq!((report.hash, report.to), (tip, options.to.unwrap()), "{name}");
+        assert_eq!((report.hash, report.to), (tip, options.stop_at_height.unwrap()), "{name}");
         let blocks = decode(&path, &|hash| shapes[hash].clone());
         let expected: Vec<_> = expected.into_iter().map(|(_, hash, undo)| (hash, undo)).collect();
         assert_eq!(blocks, expected, "{name}");
@@ -111,14 +120,14 @@ fn assert_nothing(out: &TempDir, what: &str) {
 fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     let out = TempDir::new().unwrap();
     let path = &out.path().join("coins");
-    let options = |case: &Case| ExportUndoOptions::new(case.root(), Network::Regtest);
+    let options = |case: &Case| ChainOptions::reading(case.root(), Network::Regtest);
     let case = TEMPLATE.case();
     case.spoil_undo(|entry| entry.height == Height(90));
     let error = export(&RealDisk, &options(&case), path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(90))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);
     assert_nothing(&out, "damaged undo data");
-    let below = ExportUndoOptions { to: Some(Height(89)), ..options(&case) };
+    let below = ChainOptions { stop_at_height: Some(Height(89)), ..options(&case) };
     assert_eq!(export(&RealDisk, &below, path).unwrap().to, Height(89));
     let again = export(&RealDisk, &below, path).unwrap_err();
     assert_eq!(again.kind, ErrorKind::Usage, "the file exists: {again}");
@@ -130,8 +139,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     let error = export(&RealDisk, &options(&case), path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(50))), "{error}");
     assert_nothing(&out, "a damaged block");
-    let none = ExportUndoOptions { from: Height(9_999), ..options(&case) };
-    let error = export(&RealDisk, &none, path).unwrap_err();
+    let error = export_from(&RealDisk, &options(&case), 9_999, path).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_mentions(&error, &["there are no blocks from 9999"]);
     assert_nothing(&out, "no blocks");
@@ -141,9 +149,10 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
 fn an_interrupt_or_a_failing_disk_leaves_no_file() {
     let (case, out) = (TEMPLATE.case(), TempDir::new().unwrap());
     let path = &out.path().join("coins");
-    let mut options = ExportUndoOptions::new(case.root(), Network::Regtest);
-    options.chain.threads = NonZeroUsize::new(3).unwrap();
-    let stopped = export_undo(&RealDisk, &options, path, &|_| {}, &AtomicBool::new(true)).unwrap_err();
+    let mut options = ChainOptions::reading(case.root(), Network::Regtest);
+    options.threads = NonZeroUsize::new(3).unwrap();
+    let stopped = engine::undo::export(&RealDisk, &options, Height(1), path, &|_| {}, &AtomicBool::new(true))
+        .unwrap_err();
     assert_eq!(stopped.kind, ErrorKind::Interrupted);
     assert_nothing(&out, "interrupted");
     let mut failures = 0;

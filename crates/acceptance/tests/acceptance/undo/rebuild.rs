@@ -11,7 +11,7 @@ fn rows_of_other_blocks_lose_positions_in_lost_files() {
     let (case, stop) = (Case::new(), chain().tip().height - 10);
     UndoDamage::AllGone.apply(case.root(), Network::Regtest);
     let options = changed(case.options(), |it| {
-        (it.stop_at_height, it.accept_lower_tip) = (Some(Height(stop)), true);
+        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(stop)), true);
     });
     assert_eq!(run(&options).unwrap().undo.unwrap().blocks, stop);
     let made: Vec<_> = chain().main().skip(1).take(stop as usize).map(|block| block.hash).collect();
@@ -38,7 +38,9 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, "of another node").unwrap();
             let target = output.path().to_owned();
-            let options = ReindexOptions { output: Some(target.clone()), scan, ..case.options() };
+            let options = changed(ReindexOptions { output: Some(target.clone()), ..case.options() }, |it| {
+                it.chain.scan = scan
+            });
             let (done, events) = run_seen(&options);
             let what = format!("{name}, {damage:?}, scan {scan}");
             assert_eq!(std::fs::read(&path).unwrap(), b"of another node", "{what}: {done:?}");

@@ -78,7 +78,7 @@ fn restart_discards_undo_data_that_was_made() {
     for undo in UndoPolicy::ALL {
         let (case, options) = lacking();
         interrupt_late(&case, &options);
-        let again = changed(with_undo(&options, undo), |it| it.resume.restart = true);
+        let again = changed(with_undo(&options, undo), |it| it.chain.resume.restart = true);
         if undo == UndoPolicy::Trust {
             assert_eq!(refused(&again, "undo data is missing").kind, ErrorKind::Damaged);
             continue;
@@ -92,7 +92,7 @@ fn restart_discards_undo_data_that_was_made() {
 fn restart_with_all_undo_data_leaves_nothing_behind() {
     let (case, options) = lacking_by(UndoDamage::NoPositions);
     interrupt_late(&case, &options);
-    let scan = changed(trusting(&case.scan()), |it| it.resume.restart = true);
+    let scan = changed(trusting(&case.scan()), |it| it.chain.resume.restart = true);
     assert_eq!(run(&scan).unwrap().hash_serialized_3, expected().hash_serialized_3);
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
 }
@@ -119,7 +119,7 @@ fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
                     if is_lost { "bytes of the file are in use" } else { "has changed since an interrupted" };
                 assert_mentions(&error, &["rev00001.dat", flaw]);
                 assert_offers(&error, &[Remedy::StartOver]);
-                let again = changed(options, |it| it.resume.restart = true);
+                let again = changed(options, |it| it.chain.resume.restart = true);
                 assert_eq!(assert_ends(&case, &again, &format!("lost: {is_lost}")), 0);
             }
         }
@@ -146,7 +146,7 @@ fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
         assert_mentions(&error, &["the undo data that an interrupted run has made is damaged or lost"]);
         assert_offers(&error, &[Remedy::StartOver]);
         assert!(rev_bytes(&case.blocks("")) == before);
-        assert_ends(&case, &changed(options, |it| it.resume.restart = true), "restart");
+        assert_ends(&case, &changed(options, |it| it.chain.resume.restart = true), "restart");
     }
 }
 
@@ -162,7 +162,7 @@ fn a_job_whose_undo_data_was_given_up_starts_over() {
 #[test]
 fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
     let (case, options) = lacking();
-    let low = changed(options.clone(), |it| it.stop_at_height = Some(Height(138)));
+    let low = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(138)));
     interrupt_late(&case, &low);
     // Written anew, with other file numbers.
     case.edit_index(|index| index.entries.reverse());
@@ -170,7 +170,7 @@ fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
         Ok(_) => assert_complete(case.root(), Network::Regtest, &expected(), "resumed"),
         Err(error) => {
             assert_offers(&error, &[Remedy::StartOver]);
-            assert_ends(&case, &changed(options, |it| it.resume.restart = true), "restart");
+            assert_ends(&case, &changed(options, |it| it.chain.resume.restart = true), "restart");
         }
     }
 }

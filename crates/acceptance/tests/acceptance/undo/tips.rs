@@ -54,7 +54,7 @@ fn all_ways(root: &Path) -> Vec<(String, ReindexOptions)> {
     let mut found = Vec::new();
     for undo in UndoPolicy::ALL {
         for scan in [false, true] {
-            let options = changed(with_undo(&options(root), undo), |it| it.scan = scan);
+            let options = changed(with_undo(&options(root), undo), |it| it.chain.scan = scan);
             found.push((format!("{undo:?}, scan {scan}"), options));
         }
     }
@@ -96,7 +96,7 @@ fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
         assert_is_top(&blocks, &format!("{count} blocks"), |_, _| true);
         assert_is_top(&blocks, &format!("{count} blocks, a chainstate below"), |root, _| {
             let stop_at_height = Some(Height(TOP - 2));
-            run(&ReindexOptions { stop_at_height, ..trusting(&options(root)) }).unwrap();
+            run(&changed(trusting(&options(root)), |it| it.chain.stop_at_height = stop_at_height)).unwrap();
             true
         });
     }
@@ -170,13 +170,13 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
             case.forget_undo(|_| true);
             UndoDamage::AllGone.apply(case.root(), Network::Regtest);
             for scan in [false, true] {
-                let options = changed(with_undo(&options(case.root()), undo), |it| it.scan = scan);
+                let options = changed(with_undo(&options(case.root()), undo), |it| it.chain.scan = scan);
                 assert_eq!(run(&options).unwrap().hash, tip.hash, "first {first}, {undo:?}, scan {scan}");
                 UndoDamage::AllGone.apply(case.root(), Network::Regtest);
             }
             fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
             let chosen = if first { &other } else { &tip };
-            let scan = changed(with_undo(&options(case.root()), undo), |it| it.scan = true);
+            let scan = changed(with_undo(&options(case.root()), undo), |it| it.chain.scan = true);
             let mut expected = expected_of(&blocks_to(TOP - 1));
             let undo_data = tip.undo.clone().unwrap();
             expected.blocks.push((tip.header.prev, chosen.hash, undo_data));

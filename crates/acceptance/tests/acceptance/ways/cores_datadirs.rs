@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    for_checking_hints, for_making,
     hinted::{AGGREGATES, bury, with_hints, without_undo},
     ways::{Means, Source},
 };
@@ -13,10 +12,10 @@ use hints::HintFormat;
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
 fn make_hints(source: &Source, path: &Path, format: HintFormat, coins: u64) {
     let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), &source.options);
-    let info = engine::make_hints(&disk, &for_making(options), path, format, &|_| {}, &never).unwrap();
+    let info = engine::hints::make(&disk, &options.chain, path, format, &|_| {}, &never).unwrap();
     assert_eq!((info.height, info.hints), (Height(source.height), coins), "{}", path.display());
-    let options = for_checking_hints(options);
-    let check = engine::check_hints(&disk, &options, path, None, &|_| {}, &never).unwrap();
+    let options = options.chain.clone();
+    let check = engine::hints::check(&disk, &options, path, None, &|_| {}, &never).unwrap();
     assert_eq!((check.wrong_blocks, check.first), (0, None), "{}", path.display());
 }
 

@@ -115,13 +115,13 @@ pub fn plan(
     interrupt: &AtomicBool,
 ) -> Result<Planned, Error> {
     let in_place = options.output.is_none();
-    let before = if in_place { ExistingState::read(files, options.scan)? } else { ExistingState::default() };
+    let before =
+        if in_place { ExistingState::read(files, options.chain.scan)? } else { ExistingState::default() };
     let second = SecondChainstate::find(files.disk, files.datadir, files.params);
     let second = if in_place { second? } else { None };
     let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
     let request = ChainRequest {
-        scan: options.scan,
-        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.stop_at_height),
+        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.chain.stop_at_height),
         without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
         hints: hint_reader.as_ref().map(hints::end),
         preferred: before.best_block,
@@ -129,7 +129,7 @@ pub fn plan(
         damage,
         makes_undo: options.makes_undo(),
         awaits_blocks: awaiting.is_some(),
-        ..ChainRequest::default()
+        ..ChainRequest::of(&options.chain)
     };
     let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), sink, interrupt)?;
     job::note_all_scripts(&options.chain, &plan, sink);

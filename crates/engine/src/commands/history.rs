@@ -5,6 +5,8 @@
 //! to the same script, and the coins that are left over are compared with the chainstate, if that ends at the
 //! same block.
 
+pub use pipeline::stages::history::{HistoryEntry, HistorySink, ScriptHistory};
+
 #[cfg(feature = "serde")]
 use api::json::{HashText, JsonSchema, Serialize};
 use api::{
@@ -30,7 +32,7 @@ use pipeline::{
     job::{self, read_only_job::read_live},
     stages::{
         block_parts::{BlockConsumer, BlockData, BlockParts, HashAt, PartConsumer},
-        history::{HistoryAdder, HistoryBuckets, HistorySink, HistoryTotals, MAX_PREFIX_DIGITS},
+        history::{HistoryAdder, HistoryBuckets, HistoryTotals, MAX_PREFIX_DIGITS},
         work_dir::WorkDir,
     },
 };
@@ -51,15 +53,12 @@ const MIN_BUCKET_BYTES: u64 = 8 << 20;
 /// Bytes of blocks that make a bucket: about as many as it has.
 const BUCKET_BLOCK_BYTES: u64 = 32 << 20;
 
-/// What [`read_history`] reads.
+/// What [`read()`] reads.
 #[derive(Clone, Debug)]
 pub struct ReadHistoryOptions {
-    /// The blocks. Their work directory is where temporary files go.
+    /// The blocks. Without a last one, beside a running bitcoind the last six are left out. Temporary files
+    /// go to the work directory.
     pub chain: ChainOptions,
-    /// Find blocks and undo data by scanning their files.
-    pub scan: bool,
-    /// The last block; `None`: the last one of the chain, beside a running bitcoind without six.
-    pub to: Option<Height>,
     /// Number of hexadecimal digits of script hashes that divide them into buckets, at most 3; `None`: as
     /// the amount of data needs.
     pub prefix_digits: Option<u32>,
@@ -79,7 +78,7 @@ pub trait HistoryConsumer: Sync {
     fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error>;
 }
 
-/// What [`read_history`] gives to the caller.
+/// What [`read()`] gives to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct HistoryRange {
@@ -102,7 +101,7 @@ pub struct HistoryRange {
     pub last_prefix: u32,
 }
 
-/// Result of [`read_history`].
+/// Result of [`read()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct HistoryReport {
@@ -130,11 +129,11 @@ pub struct HistoryReport {
 /// of each block. The datadir is only read.
 ///
 /// # Errors
-/// The same errors as [`crate::read_blocks()`] with coins; [`ErrorKind::Damaged`] if an input spends a coin
+/// The same errors as [`crate::blocks::read()`] with coins; [`ErrorKind::Damaged`] if an input spends a coin
 /// that no earlier output paid to its script, or if the chainstate has other coins;
 /// [`ErrorKind::Environment`] if there is no space for temporary files. Of several errors, that of the lowest
 /// bucket is returned.
-pub fn read_history<C: HistoryConsumer>(
+pub fn read<C: HistoryConsumer>(
     disk: &dyn Disk,
     options: &ReadHistoryOptions,
     begin: impl FnOnce(&HistoryRange, &HashAt<'_>) -> Result<C, Error>,
@@ -146,9 +145,9 @@ pub fn read_history<C: HistoryConsumer>(
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
     let best = if options.chain.live { None } else { ExistingState::read(files, false)?.best_block };
-    let read = || job::plan_to_best_block(files, &options.chain, options.scan, best, watch);
+    let read = || job::plan_to_best_block(files, &options.chain, best, watch);
     let plan = &read_live(&options.chain, read)?;
-    let to = job::last_block(&options.chain, plan, Height(0), options.to)?;
+    let to = job::last_block(&options.chain, plan, Height(0), options.chain.stop_at_height)?;
     // The chain's blocks have about the same size, or the first ones are smaller.
     let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * (u64::from(to.0) + 1);
     let prefix_digits = prefix_digits(options, block_bytes)?;

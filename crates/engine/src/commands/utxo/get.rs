@@ -1,11 +1,11 @@
 //! Looks up coins in a chainstate on disk, as Core's `gettxout` does without the mempool.
 
-use api::{error::Error, options::ChainstateOptions};
+use api::{error::Error, options::ChainOptions};
 use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use vfs::Disk;
 use wire::{BlockHash, Height, OutPoint};
 
-/// Result of [`get_coins`].
+/// Result of [`crate::utxo::get()`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GetReport {
     /// Height of the best block; `None` if the block index does not have it.
@@ -22,12 +22,8 @@ pub struct GetReport {
 /// of the tables are read.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo_stats`]. An outpoint without a coin is no error; the report lists it.
-pub fn get_coins(
-    disk: &dyn Disk,
-    options: &ChainstateOptions,
-    outpoints: &[OutPoint],
-) -> Result<GetReport, Error> {
+/// The same errors as [`crate::utxo::stats()`]. An outpoint without a coin is no error; the report lists it.
+pub fn get(disk: &dyn Disk, options: &ChainOptions, outpoints: &[OutPoint]) -> Result<GetReport, Error> {
     let chainstate = StoredChainstate::open(disk, options)?;
     let StoredChainstate { reader, height, .. } = &chainstate;
     // In the order of the keys, so that each table is opened once.

@@ -5,7 +5,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{CoinMeter, Event, EventSink, Watch},
     note::Warning,
-    options::{AtHeightsOptions, ChainstateOptions},
+    options::ChainOptions,
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
@@ -28,6 +28,7 @@ use pipeline::{
 };
 use rules::{ChainParams, median_times};
 use std::{
+    collections::BTreeSet,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -43,14 +44,14 @@ use wire::{BlockHash, BlockTime, Height, Network, Reader, UtxoElement};
 #[derive(Clone, Debug)]
 pub enum StoredCoins {
     /// Those of a chainstate. Its number of threads is a maximum.
-    Chainstate(ChainstateOptions),
+    Chainstate(ChainOptions),
     /// Those of a snapshot.
     Snapshot {
         /// The file.
         file: PathBuf,
         /// The datadir in which the height of its block is looked up. Without one it is known only for
         /// blocks whose UTXO set has a hash in Core's source.
-        datadir: Option<ChainstateOptions>,
+        datadir: Option<ChainOptions>,
     },
 }
 
@@ -78,9 +79,9 @@ const CHUNKS_QUEUED_MAX: usize = 4;
 /// Writes nothing. `memory_bytes` limits the number of threads; one is always used.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo_stats`], or [`crate::snapshot_info`]; errors of `each`;
+/// The same errors as [`crate::utxo::stats()`], or [`crate::snapshot::info()`]; errors of `each`;
 /// [`ErrorKind::Interrupted`]; [`ErrorKind::Usage`] if a snapshot is not for the network of the datadir.
-pub fn read_coins(
+pub fn read(
     disk: &dyn Disk,
     coins: &StoredCoins,
     memory_bytes: u64,
@@ -101,7 +102,7 @@ pub fn read_coins(
             let watch = Watch { sink, interrupt };
             let stats = read_elements(&chainstate.reader, None, true, threads.get(), &mut each_of, watch)?;
             let best_block = chainstate.reader.best_block();
-            UtxoStatsReport::new(&stats, options.network, chainstate.height, best_block)
+            UtxoStatsReport::new(&stats, options.params.network, chainstate.height, best_block)
                 .ok_or_else(|| chainstate.too_large_amounts())
         }
         StoredCoins::Snapshot { file, datadir } => {
@@ -171,7 +172,7 @@ fn elements(each: &mut EachCoin<'_>, times: &BlockTimes) -> impl FnMut(&[u8]) ->
     }
 }
 
-/// Gives all coins of a set to its argument, as [`read_coins`] does.
+/// Gives all coins of a set to its argument, as [`crate::utxo::read()`] does.
 pub type GiveCoins<'a> = dyn FnMut(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error> + 'a;
 
 /// Called with a height, and with what gives the coins after the block there.
@@ -180,14 +181,15 @@ pub type EachSet<'a> = dyn FnMut(Height, &mut GiveCoins<'_>) -> Result<(), Error
 /// Gives the coins after the blocks at some heights to `each_set`, in ascending order, in one pass over the
 /// blocks. All blocks up to the highest one are checked. Their coins go to a temporary chainstate in the work
 /// directory: for one height as by [`crate::reindex()`], for several by connecting the blocks in order,
-/// without undo data. `with_times` is that of [`read_coins`].
+/// without undo data. `with_times` is that of [`crate::utxo::read()`].
 ///
 /// # Errors
-/// The same errors as [`crate::utxo_stats_at`]; those of `each_set`; [`ErrorKind::Environment`] if a block
+/// The same errors as [`crate::utxo::stats_at()`]; those of `each_set`; [`ErrorKind::Environment`] if a block
 /// above a set that was given is invalid, and the best chain without it branches off below.
-pub fn read_coins_after(
+pub fn read_after(
     disk: &dyn Disk,
-    options: &AtHeightsOptions,
+    options: &ChainOptions,
+    heights: &BTreeSet<Height>,
     with_times: bool,
     each_set: &mut EachSet<'_>,
     Watch { sink, interrupt }: Watch<'_>,
@@ -195,6 +197,7 @@ pub fn read_coins_after(
     with_coins_after(
         disk,
         options,
+        heights,
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
             let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.sink);
@@ -223,10 +226,10 @@ fn coins_of(
 fn index_dir_of(
     disk: &dyn Disk,
     network: Network,
-    datadir: Option<&ChainstateOptions>,
+    datadir: Option<&ChainOptions>,
 ) -> Result<Option<PathBuf>, Error> {
     let Some(options) = datadir else { return Ok(None) };
-    let wanted = options.network;
+    let wanted = options.params.network;
     if network != wanted {
         let text = format!("the snapshot is for the network {network}, the datadir for {wanted}");
         return Err(Error::new(ErrorKind::Usage, text));

@@ -3,37 +3,29 @@
 use api::{
     error::Error,
     event::{Event, Watch},
-    options::ChainstateOptions,
+    options::ChainOptions,
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
 use pipeline::{job::stored_chainstate::StoredChainstate, stages::finish::read_elements};
 use vfs::Disk;
 
-/// Options of [`utxo_stats`].
-#[derive(Clone, Debug)]
-pub struct StatsOptions {
-    /// The chainstate.
-    pub chainstate: ChainstateOptions,
-    /// Compute MuHash3072 too.
-    pub muhash: bool,
-}
-
-/// Reads the chainstate of a datadir; writes nothing.
+/// Reads the chainstate of a datadir; writes nothing. MuHash3072 is computed only if it is asked for.
 ///
 /// # Errors
 /// [`api::error::ErrorKind::Environment`] if another process uses it, [`api::error::ErrorKind::Damaged`] if
 /// it is missing or damaged; [`api::error::ErrorKind::Interrupted`].
-pub fn utxo_stats(
+pub fn stats(
     disk: &dyn Disk,
-    options: &StatsOptions,
+    options: &ChainOptions,
+    muhash: bool,
     watch: Watch<'_>,
 ) -> Result<UtxoStatsReport, Error> {
     watch.sink.event(Event::Started(Stage::Read));
-    let chainstate = StoredChainstate::open(disk, &options.chainstate)?;
-    let threads = options.chainstate.threads.get();
-    let stats = read_elements(&chainstate.reader, None, options.muhash, threads, &mut |_| Ok(()), watch)?;
+    let chainstate = StoredChainstate::open(disk, options)?;
+    let threads = options.threads.get();
+    let stats = read_elements(&chainstate.reader, None, muhash, threads, &mut |_| Ok(()), watch)?;
     let best_block = chainstate.reader.best_block();
-    UtxoStatsReport::new(&stats, options.chainstate.network, chainstate.height, best_block)
+    UtxoStatsReport::new(&stats, options.params.network, chainstate.height, best_block)
         .ok_or_else(|| chainstate.too_large_amounts())
 }

@@ -5,17 +5,17 @@ use api::json::{JsonSchema, Seconds, Serialize};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
-    options::{ChainOptions, ScriptChecks},
+    options::ChainOptions,
     stage::Stage,
 };
-use chain::{plan::existing_state::ExistingState, session::Session, threads::lock};
+use chain::{session::Session, threads::lock};
 use disk::{
     DiskError,
     blk::RECORD_HEADER_LEN,
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use pipeline::{
-    job::{self, read_only_job::require_absent},
+    job::read_only_job::{plan_for_reading, require_absent},
     stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
 };
 use std::{
@@ -30,28 +30,7 @@ use wire::{BlockHash, Height, Network, SpentCoinsForm};
 /// Number of blocks that a thread reads before it writes what they spend.
 const PART_BLOCKS: u32 = 32;
 
-/// What [`export_undo`] writes.
-#[derive(Clone, Debug)]
-pub struct ExportUndoOptions {
-    /// The blocks.
-    pub chain: ChainOptions,
-    /// Find blocks and undo data by scanning their files.
-    pub scan: bool,
-    /// The first block; the genesis block spends nothing, and is left out.
-    pub from: Height,
-    /// The last block; `None`: the last one of the chain.
-    pub to: Option<Height>,
-}
-
-impl ExportUndoOptions {
-    /// All blocks of a datadir, with one thread.
-    pub fn new(datadir: &Path, network: Network) -> Self {
-        let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
-        Self { chain, scan: false, from: Height(1), to: None }
-    }
-}
-
-/// Result of [`export_undo`].
+/// Result of [`crate::undo::export()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ExportedUndo {
@@ -78,16 +57,17 @@ pub struct ExportedUndo {
     pub elapsed: Duration,
 }
 
-/// Writes the coins that the blocks of the chain spend to the file at `path`, which must not exist: for each
-/// block, the length of its message as u32 (little-endian), and the message ([`wire::spent_coins`]). The
-/// chain is that of [`crate::check_undo()`], and undo data is checked as there; [`crate::verify()`] proves
-/// that its coins are the right ones.
+/// Writes the coins that the blocks of the chain from a height on spend to the file at `path`, which must not
+/// exist: for each block, the length of its message as u32 (little-endian), and the message
+/// ([`wire::spent_coins`]). The chain is that of [`crate::undo::check()`], and undo data is checked as there;
+/// [`crate::verify()`] proves that its coins are the right ones.
 ///
 /// # Errors
-/// The same errors as [`crate::read_blocks()`]; nothing is left at `path` then.
-pub fn export_undo(
+/// The same errors as [`crate::blocks::read()`]; nothing is left at `path` then.
+pub fn export(
     disk: &dyn Disk,
-    options: &ExportUndoOptions,
+    options: &ChainOptions,
+    from: Height,
     path: &Path,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
@@ -95,13 +75,12 @@ pub fn export_undo(
     let started = Instant::now();
     sink.event(Event::Started(Stage::Plan));
     require_absent(disk, path)?;
-    let ExportUndoOptions { chain: options, scan, from, to } = options;
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
-    let best = ExistingState::read(files, false)?.best_block;
-    let plan = &job::plan_to_best_block(files, options, *scan, best, Watch { sink, interrupt })?;
-    let (from, tip) = ((*from).max(Height(1)), plan.chain.tip_height());
-    let to = to.unwrap_or(tip);
+    let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
+    // The genesis block spends nothing.
+    let (from, tip) = (from.max(Height(1)), plan.chain.tip_height());
+    let to = options.stop_at_height.unwrap_or(tip);
     if from > to || to > tip {
         let detail =
             format!("there are no blocks from {from} to {to}: the chain on disk ends at height {tip}");

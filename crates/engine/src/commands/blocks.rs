@@ -6,6 +6,10 @@
 mod block_stats;
 
 pub use block_stats::BlockStats;
+pub use pipeline::stages::{
+    block_parts::{BlockConsumer, BlockData, HashAt, PartConsumer, SpendingInput},
+    spending_inputs::UnspentOutputs,
+};
 
 #[cfg(feature = "serde")]
 use api::json::{JsonSchema, Serialize};
@@ -16,17 +20,10 @@ use api::{
     options::ChainOptions,
     stage::Stage,
 };
-use chain::{
-    plan::{existing_state::ExistingState, planner::Plan},
-    session::Session,
-};
+use chain::{plan::planner::Plan, session::Session};
 use pipeline::{
-    job::{self, read_only_job::read_live},
-    stages::{
-        block_parts::{BlockConsumer, BlockParts, HashAt},
-        spending_inputs::{SpendsRequest, UnspentOutputs},
-        work_dir::WorkDir,
-    },
+    job::{self, read_only_job::plan_for_reading},
+    stages::{block_parts::BlockParts, spending_inputs::SpendsRequest, work_dir::WorkDir},
 };
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
@@ -39,17 +36,14 @@ const PART_SHARE: u64 = 8;
 /// Minimum of the memory for spending inputs, in bytes.
 const MIN_INPUT_BYTES: u64 = 4 << 20;
 
-/// Which blocks [`read_blocks`] gives to the caller.
+/// Which blocks [`read()`] gives to the caller.
 #[derive(Clone, Debug)]
 pub struct ReadBlocksOptions {
-    /// The blocks. Their number of threads is that of the parts that are read at the same time.
+    /// The blocks. Without a last one, beside a running bitcoind the last six are left out. The number of
+    /// threads is that of the parts that are read at the same time.
     pub chain: ChainOptions,
-    /// Find blocks and undo data by scanning their files.
-    pub scan: bool,
     /// The first block.
     pub from: Height,
-    /// The last block; `None`: the last one of the chain, beside a running bitcoind without six.
-    pub to: Option<Height>,
     /// Also give the coins that the blocks spend, for which undo data is needed.
     pub with_coins: bool,
     /// Also give the inputs that spend the outputs of the blocks.
@@ -68,7 +62,7 @@ pub struct SpendsOptions {
     pub with_txids: bool,
 }
 
-/// The blocks that [`read_blocks`] gives to the caller.
+/// The blocks that [`read()`] gives to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct BlockRange {
@@ -108,12 +102,12 @@ pub struct SpentTo {
 /// of the chain. Nothing is written, except temporary files if spending inputs are asked for.
 ///
 /// # Errors
-/// The same errors as [`crate::check_undo()`], also if undo data is needed and missing or damaged, or if
+/// The same errors as [`crate::undo::check()`], also if undo data is needed and missing or damaged, or if
 /// coins in it are not the outputs that inputs spend, as far as that shows; [`ErrorKind::Environment`] for
 /// too little disk space; [`ErrorKind::Usage`] if the chain does not have the blocks; errors of the consumer;
 /// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of the
 /// lowest part is returned.
-pub fn read_blocks<C: BlockConsumer>(
+pub fn read<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
     begin: impl FnOnce(&BlockRange, &HashAt<'_>) -> Result<C, Error>,
@@ -123,12 +117,7 @@ pub fn read_blocks<C: BlockConsumer>(
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
-    // A bitcoind that runs has not written what it knows of its chainstate.
-    let is_live = options.chain.live;
-    let best = if is_live { None } else { ExistingState::read(files, false)?.best_block };
-    let read =
-        || job::plan_to_best_block(files, &options.chain, options.scan, best, Watch { sink, interrupt });
-    let plan = &read_live(&options.chain, read)?;
+    let plan = &plan_for_reading(files, &options.chain, Watch { sink, interrupt })?;
     let mut range = range_of(options, plan)?;
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
     let parts = BlockParts {
@@ -187,7 +176,7 @@ fn give_with_spends(
 
 fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Error> {
     let (from, hash) = (options.from, |height| plan.chain.block(height).hash);
-    let to = job::last_block(&options.chain, plan, from, options.to)?;
+    let to = job::last_block(&options.chain, plan, from, options.chain.stop_at_height)?;
     let spent_to = options.spends.as_ref().map(|spends| {
         let tip = job::last_block(&options.chain, plan, to, None)?;
         let height = spends.to.unwrap_or(tip);

@@ -6,10 +6,7 @@
 //! file with a suffix. It stays when the run ends early, and its chunks that match their leaves are not
 //! fetched again.
 
-mod source;
-
-pub use source::SnapshotSource;
-
+use super::source::{SnapshotSource, Source};
 #[cfg(feature = "serde")]
 use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
 use api::{
@@ -28,7 +25,6 @@ use disk::{
 };
 use pipeline::{job::read_only_job::require_absent, stages::coin_hash::CoinHash};
 use rules::{ChainParams, params::PinnedUtxoSet};
-use source::Source;
 use std::{
     iter::once,
     num::NonZeroUsize,
@@ -52,7 +48,7 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of coins between two checks for an interrupt.
 const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
-/// Options of [`fetch_snapshot`].
+/// Options of [`crate::snapshot::fetch()`].
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
     /// Where the chunks are. Each chunk is taken from the first source that has failed least.
@@ -69,7 +65,7 @@ pub struct FetchOptions {
     pub chunk_len: u64,
 }
 
-/// Result of [`fetch_snapshot`].
+/// Result of [`crate::snapshot::fetch()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FetchedSnapshotReport {
@@ -127,7 +123,7 @@ pub struct SourceFault {
 /// [`ErrorKind::Usage`] if nothing vouches for the root, or the sources state different ones;
 /// [`ErrorKind::Damaged`] if no source has a chunk, or the joined coins are not well-formed, or not those
 /// whose hash Core's source has; [`ErrorKind::Environment`]; [`ErrorKind::Interrupted`].
-pub fn fetch_snapshot(
+pub fn fetch(
     disk: &dyn Disk,
     options: &FetchOptions,
     watch: Watch<'_>,

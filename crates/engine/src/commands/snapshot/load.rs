@@ -49,7 +49,7 @@ use wire::{BlockHash, Height, Network};
 /// Number of coins between two checks for an interrupt.
 const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
-/// Result of [`load_snapshot`].
+/// Result of [`crate::snapshot::load()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct LoadedSnapshotReport {
@@ -84,17 +84,17 @@ pub struct LoadedSnapshotReport {
 /// # Errors
 /// [`ErrorKind::Usage`] if Core would not load this snapshot into this datadir; [`ErrorKind::Damaged`] if the
 /// snapshot or the block index is damaged, or the hash is another one; [`ErrorKind::Environment`].
-pub fn load_snapshot(
+pub fn load(
     disk: &dyn Disk,
     path: &Path,
     options: &ChainOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<LoadedSnapshotReport, Error> {
-    load(disk, path, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+    load_in_place(disk, path, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
 }
 
-fn load(
+fn load_in_place(
     disk: &dyn Disk,
     path: &Path,
     options: &ChainOptions,

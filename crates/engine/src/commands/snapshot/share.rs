@@ -7,7 +7,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{CoinMeter, Event, EventSink, Watch},
     hex_reversed,
-    options::AtHeightsOptions,
+    options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
 };
@@ -20,12 +20,13 @@ use pipeline::{
     job::{
         self, Job,
         coins_after::{AfterBlock, with_coins_after},
-        read_only_job::{JobRequest, with_read_only_job},
+        read_only_job::with_read_only_job,
     },
-    stages::{coin_hash::CoinHash, finish::read_back, method::Method},
+    stages::{coin_hash::CoinHash, finish::read_back},
 };
 use rules::ChainParams;
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -122,27 +123,28 @@ pub fn scheduled_heights(tip: Height) -> Vec<Height> {
 /// stored block. A folder is complete or absent; those of lower heights stay if a later one fails.
 ///
 /// # Errors
-/// The same errors as [`crate::read_coins_after`]; [`ErrorKind::Usage`] if there are no heights and the chain
-/// is too short to have any scheduled, or a folder of a height exists.
-pub fn share_snapshots(
+/// The same errors as [`crate::utxo::read_after()`]; [`ErrorKind::Usage`] if there are no heights and the
+/// chain is too short to have any scheduled, or a folder of a height exists.
+pub fn share(
     disk: &dyn Disk,
-    options: &AtHeightsOptions,
+    options: &ChainOptions,
+    heights: &BTreeSet<Height>,
     output: &Path,
     watch: Watch<'_>,
 ) -> Result<Vec<SharedSnapshotReport>, Error> {
-    let mut options = options.clone();
-    if options.heights.is_empty() {
-        options.heights = scheduled(disk, &options, watch)?.into_iter().collect();
+    let mut heights = heights.clone();
+    if heights.is_empty() {
+        heights.extend(scheduled(disk, options, watch)?);
     }
     let output = &unfinished::target(disk, output)?;
-    refuse_existing(disk, &options, output)?;
+    refuse_existing(disk, &heights, output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
     let each = &mut |job: &Job<'_>, dir: &Path, after| {
         sets.push(share_chainstate(job, dir, after, output)?);
         Ok(())
     };
-    let done = with_coins_after(disk, &options, each, watch);
+    let done = with_coins_after(disk, options, &heights, each, watch);
     if done.is_err() {
         // Only if it is empty: the folders in it are complete.
         let _ = disk.remove_dir(output);
@@ -151,19 +153,12 @@ pub fn share_snapshots(
 }
 
 /// Returns the heights that are scheduled for the last stored block.
-fn scheduled(disk: &dyn Disk, options: &AtHeightsOptions, watch: Watch<'_>) -> Result<Vec<Height>, Error> {
-    let request = JobRequest {
-        chain: &options.chain,
-        scan: options.scan,
-        stop_at_height: None,
-        result: None,
-        method: &Method::Routed { uses_undo: false },
-        undo_sink: None,
-    };
+fn scheduled(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<Vec<Height>, Error> {
+    let options = &ChainOptions { undo: UndoPolicy::Make, ..options.clone() };
     // The plan for these heights reports what there is to report.
     let quiet: &dyn EventSink = &|_| {};
     let watch = Watch { sink: quiet, ..watch };
-    let tip = with_read_only_job(disk, request, watch, |job, _| Ok(job.plan.chain.tip_height()))?;
+    let tip = with_read_only_job(disk, options, None, watch, |job, _| Ok(job.plan.chain.tip_height()))?;
     let heights = scheduled_heights(tip);
     if heights.is_empty() {
         let detail = format!(
@@ -177,7 +172,7 @@ fn scheduled(disk: &dyn Disk, options: &AtHeightsOptions, watch: Watch<'_>) -> R
 }
 
 /// Refuses heights that have a folder already, before the work begins.
-fn refuse_existing(disk: &dyn Disk, options: &AtHeightsOptions, output: &Path) -> Result<(), Error> {
+fn refuse_existing(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -> Result<(), Error> {
     if !disk.exists(output).during("look for", output)? {
         return Ok(());
     }
@@ -186,7 +181,7 @@ fn refuse_existing(disk: &dyn Disk, options: &AtHeightsOptions, output: &Path) -
         name.starts_with(&format!("{height}-")) && !name.ends_with(unfinished::SUFFIX)
     };
     for name in names.iter().filter_map(|name| name.to_str()) {
-        if let Some(height) = options.heights.iter().find(|height| is_of(name, height)) {
+        if let Some(height) = heights.iter().find(|height| is_of(name, height)) {
             let detail = format!("a snapshot of height {height} is there already");
             let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
             return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
@@ -234,7 +229,7 @@ fn share_chainstate(
 /// [`ErrorKind::Usage`] if there is a folder of that name; [`ErrorKind::Damaged`] if the file is not a whole
 /// snapshot, or Core's source has another hash for its block; [`ErrorKind::Interrupted`]; any I/O error.
 /// There is no new folder then.
-pub fn share_snapshot_file(
+pub fn share_file(
     disk: &dyn Disk,
     file: &Path,
     output: &Path,

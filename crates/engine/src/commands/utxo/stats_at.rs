@@ -7,18 +7,13 @@ use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{EventSink, Watch},
-    options::{AtHeightsOptions, UndoPolicy},
+    options::{ChainOptions, UndoPolicy},
 };
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::UtxoCounts;
 use pipeline::{
-    job::{
-        Job,
-        clock::Clock,
-        read_only_job::{JobRequest, with_read_only_job},
-    },
+    job::{Job, clock::Clock, coins_after::up_to, read_only_job::with_read_only_job},
     stages::{
-        method::Method,
         stats_change::{BlockAmounts, StatsChange},
         window::{BlockResult, ConnectedBlock},
     },
@@ -59,24 +54,19 @@ pub struct UtxoStatsAt {
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`]; [`ErrorKind::Usage`] if there is no height.
-pub fn utxo_stats_at(
+pub fn stats_at(
     disk: &dyn Disk,
-    options: &AtHeightsOptions,
+    options: &ChainOptions,
+    heights: &BTreeSet<Height>,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<Vec<UtxoStatsAt>, Error> {
-    let heights = &options.heights;
-    let method = &Method::of(UndoPolicy::Make);
-    with_read_only_job(
-        disk,
-        JobRequest::at_heights(options, method)?,
-        Watch { sink, interrupt },
-        |job, clock| {
-            let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
-            job.check_work_need(need)?;
-            stats_of_blocks(job, heights, clock)
-        },
-    )
+    let options = &ChainOptions { undo: UndoPolicy::Make, ..up_to(options, heights)? };
+    with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
+        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
+        job.check_work_need(need)?;
+        stats_of_blocks(job, heights, clock)
+    })
 }
 
 fn stats_of_blocks(

@@ -3,7 +3,7 @@
 use api::{
     error::Error,
     event::{CoinProgress, Event, Watch},
-    options::ChainstateOptions,
+    options::ChainOptions,
     stage::Stage,
 };
 use chain::threads::join_all;
@@ -28,7 +28,7 @@ pub struct FoundCoin {
     pub block_hash: Option<BlockHash>,
 }
 
-/// Result of [`scan_coins`].
+/// Result of [`crate::utxo::scan()`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScanReport {
     /// Height of the best block; `None` if the block index does not have it.
@@ -47,10 +47,10 @@ pub struct ScanReport {
 /// are read, in parallel.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo_stats`].
-pub fn scan_coins<S: AsRef<[u8]>>(
+/// The same errors as [`crate::utxo::stats()`].
+pub fn scan<S: AsRef<[u8]>>(
     disk: &dyn Disk,
-    options: &ChainstateOptions,
+    options: &ChainOptions,
     scripts: &[S],
     watch: Watch<'_>,
 ) -> Result<ScanReport, Error> {
