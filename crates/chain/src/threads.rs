@@ -9,7 +9,7 @@ use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, Builder, Scope, ScopedJoinHandle},
 };
@@ -67,6 +67,56 @@ pub fn on_all<T: Send>(
         }
         join_all(started).into_iter().map(|done| done?).collect()
     })
+}
+
+/// Calls `each` with all numbers below `count`, on `threads` threads, which take them in order, each with a
+/// state of its own that `begin` makes. Numbers above one with an error are not begun, and none once a thread
+/// has panicked.
+///
+/// # Errors
+/// The error of the lowest number that has one; the same errors as [`spawn`]; [`ErrorKind::Internal`] if a
+/// thread panics.
+pub fn each_number<S>(
+    threads: usize,
+    count: u32,
+    begin: impl Fn() -> S + Sync,
+    each: impl Fn(&mut S, u32) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    let (next, bound) = (AtomicU32::new(0), AtomicU32::new(count));
+    let lowest = Mutex::new(None::<(u32, Error)>);
+    let work = || {
+        let _stop_others = StopIfPanicking(&bound);
+        let mut state = begin();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= bound.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Err(error) = each(&mut state, number) {
+                bound.fetch_min(number, Ordering::Relaxed);
+                let lowest = &mut *lock(&lowest);
+                if lowest.as_ref().is_none_or(|(at, _)| number < *at) {
+                    *lowest = Some((number, error));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let start = |_| spawn(scope, "worker", work).inspect_err(|_| bound.store(0, Ordering::Relaxed));
+        join_all((0..threads).map(start).collect()).into_iter().collect::<Result<(), _>>()
+    })?;
+    lowest.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Lets the other threads of [`each_number`] begin no further number if this one panics.
+struct StopIfPanicking<'a>(&'a AtomicU32);
+
+impl Drop for StopIfPanicking<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.

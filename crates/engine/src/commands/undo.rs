@@ -40,8 +40,9 @@ use pipeline::{
         make_undo::UndoSink as _,
         method::Method,
         read::BlockReader,
-        undo_survey::{BlockWalk, UndoSurvey, WalkBuffers, by_file},
+        undo_survey::{UndoSurvey, WalkBuffers, by_file},
         unspent::ForEachError,
+        walk::BlockWalk,
         work_dir::{WorkDir, temp_dir},
     },
 };
@@ -53,7 +54,7 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
-/// Result of [`check()`].
+/// The undo data of a chain, sound or not.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoCheck {
@@ -134,7 +135,7 @@ pub fn check(
     })
 }
 
-/// Result of [`make()`].
+/// The undo data that was made.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeUndoReport {

@@ -5,7 +5,8 @@ use crate::{
     job::{memory::MemoryBudget, now},
     stages::{
         read::BlockReader,
-        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+        undo_survey::{UndoState, UndoSurvey, WalkBuffers},
+        walk::BlockWalk,
     },
 };
 use api::{

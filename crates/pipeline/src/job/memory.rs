@@ -128,7 +128,9 @@ mod tests {
             let whole = memory << 20;
             let join = join_bytes(whole, 14 << 20, consumers(threads, false)) as u64;
             let most = join / 16 * 17;
-            assert!(whole - (14 << 20) > most + WORKER_BYTES * threads as u64, "{memory} MiB: {join}");
+            let workers = WORKER_BYTES * threads as u64;
+            let merging = RUN_BUFFER_BYTES as u64 * (FAN_IN as u64 + 4);
+            assert!(whole - (14 << 20) > most + workers + merging, "{memory} MiB: {join}");
             assert!(join > whole / 2, "{memory} MiB: {join}");
         }
     }

@@ -13,7 +13,8 @@ use crate::{
         partial_state::RoutedBlock,
         read::BlockReader,
         scripts::ScriptQueue,
-        undo_survey::{BlockWalk, UndoState, UndoSurvey, WalkBuffers},
+        undo_survey::{UndoState, UndoSurvey, WalkBuffers},
+        walk::BlockWalk,
     },
 };
 use api::{error::Error, stage::Stage};

@@ -17,7 +17,7 @@ use chain::{
         files::Files,
     },
     plan::planner::Plan,
-    threads::{join_all, lock, spawn},
+    threads::each_number,
 };
 use disk::{
     block_files::RecordBuffer,
@@ -27,11 +27,7 @@ use disk::{
 use rules::{ChainParams, SpentCoin};
 use std::{
     ops::RangeInclusive,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    thread,
+    sync::atomic::{AtomicU32, Ordering},
 };
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
 
@@ -146,21 +142,15 @@ impl BlockParts<'_> {
     /// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of
     /// the lowest part is returned.
     pub fn read(&self, consumer: &impl BlockConsumer, watch: Watch<'_>) -> Result<(), Error> {
-        let shared = &Shared {
-            parts: self,
-            reader: &BlockReader::new(&self.plan.chain, self.files),
-            watch,
-            next: AtomicU32::new(self.heights.start() / self.part_blocks),
-            done: AtomicU32::new(0),
-            failed: Mutex::default(),
-            has_failed: AtomicBool::new(false),
-        };
-        thread::scope(|scope| {
-            let work = || shared.work(consumer);
-            let workers: Vec<_> = (0..self.threads).map(|_| spawn(scope, "worker", work)).collect();
-            join_all(workers).into_iter().collect::<Result<(), _>>()
-        })?;
-        lock(&shared.failed).take().map_or(Ok(()), |(_, error)| Err(error))
+        let reader = &BlockReader::new(&self.plan.chain, self.files);
+        let shared = &Shared { parts: self, reader, watch, done: AtomicU32::new(0) };
+        let (start, end) = (*self.heights.start(), *self.heights.end());
+        let [first_part, last_part] = [start, end].map(|height| height / self.part_blocks);
+        each_number(self.threads, last_part - first_part + 1, Buffers::default, |buffers, number| {
+            let first = (first_part + number).saturating_mul(self.part_blocks);
+            let last = first.saturating_add(self.part_blocks - 1);
+            shared.read_part(first.max(start)..=last.min(end), consumer, buffers)
+        })
     }
 }
 
@@ -169,13 +159,8 @@ struct Shared<'a> {
     parts: &'a BlockParts<'a>,
     reader: &'a BlockReader<'a>,
     watch: Watch<'a>,
-    /// Number of the next part.
-    next: AtomicU32,
     /// Number of blocks that are done.
     done: AtomicU32,
-    /// The error of the lowest part that has one.
-    failed: Mutex<Option<(u32, Error)>>,
-    has_failed: AtomicBool,
 }
 
 /// The buffers of a worker.
@@ -188,37 +173,7 @@ struct Buffers {
     hashes: BlockHashes,
 }
 
-/// Tells the other workers to stop if the consumer panics.
-struct StopIfPanicking<'a>(&'a AtomicBool);
-
-impl Drop for StopIfPanicking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
-    }
-}
-
 impl Shared<'_> {
-    fn work(&self, consumer: &impl BlockConsumer) {
-        let mut buffers = Buffers::default();
-        let _stop_others = StopIfPanicking(&self.has_failed);
-        while !self.has_failed.load(Ordering::Relaxed) {
-            let part = self.next.fetch_add(1, Ordering::Relaxed);
-            let first = part.saturating_mul(self.parts.part_blocks).max(*self.parts.heights.start());
-            if first > *self.parts.heights.end() {
-                return;
-            }
-            let last = (part + 1).saturating_mul(self.parts.part_blocks) - 1;
-            let heights = first..=last.min(*self.parts.heights.end());
-            if let Err(error) = self.read_part(heights, consumer, &mut buffers) {
-                let failed = &mut *lock(&self.failed);
-                if failed.as_ref().is_none_or(|(lowest, _)| part < *lowest) {
-                    *failed = Some((part, error));
-                }
-                self.has_failed.store(true, Ordering::Relaxed);
-            }
-        }
-    }
-
     fn read_part(
         &self,
         heights: RangeInclusive<u32>,

@@ -43,5 +43,6 @@ pub mod stats_change;
 pub mod stored_coins;
 pub mod undo_survey;
 pub mod unspent;
+pub mod walk;
 pub mod window;
 pub mod work_dir;

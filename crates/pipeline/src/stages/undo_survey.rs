@@ -4,30 +4,17 @@
 //! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
 //! coins is kept, then the blocks, with whose numbers these must agree.
 
-use crate::stages::read::BlockReader;
+use crate::stages::{read::BlockReader, walk::BlockWalk};
 use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 use api::json::{FlawName, JsonSchema, RevName, Serialize};
-use chain::{
-    blocks::{
-        chain::Chain,
-        files::{Files, LocatedBlock},
-    },
-    threads::{join_all, spawn},
-};
+use chain::blocks::{chain::Chain, files::LocatedBlock};
 use digest::siphash::siphash24;
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
 };
-use std::{
-    ops::Range,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
 
 /// Maximum number of blocks of a file that are named; all are counted.
@@ -90,9 +77,6 @@ pub fn by_file(chain: &Chain, survey: &UndoSurvey, last: Height) -> Vec<UndoFile
     chain.by_file().map(of_file).collect()
 }
 
-/// Number of blocks that a thread takes at once.
-const BATCH_BLOCKS: u32 = 32;
-
 /// The undo data of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UndoState {
@@ -113,18 +97,6 @@ pub struct UndoSurvey {
 const MISSING: u64 = 0;
 const DAMAGED: u64 = 1;
 
-/// Walks over blocks on several threads.
-#[derive(Clone, Copy)]
-pub struct BlockWalk<'a> {
-    pub chain: &'a Chain,
-    pub files: &'a Files<'a>,
-    pub threads: usize,
-    /// Called now and then with the number of blocks done.
-    pub progress: &'a (dyn Fn(u32) + Sync),
-    /// Set by the caller to stop.
-    pub interrupt: &'a AtomicBool,
-}
-
 /// The buffers of one thread.
 #[derive(Default)]
 pub struct WalkBuffers {
@@ -133,56 +105,6 @@ pub struct WalkBuffers {
     arena: BlockArena,
     undo_arena: UndoArena,
     counts: Vec<u8>,
-}
-
-impl BlockWalk<'_> {
-    /// Calls `each` with all `heights` and what `begin` makes for each thread. Returns the error of the
-    /// lowest block that has one.
-    ///
-    /// # Errors
-    /// That error; [`ErrorKind::Interrupted`].
-    pub fn each<S>(
-        &self,
-        heights: Range<u32>,
-        begin: impl Fn() -> S + Sync,
-        each: impl Fn(&mut S, Height) -> Result<(), Error> + Sync,
-    ) -> Result<(), Error> {
-        let (next, done) = (AtomicU32::new(heights.start), AtomicU32::new(0));
-        let (bound, lowest) = (AtomicU32::new(u32::MAX), Mutex::new(None::<(u32, Error)>));
-        let fail = |height: u32, error: Error| {
-            bound.fetch_min(height, Ordering::Relaxed);
-            let mut lowest = lowest.lock().unwrap_or_else(PoisonError::into_inner);
-            if lowest.as_ref().is_none_or(|(at, _)| height < *at) {
-                *lowest = Some((height, error));
-            }
-        };
-        let work = || {
-            let mut state = begin();
-            loop {
-                let first = next.fetch_add(BATCH_BLOCKS, Ordering::Relaxed);
-                let batch = first..heights.end.min(first.saturating_add(BATCH_BLOCKS));
-                // Blocks below one with an error may have one too, which then counts.
-                for height in batch.clone().take_while(|&at| at < bound.load(Ordering::Relaxed)) {
-                    if self.interrupt.load(Ordering::Relaxed) {
-                        return fail(0, Error::interrupted());
-                    }
-                    if let Err(error) = each(&mut state, Height(height)) {
-                        fail(height, error);
-                    }
-                }
-                if batch.is_empty() {
-                    return;
-                }
-                (self.progress)(done.fetch_add(BATCH_BLOCKS, Ordering::Relaxed));
-            }
-        };
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads).map(|_| spawn(scope, "worker", work)).collect();
-            join_all(workers).into_iter().collect::<Result<(), _>>()
-        })?;
-        let lowest = lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
-        lowest.map_or(Ok(()), |(_, error)| Err(error))
-    }
 }
 
 impl UndoSurvey {

@@ -3,7 +3,7 @@
 use acceptance::assert_names;
 use acceptance::prelude::*;
 use engine::blocks::{BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions};
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, sync::atomic::AtomicUsize};
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 
@@ -183,22 +183,30 @@ fn a_block_that_does_not_match_its_header_has_cores_reject_string() {
 }
 
 /// A consumer that panicked once ended the process: the scope panicked, instead of an error being returned.
+/// The parts that others have then are their last ones.
 #[test]
 fn a_consumer_that_panics_leads_to_an_error() {
-    struct Panics;
-    impl BlockConsumer for Panics {
-        fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-            panic!("the consumer panics, as this test expects");
+    struct Panics<'a>(&'a AtomicUsize);
+    impl BlockConsumer for Panics<'_> {
+        fn begin_part(&self, at: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(*at.start() > 0, "the consumer panics, as this test expects");
+            // The first part has panicked before this one ends.
+            thread::sleep(Duration::from_millis(300));
+            Ok(None)
         }
     }
+    let begun = &AtomicUsize::new(0);
     for threads in [1, 2, 4] {
         let case = TEMPLATE.case();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        let error = engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Panics), &|_| {}, &NEVER);
+        let error =
+            engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Panics(begun)), &|_| {}, &NEVER);
         let error = error.map(drop).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Internal, "{threads} threads: {error}");
         assert_mentions(&error, &["panicked"]);
+        assert!(begun.swap(0, Ordering::Relaxed) <= threads);
     }
 }
 

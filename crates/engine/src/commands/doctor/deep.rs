@@ -23,7 +23,8 @@ use pipeline::{
     },
     stages::{
         finish,
-        undo_survey::{BlockWalk, UndoFileCheck, by_file},
+        undo_survey::{UndoFileCheck, by_file},
+        walk::BlockWalk,
     },
 };
 use wire::Height;

@@ -18,7 +18,7 @@ use disk::{
 };
 use pipeline::{
     job::{damage_survey::BlockSurvey, now},
-    stages::undo_survey::{BlockWalk, UndoState},
+    stages::{undo_survey::UndoState, walk::BlockWalk},
 };
 use std::{
     num::NonZeroU32,

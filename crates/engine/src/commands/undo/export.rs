@@ -30,7 +30,7 @@ use wire::{BlockHash, Height, Network, SpentCoinsForm};
 /// Number of blocks that a thread reads before it writes what they spend.
 const PART_BLOCKS: u32 = 32;
 
-/// Result of [`crate::undo::export()`].
+/// A file of spent coins that was written.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ExportedUndo {
