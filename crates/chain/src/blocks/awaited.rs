@@ -21,6 +21,8 @@ const WAIT: Duration = Duration::from_millis(100);
 pub struct AwaitedBlocks {
     /// Maximum memory in bytes of the blocks that are kept.
     kept_bytes_max: u64,
+    /// With pruning, bytes of blocks after which the job settles.
+    pub settle_bytes: Option<u64>,
     claims: OnceLock<PeerClaims>,
     state: Mutex<State>,
     changed: Condvar,
@@ -55,8 +57,8 @@ struct State {
 
 impl AwaitedBlocks {
     /// None of the blocks of a chain has come. `kept_bytes_max` limits the memory in bytes of the blocks that
-    /// are kept until they are taken.
-    pub fn new(blocks: usize, kept_bytes_max: u64) -> Self {
+    /// are kept until they are taken; for `settle_bytes`, see [`AwaitedBlocks::settle_bytes`].
+    pub fn new(blocks: usize, kept_bytes_max: u64, settle_bytes: Option<u64>) -> Self {
         let state = State {
             positions: vec![(FileNo(0), 0); blocks],
             is_complete: false,
@@ -71,7 +73,7 @@ impl AwaitedBlocks {
             kept_bytes: 0,
         };
         let (claims, changed) = Default::default();
-        Self { kept_bytes_max, claims, state: Mutex::new(state), changed }
+        Self { kept_bytes_max, settle_bytes, claims, state: Mutex::new(state), changed }
     }
 
     /// Takes what peers claim that blocks spend, too. To be called once, before a block is placed.
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_lowest_blocks_are_kept() {
-        let awaited = AwaitedBlocks::new(9, 300);
+        let awaited = AwaitedBlocks::new(9, 300, None);
         let place = |height: u8| {
             awaited.place(Height(height.into()), FileNo(0), ByteOffset(8), block(height));
         };
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_thread_waits_until_a_block_comes_or_it_gives_up() {
-        let (awaited, gives_up) = (AwaitedBlocks::new(3, 0), AtomicBool::new(false));
+        let (awaited, gives_up) = (AwaitedBlocks::new(3, 0, None), AtomicBool::new(false));
         let give_up = || gives_up.load(Ordering::Relaxed);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| awaited.wait_for(Height(1), false, &give_up));
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn all_workers_stop_where_the_download_holds_back() {
-        let awaited = AwaitedBlocks::new(9, 0);
+        let awaited = AwaitedBlocks::new(9, 0, Some(1));
         let wait = |height, was_stored| awaited.wait_for(Height(height), was_stored, &|| true);
         assert!(wait(0, true), "before the first round");
         awaited.begin_round();

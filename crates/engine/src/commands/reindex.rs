@@ -185,7 +185,7 @@ fn match_spends<'a>(
         Ok(matched) => return Ok((matched, job.hints)),
         Err(error) => error,
     };
-    let can_start_over = job.pacing.is_none();
+    let can_start_over = job.pruned_download().is_none();
     let options = job.hints.filter(|options| options.on_failure_join && can_start_over);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
     job.sink.event(Event::Note(Note::HintsFailed { error }));
@@ -335,7 +335,6 @@ impl Rebuild<'_> {
         let hint_reader = planned.hint_reader.take();
         let planned = &*planned;
         let Planned { ref plan, lost_blocks, ref awaited, .. } = *planned;
-        let pacing = planned.pacing();
         let files = &Files { awaited: awaited.as_ref().map(|(awaited, _)| &**awaited), ..*self.files };
         if options.chain.resume.restart {
             // Before `hints::method` looks for a saved key in it.
@@ -364,7 +363,6 @@ impl Rebuild<'_> {
             hints: options.hints.as_ref(),
             undo_sink: method.makes_undo().then_some(&undo_files),
             goes_on_below: suspects.map(|_| &goes_on_below as &(dyn Fn(Height, bool) -> bool + Sync)),
-            pacing,
             resume: Some(&options.chain.resume),
             ..Job::new(files, plan, &options.chain, method, work, Watch { sink, interrupt })
         };
@@ -375,8 +373,8 @@ impl Rebuild<'_> {
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
             return Err(Error::interrupted());
         }
-        if let Some(pacing) = pacing {
-            undo_files.forget(&plan.chain, &pacing.take_deleted())?;
+        if let Some(download) = job.pruned_download() {
+            undo_files.forget(&plan.chain, &download.take_deleted())?;
         }
         let undo = undo_files.take();
         let kept = self.commit(planned, undo.as_ref(), clock)?;
@@ -476,7 +474,7 @@ impl Rebuild<'_> {
         if self.options.makes_undo() {
             let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
             // With pruning, about three times as many bytes of blocks are stored at once.
-            let kept = planned.pacing().map(|pacing| 3 * pacing.settle_bytes);
+            let kept = planned.settle_bytes().map(|bytes| 3 * bytes);
             let block_bytes = kept.map_or(block_bytes, |kept| block_bytes.min(kept));
             need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
         }

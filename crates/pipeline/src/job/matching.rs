@@ -210,11 +210,11 @@ impl Job<'_> {
                 block_bytes: self.plan.block_bytes,
                 hash_of: &|height| self.plan.chain.block(height).hash,
                 is_completed: &|height| state.outcome.partial.completed.has(height),
-                prunes: self.pacing.is_some(),
+                prunes: self.pruned_download().is_some(),
             })?;
         }
-        if let Some(pacing) = self.pacing {
-            pacing.settle(state.outcome.partial.completed.first_missing());
+        if let Some(download) = self.pruned_download() {
+            download.settle(state.outcome.partial.completed.first_missing());
         }
         let scripts = self.scripts();
         let join = Join::new(random_key()?);
@@ -282,7 +282,7 @@ impl Job<'_> {
     fn identity(&self) -> Result<Identity<'_>, Error> {
         let (files, chain) = (self.files, &self.plan.chain);
         let settings = checkpoint::settings(self.options, self.plan, self.method);
-        let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pacing.is_some());
+        let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pruned_download().is_some());
         Ok(Identity { files, chain, is_paced, settings, stamps })
     }
 
@@ -317,7 +317,7 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         };
-        if self.pacing.is_some() {
+        if self.pruned_download().is_some() {
             resumed.partial.made.retain(|&(height, _)| self.plan.chain.was_stored(height));
         }
         if let Some(sink) = self.undo_sink

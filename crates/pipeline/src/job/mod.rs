@@ -14,7 +14,6 @@ pub mod index_by_scan;
 mod matching;
 pub mod memory;
 pub mod missing_undo;
-pub mod pacing;
 pub mod read_only_job;
 mod recheck;
 mod settle;
@@ -29,7 +28,7 @@ mod worker_pool;
 pub use chain::plan::chain_request::ChainRequest;
 
 use crate::{
-    job::{clock::Clock, memory::MemoryBudget, pacing::Pacing},
+    job::{clock::Clock, memory::MemoryBudget},
     stages::{
         awaited_source::AwaitedSource,
         block_fault::BlockFaults,
@@ -55,7 +54,7 @@ use api::{
     subject::Subject,
 };
 use chain::{
-    blocks::files::Files,
+    blocks::{awaited::AwaitedBlocks, files::Files},
     plan::{
         planner::{self, Plan},
         second_chainstate::{CHECKED_AT_START, SecondChainstate},
@@ -260,8 +259,6 @@ pub struct Job<'a> {
     /// having this job find out which one is; `None`: never. The second argument says whether that rests on
     /// undo data, which may be false.
     pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
-    /// If block files are deleted behind the job: how it keeps pace with that.
-    pub pacing: Option<Pacing<'a>>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
     pub resume: Option<&'a ResumeOptions>,
     /// Receives events.
@@ -298,11 +295,17 @@ impl<'a> Job<'a> {
             work,
             undo_sink: None,
             goes_on_below: None,
-            pacing: None,
             resume: None,
             sink,
             interrupt,
         }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The blocks that come while the job runs, if block files are deleted behind it.
+    pub fn pruned_download(&self) -> Option<&'a AwaitedBlocks> {
+        self.files.awaited.filter(|awaited| awaited.settle_bytes.is_some())
     }
 }
 

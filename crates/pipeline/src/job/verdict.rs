@@ -98,7 +98,7 @@ impl Job<'_> {
     /// The first violation of the chain; [`ErrorKind::Damaged`] for false undo data; damage;
     /// [`ErrorKind::Interrupted`].
     pub fn check_without_undo(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
-        if self.pacing.is_some() {
+        if self.pruned_download().is_some() {
             let detail = "the blocks break a rule, or are damaged; it cannot be said which block is at \
                           fault, because block files were deleted";
             return Err(Error::new(ErrorKind::Damaged, detail).with_remedies([Remedy::WithoutPruning]));
@@ -141,13 +141,14 @@ impl Job<'_> {
         };
         let claims = self.files.awaited.and_then(AwaitedBlocks::claims);
         let rests_on_peers = claims.is_some_and(|claims| claims.are_wanted() && claims.has_any())
-            || self.pacing.is_none() && matches!(unproven, Unproven::Mismatch { is_resumed: true, .. });
+            || self.pruned_download().is_none()
+                && matches!(unproven, Unproven::Mismatch { is_resumed: true, .. });
         if rests_on_peers || self.goes_on_below.is_none() && rests_on_undo {
             return self.check_without_undo(clock);
         }
         match self.candidate(unproven)? {
             Some(candidate) if self.goes_on_below(candidate, rests_on_undo) => Err(self.unsettled(candidate)),
-            Some(candidate) if !rests_on_undo && self.pacing.is_none() => {
+            Some(candidate) if !rests_on_undo && self.pruned_download().is_none() => {
                 Err(self.first_invalid(candidate, clock).unwrap_or_else(|error| error))
             }
             _ => self.check_without_undo(clock),
@@ -197,7 +198,7 @@ impl Job<'_> {
         };
         let (chain, faults) = (&self.plan.chain, BlockFaults::default());
         // With pruning, what was matched before may be deleted.
-        let first = self.pacing.map_or(Height(0), |pacing| pacing.settled_to());
+        let first = self.pruned_download().map_or(Height(0), AwaitedBlocks::settled_to);
         let mut matched = CompletedBlocks::none(chain.block_count());
         (0..first.0).for_each(|height| matched.add(Height(height)));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };

@@ -111,22 +111,22 @@ impl WorkerPool<'_> {
             }
             table_bytes = self.spill.volume().bytes;
             let is_complete = state.outcome.partial.completed.count() == total;
-            let pacing = self.job.pacing;
-            if let Some(pacing) = pacing {
-                self.forget_deleted(&mut state, &pacing.take_deleted())?;
+            let download = self.job.pruned_download();
+            if let Some(download) = download {
+                self.forget_deleted(&mut state, &download.take_deleted())?;
             }
             if has_mismatch && !is_complete {
                 self.spill.add_mismatches(self.join.mismatches().iter().filter_map(Mismatch::outpoint));
                 self.spill.set_mismatch();
                 return Ok((state, None));
             }
-            if !has_mismatch && (is_time || pacing.is_some() && !is_complete) {
+            if !has_mismatch && (is_time || download.is_some() && !is_complete) {
                 self.save(&mut state, stopped)?;
             }
-            if let Some(pacing) = pacing {
+            if let Some(download) = download {
                 // At the end, the download must not wait. If the rest fails, only what was settled since the
                 // last checkpoint is downloaded again.
-                pacing.settle(state.outcome.partial.completed.first_missing());
+                download.settle(state.outcome.partial.completed.first_missing());
             }
             if is_complete {
                 return Ok((state, None));
@@ -204,9 +204,9 @@ impl WorkerPool<'_> {
             bytes_done: AtomicU64::new(before.partial.counts.block_bytes),
         };
         let memory = self.job.options.memory_bytes;
-        let settle_bytes = self.job.pacing.map(|pacing| pacing.settle_bytes);
-        if let Some(pacing) = self.job.pacing {
-            pacing.begin_round();
+        let settle_bytes = self.job.pruned_download().and_then(|awaited| awaited.settle_bytes);
+        if let Some(download) = self.job.pruned_download() {
+            download.begin_round();
         }
         let bytes_before = before.partial.counts.block_bytes;
         let is_epoch_complete = || {

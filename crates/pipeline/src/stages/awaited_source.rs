@@ -77,7 +77,7 @@ mod tests {
         let (hash, time, bytes) = (params.genesis_hash, params.genesis.time, params.genesis_block());
         let block = ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(0), undo_pos: None };
         let chain = &Chain::new(vec![block; 2], vec![time; 2]);
-        let awaited = &AwaitedBlocks::new(2, bytes.len() as u64 + 100);
+        let awaited = &AwaitedBlocks::new(2, bytes.len() as u64 + 100, None);
         let files = &Files { disk, datadir, obfuscation, params, awaited: Some(awaited) };
         let (faults, none) = (BlockFaults::default(), CompletedBlocks::none(2));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
@@ -110,7 +110,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (datadir, disk) = (&Datadir::at(dir.path(), Network::Regtest), &FaultDisk::healthy());
         let (params, obfuscation) = (ChainParams::of(Network::Regtest), Obfuscation::default());
-        let awaited = &AwaitedBlocks::new(1, 0);
+        let awaited = &AwaitedBlocks::new(1, 0, None);
         let files = &Files { disk, datadir, obfuscation, params, awaited: Some(awaited) };
         let (faults, none) = (BlockFaults::default(), CompletedBlocks::none(1));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };

@@ -18,7 +18,7 @@ use chain::{
     },
 };
 use disk::index::IndexEntry;
-use pipeline::job::{self, ChainRequest, hints, pacing::Pacing};
+use pipeline::job::{self, ChainRequest, hints};
 use std::sync::{Arc, atomic::AtomicBool};
 use wire::{BlockHash, Height};
 
@@ -44,7 +44,7 @@ pub struct Awaiting {
     pub memory_bytes: u64,
     /// The part of it for blocks that are kept until they are taken ([`AwaitedBlocks::new`]).
     pub kept_bytes_max: u64,
-    /// With pruning, bytes of blocks after which the rebuild settles ([`Pacing`]).
+    /// With pruning, bytes of blocks after which the rebuild settles ([`AwaitedBlocks::settle`]).
     pub settle_bytes: Option<u64>,
 }
 
@@ -67,10 +67,9 @@ impl Planned {
         self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
     }
 
-    /// How the rebuild keeps pace with a download that deletes block files; `None` if none are deleted.
-    pub(super) fn pacing(&self) -> Option<Pacing<'_>> {
-        let (awaited, Awaiting { settle_bytes, .. }) = self.awaited.as_ref()?;
-        settle_bytes.map(|settle_bytes| Pacing { awaited, settle_bytes })
+    /// With pruning, bytes of blocks after which the rebuild settles.
+    pub(super) fn settle_bytes(&self) -> Option<u64> {
+        self.awaited.as_ref().and_then(|(_, blocks)| blocks.settle_bytes)
     }
 
     /// Whether blocks were deleted before, and all of the chain are stored again.
@@ -96,7 +95,7 @@ impl Planned {
 
     /// Whether block files are deleted behind the rebuild.
     pub(super) fn prunes(&self) -> bool {
-        self.pacing().is_some()
+        self.settle_bytes().is_some()
     }
 }
 
@@ -159,7 +158,9 @@ pub fn plan(
     };
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
-        (Arc::new(AwaitedBlocks::new(plan.chain.block_count(), blocks.kept_bytes_max)), blocks)
+        let Awaiting { kept_bytes_max, settle_bytes, .. } = blocks;
+        let awaited = AwaitedBlocks::new(plan.chain.block_count(), kept_bytes_max, settle_bytes);
+        (Arc::new(awaited), blocks)
     });
     Ok(Planned { plan, hint_reader, lost_blocks, set_aside, awaited })
 }
