@@ -1,95 +1,148 @@
-//! Rows of an index, of which there is one or more for each transaction: their keys begin with hashes, so
-//! that they come in any order, and are sorted in [`Partitions`].
+//! The rows of transactions, of `txindex` and `txospenderindex`. Their keys begin with hashes, so they are made
+//! in any order, and sorted through a temporary file ([`Partitions`]).
+//!
+//! A row is kept there in a compact form, whose length is the same for all rows of a kind: the hash, and the
+//! height and offset of the transaction.
 
-use crate::partitions::Partitions;
-use api::error::Error;
+use crate::{
+    base::Base,
+    options::TxForm,
+    partitions::Partitions,
+    tx::{ByBlock, ByTxid, SPENDER_KEY, Spends, key_value},
+};
+use api::{block_observer::ObservedBlock, error::Error};
+use chain::blocks::chain::Chain;
+use disk::{checkpoint::ROWS_SUFFIX, node_indexes::IndexKind};
+use std::{
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use vfs::Disk;
 use wire::Height;
+
+/// Bytes of compact rows for each thousand bytes of blocks: those of mainnet, and some more to spare. Only the
+/// number of partitions depends on it.
+const ROWS_SHARE: u64 = 90;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// Takes rows in ascending order of their keys, with the heights of their blocks; rows that are not of a
-/// block have none.
-pub trait RowSink {
-    /// Takes a row.
-    fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error>;
+/// Takes rows in ascending order of their keys: the key, the value, and the height of the block that the row
+/// is made from. A row that is made from no block has no height.
+pub type RowSink<'s> = dyn FnMut(&[u8], &[u8], Option<Height>) -> Result<(), Error> + 's;
+
+/// The rows of one form, made from transactions.
+pub trait TxRows: Send + Sync {
+    /// The index that has these rows.
+    fn kind(&self) -> IndexKind;
+
+    /// Adds the rows of a block, if its height is one of those that are wanted.
+    fn add(&self, block: &ObservedBlock<'_>) -> Result<(), Error>;
+
+    /// Writes what workers still have in memory, after the last row was added.
+    fn finish(&self) -> Result<(), Error>;
+
+    /// Number of ranges of keys. Each thread can take another range.
+    fn ranges(&self) -> usize;
+
+    /// Returns the first possible key of a range, and the first one above it.
+    fn bounds(&self, range: usize) -> [Vec<u8>; 2];
+
+    /// Gives the rows of a range to `sink`. They take about `memory` bytes at most. `chain` has the places of
+    /// the blocks.
+    ///
+    /// # Errors
+    /// What is damaged or cannot be read; errors of the sink.
+    fn give(&self, chain: &Chain, range: usize, memory: usize, sink: &mut RowSink<'_>) -> Result<(), Error>;
 }
 
-/// The form of the rows, and of the records of `N` bytes that stand for them. The bytes of a key after the
-/// first one begin with those of the record.
-pub trait RowForm<const N: usize>: Sync {
+/// How rows of one form are written, and their compact forms of `N` bytes. The key, without its first byte,
+/// begins as the compact row does.
+pub trait RowForm<const N: usize>: Send + Sync {
+    /// The index that has these rows.
+    const KIND: IndexKind;
     /// First byte of all keys.
     const FIRST: u8;
-    /// Number of leading bytes that are equal in records whose rows may be in another order.
+    /// Number of leading bytes of a compact row that decide about the order of the keys. If they are equal in
+    /// two compact rows, the keys may be in the other order.
     const GROUP: usize;
 
-    /// Appends the key and the value of a record; returns the height of its block.
-    fn write(&self, record: &[u8; N], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height;
+    /// Gives the compact rows of a block's transactions to `add`.
+    fn compact_rows(
+        &self,
+        block: &ObservedBlock<'_>,
+        add: impl FnMut([u8; N]) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+
+    /// Appends the key and the value of a compact row; returns the height of its block.
+    fn write(&self, chain: &Chain, compact: &[u8; N], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height;
 }
 
-/// All rows of one form.
-pub struct RowSet<F, const N: usize> {
+/// Rows of one form, which are sorted when all have been added.
+pub struct SortedRows<F, const N: usize> {
     form: F,
+    /// Heights of the blocks whose rows are wanted.
+    heights: RangeInclusive<u32>,
     partitions: Partitions<N>,
-    /// Rows among them that are not of blocks, in order.
-    others: Vec<Row>,
+    /// A row that is made from no block, and whose key has the same first byte.
+    other: Option<Row>,
 }
 
-impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
-    /// The rows of all these records, and `others`, whose keys have the same first byte. No worker collects
-    /// records any more.
-    pub fn new(form: F, partitions: Partitions<N>, mut others: Vec<Row>) -> Result<Self, Error> {
-        partitions.finish()?;
-        others.sort_unstable();
-        Ok(Self { form, partitions, others })
+impl<F: RowForm<N>, const N: usize> TxRows for SortedRows<F, N> {
+    fn kind(&self) -> IndexKind {
+        F::KIND
     }
 
-    /// The form of the rows.
-    pub const fn form(&self) -> &F {
-        &self.form
+    fn add(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
+        // The genesis block has no rows.
+        if block.height.0 == 0 || !self.heights.contains(&block.height.0) {
+            return Ok(());
+        }
+        self.partitions.with_collector(|collector| {
+            self.form.compact_rows(block, |compact| self.partitions.add(collector, &compact))
+        })
     }
 
-    /// Number of ranges of keys in which the rows can be had, on as many threads.
-    pub const fn ranges(&self) -> usize {
+    fn finish(&self) -> Result<(), Error> {
+        self.partitions.finish()
+    }
+
+    fn ranges(&self) -> usize {
         self.partitions.count()
     }
 
-    /// Returns the first possible key of a range, and the first one above it.
-    pub fn bounds(&self, range: usize) -> [Vec<u8>; 2] {
+    fn bounds(&self, range: usize) -> [Vec<u8>; 2] {
         [range, range + 1].map(|range| match range < self.ranges() {
             true => [&[F::FIRST][..], &self.partitions.leading(range)].concat(),
             false => vec![F::FIRST + 1],
         })
     }
 
-    /// Gives the rows of a range to `sink`; they take at most about `memory` bytes.
-    ///
-    /// # Errors
-    /// What is damaged or cannot be read; errors of the sink.
-    pub fn give(&self, range: usize, memory: usize, sink: &mut dyn RowSink) -> Result<(), Error> {
+    fn give(&self, chain: &Chain, range: usize, memory: usize, sink: &mut RowSink<'_>) -> Result<(), Error> {
         let is_here =
             |(key, _): &&Row| self.partitions.partition_of(key.get(1..).unwrap_or_default()) == range;
-        let mut others = self.others.iter().filter(is_here).peekable();
+        let mut other = self.other.as_ref().filter(is_here);
         let mut give = |key: &[u8], value: &[u8], height: Height| {
-            while let Some((key, value)) = others.next_if(|(other, _)| &other[..] < key) {
-                sink.row(key, value, None)?;
+            if let Some((key, value)) = other.take_if(|(other, _)| &other[..] < key) {
+                sink(key, value, None)?;
             }
-            sink.row(key, value, Some(height))
+            sink(key, value, Some(height))
         };
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        self.partitions.sorted(range, memory, |records| {
-            for group in records.chunk_by(|a, b| a[..F::GROUP] == b[..F::GROUP]) {
-                if let [record] = group {
+        self.partitions.sorted(range, memory, |rows| {
+            for group in rows.chunk_by(|a, b| a[..F::GROUP] == b[..F::GROUP]) {
+                if let [compact] = group {
                     key.clear();
                     value.clear();
                     key.push(F::FIRST);
-                    let height = self.form.write(record, &mut key, &mut value);
+                    let height = self.form.write(chain, compact, &mut key, &mut value);
                     give(&key, &value, height)?;
                     continue;
                 }
-                let rows = self.rows_of(group);
+                let rows = self.in_key_order(chain, group);
                 for (at, (key, value, height)) in rows.iter().enumerate() {
-                    // Of rows with the same key, that of the highest block is the last that Core writes.
+                    // Core writes the row of the highest block last, and so over the others with its key.
                     if rows.get(at + 1).is_none_or(|(next, ..)| next != key) {
                         give(key, value, *height)?;
                     }
@@ -97,43 +150,95 @@ impl<F: RowForm<N>, const N: usize> RowSet<F, N> {
             }
             Ok(())
         })?;
-        others.try_for_each(|(key, value)| sink.row(key, value, None))
+        other.map_or(Ok(()), |(key, value)| sink(key, value, None))
     }
+}
 
-    /// The rows of records that begin alike, in order.
-    fn rows_of(&self, group: &[[u8; N]]) -> Vec<(Vec<u8>, Vec<u8>, Height)> {
+impl<F: RowForm<N>, const N: usize> SortedRows<F, N> {
+    /// Returns the rows of compact rows that begin alike, in the order of their keys.
+    fn in_key_order(&self, chain: &Chain, group: &[[u8; N]]) -> Vec<(Vec<u8>, Vec<u8>, Height)> {
         let mut rows: Vec<_> = group
             .iter()
-            .map(|record| {
+            .map(|compact| {
                 let (mut key, mut value) = (vec![F::FIRST], Vec::new());
-                let height = self.form.write(record, &mut key, &mut value);
+                let height = self.form.write(chain, compact, &mut key, &mut value);
                 (key, value, height)
             })
             .collect();
-        // By height if keys are equal: places in files need not ascend.
+        // Rows with the same key are ordered by height: places in files need not ascend.
         rows.sort_unstable_by(|(a, _, lower), (b, _, upper)| (a, lower).cmp(&(b, upper)));
         rows
     }
 }
 
+/// Where the rows of transactions are kept until they are sorted.
+pub struct RowFiles<'a> {
+    /// The file system.
+    pub disk: &'a dyn Disk,
+    /// The directory of the temporary files.
+    pub dir: &'a Path,
+    /// Bytes of a block on average.
+    pub block_bytes: u64,
+    /// Memory in bytes for the rows of one form.
+    pub memory: usize,
+    /// Number of threads that add rows.
+    pub threads: usize,
+}
+
+impl RowFiles<'_> {
+    /// Creates the temporary files for the rows of transactions that are added to these indexes.
+    pub fn create(&self, bases: &[Base]) -> Result<Vec<Box<dyn TxRows>>, Error> {
+        let mut all = Vec::new();
+        for base in bases {
+            let by_txid = match (base.kind, base.tx_form) {
+                (IndexKind::Tx, TxForm::ByTxid) => Some(&base.heights),
+                (IndexKind::Tx, TxForm::ByBlock) => {
+                    let form = ByBlock::new(base.key, Arc::clone(&base.sequences));
+                    all.push(self.rows("tx-hashes", form, &base.heights, ROWS_SHARE / 3, None)?);
+                    base.rows_by_txid.as_ref()
+                }
+                (IndexKind::TxoSpender, _) => {
+                    let other = Some((SPENDER_KEY.to_vec(), key_value(base.key)));
+                    all.push(self.rows("spends", Spends(base.key), &base.heights, ROWS_SHARE, other)?);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(heights) = by_txid {
+                all.push(self.rows("txids", ByTxid, heights, ROWS_SHARE, None)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Creates the file of rows that have about `share` bytes for each thousand bytes of blocks.
+    fn rows<F: RowForm<N> + 'static, const N: usize>(
+        &self,
+        name: &str,
+        form: F,
+        heights: &RangeInclusive<u32>,
+        share: u64,
+        other: Option<Row>,
+    ) -> Result<Box<dyn TxRows>, Error> {
+        let bytes = self.block_bytes * heights.clone().count() as u64 / 1000 * share;
+        let path = work_file(self.dir, name);
+        let partitions = Partitions::create(self.disk, &path, bytes, self.memory, self.threads)?;
+        Ok(Box::new(SortedRows { form, heights: heights.clone(), partitions, other }))
+    }
+}
+
+/// Returns the path of a temporary file.
+pub fn work_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}{ROWS_SUFFIX}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tx::{ByTxid, TxPlace};
-    use chain::blocks::chain::{Chain, ChainBlock};
+    use crate::tx::TxPlace;
+    use chain::blocks::chain::ChainBlock;
     use vfs::RealDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader, Txid};
-
-    /// Keeps rows.
-    #[derive(Default)]
-    struct Kept(Vec<(Vec<u8>, Vec<u8>, Option<Height>)>);
-
-    impl RowSink for Kept {
-        fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error> {
-            self.0.push((key.to_vec(), value.to_vec(), height));
-            Ok(())
-        }
-    }
 
     /// A chain whose blocks are stored from the last to the first.
     fn backwards() -> Chain {
@@ -156,23 +261,27 @@ mod tests {
         for height in [7, 90, 12] {
             let place = TxPlace { height: Height(height), offset: 81 };
             for first in [3, 200] {
-                let record = ByTxid::record(&Txid([first; 32]), place);
-                partitions.with_collector(|collector| partitions.add(collector, &record)).unwrap();
+                let compact = ByTxid::compact(&Txid([first; 32]), place);
+                partitions.with_collector(|collector| partitions.add(collector, &compact)).unwrap();
             }
         }
-        let rows = RowSet::new(ByTxid(&chain), partitions, vec![other]).unwrap();
+        let rows = SortedRows { form: ByTxid, heights: 0..=99, partitions, other: Some(other) };
+        rows.finish().unwrap();
         assert!(rows.ranges() > 1);
-        let mut kept = Kept::default();
+        let mut kept = Vec::new();
         for range in 0..rows.ranges() {
             let [start, end] = rows.bounds(range);
-            let before = kept.0.len();
-            // With little memory, the records are read in parts.
-            rows.give(range, 40, &mut kept).unwrap();
-            assert!(kept.0[before..].iter().all(|(key, ..)| start <= *key && *key < end));
+            let mut keep = |key: &[u8], value: &[u8], height| {
+                assert!(&start[..] <= key && key < &end[..]);
+                kept.push((key.to_vec(), value.to_vec(), height));
+                Ok(())
+            };
+            // With little memory, the compact rows are read in parts.
+            rows.give(&chain, range, 40, &mut keep).unwrap();
         }
-        let keys: Vec<_> = kept.0.iter().map(|(key, _, height)| (key[1], *height)).collect();
+        let keys: Vec<_> = kept.iter().map(|(key, _, height)| (key[1], *height)).collect();
         assert_eq!(keys, [(3, Some(Height(90))), (b'z', None), (200, Some(Height(90)))]);
-        let mut reader = Reader::new(&kept.0[0].1);
+        let mut reader = Reader::new(&kept[0].1);
         let place = [reader.var_int(), reader.var_int(), reader.var_int()].map(Result::unwrap);
         assert_eq!(place, [0, 910_000, 1]);
     }

@@ -42,7 +42,7 @@ impl Heights {
 
 /// The lowest flaw that a check finds.
 fn flaw(options: &IndexOptions) -> Option<IndexFlaw> {
-    check(options).indexes[0].first.clone()
+    check(options).result.indexes[0].first.clone()
 }
 
 /// Makes random changes, and expects that each is found.
