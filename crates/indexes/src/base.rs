@@ -1,5 +1,4 @@
-//! What new rows of an index are added to: nothing, or the rows up to the best block of an index that is
-//! continued.
+//! The base of new rows: an empty index, or an index that ends at its best block and is continued.
 
 use crate::{
     block_filter::FilterPlace,
@@ -17,7 +16,7 @@ use disk::node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind};
 use std::ops::RangeInclusive;
 use wire::Height;
 
-/// What the new rows of an index are added to, and from which blocks they are made.
+/// What an index has before its new rows, and the blocks that these are made from.
 #[derive(Clone, Debug)]
 pub struct Base {
     pub kind: IndexKind,
@@ -25,13 +24,14 @@ pub struct Base {
     pub heights: RangeInclusive<u32>,
     /// The form of the rows of a `txindex`.
     pub tx_form: TxForm,
-    /// In the check of a `txindex` with rows by block, the heights of the blocks that have older rows by txid.
+    /// The heights of the blocks that have older rows by txid in a `txindex` with rows by block. Only a check
+    /// needs them.
     pub rows_by_txid: Option<RangeInclusive<u32>>,
     /// The key of the hashes in a `txospenderindex`, or in a `txindex` with rows by block.
     pub key: SipKey,
-    /// The sequence numbers of the blocks that a `txindex` gets rows by block of.
+    /// The sequence numbers of the blocks that rows by block are made from.
     pub sequences: Sequences,
-    /// The sequence number that follows those in a `txindex`.
+    /// The next sequence number of the `txindex` without its new rows.
     pub next_sequence: u32,
     /// The header of the filter of the block below the first.
     pub header: [u8; 32],
@@ -60,7 +60,7 @@ impl Base {
         }
     }
 
-    /// Returns the base of a new index that gets the rows of all blocks up to `to`.
+    /// Returns the base of a new index with the blocks up to `to`.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`](api::error::ErrorKind) if the system has no random numbers.
@@ -77,13 +77,14 @@ impl Base {
         Ok(base)
     }
 
-    /// Returns the base for rows of blocks at `heights` that have the same keys as those in `index`.
+    /// Returns the base for rows of the blocks at `heights`, whose hashes have the same key as those in
+    /// `index`.
     pub fn with_keys_of(index: &StoredIndex<'_>, heights: RangeInclusive<u32>) -> Result<Self, Error> {
         Ok(Self::new(index.kind, heights, index.tx_form(), index.key_of_hashes()?))
     }
 
-    /// Returns the base for rows of the blocks above `best`, the block of the chain up to which `index` has
-    /// rows. The new sequence numbers are not among it.
+    /// Returns the base for rows of the blocks above `best`, the best block of `index`. It has no sequence
+    /// numbers yet.
     pub fn above(
         index: &StoredIndex<'_>,
         files: &Files<'_>,
@@ -106,18 +107,18 @@ impl Base {
         Ok(base)
     }
 
-    /// Whether it is that of a `txindex` with rows by block.
+    /// Whether the index is a `txindex` with rows by block.
     pub fn is_by_block(&self) -> bool {
         self.kind == IndexKind::Tx && self.tx_form == TxForm::ByBlock
     }
 
-    /// The form of the rows, if it is that of a `txindex`.
+    /// The form of the rows, if the index is a `txindex`.
     pub fn form(&self) -> Option<TxForm> {
         (self.kind == IndexKind::Tx).then_some(self.tx_form)
     }
 
-    /// Gives the rows to `sink` that precede those of transactions and heights, if the last block of `chain`
-    /// becomes the best one. `state` is the row that bitcoind continues from.
+    /// Gives the first rows of the index to `sink`, before those of transactions or heights. The last block
+    /// of `chain` is the best block. `state` is the row from which bitcoind continues filters or statistics.
     pub fn give_first_rows(
         &self,
         chain: &Chain,
@@ -144,12 +145,12 @@ impl Base {
     }
 }
 
-/// Returns the base of an index, if it is among them.
+/// Returns the base of an index, if there is one.
 pub fn base_of(bases: &[Base], kind: IndexKind) -> Option<&Base> {
     bases.iter().find(|base| base.kind == kind)
 }
 
-/// Returns the heights of the blocks that any index gets rows of.
+/// Returns the heights of the blocks that any new rows are made from.
 pub fn heights_of(bases: &[Base]) -> Option<RangeInclusive<u32>> {
     let all = || bases.iter().map(|base| &base.heights).filter(|heights| !heights.is_empty());
     let first = all().map(RangeInclusive::start).min();

@@ -143,11 +143,13 @@ impl FilterPlace {
         let mut reader = Reader::new(bytes);
         let (file, pos) = (reader.var_int().ok()?, reader.var_int().ok()?);
         let rest = bytes.get(reader.position()..)?;
-        Some((Self { file: u32::try_from(file).ok()?, pos: u32::try_from(pos).ok()? }, rest))
+        // Core keeps the number of a file as a signed one.
+        let file = i32::try_from(file).ok()?.cast_unsigned();
+        Some((Self { file, pos: u32::try_from(pos).ok()? }, rest))
     }
 
-    /// Returns the place after a filter that is here, with `len` bytes when it is encoded. The place may be that
-    /// of a damaged row.
+    /// Returns the place after a filter that is here, with `len` bytes when it is encoded. The place may be
+    /// that of a damaged row.
     pub fn after(self, len: usize) -> Self {
         let mut head = Vec::new();
         write_compact_size(&mut head, len as u64);
@@ -158,7 +160,7 @@ impl FilterPlace {
     /// Returns where `len` bytes go if this is the place of the next filter: here, or to the next file.
     pub const fn of_next(self, len: u32) -> Self {
         match self.pos.saturating_add(len) > MAX_FILE_LEN {
-            true => Self { file: self.file.saturating_add(1), pos: 0 },
+            true => Self { file: self.file + 1, pos: 0 },
             false => self,
         }
     }
@@ -186,7 +188,8 @@ pub struct FilterHashes {
 }
 
 impl FilterHashes {
-    /// Returns the hashes of a filter. The header of the filter below is `before`; below genesis, it is zeros.
+    /// Returns the hashes of a filter. The header of the filter below is `before`; below genesis, it is
+    /// zeros.
     pub fn of(filter: &[u8], before: &[u8; 32]) -> Self {
         let hash = sha256d(filter);
         Self { hash, header: sha256d(&[hash, *before].concat()) }
@@ -209,4 +212,29 @@ pub fn row_value(block: &BlockHash, hashes: &FilterHashes, place: FilterPlace) -
     let mut value = [block.0, hashes.hash, hashes.header].concat();
     place.write(&mut value);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place in a damaged row can be any that Core can read.
+    #[test]
+    fn nothing_overflows_after_a_damaged_place() {
+        let place = |file: u64, pos: u64| {
+            let mut row = Vec::new();
+            write_var_int(&mut row, file);
+            write_var_int(&mut row, pos);
+            FilterPlace::read(&row).map(|(place, _)| place)
+        };
+        let [last_file, last_pos] = [i32::MAX as u32, u32::MAX];
+        let damaged = place(last_file.into(), u64::from(last_pos) - 40).unwrap();
+        assert_eq!(damaged.after(7), FilterPlace { pos: last_pos, ..damaged });
+        assert_eq!(damaged.after(usize::MAX / 2), FilterPlace { pos: last_pos, ..damaged });
+        assert_eq!(damaged.of_next(1), FilterPlace { file: last_file + 1, pos: 0 });
+        assert_eq!([place(1 << 31, 0), place(0, 1 << 32)], [None, None]);
+        let place = FilterPlace { file: 3, pos: 100 };
+        assert_eq!(place.after(7), FilterPlace { file: 3, pos: 100 + 32 + 1 + 7 });
+        assert_eq!(place.of_next(MAX_FILE_LEN), FilterPlace { file: 4, pos: 0 });
+    }
 }

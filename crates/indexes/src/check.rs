@@ -32,8 +32,8 @@ use wire::{BlockHash, Height, Reader};
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if no index is named and none is there; [`ErrorKind::Damaged`] for blocks or undo
-/// data that are damaged or missing; any I/O error; [`ErrorKind::Interrupted`]. A damaged index
-/// is no error; the result reports it.
+/// data that are damaged or missing; any I/O error; [`ErrorKind::Interrupted`]. A damaged index is no error;
+/// the result reports it.
 pub fn check_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
@@ -289,7 +289,7 @@ impl<'a> FilterCheck<'a> {
 /// Compares the rows of statistics.
 struct StatsCheck<'a> {
     rows: BlockRows<'a>,
-    /// The best block, and whether the index has there the state from which bitcoind continues.
+    /// The best block, and whether the index has the state from which bitcoind continues there.
     last: (Height, Result<(), Error>),
     findings: Findings,
 }
@@ -297,7 +297,7 @@ struct StatsCheck<'a> {
 impl<'a> StatsCheck<'a> {
     fn of(job: &IndexJob<'_>, Checked { index, best, is_beyond }: &'a Checked<'_>) -> Self {
         let state = index.totals(&job.plan.chain, *best).and_then(|(_, hash)| index.muhash(hash).map(drop));
-        // At the best block of another branch, the state is another one.
+        // The state is that of a best block on another branch.
         let state = if *is_beyond { Ok(()) } else { state };
         Self { rows: index.block_rows(*best), last: (*best, state), findings: Findings::default() }
     }

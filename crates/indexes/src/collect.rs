@@ -21,8 +21,8 @@ use std::{
 };
 use wire::{BlockHash, Height};
 
-/// Number of blocks of a part. Their MuHashes are divided by one another together, which takes as long as a
-/// few thousand coins.
+/// Number of blocks of a part. One division serves all MuHashes of a part; it takes as long as a few thousand
+/// coins.
 const PART_BLOCKS: u32 = 64;
 
 /// The filter of a block.
@@ -69,8 +69,8 @@ pub struct Collected {
 }
 
 impl IndexJob<'_> {
-    /// Reads the blocks that indexes get rows of, for the rows of transactions, and for filters and statistics,
-    /// which `sink` takes.
+    /// Reads the blocks at the heights of `bases`. Collects the rows of transactions, and gives filters and
+    /// statistics to `sink`.
     ///
     /// # Errors
     /// Blocks or undo data that are damaged or missing; errors of the sink; any I/O error.
@@ -86,8 +86,8 @@ impl IndexJob<'_> {
         self.collect_others(bases, files.create(bases)?, None, sink)
     }
 
-    /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose rows of transactions are
-    /// among `rows` already.
+    /// Like [`IndexJob::collect`], but does not read the blocks that were `observed`. Their rows of
+    /// transactions are among `rows` already.
     pub fn collect_others(
         &self,
         bases: &[Base],
@@ -120,7 +120,7 @@ impl IndexJob<'_> {
                 plan: self.plan,
                 files: self.files,
                 with_coins: filters.is_some() || stats.is_some(),
-                // No index depends on them.
+                // No index depends on witnesses.
                 with_witnesses: false,
                 part_blocks: PART_BLOCKS,
                 threads,
@@ -135,7 +135,7 @@ impl IndexJob<'_> {
     }
 }
 
-/// Takes the parts in order, and makes of each block what depends on the blocks below.
+/// Takes the parts in order, and makes what depends on the blocks below.
 struct Taker<'s> {
     /// The header of the last filter.
     header: [u8; 32],
@@ -226,7 +226,7 @@ impl BlockConsumer for Collecting<'_, '_> {
     }
 }
 
-/// A part that a worker makes.
+/// A part that a worker is making.
 struct Part<'a, 'b, 'c> {
     collecting: &'a Collecting<'b, 'c>,
     number: u32,

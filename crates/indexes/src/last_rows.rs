@@ -8,8 +8,8 @@ use wire::Height;
 /// Number of blocks that are read first; if they have no rows, as many again, and so on.
 const BLOCKS: u32 = 16;
 
-/// Whether a `txindex` or `txospenderindex` has the rows of its last blocks up to `best`. `base` has its keys.
-/// bitcoind erases the rows of the last block first, so it suffices to look at the last blocks.
+/// Whether a `txindex` or `txospenderindex` has the rows of its last blocks up to `best`. `base` has its
+/// keys. bitcoind erases the rows of the last block first, so it suffices to look at the last blocks.
 ///
 /// # Errors
 /// Blocks that are damaged or missing; any I/O error.

@@ -1,6 +1,6 @@
 //! Makes, checks and continues bitcoind's optional indexes from the blocks on disk.
 //!
-//! | index | what it is from | rows |
+//! | index | made from | rows |
 //! | --- | --- | --- |
 //! | `txindex` | blocks | `tx.rs` |
 //! | `txospenderindex` | blocks | `tx.rs` |

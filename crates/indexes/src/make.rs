@@ -1,4 +1,4 @@
-//! Makes indexes anew, beside those that are there, and puts them in place.
+//! Makes indexes anew, beside the old ones, and then puts them in place.
 
 use crate::{
     base::{Base, base_of},
@@ -49,7 +49,7 @@ pub fn make_indexes(
     make_with(disk, options, None, sink, interrupt)
 }
 
-/// Like [`make_indexes`], with what was made of blocks that were observed.
+/// Like [`make_indexes`], with what an observer has made of blocks.
 pub fn make_with(
     disk: &dyn Disk,
     options: &IndexOptions,
@@ -149,7 +149,7 @@ impl Making<'_> {
         NewTables::new(disk, &self.database(kind), first as u64, step as u64, interrupt)
     }
 
-    /// Makes all of them; returns what was written.
+    /// Makes all indexes; returns what was written.
     fn make(&self, observed: Option<Observed>) -> Result<MadeIndexes, Error> {
         let IndexJob { files, plan, options, watch, .. } = *self.job;
         let (bases, observed) = match observed {
@@ -189,7 +189,7 @@ impl Making<'_> {
         Ok(MadeIndexes { indexes, blocks_read, kept: Vec::new() })
     }
 
-    /// Writes the tables of the first rows of an index, of which `state` is one, and of `rows`, those of
+    /// Writes tables with the first rows of an index, which include `state`, and with `rows`, those of
     /// transactions.
     fn write(
         &self,
@@ -222,8 +222,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Completes a database of these tables, and reads all of its rows and filters back. Returns the number of
-    /// rows.
+    /// Completes a database of these tables, and reads all rows and filters back. Returns the number of rows.
     fn complete(&self, kind: IndexKind, tables: Vec<Tables>) -> Result<u64, Error> {
         let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
         let rows = tables.iter().map(|(_, rows)| rows).sum();
@@ -241,11 +240,10 @@ impl Making<'_> {
     }
 }
 
-/// Reads all rows of a database, and so checks the checksums of all blocks of its tables; returns their
-/// number.
+/// Reads all rows of a database, which checks the checksums of all its tables. Returns the number of rows.
 fn count_rows(disk: &dyn Disk, dir: &Path, threads: usize) -> Result<u64, Error> {
     let database = &Database::open(disk, dir)?;
-    // Most keys begin with one of a few letters, and go on with a hash.
+    // Most keys are one of a few letters and a hash.
     let starts =
         (b't'..=b'x').chain([b's']).flat_map(|first| (0..=15).map(move |high| vec![first, high << 4]));
     let mut starts: Vec<Vec<u8>> = starts.chain([Vec::new()]).collect();

@@ -22,7 +22,7 @@ use disk::{datadir::Datadir, node_indexes::IndexKind};
 use std::{
     fmt,
     sync::{
-        PoisonError, RwLock,
+        PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -78,6 +78,10 @@ impl IndexObserver {
         self.observed.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    fn observed(&self) -> RwLockReadGuard<'_, Option<Observed>> {
+        self.observed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Memory for the rows of one form, in bytes.
     const fn row_bytes(&self) -> u64 {
         self.options.chain.memory_bytes / MEMORY_SHARE / ROW_FORMS
@@ -90,8 +94,8 @@ impl IndexObserver {
         let datadir = Datadir::open(*disk, &options.chain.location())?;
         let mut kinds = Vec::new();
         for &kind in &options.kinds {
-            // An index that is there can be continued, or made anew, when the rebuild has ended. With pruning, its
-            // blocks are gone then.
+            // An index that is there can be continued, or made anew, when the rebuild has ended. With
+            // pruning, its blocks are gone then.
             if chain.prunes || !kind.is_in(*disk, datadir.net_dir())? {
                 kinds.push(kind);
             }
@@ -139,8 +143,7 @@ impl IndexObserver {
 
 impl BlockObserver for IndexObserver {
     fn needs_coins(&self) -> bool {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
-        observed.as_ref().is_some_and(|observed| observed.blocks.outputs.is_some())
+        self.observed().as_ref().is_some_and(|observed| observed.blocks.outputs.is_some())
     }
 
     fn indexes(&self) -> &[IndexKind] {
@@ -159,13 +162,13 @@ impl BlockObserver for IndexObserver {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.observed();
         let outputs = observed.as_ref().and_then(|observed| observed.blocks.outputs.as_ref());
         outputs.map_or(Ok(()), StoredOutputs::sync)
     }
 
     fn take(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.observed();
         let Some(observed) = &*observed else { return Ok(()) };
         observed.rows.iter().try_for_each(|rows| rows.add(block))?;
         if let Some(outputs) = &observed.blocks.outputs {

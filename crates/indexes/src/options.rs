@@ -70,8 +70,8 @@ pub struct IndexesReport<T> {
     pub notes: Vec<Warning>,
 }
 
-/// Result of [`make_indexes`](crate::make_indexes) and [`update_indexes`](crate::update_indexes): indexes that
-/// have the chainstate's best block.
+/// Result of [`make_indexes`](crate::make_indexes) and [`update_indexes`](crate::update_indexes): indexes
+/// that have the chainstate's best block.
 pub type MadeIndexesReport = IndexesReport<MadeIndexes>;
 
 /// Result of [`check_indexes`](crate::check_indexes).
@@ -83,8 +83,8 @@ pub type CheckedIndexesReport = IndexesReport<CheckedIndexes>;
 pub struct MadeIndexes {
     /// What was written.
     pub indexes: Vec<MadeIndex>,
-    /// Number of blocks that were read for the indexes. Blocks that a rebuild has just shown to an observer are
-    /// not read again.
+    /// Number of blocks that were read for the indexes. Blocks that a rebuild has just shown to an observer
+    /// are not read again.
     pub blocks_read: u32,
     /// Paths of what was replaced, if it was kept.
     #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]

@@ -1,5 +1,5 @@
-//! The rows of transactions, of `txindex` and `txospenderindex`. Their keys begin with hashes, so they are made
-//! in any order, and sorted through a temporary file ([`Partitions`]).
+//! The rows of transactions, of `txindex` and `txospenderindex`. Their keys begin with hashes, so they are
+//! made in any order, and sorted through a temporary file ([`Partitions`]).
 //!
 //! A row is kept there in a compact form, whose length is the same for all rows of a kind: the hash, and the
 //! height and offset of the transaction.
@@ -8,7 +8,7 @@ use crate::{
     base::Base,
     options::TxForm,
     partitions::Partitions,
-    tx::{ByBlock, ByTxid, SPENDER_KEY, Spends, key_value},
+    tx::{ByBlock, ByTxid, SPENDER_KEY, Spends, TxPlace, key_value},
 };
 use api::{block_observer::ObservedBlock, error::Error};
 use chain::blocks::chain::Chain;
@@ -21,8 +21,8 @@ use std::{
 use vfs::Disk;
 use wire::Height;
 
-/// Bytes of compact rows for each thousand bytes of blocks: those of mainnet, and some more to spare. Only the
-/// number of partitions depends on it.
+/// Bytes of compact rows for each thousand bytes of blocks: those of mainnet, and some more to spare. Only
+/// the number of partitions depends on it.
 const ROWS_SHARE: u64 = 90;
 
 /// A key and its value.
@@ -43,7 +43,7 @@ pub trait TxRows: Send + Sync {
     /// Writes what workers still have in memory, after the last row was added.
     fn finish(&self) -> Result<(), Error>;
 
-    /// Number of ranges of keys. Each thread can take another range.
+    /// Number of ranges of keys. Threads can take different ranges.
     fn ranges(&self) -> usize;
 
     /// Returns the first possible key of a range, and the first one above it.
@@ -57,16 +57,13 @@ pub trait TxRows: Send + Sync {
     fn give(&self, chain: &Chain, range: usize, memory: usize, sink: &mut RowSink<'_>) -> Result<(), Error>;
 }
 
-/// How rows of one form are written, and their compact forms of `N` bytes. The key, without its first byte,
-/// begins as the compact row does.
+/// How rows of one form are written, and their compact forms of `N` bytes: a hash, which follows the first
+/// byte of the key, and the place of the transaction.
 pub trait RowForm<const N: usize>: Send + Sync {
     /// The index that has these rows.
     const KIND: IndexKind;
     /// First byte of all keys.
     const FIRST: u8;
-    /// Number of leading bytes of a compact row that decide about the order of the keys. If they are equal in
-    /// two compact rows, the keys may be in the other order.
-    const GROUP: usize;
 
     /// Gives the compact rows of a block's transactions to `add`.
     fn compact_rows(
@@ -75,8 +72,8 @@ pub trait RowForm<const N: usize>: Send + Sync {
         add: impl FnMut([u8; N]) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Appends the key and the value of a compact row; returns the height of its block.
-    fn write(&self, chain: &Chain, compact: &[u8; N], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height;
+    /// Appends what follows the hash in the key of a transaction's row, and its value.
+    fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, value: &mut Vec<u8>);
 }
 
 /// Rows of one form, which are sorted when all have been added.
@@ -85,7 +82,7 @@ pub struct SortedRows<F, const N: usize> {
     /// Heights of the blocks whose rows are wanted.
     heights: RangeInclusive<u32>,
     partitions: Partitions<N>,
-    /// A row that is made from no block, and whose key has the same first byte.
+    /// One more row, which is made from no block. Its key has the same first byte.
     other: Option<Row>,
 }
 
@@ -131,12 +128,9 @@ impl<F: RowForm<N>, const N: usize> TxRows for SortedRows<F, N> {
         };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.partitions.sorted(range, memory, |rows| {
-            for group in rows.chunk_by(|a, b| a[..F::GROUP] == b[..F::GROUP]) {
+            for group in rows.chunk_by(|a, b| TxPlace::divide(a).0 == TxPlace::divide(b).0) {
                 if let [compact] = group {
-                    key.clear();
-                    value.clear();
-                    key.push(F::FIRST);
-                    let height = self.form.write(chain, compact, &mut key, &mut value);
+                    let height = self.write(chain, compact, &mut key, &mut value);
                     give(&key, &value, height)?;
                     continue;
                 }
@@ -155,17 +149,29 @@ impl<F: RowForm<N>, const N: usize> TxRows for SortedRows<F, N> {
 }
 
 impl<F: RowForm<N>, const N: usize> SortedRows<F, N> {
-    /// Returns the rows of compact rows that begin alike, in the order of their keys.
+    /// Writes the row of a compact row; returns the height of its block.
+    fn write(&self, chain: &Chain, compact: &[u8; N], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height {
+        let (hash, place) = TxPlace::divide(compact);
+        key.clear();
+        value.clear();
+        key.push(F::FIRST);
+        key.extend_from_slice(hash);
+        self.form.write(chain, place, key, value);
+        place.height
+    }
+
+    /// Returns the rows of compact rows with the same hash, in the order of their keys. The compact rows need
+    /// not be in that order.
     fn in_key_order(&self, chain: &Chain, group: &[[u8; N]]) -> Vec<(Vec<u8>, Vec<u8>, Height)> {
         let mut rows: Vec<_> = group
             .iter()
             .map(|compact| {
-                let (mut key, mut value) = (vec![F::FIRST], Vec::new());
-                let height = self.form.write(chain, compact, &mut key, &mut value);
+                let (mut key, mut value) = (Vec::new(), Vec::new());
+                let height = self.write(chain, compact, &mut key, &mut value);
                 (key, value, height)
             })
             .collect();
-        // Rows with the same key are ordered by height: places in files need not ascend.
+        // Rows with the same key are ordered by height.
         rows.sort_unstable_by(|(a, _, lower), (b, _, upper)| (a, lower).cmp(&(b, upper)));
         rows
     }
@@ -235,7 +241,6 @@ pub fn work_file(dir: &Path, name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tx::TxPlace;
     use chain::blocks::chain::ChainBlock;
     use vfs::RealDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader, Txid};

@@ -111,8 +111,8 @@ impl<'d> StoredIndex<'d> {
         read(&value).ok_or_else(|| self.damaged(format!("the index has a malformed {what}")))
     }
 
-    /// Returns the key of the hashes in the rows of transactions. Rows by txid, of filters and of statistics need
-    /// none.
+    /// Returns the key of the hashes in the rows of transactions. Rows by txid, of filters and of statistics
+    /// need none.
     pub fn key_of_hashes(&self) -> Result<SipKey, Error> {
         match self.kind {
             IndexKind::Tx if self.is_by_block() => self.row(TXID_SALT, "salt of its hashes", read_key),

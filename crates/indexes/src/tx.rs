@@ -51,7 +51,7 @@ pub fn read_key(value: &[u8]) -> Option<SipKey> {
     }
 }
 
-/// Where a transaction is: its block, and its offset there, which counts the header too.
+/// The place of a transaction: its block, and its offset there. The offset includes the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxPlace {
     /// Height of the block.
@@ -65,9 +65,11 @@ impl TxPlace {
         (u64::from(self.height.0) << 32 | u64::from(self.offset)).to_be_bytes()
     }
 
-    fn of_bytes(bytes: &[u8; 8]) -> Self {
-        let number = u64::from_be_bytes(*bytes);
-        Self { height: Height((number >> 32) as u32), offset: number as u32 }
+    /// Divides a compact row into its hash and its place.
+    pub fn divide(compact: &[u8]) -> (&[u8], Self) {
+        let (hash, place) = compact.split_last_chunk().unwrap_or((&[], &[0; 8]));
+        let number = u64::from_be_bytes(*place);
+        (hash, Self { height: Height((number >> 32) as u32), offset: number as u32 })
     }
 
     /// Appends Core's `CDiskTxPos`.
@@ -88,13 +90,6 @@ fn compact<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8
     compact
 }
 
-/// Divides a compact row into its hash and its place.
-fn divided<const N: usize>(compact: &[u8; N]) -> (&[u8], TxPlace) {
-    compact.split_last_chunk().map_or((&[], TxPlace { height: Height(0), offset: 0 }), |(hash, place)| {
-        (hash, TxPlace::of_bytes(place))
-    })
-}
-
 /// Returns the transactions of a block, with their ids and places.
 fn placed_txs<'b>(
     block: &ObservedBlock<'b>,
@@ -110,7 +105,7 @@ fn placed_txs<'b>(
 pub struct ByTxid;
 
 impl ByTxid {
-    /// The compact row of a transaction.
+    /// Returns the compact row of a transaction.
     pub fn compact(txid: &Txid, place: TxPlace) -> [u8; 40] {
         compact(txid.0, place)
     }
@@ -119,7 +114,6 @@ impl ByTxid {
 impl RowForm<40> for ByTxid {
     const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b't';
-    const GROUP: usize = 32;
 
     fn compact_rows(
         &self,
@@ -129,11 +123,8 @@ impl RowForm<40> for ByTxid {
         placed_txs(block).try_for_each(|(_, txid, place)| add(Self::compact(txid, place)))
     }
 
-    fn write(&self, chain: &Chain, compact: &[u8; 40], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height {
-        let (hash, place) = divided(compact);
-        key.extend_from_slice(hash);
+    fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
         place.write_disk_pos(chain, value);
-        place.height
     }
 }
 
@@ -147,7 +138,7 @@ pub struct ByBlock {
 pub type Sequences = Arc<[Option<u32>]>;
 
 impl ByBlock {
-    /// The rows of blocks that have these sequence numbers. `salt` is that of the hashes of txids.
+    /// Makes the rows of blocks that have these sequence numbers. The key is the salt of the index.
     pub fn new(SipKey(k0, k1): SipKey, sequences: Sequences) -> Self {
         Self { hasher: SipHash13Uj::new(k0, k1), sequences }
     }
@@ -160,7 +151,6 @@ impl ByBlock {
 impl RowForm<13> for ByBlock {
     const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b'x';
-    const GROUP: usize = PREFIX_LEN;
 
     fn compact_rows(
         &self,
@@ -176,18 +166,15 @@ impl RowForm<13> for ByBlock {
         })
     }
 
-    fn write(&self, _: &Chain, compact: &[u8; 13], key: &mut Vec<u8>, _: &mut Vec<u8>) -> Height {
-        let (prefix, place) = divided(compact);
-        key.extend_from_slice(prefix);
+    fn write(&self, _: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
         write_var_int(key, self.sequence(place.height).unwrap_or_default().into());
         let [_, offset @ ..] = place.offset.to_be_bytes();
         key.extend_from_slice(&offset);
-        place.height
     }
 }
 
-/// Gives the rows of the blocks themselves, which have these sequence numbers, to `sink` in the order of the
-/// keys. These rows precede those of transactions.
+/// Gives the rows of blocks that have these sequence numbers to `sink`, in the order of the keys. They
+/// precede the rows of transactions.
 pub fn give_block_rows(
     sequences: &[Option<u32>],
     chain: &Chain,
@@ -208,25 +195,24 @@ pub fn give_block_rows(
     Ok(())
 }
 
-/// The key of the row with the sequence number of a block.
+/// Returns the key of the row with the sequence number of a block.
 pub fn hash_key(hash: &BlockHash) -> Vec<u8> {
     [&b"h"[..], &hash.0].concat()
 }
 
-/// The key of the row with the block that has a sequence number.
+/// Returns the key of the row with the block that has a sequence number.
 pub fn sequence_key(sequence: u32) -> Vec<u8> {
     let mut key = vec![b's'];
     write_var_int(&mut key, sequence.into());
     key
 }
 
-/// Rows of inputs, by the outputs that they spend. The key is that of the hashes of outpoints.
+/// Rows of inputs, by the outputs that they spend. The key is that of the index.
 pub struct Spends(pub SipKey);
 
 impl RowForm<16> for Spends {
     const KIND: IndexKind = IndexKind::TxoSpender;
     const FIRST: u8 = b's';
-    const GROUP: usize = 8;
 
     fn compact_rows(
         &self,
@@ -245,10 +231,7 @@ impl RowForm<16> for Spends {
         })
     }
 
-    fn write(&self, chain: &Chain, compact: &[u8; 16], key: &mut Vec<u8>, _: &mut Vec<u8>) -> Height {
-        let (hash, place) = divided(compact);
-        key.extend_from_slice(hash);
+    fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
         place.write_disk_pos(chain, key);
-        place.height
     }
 }

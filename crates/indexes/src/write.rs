@@ -1,4 +1,4 @@
-//! Writes the rows and files of indexes: as a new database, or into one that is there.
+//! Writes the rows and the filter files of indexes, for a new database or into an old one.
 
 use crate::{
     block_filter::{self, FilterPlace, height_key, row_value},
@@ -20,7 +20,7 @@ use wire::{BlockHash, Height};
 
 /// Bytes of filters that are written together.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Number of rows between two looks at whether the caller asked to stop.
+/// Number of rows between two checks whether the caller asked to stop.
 const STOP_CHECK_INTERVAL: u64 = 1 << 16;
 
 /// Puts rows of filters and statistics into a database, in ascending order of their keys.
@@ -84,7 +84,7 @@ impl PutRow for AddedRows<'_> {
     }
 }
 
-/// Puts all the rows into a database at once that `give` gives to a sink; returns their number.
+/// Puts the rows that `give` gives to a sink into a database, all at once. Returns their number.
 ///
 /// # Errors
 /// Any I/O error; the database is then as it was.
@@ -114,7 +114,7 @@ pub struct FilterFiles<'a> {
 }
 
 impl<'a> FilterFiles<'a> {
-    /// The next filter goes to `place` in the files of `dir`.
+    /// Begins to append at `place` in the files of `dir`.
     pub fn new(disk: &'a dyn Disk, dir: &Path, place: FilterPlace) -> Self {
         Self { disk, dir: dir.to_owned(), place, file: None, buffer: Vec::new() }
     }
@@ -154,9 +154,9 @@ impl<'a> FilterFiles<'a> {
         Ok(())
     }
 
-    /// Writes and syncs the file. If it is full, and the next filter begins another one, cuts it after the last
-    /// filter, as Core does. Otherwise nothing is cut off: what follows may be filters that bitcoind has left
-    /// there, of blocks that it has disconnected.
+    /// Writes and syncs the file. If it is full, and the next filter begins another one, cuts it after the
+    /// last filter, as Core does. Otherwise nothing is cut off: what follows may be filters that bitcoind has
+    /// left there, of blocks that it has disconnected.
     fn close(&mut self, is_full: bool) -> Result<(), Error> {
         self.flush()?;
         let path = self.path();
@@ -186,8 +186,8 @@ pub struct InOrderWriter<'d, P> {
 }
 
 impl<P> InOrderWriter<'_, P> {
-    /// Writes and syncs what is left of the filters. Returns what has put the rows of each index, and the row
-    /// from which bitcoind continues. `muhash` is that of all coins.
+    /// Writes and syncs what is left of the filters. Returns the written rows of each index, and the row from
+    /// which bitcoind continues. `muhash` is that of all coins.
     pub fn finish(self, muhash: &MuHash3072) -> Result<BTreeMap<IndexKind, (P, Row)>, Error> {
         let mut all = BTreeMap::new();
         if let Some((files, rows)) = self.filters {
