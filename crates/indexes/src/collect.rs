@@ -8,7 +8,8 @@ use crate::{
     in_order::InOrder,
     job::IndexJob,
     output::{BlockOutput, ObservedBlocks},
-    rows::{RowFiles, TxRows},
+    row_files::RowFiles,
+    rows::TxRows,
 };
 use api::{block_observer::ObservedBlock, error::Error, event::Event, stage::Stage};
 use chain::blocks::chain::Chain;

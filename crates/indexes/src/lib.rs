@@ -36,6 +36,7 @@ mod output;
 mod partitions;
 mod places;
 mod rewind;
+mod row_files;
 mod rows;
 mod stored;
 mod tx;

@@ -10,7 +10,8 @@ use crate::{
     job::check_space,
     options::{IndexOptions, TxForm},
     output::{ObservedBlocks, StoredOutputs},
-    rows::{RowFiles, TxRows},
+    row_files::RowFiles,
+    rows::TxRows,
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock, ObservedChain},

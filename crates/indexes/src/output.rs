@@ -1,6 +1,6 @@
 //! The output of a block: what is made of it, without the blocks below, for its filter and its statistics.
 
-use crate::{block_filter::FilterBuilder, coin_stats::BlockNumbers, rows::work_file};
+use crate::{block_filter::FilterBuilder, coin_stats::BlockNumbers, row_files::work_file};
 use api::{
     block_observer::{ObservedBlock, ObservedChain},
     error::Error,

@@ -4,26 +4,12 @@
 //! A row is kept there in a compact form, whose length is the same for all rows of a kind: the hash, and the
 //! height and offset of the transaction.
 
-use crate::{
-    base::Base,
-    options::TxForm,
-    partitions::Partitions,
-    tx::{ByBlock, ByTxid, SPENDER_KEY, Spends, TxPlace, key_value},
-};
+use crate::partitions::Partitions;
 use api::{block_observer::ObservedBlock, error::Error};
 use chain::blocks::chain::Chain;
-use disk::{checkpoint::ROWS_SUFFIX, node_indexes::IndexKind};
-use std::{
-    ops::RangeInclusive,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-use vfs::Disk;
+use disk::node_indexes::IndexKind;
+use std::ops::RangeInclusive;
 use wire::Height;
-
-/// Bytes of compact rows for each thousand bytes of blocks: those of mainnet, and some more to spare. Only
-/// the number of partitions depends on it.
-const ROWS_SHARE: u64 = 90;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -31,6 +17,37 @@ pub type Row = (Vec<u8>, Vec<u8>);
 /// Takes rows in ascending order of their keys: the key, the value, and the height of the block that the row
 /// is made from. A row that is made from no block has no height.
 pub type RowSink<'s> = dyn FnMut(&[u8], &[u8], Option<Height>) -> Result<(), Error> + 's;
+
+/// The place of a transaction: its block, and its offset there. The offset includes the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxPlace {
+    /// Height of the block.
+    pub height: Height,
+    /// Offset in bytes.
+    pub offset: u32,
+}
+
+impl TxPlace {
+    fn to_bytes(self) -> [u8; 8] {
+        (u64::from(self.height.0) << 32 | u64::from(self.offset)).to_be_bytes()
+    }
+
+    /// Divides a compact row into its hash and its place.
+    pub fn divide(compact: &[u8]) -> (&[u8], Self) {
+        let (hash, place) = compact.split_last_chunk().unwrap_or((&[], &[0; 8]));
+        let number = u64::from_be_bytes(*place);
+        (hash, Self { height: Height((number >> 32) as u32), offset: number as u32 })
+    }
+}
+
+/// Joins a hash and a place to a compact row.
+pub fn compact<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8; N] {
+    let mut compact = [0; N];
+    let (start, end) = compact.split_at_mut(H);
+    start.copy_from_slice(&hash);
+    end.copy_from_slice(&place.to_bytes());
+    compact
+}
 
 /// The rows of one form, made from transactions.
 pub trait TxRows: Send + Sync {
@@ -78,12 +95,12 @@ pub trait RowForm<const N: usize>: Send + Sync {
 
 /// Rows of one form, which are sorted when all have been added.
 pub struct SortedRows<F, const N: usize> {
-    form: F,
+    pub form: F,
     /// Heights of the blocks whose rows are wanted.
-    heights: RangeInclusive<u32>,
-    partitions: Partitions<N>,
+    pub heights: RangeInclusive<u32>,
+    pub partitions: Partitions<N>,
     /// One more row, which is made from no block. Its key has the same first byte.
-    other: Option<Row>,
+    pub other: Option<Row>,
 }
 
 impl<F: RowForm<N>, const N: usize> TxRows for SortedRows<F, N> {
@@ -177,70 +194,10 @@ impl<F: RowForm<N>, const N: usize> SortedRows<F, N> {
     }
 }
 
-/// Where the rows of transactions are kept until they are sorted.
-pub struct RowFiles<'a> {
-    /// The file system.
-    pub disk: &'a dyn Disk,
-    /// The directory of the temporary files.
-    pub dir: &'a Path,
-    /// Bytes of a block on average.
-    pub block_bytes: u64,
-    /// Memory in bytes for the rows of one form.
-    pub memory: usize,
-    /// Number of threads that add rows.
-    pub threads: usize,
-}
-
-impl RowFiles<'_> {
-    /// Creates the temporary files for the rows of transactions that are added to these indexes.
-    pub fn create(&self, bases: &[Base]) -> Result<Vec<Box<dyn TxRows>>, Error> {
-        let mut all = Vec::new();
-        for base in bases {
-            let by_txid = match (base.kind, base.tx_form) {
-                (IndexKind::Tx, TxForm::ByTxid) => Some(&base.heights),
-                (IndexKind::Tx, TxForm::ByBlock) => {
-                    let form = ByBlock::new(base.key, Arc::clone(&base.sequences));
-                    all.push(self.rows("tx-hashes", form, &base.heights, ROWS_SHARE / 3, None)?);
-                    base.rows_by_txid.as_ref()
-                }
-                (IndexKind::TxoSpender, _) => {
-                    let other = Some((SPENDER_KEY.to_vec(), key_value(base.key)));
-                    all.push(self.rows("spends", Spends(base.key), &base.heights, ROWS_SHARE, other)?);
-                    None
-                }
-                _ => None,
-            };
-            if let Some(heights) = by_txid {
-                all.push(self.rows("txids", ByTxid, heights, ROWS_SHARE, None)?);
-            }
-        }
-        Ok(all)
-    }
-
-    /// Creates the file of rows that have about `share` bytes for each thousand bytes of blocks.
-    fn rows<F: RowForm<N> + 'static, const N: usize>(
-        &self,
-        name: &str,
-        form: F,
-        heights: &RangeInclusive<u32>,
-        share: u64,
-        other: Option<Row>,
-    ) -> Result<Box<dyn TxRows>, Error> {
-        let bytes = self.block_bytes * heights.clone().count() as u64 / 1000 * share;
-        let path = work_file(self.dir, name);
-        let partitions = Partitions::create(self.disk, &path, bytes, self.memory, self.threads)?;
-        Ok(Box::new(SortedRows { form, heights: heights.clone(), partitions, other }))
-    }
-}
-
-/// Returns the path of a temporary file.
-pub fn work_file(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}{ROWS_SUFFIX}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tx::ByTxid;
     use chain::blocks::chain::ChainBlock;
     use vfs::RealDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader, Txid};

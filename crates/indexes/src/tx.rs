@@ -17,7 +17,7 @@
 //!
 //! Source: Core `index/txindex.cpp`, `index/txindex_key.h`, `index/txospenderindex.cpp`, `index/disktxpos.h`.
 
-use crate::rows::{RowForm, RowSink};
+use crate::rows::{RowForm, RowSink, TxPlace, compact};
 use api::{block_observer::ObservedBlock, error::Error};
 use chain::blocks::chain::Chain;
 use digest::siphash::{SipHash13Uj, SipKey, siphash24};
@@ -51,43 +51,12 @@ pub fn read_key(value: &[u8]) -> Option<SipKey> {
     }
 }
 
-/// The place of a transaction: its block, and its offset there. The offset includes the header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxPlace {
-    /// Height of the block.
-    pub height: Height,
-    /// Offset in bytes.
-    pub offset: u32,
-}
-
-impl TxPlace {
-    fn to_bytes(self) -> [u8; 8] {
-        (u64::from(self.height.0) << 32 | u64::from(self.offset)).to_be_bytes()
-    }
-
-    /// Divides a compact row into its hash and its place.
-    pub fn divide(compact: &[u8]) -> (&[u8], Self) {
-        let (hash, place) = compact.split_last_chunk().unwrap_or((&[], &[0; 8]));
-        let number = u64::from_be_bytes(*place);
-        (hash, Self { height: Height((number >> 32) as u32), offset: number as u32 })
-    }
-
-    /// Appends Core's `CDiskTxPos`.
-    fn write_disk_pos(self, chain: &Chain, out: &mut Vec<u8>) {
-        let block = chain.block(self.height);
-        write_var_int(out, block.file.0.into());
-        write_var_int(out, block.data_pos.0);
-        write_var_int(out, u64::from(self.offset.saturating_sub(HEADER_LEN)));
-    }
-}
-
-/// Joins a hash and a place to a compact row.
-fn compact<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8; N] {
-    let mut compact = [0; N];
-    let (start, end) = compact.split_at_mut(H);
-    start.copy_from_slice(&hash);
-    end.copy_from_slice(&place.to_bytes());
-    compact
+/// Appends Core's `CDiskTxPos` of a transaction.
+fn write_disk_pos(chain: &Chain, place: TxPlace, out: &mut Vec<u8>) {
+    let block = chain.block(place.height);
+    write_var_int(out, block.file.0.into());
+    write_var_int(out, block.data_pos.0);
+    write_var_int(out, u64::from(place.offset.saturating_sub(HEADER_LEN)));
 }
 
 /// Returns the transactions of a block, with their ids and places.
@@ -124,7 +93,7 @@ impl RowForm<40> for ByTxid {
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
-        place.write_disk_pos(chain, value);
+        write_disk_pos(chain, place, value);
     }
 }
 
@@ -232,6 +201,6 @@ impl RowForm<16> for Spends {
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
-        place.write_disk_pos(chain, key);
+        write_disk_pos(chain, place, key);
     }
 }
