@@ -59,11 +59,11 @@ pub fn check(options: &IndexOptions) -> CheckedIndexesReport {
 /// Asserts that a check of these indexes finds nothing, up to this height.
 pub fn assert_sound(options: &IndexOptions, height: u32) {
     let checked = check(options);
-    for index in &checked.indexes {
+    for index in &checked.result.indexes {
         assert_eq!((index.height, &index.first), (Some(Height(height)), &None), "{index:?}");
         assert!(index.sound_rows > 0, "{index:?}");
     }
-    assert_eq!(checked.indexes.len(), options.kinds.len());
+    assert_eq!(checked.result.indexes.len(), options.kinds.len());
 }
 
 /// The directory of the database of an index of a generated chain.

@@ -194,14 +194,14 @@ fn made_rows(made: &MadeIndexesReport) -> Rows {
         };
         rows.row(index.name.option(), format!("{} rows{form}{from}", index.rows))
     };
-    let rows = made.indexes.iter().fold(rows, each);
-    rows.each("kept", made.kept.iter().map(|path| path.display()))
+    let rows = made.result.indexes.iter().fold(rows, each);
+    rows.each("kept", made.result.kept.iter().map(|path| path.display()))
         .each("note", made.notes.iter().map(warning_text))
 }
 
 fn checked_rows(checked: &CheckedIndexesReport) -> Rows {
     let mut rows = Rows::default().row("block", format!("{} ({})", checked.hash, checked.height));
-    for index in &checked.indexes {
+    for index in &checked.result.indexes {
         let height = match index.height {
             Some(height) if height < checked.height => format!("up to block {height}, which is behind: "),
             Some(height) => format!("up to block {height}: "),

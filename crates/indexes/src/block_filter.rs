@@ -27,7 +27,7 @@ const P: u32 = 19;
 /// BIP 158: the inverse of the rate of false matches.
 const M: u64 = 784_931;
 
-/// First byte of an output script that is not in a filter.
+/// First byte of the output scripts that are left out.
 const OP_RETURN: u8 = 0x6a;
 
 /// Collects the scripts of a block for its filter.
@@ -37,6 +37,7 @@ pub struct FilterBuilder<'a> {
 }
 
 impl<'a> FilterBuilder<'a> {
+    /// Adds the script of an output that the block creates.
     pub fn add_output(&mut self, script: &'a [u8]) {
         if script.first() != Some(&OP_RETURN) {
             self.add_spent(script);
@@ -50,7 +51,7 @@ impl<'a> FilterBuilder<'a> {
         }
     }
 
-    /// Returns the encoded filter of the block with this hash.
+    /// Returns the encoded filter. `block` is the hash of its block.
     pub fn encode(self, block: &BlockHash) -> Vec<u8> {
         let (words, _) = block.0.as_chunks::<8>();
         let [k0, k1] = [words[0], words[1]].map(u64::from_le_bytes);
@@ -64,7 +65,7 @@ impl<'a> FilterBuilder<'a> {
         let mut bits = BitWriter { out: encoded, pending: 0, count: 0 };
         let mut last = 0;
         for (hash, _) in elements {
-            // Multiplied to the range, which keeps the order.
+            // The hash is mapped to the range by a multiplication, which keeps the order.
             let value = ((u128::from(hash) * u128::from(range)) >> 64) as u64;
             let delta = value - last;
             last = value;
@@ -105,11 +106,12 @@ impl BitWriter {
     }
 }
 
-/// A place in the files.
+/// A place in the files with filters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FilterPlace {
+    /// Number of the file.
     pub file: u32,
-    /// Position there.
+    /// Position in the file.
     pub pos: u32,
 }
 
@@ -120,14 +122,14 @@ impl FilterPlace {
         write_var_int(out, self.pos.into());
     }
 
-    /// The row that says that the next filter is here.
+    /// Returns the row that says that the next filter goes to this place.
     pub fn to_row(self) -> Row {
         let mut value = Vec::new();
         self.write(&mut value);
         (NEXT_PLACE.to_vec(), value)
     }
 
-    /// Reads the value of the row of a block. `None` if it is malformed.
+    /// Reads the value of the row of a block. Returns `None` if it is malformed.
     pub fn of_row(value: &[u8]) -> Option<(BlockHash, FilterHashes, Self)> {
         let mut reader = Reader::new(value);
         let block = BlockHash(reader.array().ok()?);
@@ -136,23 +138,26 @@ impl FilterPlace {
         rest.is_empty().then_some((block, hashes, place))
     }
 
-    /// Reads one, and returns what follows. `None` if it is malformed.
+    /// Reads a place, and returns it with the bytes that follow. Returns `None` if it is malformed.
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut reader = Reader::new(bytes);
         let (file, pos) = (reader.var_int().ok()?, reader.var_int().ok()?);
         let rest = bytes.get(reader.position()..)?;
-        Some((Self { file: u32::try_from(file).ok()?, pos: u32::try_from(pos).ok()? }, rest))
+        // Core keeps the number of a file as a signed one.
+        let file = i32::try_from(file).ok()?.cast_unsigned();
+        Some((Self { file, pos: u32::try_from(pos).ok()? }, rest))
     }
 
-    /// The place behind the record of a filter of `len` bytes here.
+    /// Returns the place after a filter that is here, with `len` bytes when it is encoded. The place may be
+    /// that of a damaged row.
     pub fn after(self, len: usize) -> Self {
         let mut head = Vec::new();
         write_compact_size(&mut head, len as u64);
-        let record = u32::try_from(32 + head.len() + len).unwrap_or(u32::MAX);
-        Self { pos: self.pos.saturating_add(record), ..self }
+        let framed = u32::try_from(32 + head.len() + len).unwrap_or(u32::MAX);
+        Self { pos: self.pos.saturating_add(framed), ..self }
     }
 
-    /// The place of a record of `len` bytes that is appended here.
+    /// Returns where `len` bytes go if this is the place of the next filter: here, or to the next file.
     pub const fn of_next(self, len: u32) -> Self {
         match self.pos.saturating_add(len) > MAX_FILE_LEN {
             true => Self { file: self.file + 1, pos: 0 },
@@ -165,37 +170,40 @@ pub fn file_name(number: u32) -> String {
     format!("fltr{number:05}.dat")
 }
 
-/// The record of a filter in a file.
-pub fn record(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
-    let mut record = block.0.to_vec();
-    write_compact_size(&mut record, filter.len() as u64);
-    record.extend_from_slice(filter);
-    record
+/// Returns a filter as it is in a file, with the block hash and the length.
+pub fn framed(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
+    let mut framed = block.0.to_vec();
+    write_compact_size(&mut framed, filter.len() as u64);
+    framed.extend_from_slice(filter);
+    framed
 }
 
+/// The hashes in the row of a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterHashes {
     /// The hash of the filter.
     pub hash: [u8; 32],
-    /// Its header, which commits to all filters below.
+    /// The filter header, which commits to all filters up to this one.
     pub header: [u8; 32],
 }
 
 impl FilterHashes {
-    /// The hashes of a filter above one with the header `before`; that of genesis has zeros before it.
+    /// Returns the hashes of a filter. The header of the filter below is `before`; below genesis, it is
+    /// zeros.
     pub fn of(filter: &[u8], before: &[u8; 32]) -> Self {
         let hash = sha256d(filter);
         Self { hash, header: sha256d(&[hash, *before].concat()) }
     }
 }
 
-/// The key of the row of a height, in this index and in `coinstatsindex`.
+/// Returns the key of the row of a height, in this index and in `coinstatsindex`.
 pub fn height_key(height: Height) -> [u8; 5] {
     let [a, b, c, d] = height.0.to_be_bytes();
     [b't', a, b, c, d]
 }
 
-/// The key of the row of a block that another one has replaced at its height, likewise.
+/// Returns the key of the row of a block that another one has replaced at its height, in this index and in
+/// `coinstatsindex`.
 pub fn removed_key(block: &BlockHash) -> Vec<u8> {
     [&b"s"[..], &block.0].concat()
 }
@@ -204,4 +212,29 @@ pub fn row_value(block: &BlockHash, hashes: &FilterHashes, place: FilterPlace) -
     let mut value = [block.0, hashes.hash, hashes.header].concat();
     place.write(&mut value);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place in a damaged row can be any that Core can read.
+    #[test]
+    fn nothing_overflows_after_a_damaged_place() {
+        let place = |file: u64, pos: u64| {
+            let mut row = Vec::new();
+            write_var_int(&mut row, file);
+            write_var_int(&mut row, pos);
+            FilterPlace::read(&row).map(|(place, _)| place)
+        };
+        let [last_file, last_pos] = [i32::MAX as u32, u32::MAX];
+        let damaged = place(last_file.into(), u64::from(last_pos) - 40).unwrap();
+        assert_eq!(damaged.after(7), FilterPlace { pos: last_pos, ..damaged });
+        assert_eq!(damaged.after(usize::MAX / 2), FilterPlace { pos: last_pos, ..damaged });
+        assert_eq!(damaged.of_next(1), FilterPlace { file: last_file + 1, pos: 0 });
+        assert_eq!([place(1 << 31, 0), place(0, 1 << 32)], [None, None]);
+        let place = FilterPlace { file: 3, pos: 100 };
+        assert_eq!(place.after(7), FilterPlace { file: 3, pos: 100 + 32 + 1 + 7 });
+        assert_eq!(place.of_next(MAX_FILE_LEN), FilterPlace { file: 4, pos: 0 });
+    }
 }

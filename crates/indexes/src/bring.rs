@@ -1,13 +1,13 @@
-//! Brings indexes to the chainstate's best block: those that can be continued are, and the others are made
+//! Brings indexes to the chainstate's best block: continues those that can be continued, and makes the others
 //! anew.
 
 use crate::{
+    base::{Base, base_of},
     job::{self, Access, IndexJob},
     last_rows::has_last_rows,
     make::make_with,
     observer::IndexObserver,
     options::{IndexOptions, MadeIndexesReport},
-    starts::Start,
     stored::{Position, StoredIndex},
     update::update_indexes,
 };
@@ -19,9 +19,9 @@ use disk::node_indexes::IndexKind;
 use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
-/// Continues indexes to the chainstate's best block. Makes those anew that cannot be continued: there is
-/// none, it is damaged, or its best block is not on the chain. The blocks that a rebuild has just given to
-/// `observer` are not read again.
+/// Continues indexes to the chainstate's best block. An index that is missing, damaged, or has a best block
+/// that is not on the chain is made anew. The blocks that a rebuild has just given to `observer` are not read
+/// again.
 ///
 /// # Errors
 /// The same errors as [`make_indexes`](crate::make_indexes).
@@ -33,8 +33,9 @@ pub fn bring_indexes(
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
     let observed = observer.and_then(IndexObserver::take_observed);
-    let is_observed =
-        |kind: &IndexKind| observed.as_ref().is_some_and(|observed| observed.kinds.contains(kind));
+    let is_observed = |kind: &IndexKind| {
+        observed.as_ref().is_some_and(|observed| base_of(&observed.bases, *kind).is_some())
+    };
     let (in_pass, others): (Vec<_>, Vec<_>) = options.kinds.iter().copied().partition(is_observed);
     let divide = |job: &IndexJob<'_>, _: &[IndexKind]| divide(job, &others);
     let (mut continued, made) =
@@ -44,7 +45,7 @@ pub fn bring_indexes(
     if !in_pass.is_empty() {
         let end = observed.as_ref().map(|observed| observed.tip);
         let made = make_with(disk, &with(in_pass.clone()), observed, sink, interrupt)?;
-        // Blocks that were connected after the rebuild follow.
+        // Blocks may have been connected after the rebuild.
         continued.extend(in_pass.into_iter().filter(|_| end != Some(made.hash)));
         reports.push(made);
     }
@@ -55,16 +56,16 @@ pub fn bring_indexes(
         reports.push(update_indexes(disk, &with(continued), sink, interrupt)?);
     }
     let joined = reports.into_iter().reduce(|mut all, more| {
-        all.indexes.extend(more.indexes);
+        all.result.indexes.extend(more.result.indexes);
         all.notes.extend(more.notes);
-        all.blocks_read += more.blocks_read;
+        all.result.blocks_read += more.result.blocks_read;
         all.elapsed += more.elapsed;
         all
     });
     joined.ok_or_else(|| Error::new(ErrorKind::Usage, "no index is named"))
 }
 
-/// Divides indexes into those that can be continued and the others.
+/// Divides indexes into those that can be continued and those that have to be made anew.
 fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
     let (mut continued, mut made) = (Vec::new(), Vec::new());
     for &kind in kinds {
@@ -78,16 +79,16 @@ fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Ve
     Ok((continued, made))
 }
 
-/// Whether there is an index that ends on the chain, and has what it is continued from. On a pruned node one
-/// that ends elsewhere can only be taken back.
+/// Whether an index ends on the chain and has what it is continued from. On a pruned node, an index that ends
+/// elsewhere can only be taken back.
 fn can_be_continued(job: &IndexJob<'_>, kind: IndexKind) -> Result<bool, Error> {
-    let IndexJob { files, plan, options, .. } = *job;
+    let IndexJob { files, plan, .. } = *job;
     let Some(index) = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)? else { return Ok(false) };
     let best = match index.position(files, &plan.chain)? {
         Position::At(best) => best,
         Position::Beyond(_) => return Ok(plan.is_pruned),
         Position::Empty | Position::Elsewhere(_) => return Ok(false),
     };
-    let start = Start::above(&index, options, files, &plan.chain, best)?;
-    has_last_rows(job, &index, &start, best)
+    let base = Base::above(&index, files, &plan.chain, best)?;
+    has_last_rows(job, &index, &base, best)
 }

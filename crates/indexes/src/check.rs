@@ -1,21 +1,20 @@
 //! Compares indexes with the blocks, row by row.
 //!
-//! Rows of blocks that are not on the chain are left alone: bitcoind keeps some of them after a
-//! reorganisation, and writes rows of a block before it records that block as the best one.
+//! Rows of blocks that are not on the chain are no flaws: bitcoind keeps some of them after a reorganisation,
+//! and writes the rows of a block before it records that block as the best one.
 
 use crate::{
+    base::Base,
     block_filter::FilterPlace,
-    collect::{Collected, Filter, InOrderSink, Stats},
+    collect::{Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
-    job::{self, Access, Done, InOrderSinks, IndexJob},
-    options::{CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, TxForm},
+    job::{self, Access, IndexJob},
+    options::{CheckedIndexes, CheckedIndexesReport, IndexFlaw, IndexOptions},
     places::Places,
-    records::CollectedRows,
-    rows::{RowForm, RowSet},
-    starts::{Start, Starts},
+    rows::TxRows,
     stored::{BlockRows, Position, StoredIndex},
-    tx::{ByBlock, sequence_key},
+    tx::{give_block_rows, sequence_key},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -28,177 +27,144 @@ use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
 
-/// Compares every row of indexes, and every filter, with the blocks up to the best block of each. Nothing is
-/// written but temporary files.
+/// Compares every row and every filter of indexes with the blocks, up to the best block of each index. Only
+/// temporary files are written.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if no index is named and none is there; [`ErrorKind::Damaged`] for blocks or undo
-/// data that are damaged or missing; any I/O error; [`ErrorKind::Interrupted`]. That an index is damaged is
-/// no error; the result reports it.
+/// data that are damaged or missing; any I/O error; [`ErrorKind::Interrupted`]. A damaged index is no error;
+/// the result reports it.
 pub fn check_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<CheckedIndexesReport, Error> {
-    let done = job::run(disk, options, Access::Read, Watch { sink, interrupt }, |job, kinds| {
-        Checking::begin(job, kinds).and_then(Checking::check)
-    })?;
-    let Done { result: indexes, height, hash, threads, elapsed, notes } = done;
-    let network = options.chain.params.network;
-    Ok(CheckedIndexesReport { network, height, hash, indexes, threads, elapsed, notes })
+    job::run(disk, options, Access::Read, Watch { sink, interrupt }, check)
 }
 
-/// An index that is compared.
+/// An index that is compared with the blocks.
 struct Checked<'a> {
     index: StoredIndex<'a>,
-    start: Start,
-    /// Height of its best block, or of the last one that this has in common with the chain.
+    /// Height of its best block, or of the last block that it has in common with the chain.
     best: Height,
-    /// Whether its best block is above that.
+    /// Whether its best block is above that, on another branch.
     is_beyond: bool,
 }
 
-/// The indexes that are compared, and the reports of those that cannot be.
-struct Checking<'a> {
-    job: &'a IndexJob<'a>,
-    indexes: Vec<Checked<'a>>,
-    reports: Vec<CheckedIndex>,
+fn check(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<CheckedIndexes, Error> {
+    let (mut opened, mut bases, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+    for &kind in kinds {
+        let mut findings = Findings::default();
+        match open(job, kind, &mut findings) {
+            Ok(Some((checked, base))) => {
+                opened.push(checked);
+                bases.push(base);
+            }
+            Ok(None) => indexes.push(findings.of_index(kind, None)),
+            Err(error) => {
+                findings.note_damage(Err(error))?;
+                indexes.push(findings.of_index(kind, None));
+            }
+        }
+    }
+    let kinds: Vec<IndexKind> = bases.iter().map(|base| base.kind).collect();
+    job::require_stored(job.plan, |_| !kinds.is_empty())?;
+    job::require_undo(job.plan, &kinds, 1)?;
+    let mut in_order = InOrderCheck::default();
+    for checked in &opened {
+        match checked.index.kind {
+            IndexKind::BlockFilter => in_order.filters = Some(FilterCheck::of(job, checked)),
+            IndexKind::CoinStats => in_order.stats = Some(StatsCheck::of(job, checked)),
+            _ => {}
+        }
+    }
+    let rows = job.collect(&bases, &mut in_order)?.rows;
+    job.watch.sink.event(Event::Started(Stage::Check));
+    let (mut filters, mut stats) = (in_order.filters, in_order.stats);
+    for (checked, base) in opened.iter().zip(&bases) {
+        let in_order = match base.kind {
+            IndexKind::BlockFilter => filters.take().map(|check| check.findings),
+            IndexKind::CoinStats => stats.take().map(|check| check.findings),
+            _ => None,
+        };
+        let findings = in_order.map_or_else(|| compare(job, checked, base, &rows), Ok)?;
+        indexes.push(findings.of_index(base.kind, Some(checked.best)));
+    }
+    indexes.sort_unstable_by_key(|report| report.name);
+    Ok(CheckedIndexes { indexes })
 }
 
-impl<'a> Checking<'a> {
-    /// Opens the indexes.
-    fn begin(job: &'a IndexJob<'a>, kinds: &[IndexKind]) -> Result<Self, Error> {
-        let (mut indexes, mut reports) = (Vec::new(), Vec::new());
-        for &kind in kinds {
-            let mut findings = Findings::default();
-            match open(job, kind, &mut findings) {
-                Ok(Some(checked)) => indexes.push(checked),
-                Ok(None) => reports.push(findings.of_index(kind, None)),
-                Err(error) => {
-                    findings.note_damage(Err(error))?;
-                    reports.push(findings.of_index(kind, None));
-                }
-            }
-        }
-        let of_checked: Vec<IndexKind> = indexes.iter().map(|checked| checked.index.kind).collect();
-        job::require_stored(job.plan, |_| !of_checked.is_empty())?;
-        job::require_undo(job.plan, &of_checked, 1)?;
-        Ok(Self { job, indexes, reports })
+/// Compares the rows of transactions of an index.
+fn compare(
+    job: &IndexJob<'_>,
+    checked: &Checked<'_>,
+    base: &Base,
+    rows: &[Box<dyn TxRows>],
+) -> Result<Findings, Error> {
+    let mut findings = Findings::default();
+    let places = &Places::new(job.files, &job.plan.chain, checked.best);
+    let judge = |key: &[u8], value: &[u8]| match key.first() {
+        Some(b'x') => judge_sequence(&checked.index, &base.sequences, key),
+        Some(b's') => places.judge(key.get(9..).unwrap_or_default()),
+        _ => places.judge(value),
+    };
+    if base.is_by_block() {
+        findings.add(compare_block_rows(job, checked, base))?;
     }
-
-    fn of(&self, kind: IndexKind) -> Option<&Checked<'a>> {
-        self.indexes.iter().find(|checked| checked.index.kind == kind)
+    for rows in rows.iter().filter(|rows| rows.kind() == base.kind) {
+        findings.add(compare_ranges(job, checked, &**rows, &judge))?;
     }
+    Ok(findings)
+}
 
-    fn check(mut self) -> Result<Vec<CheckedIndex>, Error> {
-        let mut starts = Starts::default();
-        let mut sequences = Vec::new();
-        let (mut filter_findings, mut stats_findings) = Default::default();
-        for Checked { index, start, best, .. } in &self.indexes {
-            starts.add(index.kind, start.clone());
-            if index.kind == IndexKind::Tx && start.tx_form == TxForm::ByBlock {
-                sequences = index.sequences(&self.job.plan.chain, *best)?;
-            }
-        }
-        let filters = self.of(IndexKind::BlockFilter).map(|Checked { index, best, .. }| FilterCheck {
-            rows: index.block_rows(*best),
-            reader: FilterReader::new(self.job.files.disk, &index.dir),
-            next: index.next_place(),
-            findings: &mut filter_findings,
-        });
-        let stats = self.of(IndexKind::CoinStats).map(|Checked { index, best, is_beyond, .. }| {
-            let state = index.totals(&self.job.plan.chain, *best);
-            let state = state.and_then(|(_, hash)| index.muhash(hash).map(drop));
-            // Above the chain there is another state.
-            let last = (*best, if *is_beyond { Ok(()) } else { state });
-            StatsCheck { rows: index.block_rows(*best), last, findings: &mut stats_findings }
-        });
-        let sinks = InOrderSinks {
-            filters: filters.map(|sink| Box::new(sink) as _),
-            stats: stats.map(|sink| Box::new(sink) as _),
-        };
-        let Collected { records, .. } = self.job.collect(&starts, sequences, sinks)?;
-        let rows = records.into_rows(&self.job.plan.chain)?;
-        self.job.watch.sink.event(Event::Started(Stage::Check));
-        let mut reports = std::mem::take(&mut self.reports);
-        for checked in &self.indexes {
-            let findings = match checked.index.kind {
-                IndexKind::BlockFilter => std::mem::take(&mut filter_findings),
-                IndexKind::CoinStats => std::mem::take(&mut stats_findings),
-                _ => self.compare(checked, &rows)?,
-            };
-            reports.push(findings.of_index(checked.index.kind, Some(checked.best)));
-        }
-        reports.sort_unstable_by_key(|report| report.name);
-        Ok(reports)
-    }
-
-    /// Compares the rows of an index that come in any order.
-    fn compare(&self, checked: &Checked<'_>, rows: &CollectedRows<'_>) -> Result<Findings, Error> {
-        let mut findings = Findings::default();
-        let places = &Places::new(self.job.files, &self.job.plan.chain, checked.best);
-        if let (IndexKind::TxoSpender, Some(rows)) = (checked.index.kind, &rows.spends) {
-            let judge = |key: &[u8], _: &[u8]| places.judge(key.get(9..).unwrap_or_default());
-            findings.add(self.compare_set(checked, rows, &judge))?;
-        }
-        if let (IndexKind::Tx, Some(rows)) = (checked.index.kind, &rows.by_txid) {
-            findings.add(self.compare_set(checked, rows, &|_, value| places.judge(value)))?;
-        }
-        if let (IndexKind::Tx, Some(rows)) = (checked.index.kind, &rows.by_block) {
-            findings.add(self.compare_blocks(checked, rows.form()))?;
-            let sequences = &rows.form().sequences;
-            let judge = |key: &[u8], _: &[u8]| judge_sequence(&checked.index, sequences, key);
-            findings.add(self.compare_set(checked, rows, &judge))?;
-        }
-        Ok(findings)
-    }
-
-    /// Compares the rows of the blocks themselves, of a `txindex` with rows by block.
-    fn compare_blocks(&self, checked: &Checked<'_>, form: &ByBlock) -> Result<Findings, Error> {
-        let by_txid = checked.start.rows_by_txid.as_ref();
-        let lacking = (1..=checked.best.0).filter(|height| form.sequence(Height(*height)).is_none());
-        let lacking = lacking.filter(|height| by_txid.is_none_or(|heights| !heights.contains(height)));
-        // Rows of other blocks may be there.
-        let judge = |_: &[u8], _: &[u8]| Ok(None);
-        let mut compared = Compared::begin(checked.index.database.range(b"h", Some(b"t"))?, &judge)?;
-        form.give_blocks(&self.job.plan.chain, &mut compared)?;
-        let mut findings = compared.finish()?;
-        for height in lacking {
+/// Compares the rows of the blocks themselves, in a `txindex` with rows by block.
+fn compare_block_rows(job: &IndexJob<'_>, checked: &Checked<'_>, base: &Base) -> Result<Findings, Error> {
+    // Rows of other blocks are no flaws.
+    let judge = |_: &[u8], _: &[u8]| Ok(None);
+    let mut compared = Compared::begin(checked.index.database.range(b"h", Some(b"t"))?, &judge)?;
+    give_block_rows(&base.sequences, &job.plan.chain, &mut |key, value, height| {
+        compared.row(key, value, height)
+    })?;
+    let mut findings = compared.finish()?;
+    for (height, sequence) in (0..).zip(&*base.sequences).skip(1) {
+        let is_by_txid = base.rows_by_txid.as_ref().is_some_and(|heights| heights.contains(&height));
+        if sequence.is_none() && !is_by_txid {
             findings.add_flaw(Some(Height(height)), "the block has no sequence number");
         }
-        let last = form.sequences.iter().flatten().max();
-        match checked.index.next_sequence() {
-            Ok(next) if last.is_none_or(|last| *last < next) => {}
-            Ok(_) => findings.add_flaw(None, "bitcoind would use a sequence number twice"),
-            Err(error) => findings.note_damage(Err(error))?,
-        }
-        Ok(findings)
     }
-
-    /// Compares all ranges of a set of rows.
-    fn compare_set<F: RowForm<N>, const N: usize>(
-        &self,
-        checked: &Checked<'_>,
-        rows: &RowSet<F, N>,
-        judge: &Judge<'_>,
-    ) -> Result<Findings, Error> {
-        let compare = |range: usize| {
-            let [start, end] = rows.bounds(range);
-            let cursor = checked.index.database.range(&start, Some(&end))?;
-            let mut compared = Compared::begin(cursor, judge)?;
-            rows.give(range, self.job.sort_bytes(), &mut compared)?;
-            compared.finish()
-        };
-        let mut findings = Findings::default();
-        for found in for_all(self.job.budget.threads, 0..rows.ranges(), compare)? {
-            findings.merge(found?);
-        }
-        Ok(findings)
+    let last = base.sequences.iter().flatten().max();
+    match checked.index.next_sequence() {
+        Ok(next) if last.is_none_or(|last| *last < next) => {}
+        Ok(_) => findings.add_flaw(None, "bitcoind would use a sequence number twice"),
+        Err(error) => findings.note_damage(Err(error))?,
     }
+    Ok(findings)
 }
 
-/// What it means that a row by block is there which need not be.
+/// Compares all ranges of the rows of one form.
+fn compare_ranges(
+    job: &IndexJob<'_>,
+    checked: &Checked<'_>,
+    rows: &dyn TxRows,
+    judge: &Judge<'_>,
+) -> Result<Findings, Error> {
+    let compare = |range: usize| {
+        let [start, end] = rows.bounds(range);
+        let cursor = checked.index.database.range(&start, Some(&end))?;
+        let mut compared = Compared::begin(cursor, judge)?;
+        let sink = &mut |key: &[u8], value: &[u8], height| compared.row(key, value, height);
+        rows.give(&job.plan.chain, range, job.sort_bytes(), sink)?;
+        compared.finish()
+    };
+    let mut findings = Findings::default();
+    for found in for_all(job.budget.threads, 0..rows.ranges(), compare)? {
+        findings.merge(found?);
+    }
+    Ok(findings)
+}
+
+/// Returns what is wrong with a row by block that no block gives, if anything is.
 fn judge_sequence(
     index: &StoredIndex<'_>,
     sequences: &[Option<u32>],
@@ -219,13 +185,13 @@ fn judge_sequence(
     }
 }
 
-/// Opens an index and finds where it ends. `None` if there is nothing to compare.
+/// Opens an index and finds where it ends. Returns `None` if there is nothing to compare.
 fn open<'a>(
     job: &IndexJob<'a>,
     kind: IndexKind,
     findings: &mut Findings,
-) -> Result<Option<Checked<'a>>, Error> {
-    let IndexJob { files, plan, options, .. } = *job;
+) -> Result<Option<(Checked<'a>, Base)>, Error> {
+    let IndexJob { files, plan, .. } = *job;
     let Some(index) = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)? else {
         let detail = format!("there is no {}", kind.option());
         let dir = files.datadir.net_dir().join(kind.database_dir());
@@ -241,20 +207,35 @@ fn open<'a>(
             return Ok(None);
         }
     };
-    let tx_form = if index.is_by_block() { TxForm::ByBlock } else { TxForm::ByTxid };
-    let mut start = Start::of_new(options, tx_form, best)?;
-    match kind {
-        IndexKind::Tx if index.is_by_block() => {
-            start.key = index.txid_salt()?;
-            if let Some(height) = index.position_by_txid(files, &plan.chain)?.height() {
-                start.rows_by_txid = Some(0..=height.0.min(best.0));
-            }
-        }
-        IndexKind::TxoSpender => start.key = index.spender_key()?,
-        _ => {}
+    let mut base = Base::with_keys_of(&index, 0..=best.0)?;
+    if base.is_by_block() {
+        let by_txid = index.position_by_txid(files, &plan.chain)?.height();
+        base.rows_by_txid = by_txid.map(|height| 0..=height.0.min(best.0));
+        base.sequences = index.sequences(&plan.chain, best)?.into();
     }
     let is_beyond = matches!(position, Position::Beyond(_));
-    Ok(Some(Checked { index, start, best, is_beyond }))
+    Ok(Some((Checked { index, best, is_beyond }, base)))
+}
+
+/// Compares filters and statistics, in the order of the blocks.
+#[derive(Default)]
+struct InOrderCheck<'a> {
+    filters: Option<FilterCheck<'a>>,
+    stats: Option<StatsCheck<'a>>,
+}
+
+impl InOrderSink for InOrderCheck<'_> {
+    fn filter(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error> {
+        let Some(check) = &mut self.filters else { return Ok(()) };
+        let compared = check.compare(height, hash, &filter);
+        check.findings.note_damage(compared)
+    }
+
+    fn stats(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
+        let Some(check) = &mut self.stats else { return Ok(()) };
+        let compared = check.compare(height, hash, stats);
+        check.findings.note_damage(compared)
+    }
 }
 
 /// Compares filters and their rows.
@@ -263,17 +244,19 @@ struct FilterCheck<'a> {
     reader: FilterReader<'a>,
     /// Where bitcoind will write the next filter.
     next: Result<FilterPlace, Error>,
-    findings: &'a mut Findings,
+    findings: Findings,
 }
 
-impl InOrderSink<Filter> for FilterCheck<'_> {
-    fn take(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error> {
-        let compared = self.compare(height, hash, &filter);
-        self.findings.note_damage(compared)
+impl<'a> FilterCheck<'a> {
+    fn of(job: &IndexJob<'a>, Checked { index, best, .. }: &'a Checked<'_>) -> Self {
+        Self {
+            rows: index.block_rows(*best),
+            reader: FilterReader::new(job.files.disk, &index.dir),
+            next: index.next_place(),
+            findings: Findings::default(),
+        }
     }
-}
 
-impl FilterCheck<'_> {
     fn compare(&mut self, height: Height, hash: &BlockHash, filter: &Filter) -> Result<(), Error> {
         let mut value = Vec::new();
         let mut flaw = |detail: &str| self.findings.add_flaw(Some(height), detail);
@@ -306,19 +289,19 @@ impl FilterCheck<'_> {
 /// Compares the rows of statistics.
 struct StatsCheck<'a> {
     rows: BlockRows<'a>,
-    /// The best block, and whether the index has there from what bitcoind continues.
+    /// The best block, and whether the index has the state from which bitcoind continues there.
     last: (Height, Result<(), Error>),
-    findings: &'a mut Findings,
+    findings: Findings,
 }
 
-impl InOrderSink<Stats> for StatsCheck<'_> {
-    fn take(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
-        let compared = self.compare(height, hash, stats);
-        self.findings.note_damage(compared)
+impl<'a> StatsCheck<'a> {
+    fn of(job: &IndexJob<'_>, Checked { index, best, is_beyond }: &'a Checked<'_>) -> Self {
+        let state = index.totals(&job.plan.chain, *best).and_then(|(_, hash)| index.muhash(hash).map(drop));
+        // The state is that of a best block on another branch.
+        let state = if *is_beyond { Ok(()) } else { state };
+        Self { rows: index.block_rows(*best), last: (*best, state), findings: Findings::default() }
     }
-}
 
-impl StatsCheck<'_> {
     fn compare(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
         let mut value = Vec::new();
         if !self.rows.get(height, hash, &mut value)? {

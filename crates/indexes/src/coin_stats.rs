@@ -1,5 +1,5 @@
-//! The rows of `coinstatsindex`: statistics of the UTXO set at each height, most of them as sums from genesis
-//! on.
+//! The rows of `coinstatsindex`: statistics of the UTXO set at each height. Most are sums over all blocks up
+//! to it.
 //!
 //! ```text
 //! 't' | height 4, big-endian -> block hash 32 | totals
@@ -15,159 +15,133 @@
 use crate::rows::Row;
 use digest::muhash::MuHash3072;
 use pipeline::stages::stats_change::{BlockAmounts, StatsChange, UnspendableAmounts};
+use std::ops::Range;
 use wire::{BlockHash, Reader, Sats};
 
-/// Key of the MuHash of all coins at the best block.
+/// Key of the row with the MuHash of all coins at the best block.
 pub const MUHASH: &[u8] = b"M";
 
-/// What a block adds to the totals, but for the MuHash.
+/// The numbers that a block adds to the totals. The MuHash is not among them.
+///
+/// ```text
+/// coins created | coins spent | bogosize created | bogosize spent | amount | subsidy
+/// | spent | created by the coinbase | created by others
+/// | unspendable: genesis | BIP 30 | scripts | unclaimed rewards
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Changes {
-    coins: [u64; 2],
-    bogosize: [u64; 2],
-    amount: i64,
-    subsidy: Sats,
-    moved: BlockAmounts,
-}
+pub struct BlockNumbers([i64; 13]);
 
-impl Changes {
-    /// What a block adds, whose subsidy is known.
-    pub fn of(change: &StatsChange, subsidy: Sats) -> Self {
-        let StatsChange { created, spent, amounts, .. } = change;
-        // The amounts of a block that obeys the rules do not overflow.
-        let amount = |sum: Option<Sats>| sum.unwrap_or_default().0;
-        Self {
-            coins: [created.txouts, spent.txouts],
-            bogosize: [created.bogosize, spent.bogosize],
-            amount: amount(created.total_amount) - amount(spent.total_amount),
-            subsidy,
-            moved: *amounts,
-        }
-    }
-}
-
-impl Changes {
-    /// Length in bytes of the form in temporary files.
+impl BlockNumbers {
+    /// Length of the bytes in temporary files.
     const BYTES: usize = 13 * 8;
 
-    /// Writes the numbers one after the other.
-    pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let Self { coins, bogosize, amount, subsidy, moved } = self;
-        let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = moved;
+    /// Returns the numbers of a block that has this subsidy.
+    pub fn of(change: &StatsChange, subsidy: Sats) -> Self {
+        let StatsChange { created, spent, amounts, .. } = change;
+        let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = *amounts;
         let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = unspendable;
-        let amounts = [prevout_spent, coinbase, new_outputs_ex_coinbase, genesis_block, bip30, scripts];
-        let numbers = [coins, bogosize].concat().into_iter();
-        let numbers = numbers.chain([amount.cast_unsigned(), subsidy.0.cast_unsigned()]);
-        let amounts = amounts.into_iter().chain([unclaimed_rewards]).map(|amount| amount.0.cast_unsigned());
-        let mut bytes = [0; Self::BYTES];
-        let words = bytes.as_chunks_mut::<8>().0.iter_mut();
-        words.zip(numbers.chain(amounts)).for_each(|(word, number)| *word = number.to_le_bytes());
-        bytes
+        // The amounts of a block that obeys the rules do not overflow.
+        let [more, less] = [created, spent].map(|coins| coins.total_amount.unwrap_or_default().0);
+        Self([
+            created.txouts.cast_signed(),
+            spent.txouts.cast_signed(),
+            created.bogosize.cast_signed(),
+            spent.bogosize.cast_signed(),
+            more - less,
+            subsidy.0,
+            prevout_spent.0,
+            coinbase.0,
+            new_outputs_ex_coinbase.0,
+            genesis_block.0,
+            bip30.0,
+            scripts.0,
+            unclaimed_rewards.0,
+        ])
     }
 
-    /// Reads what [`Changes::to_bytes`] wrote.
+    /// Returns the numbers one after the other.
+    pub fn to_bytes(self) -> Vec<u8> {
+        self.0.map(i64::to_le_bytes).concat()
+    }
+
+    /// Reads what [`BlockNumbers::to_bytes`] wrote.
     pub fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        let mut next = || words.next().unwrap_or_default();
-        let (coins, bogosize) = ([next(), next()], [next(), next()]);
-        let mut amount = || Sats(next().cast_signed());
-        Self {
-            coins,
-            bogosize,
-            amount: amount().0,
-            subsidy: amount(),
-            moved: BlockAmounts {
-                prevout_spent: amount(),
-                coinbase: amount(),
-                new_outputs_ex_coinbase: amount(),
-                unspendable: UnspendableAmounts {
-                    genesis_block: amount(),
-                    bip30: amount(),
-                    scripts: amount(),
-                    unclaimed_rewards: amount(),
-                },
-            },
-        }
+        let mut numbers = [0; 13];
+        let words = bytes.as_chunks::<8>().0;
+        numbers.iter_mut().zip(words).for_each(|(into, word)| *into = i64::from_le_bytes(*word));
+        Self(numbers)
     }
 }
 
-/// The totals of a height, but for the MuHash.
+/// The numbers of a row, in its order. The MuHash is not among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
-    coins: u64,
-    bogosize: u64,
-    amount: i64,
-    subsidies: i64,
-    /// The spent, the created without coinbases, the created by coinbases.
-    moved: [u128; 3],
-    unspendable: UnspendableAmounts,
-}
+pub struct Totals([i128; 11]);
 
 impl Totals {
-    pub fn add(&mut self, block: &Changes) {
-        let add = |sum: &mut u64, [more, less]: [u64; 2]| *sum = sum.wrapping_add(more).wrapping_sub(less);
-        add(&mut self.coins, block.coins);
-        add(&mut self.bogosize, block.bogosize);
-        self.amount += block.amount;
-        self.subsidies += block.subsidy.0;
-        let BlockAmounts { prevout_spent, new_outputs_ex_coinbase, coinbase, unspendable } = block.moved;
-        for (sum, amount) in self.moved.iter_mut().zip([prevout_spent, new_outputs_ex_coinbase, coinbase]) {
-            *sum += u128::from(amount.0.unsigned_abs());
-        }
-        self.unspendable.genesis_block.0 += unspendable.genesis_block.0;
-        self.unspendable.bip30.0 += unspendable.bip30.0;
-        self.unspendable.scripts.0 += unspendable.scripts.0;
-        self.unspendable.unclaimed_rewards.0 += unspendable.unclaimed_rewards.0;
+    /// The numbers that have 32 bytes in a row. The others have 8.
+    const WIDE: Range<usize> = 4..7;
+
+    /// Adds the numbers of the next block.
+    pub fn add(&mut self, BlockNumbers(block): &BlockNumbers) {
+        let [
+            created_coins,
+            spent_coins,
+            created_bogosize,
+            spent_bogosize,
+            amount,
+            subsidy,
+            spent,
+            coinbase,
+            others,
+            genesis,
+            bip30,
+            scripts,
+            unclaimed,
+        ] = block.map(i128::from);
+        let [coins, bogosize] = [created_coins - spent_coins, created_bogosize - spent_bogosize];
+        let added =
+            [coins, bogosize, amount, subsidy, spent, others, coinbase, genesis, bip30, scripts, unclaimed];
+        // The row of a damaged index can have any number.
+        self.0.iter_mut().zip(added).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
     }
 
-    /// The value of the row of a height.
+    /// Returns the value of the row of a height.
     pub fn row_value(&self, block: &BlockHash, muhash: &[u8; 32]) -> Vec<u8> {
         let mut value = [block.0, *muhash].concat();
-        value.extend(self.coins.to_le_bytes());
-        value.extend(self.bogosize.to_le_bytes());
-        value.extend(self.amount.to_le_bytes());
-        value.extend(self.subsidies.to_le_bytes());
-        for sum in self.moved {
-            value.extend(sum.to_le_bytes());
-            value.extend([0; 16]);
-        }
-        let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = self.unspendable;
-        for Sats(sum) in [genesis_block, bip30, scripts, unclaimed_rewards] {
-            value.extend(sum.to_le_bytes());
+        for (at, number) in self.0.iter().enumerate() {
+            match Self::WIDE.contains(&at) {
+                true => value.extend([number.to_le_bytes(), [0; 16]].as_flattened()),
+                false => value.extend((*number as i64).to_le_bytes()),
+            }
         }
         value
     }
 
-    /// Reads the value of the row of a height: the block, the MuHash and the totals. `None` if it is
+    /// Reads the value of the row of a height: the block, the MuHash and the totals. Returns `None` if it is
     /// malformed.
     pub fn read(value: &[u8]) -> Option<(BlockHash, [u8; 32], Self)> {
         let mut reader = Reader::new(value);
         let (block, muhash) = (BlockHash(reader.array().ok()?), reader.array().ok()?);
-        let (coins, bogosize) = (reader.u64().ok()?, reader.u64().ok()?);
-        let signed = |reader: &mut Reader<'_>| reader.array().ok().map(i64::from_le_bytes);
-        let (amount, subsidies) = (signed(&mut reader)?, signed(&mut reader)?);
-        let mut moved = [0; 3];
-        for sum in &mut moved {
-            *sum = u128::from_le_bytes(reader.array().ok()?);
-            reader.array().ok().filter(|high| *high == [0; 16])?;
+        let mut totals = Self::default();
+        for (at, number) in totals.0.iter_mut().enumerate() {
+            if Self::WIDE.contains(&at) {
+                *number = i128::from_le_bytes(reader.array().ok()?);
+                reader.array().ok().filter(|high| *high == [0; 16])?;
+            } else {
+                *number = i64::from_le_bytes(reader.array().ok()?).into();
+            }
         }
-        let unspendable = UnspendableAmounts {
-            genesis_block: Sats(signed(&mut reader)?),
-            bip30: Sats(signed(&mut reader)?),
-            scripts: Sats(signed(&mut reader)?),
-            unclaimed_rewards: Sats(signed(&mut reader)?),
-        };
         reader.finish().ok()?;
-        Some((block, muhash, Self { coins, bogosize, amount, subsidies, moved, unspendable }))
+        Some((block, muhash, totals))
     }
 }
 
-/// The row with the MuHash of all coins.
+/// Returns the row with the MuHash of all coins.
 pub fn muhash_row(muhash: &MuHash3072) -> Row {
     (MUHASH.to_vec(), muhash.to_bytes().to_vec())
 }
 
-/// Reads the value of the row with the MuHash of all coins. `None` if it is malformed.
+/// Reads the value of the row with the MuHash of all coins. Returns `None` if it is malformed.
 pub fn read_muhash(value: &[u8]) -> Option<MuHash3072> {
     MuHash3072::from_bytes(value.try_into().ok()?)
 }

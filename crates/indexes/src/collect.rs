@@ -1,19 +1,20 @@
-//! Reads blocks once for all indexes that are wanted: rows of transactions are collected in any order, and
-//! what depends on the blocks below is taken in the order of the blocks.
+//! Reads blocks once for all indexes that are wanted. The rows of transactions are collected in any order.
+//! What depends on the blocks below, filters and statistics, is made in the order of the blocks.
 
 use crate::{
+    base::{Base, base_of, heights_of},
     block_filter::FilterHashes,
     coin_stats::Totals,
     in_order::InOrder,
+    job::IndexJob,
     output::{BlockOutput, ObservedBlocks},
-    records::Records,
+    row_files::RowFiles,
+    rows::TxRows,
 };
-use api::{block_observer::ObservedBlock, error::Error, event::Watch};
-use chain::{
-    blocks::{chain::Chain, files::Files},
-    plan::planner::Plan,
-};
+use api::{block_observer::ObservedBlock, error::Error, event::Event, stage::Stage};
+use chain::blocks::chain::Chain;
 use digest::muhash::MuHash3072;
+use disk::node_indexes::IndexKind;
 use pipeline::stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer};
 use std::{
     ops::RangeInclusive,
@@ -21,15 +22,9 @@ use std::{
 };
 use wire::{BlockHash, Height};
 
-/// Number of blocks of a part. Their MuHashes are divided by one another together, which takes as long as a
-/// few thousand coins.
+/// Number of blocks of a part. One division serves all MuHashes of a part; it takes as long as a few thousand
+/// coins.
 const PART_BLOCKS: u32 = 64;
-
-/// Takes what depends on the blocks below, in the order of the blocks.
-pub trait InOrderSink<T>: Send {
-    /// Takes a block's.
-    fn take(&mut self, height: Height, hash: &BlockHash, of_block: T) -> Result<(), Error>;
-}
 
 /// The filter of a block.
 pub struct Filter {
@@ -44,155 +39,168 @@ pub struct Stats {
     pub muhash: MuHash3072,
 }
 
-/// Makes the filters of blocks in order.
-pub struct Filters<'a> {
-    pub heights: RangeInclusive<u32>,
-    /// The header of the filter before.
-    pub header: [u8; 32],
-    /// Takes them.
-    pub sink: Box<dyn InOrderSink<Filter> + 'a>,
+/// Takes filters and statistics, in the order of the blocks.
+pub trait InOrderSink: Send {
+    /// Takes the filter of a block.
+    fn filter(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error>;
+
+    /// Takes the statistics at a block.
+    fn stats(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error>;
 }
 
-/// Adds up the statistics of blocks in order.
-pub struct StatsSums<'a> {
-    pub heights: RangeInclusive<u32>,
-    /// The totals before.
-    pub totals: Totals,
-    /// The MuHash before, with denominator 1.
-    pub muhash: MuHash3072,
-    /// Takes them.
-    pub sink: Box<dyn InOrderSink<Stats> + 'a>,
-}
+/// For callers that want only rows of transactions, or the MuHash of all blocks.
+impl InOrderSink for () {
+    fn filter(&mut self, _: Height, _: &BlockHash, _: Filter) -> Result<(), Error> {
+        Ok(())
+    }
 
-/// What is wanted of the blocks.
-pub struct Wanted<'s> {
-    /// The heights of which anything is wanted; `None` if nothing is.
-    pub heights: Option<RangeInclusive<u32>>,
-    /// Takes the records of transactions.
-    pub records: Records,
-    pub filters: Option<Filters<'s>>,
-    /// Statistics.
-    pub stats: Option<StatsSums<'s>>,
-    /// What an observer has made of blocks, which need not be read again.
-    pub observed: Option<&'s ObservedBlocks>,
+    fn stats(&mut self, _: Height, _: &BlockHash, _: Stats) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// What was collected.
 pub struct Collected {
-    /// The records of transactions.
-    pub records: Records,
-    /// The MuHash of all coins, if statistics were wanted.
-    pub muhash: Option<MuHash3072>,
+    /// The rows of transactions.
+    pub rows: Vec<Box<dyn TxRows>>,
+    /// The MuHash of all coins at the last block, if statistics were wanted.
+    pub muhash: MuHash3072,
     /// Number of blocks that were read.
     pub blocks_read: u32,
 }
 
-impl Wanted<'_> {
-    /// Reads the blocks. What comes in order has been taken then.
+impl IndexJob<'_> {
+    /// Reads the blocks at the heights of `bases`. Collects the rows of transactions, and gives filters and
+    /// statistics to `sink`.
     ///
     /// # Errors
-    /// Those of [`BlockParts::read`]; errors of the sinks.
-    pub fn collect(
-        self,
-        files: &Files<'_>,
-        plan: &Plan,
-        threads: usize,
-        watch: Watch<'_>,
+    /// Blocks or undo data that are damaged or missing; errors of the sink; any I/O error.
+    pub fn collect(&self, bases: &[Base], sink: &mut dyn InOrderSink) -> Result<Collected, Error> {
+        self.work.take()?;
+        let files = RowFiles {
+            disk: self.files.disk,
+            dir: self.work.path(),
+            block_bytes: self.plan.block_bytes / self.plan.chain.block_count() as u64,
+            memory: self.budget.join_bytes / 4,
+            threads: self.budget.threads,
+        };
+        self.collect_others(bases, files.create(bases)?, None, sink)
+    }
+
+    /// Like [`IndexJob::collect`], but does not read the blocks that were `observed`. Their rows of
+    /// transactions are among `rows` already.
+    pub fn collect_others(
+        &self,
+        bases: &[Base],
+        rows: Vec<Box<dyn TxRows>>,
+        observed: Option<&ObservedBlocks>,
+        sink: &mut dyn InOrderSink,
     ) -> Result<Collected, Error> {
-        let Self { heights, records, filters, stats, observed } = self;
-        let Some(heights) = heights else {
-            return Ok(Collected { records, muhash: stats.map(|stats| stats.muhash), blocks_read: 0 });
+        self.watch.sink.event(Event::Started(Stage::Read));
+        let [filters, stats] =
+            [IndexKind::BlockFilter, IndexKind::CoinStats].map(|kind| base_of(bases, kind));
+        let mut taker = Taker {
+            header: filters.map(|base| base.header).unwrap_or_default(),
+            totals: stats.map(|base| base.totals).unwrap_or_default(),
+            muhash: stats.map_or_else(MuHash3072::new, |base| base.muhash.clone()),
+            sink,
         };
-        let parts = BlockParts {
-            plan,
-            files,
-            with_coins: filters.is_some() || stats.is_some(),
-            // No index depends on them.
-            with_witnesses: false,
-            part_blocks: PART_BLOCKS,
-            threads,
-            heights,
-        };
-        let collecting = Collecting {
-            chain: &plan.chain,
-            records: &records,
-            observed,
-            blocks_read: AtomicU32::new(0),
-            filters: filters.as_ref().map(|filters| filters.heights.clone()),
-            stats: stats.as_ref().map(|stats| stats.heights.clone()),
-            in_order: InOrder::new(parts.heights.start() / PART_BLOCKS, threads, Takers { filters, stats }),
-        };
-        parts.read(&collecting, watch)?;
-        let Collecting { in_order, blocks_read, .. } = collecting;
-        let muhash = in_order.into_taker().stats.map(|stats| stats.muhash);
-        Ok(Collected { muhash, blocks_read: blocks_read.into_inner(), records })
+        let mut blocks_read = 0;
+        if let Some(heights) = heights_of(bases) {
+            let threads = self.budget.threads;
+            let collecting = Collecting {
+                chain: &self.plan.chain,
+                rows: &rows,
+                observed,
+                blocks_read: AtomicU32::new(0),
+                filters: filters.map(|base| base.heights.clone()),
+                stats: stats.map(|base| base.heights.clone()),
+                in_order: InOrder::new(heights.start() / PART_BLOCKS, threads, taker),
+            };
+            let parts = BlockParts {
+                plan: self.plan,
+                files: self.files,
+                with_coins: filters.is_some() || stats.is_some(),
+                // No index depends on witnesses.
+                with_witnesses: false,
+                part_blocks: PART_BLOCKS,
+                threads,
+                heights,
+            };
+            parts.read(&collecting, self.watch)?;
+            blocks_read = collecting.blocks_read.into_inner();
+            taker = collecting.in_order.into_taker();
+        }
+        rows.iter().try_for_each(|rows| rows.finish())?;
+        Ok(Collected { rows, muhash: taker.muhash, blocks_read })
     }
 }
 
-/// What takes the parts in order.
-struct Takers<'a> {
-    filters: Option<Filters<'a>>,
-    stats: Option<StatsSums<'a>>,
+/// Takes the parts in order, and makes what depends on the blocks below.
+struct Taker<'s> {
+    /// The header of the last filter.
+    header: [u8; 32],
+    /// The totals at the last block.
+    totals: Totals,
+    /// The MuHash at the last block, with denominator 1.
+    muhash: MuHash3072,
+    sink: &'s mut dyn InOrderSink,
 }
 
-impl Takers<'_> {
+impl Taker<'_> {
     fn take(&mut self, part: Vec<Placed>) -> Result<(), Error> {
-        // The MuHash before the part.
-        let before = self.stats.as_ref().map(|stats| stats.muhash.clone());
+        let before = self.muhash.clone();
         for Placed { height, hash, output: BlockOutput { filter, stats } } in part {
-            if let Some((filters, encoded)) = self.filters.as_mut().zip(filter) {
-                let hashes = FilterHashes::of(&encoded, &filters.header);
-                filters.header = hashes.header;
-                filters.sink.take(height, &hash, Filter { encoded, hashes })?;
+            if let Some(encoded) = filter {
+                let hashes = FilterHashes::of(&encoded, &self.header);
+                self.header = hashes.header;
+                self.sink.filter(height, &hash, Filter { encoded, hashes })?;
             }
-            if let Some(((sums, (changes, mut muhash)), before)) =
-                self.stats.as_mut().zip(stats).zip(before.as_ref())
-            {
-                sums.totals.add(&changes);
-                muhash.combine(before);
-                sums.muhash = muhash.clone();
-                sums.sink.take(height, &hash, Stats { totals: sums.totals, muhash })?;
+            if let Some((numbers, mut muhash)) = stats {
+                self.totals.add(&numbers);
+                muhash.combine(&before);
+                self.muhash = muhash.clone();
+                self.sink.stats(height, &hash, Stats { totals: self.totals, muhash })?;
             }
         }
         Ok(())
     }
 }
 
-/// What was made of a block. In a part that is complete, its MuHash is that of all blocks of the part up to
-/// it, with denominator 1.
+/// What was made of a block. In a complete part, the MuHash is that of all blocks of the part up to this one,
+/// with denominator 1.
 struct Placed {
     height: Height,
     hash: BlockHash,
     output: BlockOutput,
 }
 
-/// Makes the MuHash of each block that of all blocks up to it, with denominator 1.
+/// Completes a part: each block gets the MuHash of all blocks up to it, with denominator 1.
 fn complete(part: &mut [Placed]) {
     let mut sum = MuHash3072::new();
-    let mut muhashes: Vec<&mut MuHash3072> = part
-        .iter_mut()
-        .filter_map(|block| block.output.stats.as_mut())
-        .map(|(_, muhash)| {
-            sum.combine(muhash);
-            muhash.clone_from(&sum);
-            muhash
-        })
-        .collect();
-    let mut sets: Vec<MuHash3072> = muhashes.iter().map(|muhash| (**muhash).clone()).collect();
-    if !sets.is_empty() {
-        MuHash3072::divide_all(&mut sets);
+    let mut muhashes: Vec<&mut MuHash3072> =
+        part.iter_mut().filter_map(|block| Some(&mut block.output.stats.as_mut()?.1)).collect();
+    let sums = muhashes.iter().map(|muhash| {
+        sum.combine(muhash);
+        sum.clone()
+    });
+    let mut sums: Vec<MuHash3072> = sums.collect();
+    if !sums.is_empty() {
+        MuHash3072::divide_all(&mut sums);
     }
-    muhashes.iter_mut().zip(sets).for_each(|(muhash, divided)| **muhash = divided);
+    muhashes.iter_mut().zip(sums).for_each(|(muhash, divided)| **muhash = divided);
 }
 
 struct Collecting<'a, 's> {
     chain: &'a Chain,
-    records: &'a Records,
+    rows: &'a [Box<dyn TxRows>],
     observed: Option<&'a ObservedBlocks>,
     /// Number of blocks that were read.
     blocks_read: AtomicU32,
-    in_order: InOrder<Vec<Placed>, Takers<'s>>,
+    in_order: InOrder<Vec<Placed>, Taker<'s>>,
+    /// Heights of the blocks whose filters are wanted.
     filters: Option<RangeInclusive<u32>>,
+    /// Heights of the blocks whose statistics are wanted.
     stats: Option<RangeInclusive<u32>>,
 }
 
@@ -219,7 +227,7 @@ impl BlockConsumer for Collecting<'_, '_> {
     }
 }
 
-/// A part that a worker makes.
+/// A part that a worker is making.
 struct Part<'a, 'b, 'c> {
     collecting: &'a Collecting<'b, 'c>,
     number: u32,
@@ -239,7 +247,7 @@ impl Part<'_, '_, '_> {
     fn hand_over(mut self) -> Result<(), Error> {
         let mut blocks = std::mem::take(&mut self.blocks);
         complete(&mut blocks);
-        self.collecting.in_order.hand_over(self.number, blocks, Takers::take)?;
+        self.collecting.in_order.hand_over(self.number, blocks, Taker::take)?;
         self.is_complete = true;
         Ok(())
     }
@@ -247,10 +255,10 @@ impl Part<'_, '_, '_> {
 
 impl PartConsumer for Part<'_, '_, '_> {
     fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
-        let Collecting { records, filters, stats, .. } = self.collecting;
+        let Collecting { rows, filters, stats, .. } = self.collecting;
         let BlockData { params, height, hash, block, txids, claims, .. } = *data;
         let block = &ObservedBlock { params, height, hash, block, txids, claims };
-        records.add(block)?;
+        rows.iter().try_for_each(|rows| rows.add(block))?;
         let is_in =
             |heights: &Option<RangeInclusive<u32>>| heights.as_ref().is_some_and(|it| it.contains(&height.0));
         let output = BlockOutput::of(block, is_in(filters), is_in(stats))?;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, ReadAt};
 use wire::{BlockHash, Reader};
 
-/// Length of what precedes a filter in a file, at most: the hash of its block, and its length.
+/// Maximum length of the bytes before a filter in a file: the block hash and the length.
 const HEAD_LEN: u64 = 32 + 9;
 
-/// Reads filters, in the order of their places if that can be.
+/// Reads filters. It keeps one file open, so it is fast if they are read in the order of their places.
 pub struct FilterReader<'a> {
     disk: &'a dyn Disk,
     dir: PathBuf,
@@ -23,7 +23,7 @@ impl<'a> FilterReader<'a> {
         Self { disk, dir: dir.to_owned(), open: None }
     }
 
-    /// Reads the filter of a block at a place; `None` if it is not there.
+    /// Reads the filter of a block at a place. Returns `None` if it is not there.
     pub fn read(&mut self, block: &BlockHash, place: FilterPlace) -> Result<Option<Vec<u8>>, Error> {
         let path = self.dir.join(file_name(place.file));
         if self.open.as_ref().is_none_or(|(file, ..)| *file != place.file) {

@@ -1,15 +1,12 @@
-//! What a check finds, and rows compared with those that have to be there.
+//! Counts what a check finds, and compares rows with those that an index should have.
 
-use crate::{
-    options::{CheckedIndex, IndexFlaw},
-    rows::RowSink,
-};
+use crate::options::{CheckedIndex, IndexFlaw};
 use api::error::Error;
 use disk::node_indexes::IndexKind;
 use leveldb::Cursor;
 use wire::Height;
 
-/// What was found of one index, or a part of it.
+/// What was found in one index, or in a part of it.
 #[derive(Clone, Default, Debug)]
 pub struct Findings {
     sound: u64,
@@ -18,12 +15,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// A row is as it has to be.
+    /// Counts a row that is as it should be.
     pub const fn add_sound(&mut self) {
         self.sound += 1;
     }
 
-    /// Something is wrong.
+    /// Counts a flaw, and keeps its text if no lower flaw is known.
     pub fn add_flaw(&mut self, height: Option<Height>, detail: impl Into<String>) {
         self.flaws += 1;
         if self.first.as_ref().is_none_or(|first| is_lower(height, first.height)) {
@@ -31,7 +28,7 @@ impl Findings {
         }
     }
 
-    /// Adds those of another part.
+    /// Adds the findings in another part.
     pub fn merge(&mut self, other: Self) {
         self.sound += other.sound;
         self.flaws += other.flaws;
@@ -42,13 +39,14 @@ impl Findings {
         }
     }
 
-    /// Adds those of another part. That it could not be read because the index is damaged is a flaw.
+    /// Adds the findings in another part. If the index is so damaged that it could not be read, that is a
+    /// flaw.
     pub fn add(&mut self, other: Result<Self, Error>) -> Result<(), Error> {
         let done = other.map(|other| self.merge(other));
         self.note_damage(done)
     }
 
-    /// Turns damage of the index into a flaw.
+    /// Counts an error as a flaw if it says that the index is damaged.
     pub fn note_damage(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Err(error) if error.kind == api::error::ErrorKind::Damaged => {
@@ -59,7 +57,7 @@ impl Findings {
         }
     }
 
-    /// The report of an index that ends at `height`.
+    /// Returns the report about an index that ends at `height`.
     pub fn of_index(self, name: IndexKind, height: Option<Height>) -> CheckedIndex {
         CheckedIndex { name, height, sound_rows: self.sound, flaws: self.flaws, first: self.first }
     }
@@ -69,10 +67,11 @@ fn is_lower(height: Option<Height>, first: Option<Height>) -> bool {
     height.is_some_and(|height| first.is_none_or(|first| height < first))
 }
 
-/// What it means that a row is there which need not be: the height of its block, and what is wrong with it.
+/// Judges a row that is in the index although no block gives it, by its key and value. Returns what is wrong
+/// with it, if anything is.
 pub type Judge<'j> = dyn Fn(&[u8], &[u8]) -> Result<Option<IndexFlaw>, Error> + Sync + 'j;
 
-/// Compares the rows that have to be in a range of a database with those that are.
+/// Compares the rows that should be in a range of a database with those that are.
 pub struct Compared<'a> {
     cursor: Cursor<'a>,
     is_at_row: bool,
@@ -88,7 +87,7 @@ impl<'a> Compared<'a> {
         Ok(Self { cursor, is_at_row, judge, findings: Findings::default() })
     }
 
-    /// Goes over rows below `key`, or all that are left.
+    /// Judges the rows below `key`, or all that are left.
     fn skip_to(&mut self, key: Option<&[u8]>) -> Result<(), Error> {
         while self.is_at_row && key.is_none_or(|key| self.cursor.key() < key) {
             if let Some(flaw) = (self.judge)(self.cursor.key(), self.cursor.value())? {
@@ -99,15 +98,8 @@ impl<'a> Compared<'a> {
         Ok(())
     }
 
-    /// No more rows have to be there.
-    pub fn finish(mut self) -> Result<Findings, Error> {
-        self.skip_to(None)?;
-        Ok(self.findings)
-    }
-}
-
-impl RowSink for Compared<'_> {
-    fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error> {
+    /// Compares the next row that should be there.
+    pub fn row(&mut self, key: &[u8], value: &[u8], height: Option<Height>) -> Result<(), Error> {
         self.skip_to(Some(key))?;
         if !self.is_at_row || self.cursor.key() != key {
             self.findings.add_flaw(height, "a row is missing");
@@ -120,10 +112,16 @@ impl RowSink for Compared<'_> {
         self.is_at_row = self.cursor.advance()?;
         Ok(())
     }
+
+    /// Judges the rows that are left, and returns what was found.
+    pub fn finish(mut self) -> Result<Findings, Error> {
+        self.skip_to(None)?;
+        Ok(self.findings)
+    }
 }
 
-/// Whether a value is the one that has to be there. Core has written one zero byte where it writes nothing
-/// now (`txospenderindex` of release 31.0).
+/// Whether a value is the one that should be there. The `txospenderindex` of release 31.0 has one zero byte
+/// where Core writes nothing today.
 pub fn is_value(found: &[u8], wanted: &[u8]) -> bool {
     found == wanted || wanted.is_empty() && found == [0]
 }

@@ -1,4 +1,4 @@
-//! Takes what workers have made of parts of the chain in the order of the parts.
+//! Brings what workers have made of parts of the chain into the order of the parts.
 
 use api::error::Error;
 use chain::threads::lock;
@@ -7,11 +7,11 @@ use std::{
     sync::{Condvar, Mutex, PoisonError},
 };
 
-/// Number of parts, besides one for each worker, that may wait for a lower one.
+/// Number of parts that may wait for a lower one, besides one for each worker.
 const WAITING_PARTS: u32 = 2;
 
-/// Takes parts in order, of which each worker makes one at a time, beginning with the lowest that no worker
-/// has.
+/// Takes parts in order. Each worker makes one at a time, and then begins the lowest that no worker has
+/// begun.
 pub struct InOrder<T, S> {
     state: Mutex<State<T, S>>,
     changed: Condvar,
@@ -21,7 +21,7 @@ pub struct InOrder<T, S> {
 struct State<T, S> {
     /// Number of the part that is taken next.
     next: u32,
-    /// Parts above it.
+    /// Parts above the next one.
     waiting: BTreeMap<u32, T>,
     /// Whether a part will never come.
     has_failed: bool,
@@ -30,14 +30,14 @@ struct State<T, S> {
 }
 
 impl<T, S> InOrder<T, S> {
-    /// The first part has the number `first`.
+    /// Begins with the part `first`.
     pub fn new(first: u32, workers: usize, taker: S) -> Self {
         let state = State { next: first, waiting: BTreeMap::new(), has_failed: false, taker };
         Self { state: Mutex::new(state), changed: Condvar::new(), workers: workers as u32 }
     }
 
-    /// Waits until part `number` may begin: not too many parts may wait for lower ones. Returns at once if
-    /// one will never come.
+    /// Waits until part `number` may begin, so that not too many parts wait for lower ones. Returns at once
+    /// if a part will never come.
     pub fn wait(&self, number: u32) {
         let state = lock(&self.state);
         let may_not_begin = |state: &mut State<T, S>| {
@@ -46,7 +46,7 @@ impl<T, S> InOrder<T, S> {
         drop(self.changed.wait_while(state, may_not_begin).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Hands over part `number`; `take` is called for each part whose turn it is.
+    /// Hands over part `number`, and calls `take` for each part whose turn it is.
     pub fn hand_over(
         &self,
         number: u32,

@@ -1,14 +1,9 @@
-//! What the commands for indexes share: the chain up to the chainstate's best block, the indexes that are
-//! meant, temporary files, and where the rows of each index begin.
+//! What all commands for indexes begin with: the lock, the chain up to the chainstate's best block, the
+//! choice of indexes, and checks that they can be made.
 
 use crate::{
-    collect::{Collected, Filter, Filters, InOrderSink, Stats, StatsSums, Wanted},
-    options::{IndexOptions, TxForm},
-    output::ObservedBlocks,
-    records::{RecordFiles, Records},
-    rows::Row,
-    starts::{Start, Starts},
-    tx::{NEXT_SEQUENCE, TXID_SALT, key_value},
+    options::{IndexOptions, IndexesReport},
+    rows::{RowSink, TxRows},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -20,18 +15,12 @@ use api::{
     subject::Subject,
 };
 use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
-use disk::{
-    chainstate::read_best_block,
-    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind},
-};
+use disk::{chainstate::read_best_block, node_indexes::IndexKind};
 use pipeline::{
     job::{self, ChainRequest, memory::MemoryBudget},
     stages::work_dir::WorkDir,
 };
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
@@ -45,9 +34,9 @@ pub struct IndexJob<'a> {
     pub work: &'a WorkDir<'a>,
     /// How the memory is divided.
     pub budget: MemoryBudget,
-    /// What is wanted.
+    /// The options of the command.
     pub options: &'a IndexOptions,
-    /// Whom to tell, and whether to stop.
+    /// Where events go, and whether to stop.
     pub watch: Watch<'a>,
 }
 
@@ -60,32 +49,18 @@ pub enum Access {
     Change,
 }
 
-/// What a command has done.
-pub struct Done<T> {
-    /// What it returns.
-    pub result: T,
-    /// Height of the chainstate's best block.
-    pub height: Height,
-    pub hash: BlockHash,
-    pub threads: usize,
-    /// Time from the call to the end.
-    pub elapsed: Duration,
-    /// Warnings for the operator.
-    pub notes: Vec<Warning>,
-}
-
-/// Opens and locks the datadir, chooses the chain, and calls `work` with the indexes that are meant. Removes
-/// temporary files afterwards.
+/// Opens and locks the datadir, chooses the chain and the indexes, and calls `work`. Then removes the
+/// temporary files.
 ///
 /// # Errors
-/// Those of a session, of [`kinds`], of [`plan`] and of `work`.
+/// The errors of a session, of [`kinds`], of [`plan`] and of `work`.
 pub fn run<T>(
     disk: &dyn Disk,
     options: &IndexOptions,
     access: Access,
     watch: Watch<'_>,
     work: impl FnOnce(&IndexJob<'_>, &[IndexKind]) -> Result<T, Error>,
-) -> Result<Done<T>, Error> {
+) -> Result<IndexesReport<T>, Error> {
     let (started, sink) = (Instant::now(), &Warnings::new(watch.sink));
     let watch = Watch { sink, interrupt: watch.interrupt };
     let session = match access {
@@ -98,7 +73,7 @@ pub fn run<T>(
     let files = &session.files()?;
     let kinds = kinds(files, options)?;
     let plan = &plan(files, options, watch)?;
-    // Not that of a rebuild, which may have an interrupted one's checkpoint.
+    // The work directory of a rebuild may have the checkpoint of an interrupted one, so it is not used.
     let work_dir = &match (access, &options.chain.work_dir) {
         (Access::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
         _ => WorkDir::for_result(disk, &options.chain, None),
@@ -110,7 +85,8 @@ pub fn run<T>(
     if let Err(error) = removed {
         sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
-    Ok(Done {
+    Ok(IndexesReport {
+        network: options.chain.params.network,
         result,
         height: plan.chain.tip_height(),
         hash: plan.chain.tip().hash,
@@ -148,7 +124,7 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
     Err(Error::damaged(detail).in_file(dir, None).about(Subject::MissingBlocks))
 }
 
-/// Chooses the chain of a pruned node, of which some blocks are deleted.
+/// Chooses the chain of a pruned node, which has deleted some of the blocks.
 fn plan_of_pruned(
     files: &Files<'_>,
     options: &IndexOptions,
@@ -166,7 +142,7 @@ fn plan_of_pruned(
     job::plan(files, &options.chain, &request, sink, interrupt)
 }
 
-/// Checks that the blocks that are to be read have not been deleted by pruning.
+/// Checks that pruning has not deleted blocks that are to be read.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if some have been.
@@ -183,8 +159,8 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
-/// Checks that new indexes and temporary files fit on the disk, if there are `blocks` blocks with
-/// `block_bytes` bytes. In the pass of a rebuild, what is made of the blocks is kept until its end.
+/// Checks that new indexes and temporary files fit on the disk, for `blocks` blocks that have `block_bytes`
+/// bytes. In the pass of a rebuild, the outputs of blocks are kept until its end.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if they do not; any I/O error.
@@ -197,8 +173,8 @@ pub fn check_space(
     in_pass: bool,
 ) -> Result<(), Error> {
     let kept_until_end = |bytes: u64| if in_pass { bytes } else { 0 };
-    // What stays and what is temporary: for each thousand bytes of blocks, or for each block; with some to
-    // spare.
+    // The bytes of an index and of its temporary files, with some to spare, for each thousand bytes of blocks
+    // or for each block.
     let of_kind = |kind: &IndexKind| match kind {
         IndexKind::Tx => block_bytes / 1000 * (110 + 90),
         IndexKind::TxoSpender => block_bytes / 1000 * (130 + 90),
@@ -217,7 +193,7 @@ pub fn check_space(
     Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
 }
 
-/// The indexes that a command is about: those that are named, or else those in the datadir.
+/// Returns the indexes that a command is about: those that are named, or else those in the datadir.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are none; any I/O error.
@@ -240,7 +216,7 @@ pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>
     Ok(kinds)
 }
 
-/// Checks that the undo data is there that these indexes need, of the blocks from a height on.
+/// Checks that the blocks from a height on have the undo data that these indexes need.
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`] if some is missing.
@@ -253,83 +229,14 @@ pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), E
     Err(Error::damaged(detail).about(Subject::UndoData))
 }
 
-/// What takes what comes in the order of the blocks.
-#[derive(Default)]
-pub struct InOrderSinks<'s> {
-    /// Takes the filters.
-    pub filters: Option<Box<dyn InOrderSink<Filter> + 's>>,
-    /// Takes the statistics.
-    pub stats: Option<Box<dyn InOrderSink<Stats> + 's>>,
-}
-
-impl<'a> IndexJob<'a> {
-    /// Reads the blocks from where each index begins. `sequences` are the sequence numbers of the blocks of
-    /// which a `txindex` gets rows by block.
-    ///
-    /// # Errors
-    /// Blocks or undo data that are damaged or missing; errors of the sinks; any I/O error.
-    pub fn collect(
-        &self,
-        starts: &Starts,
-        sequences: Vec<Option<u32>>,
-        sinks: InOrderSinks<'_>,
-    ) -> Result<Collected, Error> {
-        self.work.take()?;
-        let files = RecordFiles {
-            disk: self.files.disk,
-            dir: self.work.path(),
-            block_bytes: self.plan.block_bytes / self.plan.chain.block_count() as u64,
-            memory: self.budget.join_bytes / 4,
-            threads: self.budget.threads,
-        };
-        self.collect_with(starts, files.create(starts, sequences)?, None, sinks)
-    }
-
-    /// Like [`IndexJob::collect`], without the blocks that were `observed`, whose records are among
-    /// `records`.
-    pub fn collect_with(
-        &self,
-        starts: &Starts,
-        records: Records,
-        observed: Option<&ObservedBlocks>,
-        sinks: InOrderSinks<'_>,
-    ) -> Result<Collected, Error> {
-        let filters = starts.of(IndexKind::BlockFilter).zip(sinks.filters);
-        let stats = starts.of(IndexKind::CoinStats).zip(sinks.stats);
-        let wanted = Wanted {
-            heights: starts.heights(),
-            records,
-            observed,
-            filters: filters.map(|(start, sink)| Filters {
-                heights: start.heights.clone(),
-                header: start.header,
-                sink,
-            }),
-            stats: stats.map(|(start, sink)| StatsSums {
-                heights: start.heights.clone(),
-                totals: start.totals,
-                muhash: start.muhash.clone(),
-                sink,
-            }),
-        };
-        self.watch.sink.event(Event::Started(Stage::Read));
-        wanted.collect(self.files, self.plan, self.budget.threads, self.watch)
-    }
-
-    /// Memory for the records that a worker sorts, in bytes.
+impl IndexJob<'_> {
+    /// Memory for the rows that a worker sorts, in bytes.
     pub const fn sort_bytes(&self) -> usize {
         self.budget.join_bytes / 4 / self.budget.threads
     }
-}
 
-/// The rows of an index that are below those of blocks, if it ends with the best block of this locator.
-pub fn rows_below(kind: IndexKind, start: &Start, next_sequence: u32, locator: Vec<u8>) -> Vec<Row> {
-    match (kind, start.tx_form) {
-        (IndexKind::Tx, TxForm::ByBlock) => vec![
-            (BEST_BLOCK_V2.to_vec(), locator),
-            (NEXT_SEQUENCE.to_vec(), next_sequence.to_le_bytes().to_vec()),
-            (TXID_SALT.to_vec(), key_value(start.key)),
-        ],
-        _ => vec![(BEST_BLOCK.to_vec(), locator)],
+    /// Gives all rows of one form to a sink.
+    pub fn give_all(&self, rows: &dyn TxRows, sink: &mut RowSink<'_>) -> Result<(), Error> {
+        (0..rows.ranges()).try_for_each(|range| rows.give(&self.plan.chain, range, self.sort_bytes(), sink))
     }
 }

@@ -1,22 +1,23 @@
-//! The indexes that bitcoind keeps besides the block index and the chainstate: made, checked and continued
-//! from the blocks on disk.
+//! Makes, checks and continues bitcoind's optional indexes from the blocks on disk.
 //!
-//! | index | what it is from | rows |
+//! | index | made from | rows |
 //! | --- | --- | --- |
 //! | `txindex` | blocks | `tx.rs` |
 //! | `txospenderindex` | blocks | `tx.rs` |
 //! | `blockfilterindex` | blocks and undo data | `block_filter.rs` |
 //! | `coinstatsindex` | blocks and undo data | `coin_stats.rs` |
 //!
-//! All that are wanted are made in one pass over the blocks (`collect.rs`): rows whose keys are hashes are
-//! sorted through a temporary file (`partitions.rs`), and what depends on the blocks below is taken in their
-//! order (`in_order.rs`). A check makes the same rows, and compares them with those that are there. A rebuild
-//! shows its blocks to an observer (`observer.rs`), so that they need not be read again.
+//! One pass over the blocks serves all indexes that are wanted (`collect.rs`). Rows whose keys are hashes
+//! (`rows.rs`) are sorted through a temporary file (`partitions.rs`). Filters and statistics depend on the
+//! blocks below, so they are made in the order of the blocks (`in_order.rs`). A check makes the same rows,
+//! and compares them with those in the index. A rebuild shows its blocks to an observer (`observer.rs`), so
+//! that they need not be read again.
 //!
 //! Source of all formats: Core `src/index/`.
 
 #![forbid(unsafe_code)]
 
+mod base;
 mod block_filter;
 mod bring;
 mod check;
@@ -34,10 +35,9 @@ mod options;
 mod output;
 mod partitions;
 mod places;
-mod records;
 mod rewind;
+mod row_files;
 mod rows;
-mod starts;
 mod stored;
 mod tx;
 mod update;
@@ -49,6 +49,7 @@ pub use disk::node_indexes::IndexKind;
 pub use make::make_indexes;
 pub use observer::IndexObserver;
 pub use options::{
-    CheckedIndex, CheckedIndexesReport, IndexFlaw, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
+    CheckedIndex, CheckedIndexes, CheckedIndexesReport, IndexFlaw, IndexOptions, IndexesReport, MadeIndex,
+    MadeIndexes, MadeIndexesReport, TxForm,
 };
 pub use update::update_indexes;

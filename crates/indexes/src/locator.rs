@@ -3,13 +3,13 @@
 use chain::blocks::chain::Chain;
 use wire::{Height, read::write_compact_size};
 
-/// The version of the protocol that Core writes into a locator, where nobody reads it.
+/// The protocol version that Core writes into a locator. Nobody reads it there.
 const VERSION: i32 = 70_016;
 /// Number of blocks after which the steps double.
 const SINGLE_STEPS: usize = 10;
 
-/// The locator of a block: it, and blocks below it at steps that grow, down to genesis (Core
-/// `LocatorEntries`).
+/// Returns the locator of a block: its hash, and those of blocks below it, down to genesis, at growing steps
+/// (Core `LocatorEntries`).
 pub fn locator(chain: &Chain, best: Height) -> Vec<u8> {
     let (mut heights, mut height, mut step) = (vec![best], best.0, 1);
     while height > 0 {

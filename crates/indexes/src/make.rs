@@ -1,19 +1,16 @@
-//! Makes indexes anew, beside those that are there, and puts them in place.
+//! Makes indexes anew, beside the old ones, and then puts them in place.
 
 use crate::{
+    base::{Base, base_of},
     block_filter::{FilterPlace, file_name},
-    coin_stats::muhash_row,
     collect::Collected,
     filter_reader::FilterReader,
-    job::{self, Access, Done, InOrderSinks, IndexJob, rows_below},
-    locator::locator,
+    job::{self, Access, IndexJob},
     observer::Observed,
-    options::{IndexOptions, MadeIndex, MadeIndexesReport, TxForm},
-    records::CollectedRows,
-    rows::{Row, RowForm, RowSet, RowSink},
-    starts::{Start, Starts, sequences_of_new},
+    options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport, TxForm},
+    rows::{Row, TxRows},
     stored::StoredIndex,
-    write::{FilterFiles, FilterRows, NewTables, StatsRows, give_sorted},
+    write::{FilterFiles, InOrderWriter, NewTables, PutRow},
 };
 use api::{
     error::Error,
@@ -52,7 +49,7 @@ pub fn make_indexes(
     make_with(disk, options, None, sink, interrupt)
 }
 
-/// Like [`make_indexes`], with what was made of blocks that were observed.
+/// Like [`make_indexes`], with what an observer has made of blocks.
 pub fn make_with(
     disk: &dyn Disk,
     options: &IndexOptions,
@@ -60,7 +57,7 @@ pub fn make_with(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeIndexesReport, Error> {
-    let done = job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
+    job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
         // The chain may have grown since, or another one may have become the best.
         let observed = observed.filter(|observed| observed.is_of(&job.plan.chain));
         let end = observed.as_ref().map_or(job.plan.chain.tip_height(), |observed| observed.height);
@@ -81,15 +78,12 @@ pub fn make_with(
         let replacement =
             &Replacement::begin(disk, home, &names, machine::random()?, options.chain.keep_old)?;
         let made = Making { job, kinds, replacement }.make(observed);
-        made.and_then(|made| Ok((made, commit(job, kinds, replacement)?)))
+        made.and_then(|made| Ok(MadeIndexes { kept: commit(job, kinds, replacement)?, ..made }))
             .inspect_err(|_| replacement.discard())
-    })?;
-    let ((indexes, blocks_read), kept) = done.result;
-    let Done { height, hash, threads, elapsed, notes, .. } = done;
-    let network = options.chain.params.network;
-    Ok(MadeIndexesReport { network, height, hash, indexes, blocks_read, kept, threads, elapsed, notes })
+    })
 }
 
+/// Puts the new indexes in place; returns the paths of the old ones that are kept.
 fn commit(
     job: &IndexJob<'_>,
     kinds: &[IndexKind],
@@ -117,12 +111,15 @@ fn commit(
     }
 }
 
-/// The new databases.
+/// Makes new indexes in the directories of a replacement.
 struct Making<'a> {
     job: &'a IndexJob<'a>,
     kinds: &'a [IndexKind],
     replacement: &'a Replacement<'a>,
 }
+
+/// The new tables of a database, and the number of their rows.
+type Tables = (Vec<TableMeta>, u64);
 
 impl Making<'_> {
     /// The directory that is built for an index.
@@ -141,147 +138,96 @@ impl Making<'_> {
     fn tx_form(&self) -> TxForm {
         let files = self.job.files;
         self.job.options.tx_form.unwrap_or_else(|| {
-            match StoredIndex::open(files.disk, files.datadir.net_dir(), IndexKind::Tx) {
-                Ok(Some(index)) if index.is_by_block() => TxForm::ByBlock,
-                _ => TxForm::ByTxid,
-            }
+            let old = StoredIndex::open(files.disk, files.datadir.net_dir(), IndexKind::Tx);
+            old.ok().flatten().map_or(TxForm::ByTxid, |index| index.tx_form())
         })
     }
 
-    /// Where the rows of new indexes begin.
-    fn starts(&self) -> Result<Starts, Error> {
-        let (mut starts, tx_form) = (Starts::default(), self.tx_form());
-        for &kind in self.kinds {
-            starts.add(kind, Start::of_new(self.job.options, tx_form, self.job.plan.chain.tip_height())?);
-        }
-        Ok(starts)
+    /// Begins the table `first` of an index. The number of each table that follows is higher by `step`.
+    fn tables(&self, kind: IndexKind, first: usize, step: usize) -> NewTables<'_> {
+        let (disk, interrupt) = (self.job.files.disk, self.job.watch.interrupt);
+        NewTables::new(disk, &self.database(kind), first as u64, step as u64, interrupt)
     }
 
-    /// Makes all of them; returns what was written, and the number of blocks that were read.
-    fn make(&self, observed: Option<Observed>) -> Result<(Vec<MadeIndex>, u32), Error> {
-        let IndexJob { files, plan, watch, .. } = *self.job;
-        let (starts, observed) = match observed {
-            Some(Observed { starts, records, blocks, .. }) => (starts, Some((records, blocks))),
-            None => (self.starts()?, None),
+    /// Makes all indexes; returns what was written.
+    fn make(&self, observed: Option<Observed>) -> Result<MadeIndexes, Error> {
+        let IndexJob { files, plan, options, watch, .. } = *self.job;
+        let (bases, observed) = match observed {
+            Some(Observed { bases, rows, blocks, .. }) => (bases, Some((rows, blocks))),
+            None => {
+                let (tx_form, tip) = (self.tx_form(), plan.chain.tip_height());
+                let bases = self.kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, tip));
+                (bases.collect::<Result<_, _>>()?, None)
+            }
         };
         for &kind in self.kinds {
             let database = self.database(kind);
             files.disk.create_dir_all(&database).during_creation(&database)?;
         }
-        let tables = |kind| NewTables::new(files.disk, &self.database(kind), 1, 2, watch.interrupt);
-        let mut filters = starts.of(IndexKind::BlockFilter).map(|start| {
-            let files = FilterFiles::new(files.disk, self.building(IndexKind::BlockFilter), start.place);
-            (files, tables(IndexKind::BlockFilter))
-        });
-        let mut stats = starts.of(IndexKind::CoinStats).map(|_| tables(IndexKind::CoinStats));
-        let sinks = InOrderSinks {
-            filters: filters.as_mut().map(|(files, rows)| Box::new(FilterRows { files, rows }) as _),
-            stats: stats.as_mut().map(|rows| Box::new(StatsRows(rows)) as _),
+        let tables = |kind| base_of(&bases, kind).map(|_| self.tables(kind, 1, 2));
+        let filter_dir = self.building(IndexKind::BlockFilter);
+        let filter_files = || FilterFiles::new(files.disk, filter_dir, FilterPlace::default());
+        let mut writer = InOrderWriter {
+            filters: tables(IndexKind::BlockFilter).map(|tables| (filter_files(), tables)),
+            stats: tables(IndexKind::CoinStats),
         };
-        let Collected { records, muhash, blocks_read } = match observed {
-            Some((records, blocks)) => self.job.collect_with(&starts, records, Some(&blocks), sinks)?,
-            None => self.job.collect(&starts, sequences_of_new(plan.chain.tip_height()), sinks)?,
+        let Collected { rows, muhash, blocks_read } = match observed {
+            Some((rows, blocks)) => self.job.collect_others(&bases, rows, Some(&blocks), &mut writer)?,
+            None => self.job.collect(&bases, &mut writer)?,
         };
-        let rows = records.into_rows(&plan.chain)?;
 
         watch.sink.event(Event::Started(Stage::Finish));
-        let mut made = Vec::new();
-        for &kind in self.kinds {
-            let Some(start) = starts.of(kind) else { continue };
-            let rows = match kind {
-                IndexKind::BlockFilter => {
-                    let Some((mut files, tables)) = filters.take() else { continue };
-                    let place = files.finish()?.to_row();
-                    self.write_in_order(kind, start, tables, place)?
-                }
-                IndexKind::CoinStats => {
-                    let Some((tables, muhash)) = stats.take().zip(muhash.as_ref()) else { continue };
-                    self.write_in_order(kind, start, tables, muhash_row(muhash))?
-                }
-                _ => self.write_rows(kind, start, &rows)?,
-            };
-            made.push(MadeIndex { name: kind, from_height: 0, rows, form: start.form_of(kind) });
+        let (mut in_order, mut indexes) = (writer.finish(&muhash)?, Vec::new());
+        for base in self.kinds.iter().filter_map(|kind| base_of(&bases, *kind)) {
+            let (in_order, state) = in_order.remove(&base.kind).unzip();
+            let mut tables = Vec::from_iter(in_order.map(NewTables::finish).transpose()?);
+            let rows = rows.iter().find(|rows| rows.kind() == base.kind).map(|rows| &**rows);
+            self.write(base, rows, state, &mut tables)?;
+            let rows = self.complete(base.kind, tables)?;
+            indexes.push(MadeIndex { name: base.kind, from_height: 0, rows, form: base.form() });
         }
-        Ok((made, blocks_read))
+        Ok(MadeIndexes { indexes, blocks_read, kept: Vec::new() })
     }
 
-    /// The rows below those of blocks.
-    fn rows_below(&self, kind: IndexKind, start: &Start) -> Vec<Row> {
-        let tip = self.job.plan.chain.tip_height();
-        rows_below(kind, start, tip.0, locator(&self.job.plan.chain, tip))
-    }
-
-    /// Writes the database of an index whose rows come in any order. Returns the number of rows.
-    fn write_rows(&self, kind: IndexKind, start: &Start, rows: &CollectedRows<'_>) -> Result<u64, Error> {
-        let below = self.rows_below(kind, start);
-        match (kind, rows) {
-            (IndexKind::TxoSpender, CollectedRows { spends: Some(rows), .. }) => {
-                self.write_set(kind, rows, |sink| give_sorted(below, sink))
-            }
-            (IndexKind::Tx, CollectedRows { by_txid: Some(rows), .. }) => {
-                self.write_set(kind, rows, |sink| give_sorted(below, sink))
-            }
-            (IndexKind::Tx, CollectedRows { by_block: Some(rows), .. }) => {
-                self.write_set(kind, rows, |sink| {
-                    give_sorted(below, sink)?;
-                    rows.form().give_blocks(&self.job.plan.chain, sink)
-                })
-            }
-            _ => Ok(0),
-        }
-    }
-
-    fn write_set<F: RowForm<N>, const N: usize>(
+    /// Writes tables with the first rows of an index, which include `state`, and with `rows`, those of
+    /// transactions.
+    fn write(
         &self,
-        kind: IndexKind,
-        rows: &RowSet<F, N>,
-        give_below: impl FnOnce(&mut dyn RowSink) -> Result<(), Error>,
-    ) -> Result<u64, Error> {
-        let (dir, step) = (self.database(kind), rows.ranges() as u64 + 1);
-        let IndexJob { files, watch, .. } = *self.job;
-        let mut below = NewTables::new(files.disk, &dir, step, step, watch.interrupt);
-        give_below(&mut below)?;
-        let (mut tables, mut count) = below.finish()?;
+        base: &Base,
+        rows: Option<&dyn TxRows>,
+        state: Option<Row>,
+        tables: &mut Vec<Tables>,
+    ) -> Result<(), Error> {
+        let IndexJob { plan, watch, .. } = *self.job;
+        let ranges = rows.map_or(0, TxRows::ranges);
+        // The rows of filters and of statistics, which have no ranges, are in the tables 1, 3, ...
+        let step = ranges.max(1) + 1;
+        let mut first = self.tables(base.kind, step, step);
+        base.give_first_rows(&plan.chain, state, &mut |key, value, _| first.put(key, value))?;
+        tables.push(first.finish()?);
+        let Some(rows) = rows else { return Ok(()) };
         let done = AtomicU32::new(0);
         let write = |range: usize| {
-            let mut tables = NewTables::new(files.disk, &dir, range as u64 + 1, step, watch.interrupt);
-            rows.give(range, self.job.sort_bytes(), &mut tables)?;
-            let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / rows.ranges() as f64;
-            let blocks = self.job.plan.chain.block_count() as f64 * share;
-            pipeline::job::progress(watch.sink, self.job.plan, blocks as u32);
+            let mut tables = self.tables(base.kind, range + 1, step);
+            let sink = &mut |key: &[u8], value: &[u8], _| tables.put(key, value);
+            rows.give(&plan.chain, range, self.job.sort_bytes(), sink)?;
+            let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / ranges as f64;
+            let blocks = plan.chain.block_count() as f64 * share;
+            pipeline::job::progress(watch.sink, plan, blocks as u32);
             tables.finish()
         };
-        for written in for_all(self.job.budget.threads, 0..rows.ranges(), write)? {
-            let (of_range, rows) = written?;
-            tables.extend(of_range);
-            count += rows;
+        for written in for_all(self.job.budget.threads, 0..ranges, write)? {
+            tables.push(written?);
         }
-        self.complete(kind, &tables, count)
+        Ok(())
     }
 
-    /// Writes the database of an index whose rows came in order, with `state`, the row from which it
-    /// continues. Returns the number of rows.
-    fn write_in_order(
-        &self,
-        kind: IndexKind,
-        start: &Start,
-        rows: NewTables<'_>,
-        state: Row,
-    ) -> Result<u64, Error> {
-        let (mut tables, count) = rows.finish()?;
-        let (disk, interrupt) = (self.job.files.disk, self.job.watch.interrupt);
-        let mut below = NewTables::new(disk, &self.database(kind), 2, 2, interrupt);
-        let rows = self.rows_below(kind, start).into_iter().chain([state]).collect();
-        give_sorted(rows, &mut below)?;
-        let (others, other_count) = below.finish()?;
-        tables.extend(others);
-        self.complete(kind, &tables, count + other_count)
-    }
-
-    /// Completes a database of these tables, and reads all of its `rows` rows and filters back.
-    fn complete(&self, kind: IndexKind, tables: &[TableMeta], rows: u64) -> Result<u64, Error> {
+    /// Completes a database of these tables, and reads all rows and filters back. Returns the number of rows.
+    fn complete(&self, kind: IndexKind, tables: Vec<Tables>) -> Result<u64, Error> {
         let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
-        write_database(disk, &dir, tables)?;
+        let rows = tables.iter().map(|(_, rows)| rows).sum();
+        let tables: Vec<TableMeta> = tables.into_iter().flat_map(|(tables, _)| tables).collect();
+        write_database(disk, &dir, &tables)?;
         let found = count_rows(disk, &dir, threads).map_err(|error| error.of_written("the new index"))?;
         if found != rows {
             let what = format!("the new index, with {found} rows instead of {rows},");
@@ -294,11 +240,10 @@ impl Making<'_> {
     }
 }
 
-/// Reads all rows of a database, and so checks the checksums of all blocks of its tables; returns their
-/// number.
+/// Reads all rows of a database, which checks the checksums of all its tables. Returns the number of rows.
 fn count_rows(disk: &dyn Disk, dir: &Path, threads: usize) -> Result<u64, Error> {
     let database = &Database::open(disk, dir)?;
-    // Most keys begin with one of a few letters, and go on with a hash.
+    // Most keys are one of a few letters and a hash.
     let starts =
         (b't'..=b'x').chain([b's']).flat_map(|first| (0..=15).map(move |high| vec![first, high << 4]));
     let mut starts: Vec<Vec<u8>> = starts.chain([Vec::new()]).collect();

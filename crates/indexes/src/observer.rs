@@ -1,15 +1,17 @@
-//! Collects the rows of new indexes while a rebuild checks the blocks, so that these are read once.
+//! Makes the rows of new indexes while a rebuild checks the blocks, so that the blocks are read once.
 //!
-//! Blocks come in any order, and some may not come: those that an interrupted run has checked, and with hints
-//! those whose coins are not known. What is made of the blocks goes to temporary files. When the rebuild has
-//! ended, [`bring_indexes`](crate::bring_indexes) takes it from there, and reads only the other blocks.
+//! Blocks come in any order. Some may not come: those that an interrupted run has checked, and, with hints,
+//! those whose coins are not known. What is made of the blocks is kept in temporary files. When the rebuild
+//! has ended, [`bring_indexes`](crate::bring_indexes) takes it from there, and reads only the blocks that did
+//! not come.
 
 use crate::{
+    base::Base,
     job::check_space,
     options::{IndexOptions, TxForm},
     output::{ObservedBlocks, StoredOutputs},
-    records::{RecordFiles, Records},
-    starts::{Start, Starts, sequences_of_new},
+    row_files::RowFiles,
+    rows::TxRows,
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock, ObservedChain},
@@ -21,38 +23,39 @@ use disk::{datadir::Datadir, node_indexes::IndexKind};
 use std::{
     fmt,
     sync::{
-        PoisonError, RwLock,
+        PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
 use vfs::Disk;
 use wire::{BlockHash, Height};
 
-/// The part of the memory that records get: one in this many.
+/// The rows of transactions get one part in this many of the memory.
 const MEMORY_SHARE: u64 = 8;
-const RECORD_KINDS: u64 = 3;
+/// Number of the forms of these rows.
+const ROW_FORMS: u64 = 3;
 
 /// What was made of the blocks that were given.
 pub struct Observed {
-    /// Height of the last block of their chain.
+    /// Height of the last block of the rebuild's chain.
     pub height: Height,
     pub tip: BlockHash,
-    pub kinds: Vec<IndexKind>,
-    /// Where their rows begin.
-    pub starts: Starts,
-    pub records: Records,
+    /// The indexes whose rows were made.
+    pub bases: Vec<Base>,
+    /// The rows of transactions.
+    pub rows: Vec<Box<dyn TxRows>>,
     /// The blocks that were given.
     pub blocks: ObservedBlocks,
 }
 
 impl Observed {
-    /// Whether the blocks are of this chain, or of its beginning.
+    /// Whether the blocks are those of this chain, or of its beginning.
     pub fn is_of(&self, chain: &Chain) -> bool {
         self.height <= chain.tip_height() && chain.block(self.height).hash == self.tip
     }
 }
 
-/// Collects the rows of indexes that are not in the datadir yet.
+/// Makes the rows of indexes that are not in the datadir yet, from the blocks that a rebuild shows it.
 pub struct IndexObserver {
     disk: &'static dyn Disk,
     options: IndexOptions,
@@ -66,56 +69,59 @@ impl fmt::Debug for IndexObserver {
 }
 
 impl IndexObserver {
-    /// Collects for the indexes that `options` names.
+    /// Makes the rows of the indexes that `options` names.
     pub fn new(disk: &'static dyn Disk, options: IndexOptions) -> Self {
         Self { disk, options, observed: RwLock::default() }
     }
 
-    /// Returns what was collected, if anything was.
+    /// Takes what was made, if anything was.
     pub(crate) fn take_observed(&self) -> Option<Observed> {
         self.observed.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Memory for the records of one kind, in bytes.
-    const fn record_bytes(&self) -> u64 {
-        self.options.chain.memory_bytes / MEMORY_SHARE / RECORD_KINDS
+    fn observed(&self) -> RwLockReadGuard<'_, Option<Observed>> {
+        self.observed.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the files for the indexes that are not there, unless there are none.
+    /// Memory for the rows of one form, in bytes.
+    const fn row_bytes(&self) -> u64 {
+        self.options.chain.memory_bytes / MEMORY_SHARE / ROW_FORMS
+    }
+
+    /// Creates the temporary files for the indexes that are not in the datadir. Returns `None` if all are
+    /// there.
     fn create(&self, chain: &ObservedChain<'_>) -> Result<Option<Observed>, Error> {
         let Self { disk, options, .. } = self;
         let datadir = Datadir::open(*disk, &options.chain.location())?;
-        let mut kinds = options.kinds.clone();
-        if !chain.prunes {
-            // Those that are there can be continued, or made anew, when the rebuild has ended. With pruning,
-            // their blocks are gone then.
-            let found = kinds.iter().map(|kind| kind.is_in(*disk, datadir.net_dir()));
-            let found: Vec<bool> = found.collect::<Result<_, _>>()?;
-            let mut found = found.into_iter();
-            kinds.retain(|_| found.next() == Some(false));
+        let mut kinds = Vec::new();
+        for &kind in &options.kinds {
+            // An index that is there can be continued, or made anew, when the rebuild has ended. With
+            // pruning, its blocks are gone then.
+            if chain.prunes || !kind.is_in(*disk, datadir.net_dir())? {
+                kinds.push(kind);
+            }
         }
         if kinds.is_empty() {
             return Ok(None);
         }
         check_space(*disk, datadir.net_dir(), &kinds, chain.blocks as u64, chain.block_bytes, true)?;
         let height = Height(chain.blocks as u32 - 1);
-        let mut starts = Starts::default();
-        for &kind in &kinds {
-            starts.add(kind, Start::of_new(options, options.tx_form.unwrap_or(TxForm::ByTxid), height)?);
-        }
-        let files = RecordFiles {
+        let tx_form = options.tx_form.unwrap_or(TxForm::ByTxid);
+        let bases = kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, height));
+        let bases = bases.collect::<Result<Vec<_>, _>>()?;
+        let files = RowFiles {
             disk: *disk,
             dir: chain.work_dir,
             block_bytes: chain.block_bytes / chain.blocks as u64,
-            memory: self.record_bytes() as usize,
+            memory: self.row_bytes() as usize,
             threads: options.chain.threads.get(),
         };
-        let records = files.create(&starts, sequences_of_new(height))?;
+        let rows = files.create(&bases)?;
         let [filters, stats] =
             [IndexKind::BlockFilter, IndexKind::CoinStats].map(|kind| kinds.contains(&kind));
         let outputs = (filters || stats).then(|| StoredOutputs::open(*disk, chain, filters, stats));
         let outputs = outputs.transpose()?;
-        // Records do not outlive a process.
+        // The rows of transactions do not outlive a process.
         let outlives = |height| {
             kinds.iter().all(|kind| kind.needs_undo()) && outputs.as_ref().is_some_and(|it| it.has(height))
         };
@@ -132,14 +138,13 @@ impl IndexObserver {
         let taken =
             (0..chain.blocks as u32).map(|height| AtomicBool::new(is_taken(Height(height)))).collect();
         let (blocks, tip) = (ObservedBlocks { outputs, taken }, (chain.hash_of)(height));
-        Ok(Some(Observed { height, tip, kinds, starts, records, blocks }))
+        Ok(Some(Observed { height, tip, bases, rows, blocks }))
     }
 }
 
 impl BlockObserver for IndexObserver {
     fn needs_coins(&self) -> bool {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
-        observed.as_ref().is_some_and(|observed| observed.blocks.outputs.is_some())
+        self.observed().as_ref().is_some_and(|observed| observed.blocks.outputs.is_some())
     }
 
     fn indexes(&self) -> &[IndexKind] {
@@ -147,7 +152,7 @@ impl BlockObserver for IndexObserver {
     }
 
     fn memory_bytes(&self, blocks: usize) -> u64 {
-        self.record_bytes() * RECORD_KINDS + blocks as u64 * (StoredOutputs::BLOCK_BYTES + 1)
+        self.row_bytes() * ROW_FORMS + blocks as u64 * (StoredOutputs::BLOCK_BYTES + 1)
     }
 
     fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error> {
@@ -158,15 +163,15 @@ impl BlockObserver for IndexObserver {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.observed();
         let outputs = observed.as_ref().and_then(|observed| observed.blocks.outputs.as_ref());
         outputs.map_or(Ok(()), StoredOutputs::sync)
     }
 
     fn take(&self, block: &ObservedBlock<'_>) -> Result<(), Error> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.observed();
         let Some(observed) = &*observed else { return Ok(()) };
-        observed.records.add(block)?;
+        observed.rows.iter().try_for_each(|rows| rows.add(block))?;
         if let Some(outputs) = &observed.blocks.outputs {
             outputs.add(block)?;
         }

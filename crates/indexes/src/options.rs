@@ -1,4 +1,4 @@
-//! What the commands for indexes do, and what they report.
+//! The options and the reports of the commands for indexes.
 
 use api::note::Warning;
 use api::options::ChainOptions;
@@ -27,14 +27,14 @@ pub enum TxForm {
 pub struct IndexOptions {
     /// The blocks. Scripts are not run.
     pub chain: ChainOptions,
-    /// The indexes; none: those in the datadir.
+    /// The indexes. If this is empty, those in the datadir are meant.
     pub kinds: Vec<IndexKind>,
-    /// Indexes that are meant as well if none are named: those that the node keeps.
+    /// Indexes that are also meant if `kinds` is empty: those that the node keeps.
     pub also: Vec<IndexKind>,
-    /// The form of the rows of a `txindex` that is made. `None`: that of the one in the datadir; without one,
-    /// that which all releases read.
+    /// The form of the rows of a new `txindex`. `None` means the form of the one in the datadir, or, if there
+    /// is none, the form that all releases read.
     pub tx_form: Option<TxForm>,
-    /// The key of the hashes of a new index, for tests; `None`: a random one.
+    /// The key of the hashes in a new index, for tests. `None` means a random key.
     pub key: Option<SipKey>,
 }
 
@@ -45,26 +45,21 @@ impl IndexOptions {
     }
 }
 
-/// Result of [`make_indexes`](crate::make_indexes) and [`update_indexes`](crate::update_indexes).
+/// Result of a command for indexes.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-pub struct MadeIndexesReport {
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), schemars(rename = "{T}Report"))]
+pub struct IndexesReport<T> {
     /// The network.
     #[cfg_attr(feature = "serde", serde(rename = "chain"))]
     pub network: Network,
-    /// Height of the best block of all these indexes, which is that of the chainstate.
+    /// Height of the chainstate's best block.
     pub height: Height,
-    /// Its hash.
+    /// Hash of the chainstate's best block.
     #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
     pub hash: BlockHash,
-    /// What was written.
-    pub indexes: Vec<MadeIndex>,
-    /// Number of blocks that were read for them. Blocks that a rebuild has just shown to an observer are not
-    /// read again.
-    pub blocks_read: u32,
-    /// Paths of what was replaced, if it was kept.
-    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
-    pub kept: Vec<PathBuf>,
+    /// What was done.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub result: T,
     /// Number of threads.
     pub threads: usize,
     /// Time from the call to the end.
@@ -73,6 +68,35 @@ pub struct MadeIndexesReport {
     /// Warnings for the operator.
     #[cfg_attr(feature = "serde", serde(with = "Notes"))]
     pub notes: Vec<Warning>,
+}
+
+/// Result of [`make_indexes`](crate::make_indexes) and [`update_indexes`](crate::update_indexes): indexes
+/// that have the chainstate's best block.
+pub type MadeIndexesReport = IndexesReport<MadeIndexes>;
+
+/// Result of [`check_indexes`](crate::check_indexes).
+pub type CheckedIndexesReport = IndexesReport<CheckedIndexes>;
+
+/// The indexes that were made or continued.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct MadeIndexes {
+    /// What was written.
+    pub indexes: Vec<MadeIndex>,
+    /// Number of blocks that were read for the indexes. Blocks that a rebuild has just shown to an observer
+    /// are not read again.
+    pub blocks_read: u32,
+    /// Paths of what was replaced, if it was kept.
+    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
+    pub kept: Vec<PathBuf>,
+}
+
+/// The indexes that were checked.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+pub struct CheckedIndexes {
+    /// What was found.
+    pub indexes: Vec<CheckedIndex>,
 }
 
 /// An index that was written.
@@ -90,34 +114,10 @@ pub struct MadeIndex {
     pub form: Option<TxForm>,
 }
 
-/// Result of [`check_indexes`](crate::check_indexes).
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-pub struct CheckedIndexesReport {
-    /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
-    /// Height of the chainstate's best block.
-    pub height: Height,
-    /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
-    /// What was found.
-    pub indexes: Vec<CheckedIndex>,
-    /// Number of threads.
-    pub threads: usize,
-    /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
-    /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
-}
-
 impl CheckedIndexesReport {
-    /// Whether all indexes are as bitcoind makes them, as far as they go.
+    /// Whether all indexes are as bitcoind makes them, up to their best blocks.
     pub fn is_sound(&self) -> bool {
-        self.indexes.iter().all(|index| index.flaws == 0)
+        self.result.indexes.iter().all(|index| index.flaws == 0)
     }
 }
 

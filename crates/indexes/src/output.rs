@@ -1,6 +1,6 @@
-//! What is made of a block for the indexes whose rows depend on the blocks below.
+//! The output of a block: what is made of it, without the blocks below, for its filter and its statistics.
 
-use crate::{block_filter::FilterBuilder, coin_stats::Changes, records::work_file};
+use crate::{block_filter::FilterBuilder, coin_stats::BlockNumbers, row_files::work_file};
 use api::{
     block_observer::{ObservedBlock, ObservedChain},
     error::Error,
@@ -23,17 +23,17 @@ use std::{
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Reader, Txid};
 
-/// What is made of a block.
+/// What is made of a block for the indexes whose rows depend on the blocks below.
 #[derive(Default)]
 pub struct BlockOutput {
-    /// Its filter, encoded.
+    /// The encoded filter.
     pub filter: Option<Vec<u8>>,
-    /// What it adds to the statistics, and the MuHash of that.
-    pub stats: Option<(Changes, MuHash3072)>,
+    /// What the block adds to the statistics, and the MuHash of the coins that it creates and spends.
+    pub stats: Option<(BlockNumbers, MuHash3072)>,
 }
 
 impl BlockOutput {
-    /// Makes what is wanted of a block.
+    /// Makes the output of a block.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Damaged`] if a coin is malformed.
@@ -42,29 +42,28 @@ impl BlockOutput {
         let stats = with_stats.then(|| {
             let ObservedBlock { params, height, ref hash, block: view, txids, claims } = *block;
             let change = StatsChange::of(params, height, hash, view, txids, claims, &cancelled(block));
-            (Changes::of(&change, subsidy(params, height)), change.muhash)
+            (BlockNumbers::of(&change, subsidy(params, height)), change.muhash)
         });
         Ok(Self { filter, stats })
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if let Some((changes, muhash)) = &self.stats {
-            bytes.extend_from_slice(&changes.to_bytes());
+        if let Some((numbers, muhash)) = &self.stats {
+            bytes.extend_from_slice(&numbers.to_bytes());
             bytes.extend_from_slice(&muhash.to_bytes());
         }
         bytes.extend(self.filter.iter().flatten());
         bytes
     }
 
-    /// Reads what was written of an output with or without a filter and statistics. `None` if it is
-    /// malformed.
+    /// Reads what `to_bytes` wrote. Returns `None` if it is malformed.
     fn of_bytes(bytes: &[u8], with_filter: bool, with_stats: bool) -> Option<Self> {
         let (stats, filter) = match with_stats {
             true => {
-                let (changes, rest) = bytes.split_first_chunk()?;
+                let (numbers, rest) = bytes.split_first_chunk()?;
                 let (muhash, rest) = rest.split_first_chunk()?;
-                (Some((Changes::of_bytes(changes), MuHash3072::from_bytes(muhash)?)), rest)
+                (Some((BlockNumbers::of_bytes(numbers), MuHash3072::from_bytes(muhash)?)), rest)
             }
             false => (None, bytes),
         };
@@ -96,7 +95,7 @@ fn encode_filter(block: &ObservedBlock<'_>) -> Result<Vec<u8>, Error> {
     Ok(filter.encode(&block.hash))
 }
 
-/// The coins that a block both creates and spends.
+/// Returns the coins that a block both creates and spends.
 fn cancelled(block: &ObservedBlock<'_>) -> Cancelled {
     let created: HashSet<&Txid> = block.txids.iter().skip(1).collect();
     let prevouts = block.block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
@@ -104,8 +103,8 @@ fn cancelled(block: &ObservedBlock<'_>) -> Cancelled {
     own.map(|prevout| (prevout, block.height)).collect()
 }
 
-/// Outputs of blocks that came in any order, in temporary files: one of this process, and those of
-/// interrupted runs before.
+/// Keeps the outputs of blocks, which come in any order, in temporary files: one that this process writes,
+/// and those that interrupted runs have left.
 ///
 /// ```text
 /// file     magic | frame | frame | ..
@@ -120,7 +119,7 @@ pub struct StoredOutputs {
 }
 
 impl StoredOutputs {
-    /// Memory in bytes that it takes for each block.
+    /// Memory in bytes for each block.
     pub const BLOCK_BYTES: u64 = size_of::<Option<(u16, Piece)>>() as u64;
 
     /// Creates the next file in `dir`, and finds the outputs of the chain's blocks in those that are there.
@@ -130,13 +129,13 @@ impl StoredOutputs {
         with_filter: bool,
         with_stats: bool,
     ) -> Result<Self, Error> {
-        // Outputs of other indexes are of no use.
+        // The name says which indexes the outputs are for: those for others are of no use.
         let name = format!("outputs-{}{}", u8::from(with_filter), u8::from(with_stats));
         let path = |number: usize| work_file(chain.work_dir, &format!("{name}-{number}"));
         let (mut files, mut pieces) = (Vec::new(), vec![None; chain.blocks]);
         let is_fresh = !(0..chain.blocks as u32).any(|height| (chain.is_completed)(Height(height)));
         if is_fresh {
-            // Whatever an attempt before has made of these blocks may rest on false undo data.
+            // What an earlier attempt has made of these blocks may come from false undo data.
             let is_there = |path: &PathBuf| disk.exists(path).unwrap_or_default();
             for path in (0..).map(path).take_while(is_there) {
                 disk.remove_file(&path).during("remove", &path)?;
@@ -179,7 +178,7 @@ impl StoredOutputs {
         Ok(())
     }
 
-    /// Returns when all outputs are on the medium.
+    /// Syncs the outputs to the medium.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.files.last().map_or(Ok(()), ScratchFile::sync)?)
     }
@@ -208,31 +207,32 @@ impl StoredOutputs {
     }
 }
 
-/// The blocks that were given.
+/// The blocks that an observer was given.
 pub struct ObservedBlocks {
-    /// What filters and statistics are made of, if they are wanted.
+    /// The outputs that filters and statistics are made from, if those are wanted.
     pub outputs: Option<StoredOutputs>,
     /// Whether each block was given, by height.
     pub taken: Vec<AtomicBool>,
 }
 
 impl ObservedBlocks {
-    /// Whether nothing is left to be read of the blocks at these heights.
+    /// Whether no block at these heights has to be read again.
     pub fn has_all(&self, heights: RangeInclusive<u32>) -> bool {
         let heights = *heights.start() as usize..=*heights.end() as usize;
         self.taken.get(heights).is_some_and(|taken| taken.iter().all(|taken| taken.load(Ordering::Relaxed)))
     }
 }
 
-/// Length of what precedes the content of a frame.
+/// Length of the bytes before the content of a frame.
 const FRAME_HEADER_LEN: usize = 8;
-/// Length of what precedes the output in the content of a frame.
+/// Length of the bytes before the output in the content of a frame.
 const CONTENT_HEADER_LEN: usize = 36;
-/// Limit of a frame's length in bytes, larger than what any block gives an index: a damaged length is not
-/// allocated.
+/// Maximum length of a frame in bytes, which is more than the output of any block takes. A length above it is
+/// damaged, and no memory is allocated for it.
 const MAX_FRAME_LEN: u32 = 64 << 20;
 
-/// Calls `each` with the frames of a file that another process has left, up to the first that is not whole.
+/// Calls `each` with the frames of a file that another process has left, up to the first frame that is not
+/// whole.
 fn find_frames(file: &ScratchFile, mut each: impl FnMut(Piece, BlockHash, u32)) -> Result<(), Error> {
     let (mut offset, mut bytes) = (ScratchFile::START, Vec::new());
     loop {

@@ -1,8 +1,8 @@
-//! Records that come in any order and are wanted sorted, in bounded memory.
+//! Sorts compact rows, which come in any order, in bounded memory.
 //!
-//! The keys of the rows are hashes, so their leading bits divide them evenly. Each worker keeps a buffer for
-//! each partition, and appends full ones to a temporary file. When all records are there, a partition at a
-//! time is read back and sorted.
+//! They begin with hashes, so their leading bits divide them evenly into partitions. Each worker keeps a
+//! buffer for each partition, and appends full buffers to a temporary file. When all rows have been added,
+//! the partitions are read back and sorted one at a time.
 
 use api::error::Error;
 use chain::threads::lock;
@@ -10,29 +10,29 @@ use disk::scratch_file::{Piece, ScratchFile};
 use std::{path::Path, sync::Mutex};
 use vfs::Disk;
 
-/// Bytes of records that a partition should have: the rows of about a table.
+/// Bytes of compact rows that a partition should have. Its rows fill about one table.
 const PARTITION_BYTES: u64 = 16 << 20;
 /// Maximum number of partitions, as a power of two.
 const MAX_BITS: u32 = 9;
-/// Minimum and maximum bytes of a buffer. Less would make the temporary file slow to read.
+/// Minimum and maximum bytes of a buffer. With smaller ones, the temporary file would be slow to read.
 const PIECE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
 
-/// Records of `N` bytes, in partitions by their leading bits.
+/// Compact rows of `N` bytes, divided by their leading bits.
 pub struct Partitions<const N: usize> {
     file: ScratchFile,
     bits: u32,
     piece_bytes: usize,
     pieces: Vec<Mutex<Vec<Piece>>>,
-    /// The collectors that no worker uses at present.
+    /// The collectors that no worker uses now.
     idle: Mutex<Vec<Collector<N>>>,
 }
 
-/// The records of one worker that are not in the file yet.
+/// The compact rows of one worker that are not in the file yet, by partition.
 pub struct Collector<const N: usize>(Vec<Vec<u8>>);
 
 impl<const N: usize> Partitions<N> {
-    /// Creates the temporary file at `path`, for about `bytes` of records, of which workers together keep at
-    /// most `memory` bytes.
+    /// Creates the temporary file at `path`, for about `bytes` of compact rows. All workers together keep at
+    /// most `memory` bytes of them.
     pub fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -53,17 +53,17 @@ impl<const N: usize> Partitions<N> {
         self.pieces.len()
     }
 
-    /// Returns the number of the partition of records that begin with `leading`.
+    /// Returns the number of the partition that has the rows which begin with `leading`.
     pub fn partition_of(&self, leading: &[u8]) -> usize {
         (first_word(leading) >> (64 - self.bits - 1) >> 1) as usize
     }
 
-    /// Returns the bytes with which the lowest possible record of a partition begins.
+    /// Returns the first bytes of the lowest possible row of a partition.
     pub fn leading(&self, number: usize) -> [u8; 2] {
         ((number << (u16::BITS - 1 - self.bits) << 1) as u16).to_be_bytes()
     }
 
-    /// Calls `work` with a collector for this thread.
+    /// Calls `work` with a collector that no other thread uses meanwhile.
     pub fn with_collector<T>(&self, work: impl FnOnce(&mut Collector<N>) -> T) -> T {
         let idle = lock(&self.idle).pop();
         let mut collector = idle.unwrap_or_else(|| Collector(vec![Vec::new(); self.count()]));
@@ -72,7 +72,7 @@ impl<const N: usize> Partitions<N> {
         result
     }
 
-    /// Adds a record.
+    /// Adds a compact row.
     pub fn add(&self, collector: &mut Collector<N>, record: &[u8; N]) -> Result<(), Error> {
         let number = self.partition_of(record);
         let buffer = &mut collector.0[number];
@@ -89,7 +89,7 @@ impl<const N: usize> Partitions<N> {
         Ok(())
     }
 
-    /// Writes what collectors still have. No worker has one.
+    /// Writes what collectors still have. No worker may have one any more.
     pub fn finish(&self) -> Result<(), Error> {
         for mut collector in std::mem::take(&mut *lock(&self.idle)) {
             for (number, buffer) in
@@ -101,8 +101,8 @@ impl<const N: usize> Partitions<N> {
         Ok(())
     }
 
-    /// Gives all records of a partition to `each`, sorted, in lists of ascending records. The records take at
-    /// most about `memory` bytes: of a larger partition, a part at a time is read.
+    /// Gives all compact rows of a partition to `each` in ascending order, in one or more lists. A list takes
+    /// about `memory` bytes at most: a larger partition is read in several passes.
     ///
     /// # Errors
     /// What is damaged or cannot be read; errors of `each`.
@@ -122,7 +122,7 @@ impl<const N: usize> Partitions<N> {
                 buffer.clear();
                 self.file.read(piece, &mut buffer)?;
                 let all = buffer.as_chunks::<N>().0.iter();
-                // The bits below those of the partition choose the pass.
+                // The bits that follow those of the partition choose the pass.
                 let of_pass = |record: &&[u8; N]| {
                     let below = first_word(&record[..]).checked_shl(self.bits).unwrap_or_default();
                     passes == 1 || below >> (64 - passes.ilog2()) == pass
@@ -130,7 +130,7 @@ impl<const N: usize> Partitions<N> {
                 records.extend(all.filter(of_pass));
             }
             if N > 16 {
-                // Few records begin alike.
+                // The comparison of the first words is fast, and few rows begin alike.
                 records.sort_unstable_by(|a, b| first_word(a).cmp(&first_word(b)).then_with(|| a.cmp(b)));
             } else {
                 records.sort_unstable();
@@ -141,7 +141,7 @@ impl<const N: usize> Partitions<N> {
     }
 }
 
-/// The first eight bytes, or fewer and zeros.
+/// Returns the first eight bytes as a number. Zeros take the place of missing bytes.
 fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or_else(
         || {

@@ -1,4 +1,4 @@
-//! Which block is at a place in the block files: for rows that need not be there.
+//! Finds out which block is at a place in the block files, to judge rows that no block of the chain gives.
 
 use crate::options::IndexFlaw;
 use api::error::Error;
@@ -10,18 +10,18 @@ use disk::index::{FileInfo, is_free_space, stream_block_index};
 use std::sync::{Arc, Mutex};
 use wire::{FileNo, Height, Reader};
 
-/// The places of all stored blocks, which are found when they are needed.
+/// The places of all stored blocks. They are read when they are first needed.
 pub struct Places<'a> {
     files: &'a Files<'a>,
     chain: &'a Chain,
-    /// The index has the blocks of the chain up to this one.
+    /// The last block that the index has in common with the chain.
     best: Height,
     found: Mutex<Option<Arc<Stored>>>,
 }
 
-/// What the block index has.
+/// What the block index has about the block files.
 struct Stored {
-    /// Sorted.
+    /// The blocks, sorted.
     blocks: Vec<StoredBlock>,
     files: Vec<FileInfo>,
     /// The numbers of the block files, ascending.
@@ -32,18 +32,19 @@ struct Stored {
 struct StoredBlock {
     file: u64,
     pos: u64,
-    /// Its height, if it is a block of the chain up to the best one.
+    /// Its height, if the block is on the chain and not above the best one.
     indexed: Option<Height>,
 }
 
 impl<'a> Places<'a> {
-    /// The places of the blocks of a datadir, of which an index has those of the chain up to `best`.
+    /// Judges the rows of an index that has the blocks of `chain` up to `best`.
     pub fn new(files: &'a Files<'a>, chain: &'a Chain, best: Height) -> Self {
         Self { files, chain, best, found: Mutex::default() }
     }
 
-    /// What it means that a row with this place is there which need not be: nothing, if it is that of a
-    /// stored block outside the chain or above the best block, or of one that a crash has lost.
+    /// Returns what is wrong with a row that has this place and that no block gives, if anything is. Nothing
+    /// is if the place is that of a block outside the chain or above the best block, or of a block that a
+    /// crash has lost.
     pub fn judge(&self, place: &[u8]) -> Result<Option<IndexFlaw>, Error> {
         let flaw = |height, detail: &str| Ok(Some(IndexFlaw { height, detail: detail.to_owned() }));
         let mut reader = Reader::new(place);

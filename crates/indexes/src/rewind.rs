@@ -1,15 +1,12 @@
-//! Takes an index that ends on another branch back to the chain, as bitcoind does it (Core
-//! `BaseIndex::Rewind`). It is then an index that ends at the fork.
+//! Takes an index that ends on another branch back to the fork, as bitcoind does (Core `BaseIndex::Rewind`).
 
 use crate::{
+    base::Base,
     block_filter::removed_key,
     coin_stats::muhash_row,
-    collect::{Collected, InOrderSink, Stats},
-    job::{self, InOrderSinks, IndexJob},
+    collect::Collected,
+    job::{self, IndexJob},
     locator::locator,
-    options::TxForm,
-    rows::RowSink,
-    starts::{Start, Starts},
     stored::{Position, StoredIndex},
 };
 use api::{
@@ -27,9 +24,9 @@ use disk::{
 use std::{collections::BTreeMap, num::NonZeroU32};
 use wire::{BlockHash, ByteOffset, FileNo, Height};
 
-/// Opens an index for rows above a block of the chain, whose height it returns; it is taken back if that is
-/// necessary. `None`: it stays as it is, because it is ahead of the chainstate, and bitcoind takes it back;
-/// or because it is empty and was not named.
+/// Opens an index that is to be continued, and returns it with the height of its best block. An index that
+/// ends on another branch is taken back first. Returns `None` if the index stays as it is: it is ahead of the
+/// chainstate, so that bitcoind takes it back, or it is empty and was not named.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if it cannot be continued; what is damaged or cannot be read.
@@ -57,7 +54,7 @@ pub fn open_on_chain<'a>(
     }
 }
 
-/// The error for an index that has to be made anew.
+/// Returns the error for an index that has to be made anew.
 fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
     let detail = format!("{} cannot be continued: {why}", kind.option());
     Error::new(ErrorKind::Usage, detail)
@@ -65,7 +62,7 @@ fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
         .with_remedies([Remedy::MakeIndex])
 }
 
-/// Lets an index end at `fork`, the last block that its own chain has in common with the plan's.
+/// Takes an index back to `fork`, the last block that its own chain has in common with the plan's.
 fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> Result<(), Error> {
     let plan = job.plan;
     let Some(best) = index.best_block() else { return Ok(()) };
@@ -89,7 +86,7 @@ fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> R
     Ok(update.commit([range])?)
 }
 
-/// The plan of an index's own chain, which ends with the block `hash`: bitcoind may have marked its blocks as
+/// Returns the plan of an index's own chain, which ends with the block `hash`. Its blocks may be marked as
 /// invalid.
 fn own_plan(job: &IndexJob<'_>, mut hash: BlockHash, fork: Height) -> Result<Plan, Error> {
     let rows = IndexRows::open(job.files.disk, &job.files.datadir.index_dir())?;
@@ -107,7 +104,8 @@ fn own_plan(job: &IndexJob<'_>, mut hash: BlockHash, fork: Height) -> Result<Pla
     Ok(own)
 }
 
-/// Takes the blocks above `fork` back, of which the job's chain has those of the index.
+/// Finds the changes that take an index back to the block of `chain` at `fork`. The job's chain is that of
+/// the index.
 fn change_rows(
     job: &IndexJob<'_>,
     index: &StoredIndex<'_>,
@@ -116,12 +114,15 @@ fn change_rows(
 ) -> Result<(), Error> {
     let own = &job.plan.chain;
     if index.kind == IndexKind::TxoSpender {
-        let records = collect_branch(job, index, fork)?.records.into_rows(own)?;
-        let Some(rows) = records.spends else { return Ok(()) };
-        let erased = &mut Erased(changes);
-        return (0..rows.ranges()).try_for_each(|range| rows.give(range, job.sort_bytes(), erased));
+        let rows = collect_branch(job, index, fork)?.rows;
+        return rows.iter().try_for_each(|rows| {
+            job.give_all(&**rows, &mut |key, _, height| {
+                changes.extend(height.map(|_| (key.to_vec(), None)));
+                Ok(())
+            })
+        });
     }
-    // The rows of blocks that are removed stay under their hashes.
+    // The row of a block that is taken back stays, under its hash.
     let (mut rows, mut value) = (index.block_rows(fork), Vec::new());
     for height in (fork.0 + 1..=own.tip_height().0).map(Height) {
         let hash = own.block(height).hash;
@@ -134,7 +135,7 @@ fn change_rows(
     if index.kind == IndexKind::CoinStats {
         let (_, hash) = index.totals(own, own.tip_height())?;
         let mut muhash = index.muhash(hash)?;
-        collect_branch(job, index, fork)?.muhash.iter().for_each(|removed| muhash.divide(removed));
+        muhash.divide(&collect_branch(job, index, fork)?.muhash);
         if muhash.clone().finalize() != index.totals(chain, fork)?.1 {
             return Err(index.damaged("the MuHash of the index is not that of its best block"));
         }
@@ -144,36 +145,8 @@ fn change_rows(
     Ok(())
 }
 
-/// What an index has of the blocks above `fork` of the chain that the job is about.
+/// Makes what an index has of the blocks above `fork`, on the chain of the job.
 fn collect_branch(job: &IndexJob<'_>, index: &StoredIndex<'_>, fork: Height) -> Result<Collected, Error> {
-    let tip = job.plan.chain.tip_height();
-    let mut start = Start { heights: fork.0 + 1..=tip.0, ..Start::of_new(job.options, TxForm::ByTxid, tip)? };
-    if index.kind == IndexKind::TxoSpender {
-        start.key = index.spender_key()?;
-    }
-    let mut starts = Starts::default();
-    starts.add(index.kind, start);
-    let sinks = InOrderSinks { filters: None, stats: Some(Box::new(Unused)) };
-    job.collect(&starts, Vec::new(), sinks)
-}
-
-/// Takes statistics of which only the MuHash in the end is wanted.
-struct Unused;
-
-impl InOrderSink<Stats> for Unused {
-    fn take(&mut self, _: Height, _: &BlockHash, _: Stats) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-/// Takes the rows of blocks, which are to be erased.
-struct Erased<'a>(&'a mut BTreeMap<Vec<u8>, Option<Vec<u8>>>);
-
-impl RowSink for Erased<'_> {
-    fn row(&mut self, key: &[u8], _: &[u8], height: Option<Height>) -> Result<(), Error> {
-        if height.is_some() {
-            self.0.insert(key.to_vec(), None);
-        }
-        Ok(())
-    }
+    let heights = fork.0 + 1..=job.plan.chain.tip_height().0;
+    job.collect(&[Base::with_keys_of(index, heights)?], &mut ())
 }

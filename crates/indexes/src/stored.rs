@@ -1,9 +1,10 @@
-//! An index in a datadir: which block it has rows up to, and what continues from there.
+//! Opens the indexes of a datadir, and reads where they end and what continues from there.
 
 use crate::{
     block_filter::{FilterHashes, FilterPlace, NEXT_PLACE, height_key, removed_key},
     coin_stats::{MUHASH, Totals, read_muhash},
     filter_reader::FilterReader,
+    options::TxForm,
     tx::{NEXT_SEQUENCE, SPENDER_KEY, TXID_SALT, hash_key, read_key},
 };
 use api::{
@@ -27,12 +28,12 @@ use wire::{BlockHash, Height};
 /// An index whose database can be opened.
 pub struct StoredIndex<'d> {
     pub kind: IndexKind,
-    /// Its directory, or, of `blockfilterindex`, that of its files.
+    /// The directory of the database; that of the filters for `blockfilterindex`.
     pub dir: PathBuf,
     pub database: Database<'d>,
-    /// The best block; of a `txindex`, that of the rows by txid.
+    /// The best block. For a `txindex`, this is the best block of its rows by txid.
     best: Option<BlockHash>,
-    /// Of a `txindex`, the best block of the rows by block.
+    /// The best block of the rows by block of a `txindex`.
     best_by_block: Option<BlockHash>,
 }
 
@@ -42,15 +43,15 @@ pub enum Position {
     /// It has no best block.
     Empty,
     At(Height),
-    /// On another branch, or above the last block of the chain, with which its best block has the block at
-    /// this height in common. bitcoind takes it back.
+    /// Its best block is on another branch, or above the last block of the chain. This is the height of the
+    /// last block that both have in common, to which bitcoind takes the index back.
     Beyond(Height),
     /// The block index does not know its best block.
     Elsewhere(BlockHash),
 }
 
 impl Position {
-    /// The height up to which it has rows of the chain, if it is known.
+    /// The height of the last block of the chain that the index has rows of, if it is known.
     pub const fn height(self) -> Option<Height> {
         match self {
             Self::At(height) | Self::Beyond(height) => Some(height),
@@ -60,7 +61,7 @@ impl Position {
 }
 
 impl<'d> StoredIndex<'d> {
-    /// Opens the index of the network whose directory is `net_dir`; `None` if it has none.
+    /// Opens an index of the network whose directory is `net_dir`. Returns `None` if there is none.
     pub fn open(disk: &'d dyn Disk, net_dir: &Path, kind: IndexKind) -> Result<Option<Self>, Error> {
         if !kind.is_in(disk, net_dir)? {
             return Ok(None);
@@ -79,12 +80,12 @@ impl<'d> StoredIndex<'d> {
         self.best_by_block.or(self.best)
     }
 
-    /// Where it ends.
+    /// Finds out where the index ends.
     pub fn position(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
         position_of(self.best_block(), files, chain)
     }
 
-    /// Of a `txindex`, where its rows by txid end.
+    /// Finds out where the rows by txid of a `txindex` end.
     pub fn position_by_txid(&self, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
         position_of(self.best, files, chain)
     }
@@ -94,7 +95,12 @@ impl<'d> StoredIndex<'d> {
         self.best_by_block.is_some()
     }
 
-    /// An error about what is in the database.
+    /// The form of the rows that bitcoind adds, if it is a `txindex`.
+    pub const fn tx_form(&self) -> TxForm {
+        if self.is_by_block() { TxForm::ByBlock } else { TxForm::ByTxid }
+    }
+
+    /// Returns an error about what is in the database.
     pub fn damaged(&self, detail: impl Into<String>) -> Error {
         Error::damaged(detail).in_file(&self.dir, None).with_remedies([Remedy::MakeIndex])
     }
@@ -105,24 +111,25 @@ impl<'d> StoredIndex<'d> {
         read(&value).ok_or_else(|| self.damaged(format!("the index has a malformed {what}")))
     }
 
-    /// The key of the hashes of outpoints.
-    pub fn spender_key(&self) -> Result<SipKey, Error> {
-        self.row(SPENDER_KEY, "key of its hashes", read_key)
+    /// Returns the key of the hashes in the rows of transactions. Rows by txid, of filters and of statistics
+    /// need none.
+    pub fn key_of_hashes(&self) -> Result<SipKey, Error> {
+        match self.kind {
+            IndexKind::Tx if self.is_by_block() => self.row(TXID_SALT, "salt of its hashes", read_key),
+            IndexKind::TxoSpender => self.row(SPENDER_KEY, "key of its hashes", read_key),
+            _ => Ok(SipKey(0, 0)),
+        }
     }
 
-    /// The salt of the hashes of txids.
-    pub fn txid_salt(&self) -> Result<SipKey, Error> {
-        self.row(TXID_SALT, "salt of its hashes", read_key)
-    }
-
-    /// The next sequence number: 0 if there is no row with it, as for bitcoind.
+    /// Returns the next sequence number. If no row has it, it is 0, as for bitcoind.
     pub fn next_sequence(&self) -> Result<u32, Error> {
         let Some(value) = self.database.get(NEXT_SEQUENCE)? else { return Ok(0) };
         let number = value.try_into().map_err(|_| self.damaged("the next sequence number is malformed"))?;
         Ok(u32::from_le_bytes(number))
     }
 
-    /// The sequence number of each block of the chain up to `end`, by height.
+    /// Returns the sequence number of each block of the chain up to `end`, by height. Blocks that the index
+    /// lacks have none.
     pub fn sequences(&self, chain: &Chain, end: Height) -> Result<Vec<Option<u32>>, Error> {
         let mut value = Vec::new();
         let mut sequences = vec![None; end.0 as usize + 1];
@@ -141,7 +148,7 @@ impl<'d> StoredIndex<'d> {
         Ok(sequences)
     }
 
-    /// The place of the next filter.
+    /// Returns the place of the next filter.
     pub fn next_place(&self) -> Result<FilterPlace, Error> {
         self.row(NEXT_PLACE, "place of the next filter", |value| {
             let (place, rest) = FilterPlace::read(value)?;
@@ -149,7 +156,8 @@ impl<'d> StoredIndex<'d> {
         })
     }
 
-    /// The rows of blocks, of `blockfilterindex` and `coinstatsindex` whose best block is at `best`.
+    /// Begins to look up the rows of blocks in a `blockfilterindex` or `coinstatsindex` whose best block is
+    /// at `best`.
     pub fn block_rows(&self, best: Height) -> BlockRows<'_> {
         let last = (self.kind == IndexKind::BlockFilter).then_some(best);
         BlockRows { database: &self.database, at_heights: self.database.lookup(b"t", Some(b"u")), last }
@@ -167,8 +175,8 @@ impl<'d> StoredIndex<'d> {
         row.ok_or_else(|| self.damaged("the index has no sound row of this block").at_block(height, hash))
     }
 
-    /// The hashes of the filter of the block of the chain at `best`. Checks that all blocks up to it have
-    /// rows, and that no filter of them would be overwritten by the next one.
+    /// Returns the hashes of the filter of the chain's block at `best`. Checks that all blocks up to it have
+    /// rows, and that the next filter would not be written over any of theirs.
     pub fn last_filter(&self, disk: &dyn Disk, chain: &Chain, best: Height) -> Result<FilterHashes, Error> {
         let read = |value: &[u8]| FilterPlace::of_row(value).map(|(hash, of, place)| (hash, (of, place)));
         let (mut rows, mut last) = (self.block_rows(best), None);
@@ -192,13 +200,14 @@ impl<'d> StoredIndex<'d> {
         }
     }
 
-    /// The totals at the block of the chain at `height`.
+    /// Returns the totals at the chain's block at `height`, and the hash of the MuHash.
     pub fn totals(&self, chain: &Chain, height: Height) -> Result<(Totals, [u8; 32]), Error> {
         let read = |value: &[u8]| Totals::read(value).map(|(block, hash, totals)| (block, (totals, hash)));
         self.block_row((height, chain.block(height).hash), read, &mut self.block_rows(height))
     }
 
-    /// The MuHash from which bitcoind continues, if its hash is this one.
+    /// Returns the MuHash from which bitcoind continues, with denominator 1. Checks that its hash is this
+    /// one.
     pub fn muhash(&self, hash: [u8; 32]) -> Result<MuHash3072, Error> {
         let mut muhash = self.row(MUHASH, "MuHash", read_muhash)?;
         MuHash3072::divide_all(std::slice::from_mut(&mut muhash));
@@ -209,19 +218,19 @@ impl<'d> StoredIndex<'d> {
     }
 }
 
-/// The rows of blocks, where bitcoind looks for them (Core `index_util::LookUpOne`).
+/// Looks up the rows of blocks where bitcoind does (Core `index_util::LookUpOne`).
 pub struct BlockRows<'a> {
     database: &'a Database<'a>,
     at_heights: Lookup<'a>,
-    /// Where bitcoind looks only at the height: that of the best block of a `blockfilterindex`, with which it
-    /// does not start otherwise (Core `BlockFilterIndex::ReadFilterHeader`).
+    /// The height of the best block of a `blockfilterindex`. bitcoind looks for its row at the height only,
+    /// and does not start if it is not there (Core `BlockFilterIndex::ReadFilterHeader`).
     last: Option<Height>,
 }
 
 impl BlockRows<'_> {
-    /// Puts the row of a block into `value`, as it is at its height: from there, or, if another block is
-    /// there, from under its hash. If it is in neither place, the row of the other block. Returns whether
-    /// there is one.
+    /// Reads the row of a block into `value`, in the form that it has at its height. It is at its height, or,
+    /// if another block has taken that place, under its hash. If the row is in neither place, `value` is that
+    /// of the other block. Returns whether there is a row.
     pub fn get(&mut self, height: Height, hash: &BlockHash, value: &mut Vec<u8>) -> Result<bool, Error> {
         let is_there = self.at_heights.get(&height_key(height), value)?;
         if is_there && (value.starts_with(&hash.0) || self.last == Some(height)) {
@@ -235,7 +244,7 @@ impl BlockRows<'_> {
 
 fn position_of(best: Option<BlockHash>, files: &Files<'_>, chain: &Chain) -> Result<Position, Error> {
     let Some(best) = best else { return Ok(Position::Empty) };
-    // Most often it is one of the last blocks.
+    // The best block is most often one of the last.
     let mut heights = (0..chain.block_count() as u32).rev().map(Height);
     if let Some(height) = heights.find(|&height| chain.block(height).hash == best) {
         return Ok(Position::At(height));

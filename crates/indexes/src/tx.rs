@@ -17,25 +17,27 @@
 //!
 //! Source: Core `index/txindex.cpp`, `index/txindex_key.h`, `index/txospenderindex.cpp`, `index/disktxpos.h`.
 
-use crate::rows::{RowForm, RowSink};
-use api::error::Error;
+use crate::rows::{RowForm, RowSink, TxPlace, compact};
+use api::{block_observer::ObservedBlock, error::Error};
 use chain::blocks::chain::Chain;
 use digest::siphash::{SipHash13Uj, SipKey, siphash24};
-use wire::{BlockHash, Height, OutPoint, Txid, read::write_var_int};
+use disk::node_indexes::IndexKind;
+use std::sync::Arc;
+use wire::{BlockHash, Height, TxView, Txid, read::write_var_int};
 
 /// Length of a block header.
 const HEADER_LEN: u32 = 80;
 /// Number of bytes of the hash in a row by block.
 const PREFIX_LEN: usize = 5;
 
-/// Key of the next sequence number.
+/// Key of the row with the next sequence number.
 pub const NEXT_SEQUENCE: &[u8] = b"\x0enext_block_seq";
-/// Key of the salt of a txindex.
+/// Key of the row with the salt of the hashes in a `txindex`.
 pub const TXID_SALT: &[u8] = b"\x0etxid_hash_salt";
-/// Key of the key of a txospenderindex.
+/// Key of the row with the key of the hashes in a `txospenderindex`.
 pub use disk::node_indexes::SPENDER_KEY;
 
-/// The value of the row with a key of SipHash.
+/// Returns the value of the row with a key of SipHash.
 pub fn key_value(SipKey(k0, k1): SipKey) -> Vec<u8> {
     [k0.to_le_bytes(), k1.to_le_bytes()].concat()
 }
@@ -49,164 +51,156 @@ pub fn read_key(value: &[u8]) -> Option<SipKey> {
     }
 }
 
-/// Where a transaction is: its block, and its offset there, header included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxPlace {
-    /// Height of the block.
-    pub height: Height,
-    /// Offset in bytes.
-    pub offset: u32,
+/// Appends Core's `CDiskTxPos` of a transaction.
+fn write_disk_pos(chain: &Chain, place: TxPlace, out: &mut Vec<u8>) {
+    let block = chain.block(place.height);
+    write_var_int(out, block.file.0.into());
+    write_var_int(out, block.data_pos.0);
+    write_var_int(out, u64::from(place.offset.saturating_sub(HEADER_LEN)));
 }
 
-impl TxPlace {
-    fn to_bytes(self) -> [u8; 8] {
-        (u64::from(self.height.0) << 32 | u64::from(self.offset)).to_be_bytes()
-    }
-
-    fn of_bytes(bytes: &[u8; 8]) -> Self {
-        let number = u64::from_be_bytes(*bytes);
-        Self { height: Height((number >> 32) as u32), offset: number as u32 }
-    }
-
-    /// Appends Core's `CDiskTxPos`.
-    fn write_disk_pos(self, chain: &Chain, out: &mut Vec<u8>) {
-        let block = chain.block(self.height);
-        write_var_int(out, block.file.0.into());
-        write_var_int(out, block.data_pos.0);
-        write_var_int(out, u64::from(self.offset.saturating_sub(HEADER_LEN)));
-    }
-}
-
-/// Joins a hash and a place.
-fn record<const H: usize, const N: usize>(hash: [u8; H], place: TxPlace) -> [u8; N] {
-    let mut record = [0; N];
-    let (start, end) = record.split_at_mut(H);
-    start.copy_from_slice(&hash);
-    end.copy_from_slice(&place.to_bytes());
-    record
+/// Returns the transactions of a block, with their ids and places.
+fn placed_txs<'b>(
+    block: &ObservedBlock<'b>,
+) -> impl Iterator<Item = (TxView<'b>, &'b Txid, TxPlace)> + use<'b> {
+    let height = block.height;
+    block.block.txs().zip(block.txids).map(move |(tx, txid)| {
+        let offset = tx.offset() as u32;
+        (tx, txid, TxPlace { height, offset })
+    })
 }
 
 /// Rows by txid.
-pub struct ByTxid<'a>(pub &'a Chain);
+pub struct ByTxid;
 
-impl ByTxid<'_> {
-    /// The record of a transaction.
-    pub fn record(txid: &Txid, place: TxPlace) -> [u8; 40] {
-        record(txid.0, place)
+impl ByTxid {
+    /// Returns the compact row of a transaction.
+    pub fn compact(txid: &Txid, place: TxPlace) -> [u8; 40] {
+        compact(txid.0, place)
     }
 }
 
-impl RowForm<40> for ByTxid<'_> {
+impl RowForm<40> for ByTxid {
+    const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b't';
-    const GROUP: usize = 32;
 
-    fn write(&self, record: &[u8; 40], key: &mut Vec<u8>, value: &mut Vec<u8>) -> Height {
-        let ([hash @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
-            return Height(0);
-        };
-        let place = TxPlace::of_bytes(place);
-        key.extend_from_slice(hash);
-        place.write_disk_pos(self.0, value);
-        place.height
+    fn compact_rows(
+        &self,
+        block: &ObservedBlock<'_>,
+        mut add: impl FnMut([u8; 40]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        placed_txs(block).try_for_each(|(_, txid, place)| add(Self::compact(txid, place)))
+    }
+
+    fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
+        write_disk_pos(chain, place, value);
     }
 }
 
 /// Rows by block.
 pub struct ByBlock {
     hasher: SipHash13Uj,
-    /// The sequence number of each block of the chain that has one, by height.
-    pub sequences: Vec<Option<u32>>,
+    sequences: Sequences,
 }
 
+/// The sequence number of each block of a chain that has one, by height.
+pub type Sequences = Arc<[Option<u32>]>;
+
 impl ByBlock {
-    /// The rows of blocks with these sequence numbers.
-    pub fn new(SipKey(k0, k1): SipKey, sequences: Vec<Option<u32>>) -> Self {
+    /// Makes the rows of blocks that have these sequence numbers. The key is the salt of the index.
+    pub fn new(SipKey(k0, k1): SipKey, sequences: Sequences) -> Self {
         Self { hasher: SipHash13Uj::new(k0, k1), sequences }
     }
 
-    /// The record of a transaction.
-    pub fn record(&self, txid: &Txid, place: TxPlace) -> [u8; 13] {
-        let [prefix @ .., _, _, _] = self.hasher.with_jumbo(&txid.0).finish().to_be_bytes();
-        record::<PREFIX_LEN, 13>(prefix, place)
-    }
-
-    /// The sequence number of the block at `height`.
-    pub fn sequence(&self, height: Height) -> Option<u32> {
+    fn sequence(&self, height: Height) -> Option<u32> {
         self.sequences.get(height.0 as usize).copied().flatten()
-    }
-
-    /// Gives the rows of the blocks themselves to `sink`, in order.
-    pub fn give_blocks(&self, chain: &Chain, sink: &mut dyn RowSink) -> Result<(), Error> {
-        let heights = (0..).map(Height).zip(&self.sequences);
-        let mut blocks: Vec<(Height, u32)> =
-            heights.filter_map(|(height, sequence)| Some((height, (*sequence)?))).collect();
-        blocks.sort_unstable_by_key(|(height, _)| chain.block(*height).hash.0);
-        for &(height, sequence) in &blocks {
-            let key = hash_key(&chain.block(height).hash);
-            sink.row(&key, &sequence.to_le_bytes(), Some(height))?;
-        }
-        blocks.sort_unstable_by_key(|(_, sequence)| sequence_key(*sequence));
-        for (height, sequence) in blocks {
-            sink.row(&sequence_key(sequence), &chain.block(height).hash.0, Some(height))?;
-        }
-        Ok(())
     }
 }
 
-/// The key of the row with the sequence number of a block.
+impl RowForm<13> for ByBlock {
+    const KIND: IndexKind = IndexKind::Tx;
+    const FIRST: u8 = b'x';
+
+    fn compact_rows(
+        &self,
+        block: &ObservedBlock<'_>,
+        mut add: impl FnMut([u8; 13]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.sequence(block.height).is_none() {
+            return Ok(());
+        }
+        placed_txs(block).try_for_each(|(_, txid, place)| {
+            let [prefix @ .., _, _, _] = self.hasher.with_jumbo(&txid.0).finish().to_be_bytes();
+            add(compact::<PREFIX_LEN, 13>(prefix, place))
+        })
+    }
+
+    fn write(&self, _: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
+        write_var_int(key, self.sequence(place.height).unwrap_or_default().into());
+        let [_, offset @ ..] = place.offset.to_be_bytes();
+        key.extend_from_slice(&offset);
+    }
+}
+
+/// Gives the rows of blocks that have these sequence numbers to `sink`, in the order of the keys. They
+/// precede the rows of transactions.
+pub fn give_block_rows(
+    sequences: &[Option<u32>],
+    chain: &Chain,
+    sink: &mut RowSink<'_>,
+) -> Result<(), Error> {
+    let heights = (0..).map(Height).zip(sequences);
+    let mut blocks: Vec<(Height, u32)> =
+        heights.filter_map(|(height, sequence)| Some((height, (*sequence)?))).collect();
+    blocks.sort_unstable_by_key(|(height, _)| chain.block(*height).hash.0);
+    for &(height, sequence) in &blocks {
+        let key = hash_key(&chain.block(height).hash);
+        sink(&key, &sequence.to_le_bytes(), Some(height))?;
+    }
+    blocks.sort_unstable_by_key(|(_, sequence)| sequence_key(*sequence));
+    for (height, sequence) in blocks {
+        sink(&sequence_key(sequence), &chain.block(height).hash.0, Some(height))?;
+    }
+    Ok(())
+}
+
+/// Returns the key of the row with the sequence number of a block.
 pub fn hash_key(hash: &BlockHash) -> Vec<u8> {
     [&b"h"[..], &hash.0].concat()
 }
 
-/// The key of the row with the block of a sequence number.
+/// Returns the key of the row with the block that has a sequence number.
 pub fn sequence_key(sequence: u32) -> Vec<u8> {
     let mut key = vec![b's'];
     write_var_int(&mut key, sequence.into());
     key
 }
 
-impl RowForm<13> for ByBlock {
-    const FIRST: u8 = b'x';
-    const GROUP: usize = PREFIX_LEN;
+/// Rows of inputs, by the outputs that they spend. The key is that of the index.
+pub struct Spends(pub SipKey);
 
-    fn write(&self, record: &[u8; 13], key: &mut Vec<u8>, _value: &mut Vec<u8>) -> Height {
-        let ([prefix @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
-            return Height(0);
-        };
-        let place = TxPlace::of_bytes(place);
-        key.extend_from_slice(prefix);
-        write_var_int(key, self.sequence(place.height).unwrap_or_default().into());
-        let [_, offset @ ..] = place.offset.to_be_bytes();
-        key.extend_from_slice(&offset);
-        place.height
-    }
-}
-
-/// Rows of spends.
-pub struct Spends<'a>(pub &'a Chain);
-
-impl Spends<'_> {
-    /// The record of an input that spends `prevout`; `key` is that of the hashes of outpoints.
-    pub fn record(key: SipKey, prevout: &OutPoint, place: TxPlace) -> [u8; 16] {
-        let mut bytes = [0; 36];
-        let (txid, vout) = bytes.split_at_mut(32);
-        txid.copy_from_slice(&prevout.txid.0);
-        vout.copy_from_slice(&prevout.vout.to_le_bytes());
-        record(siphash24(key.0, key.1, &bytes).to_le_bytes(), place)
-    }
-}
-
-impl RowForm<16> for Spends<'_> {
+impl RowForm<16> for Spends {
+    const KIND: IndexKind = IndexKind::TxoSpender;
     const FIRST: u8 = b's';
-    const GROUP: usize = 8;
 
-    fn write(&self, record: &[u8; 16], key: &mut Vec<u8>, _value: &mut Vec<u8>) -> Height {
-        let ([hash @ .., _, _, _, _, _, _, _, _], Some(place)) = (record, record.last_chunk()) else {
-            return Height(0);
-        };
-        let place = TxPlace::of_bytes(place);
-        key.extend_from_slice(hash);
-        place.write_disk_pos(self.0, key);
-        place.height
+    fn compact_rows(
+        &self,
+        block: &ObservedBlock<'_>,
+        mut add: impl FnMut([u8; 16]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let SipKey(k0, k1) = self.0;
+        placed_txs(block).skip(1).try_for_each(|(tx, _, place)| {
+            tx.inputs().map(|input| input.prevout()).try_for_each(|prevout| {
+                let mut bytes = [0; 36];
+                let (txid, vout) = bytes.split_at_mut(32);
+                txid.copy_from_slice(&prevout.txid.0);
+                vout.copy_from_slice(&prevout.vout.to_le_bytes());
+                add(compact(siphash24(k0, k1, &bytes).to_le_bytes(), place))
+            })
+        })
+    }
+
+    fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
+        write_disk_pos(chain, place, key);
     }
 }

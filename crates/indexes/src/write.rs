@@ -1,14 +1,17 @@
-//! Writes the rows and files of indexes: as a new database, or into one that is there.
+//! Writes the rows and the filter files of indexes, for a new database or into an old one.
 
 use crate::{
     block_filter::{self, FilterPlace, height_key, row_value},
+    coin_stats::muhash_row,
     collect::{Filter, InOrderSink, Stats},
     rows::{Row, RowSink},
 };
 use api::error::Error;
-use disk::table_run::TableRun;
-use leveldb::{ChangedRange, Database, RangeUpdate, TableMeta};
+use digest::muhash::MuHash3072;
+use disk::{node_indexes::IndexKind, table_run::TableRun};
+use leveldb::{ChangedRange, Database, DatabaseUpdate, RangeUpdate, TableMeta};
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -17,30 +20,36 @@ use wire::{BlockHash, Height};
 
 /// Bytes of filters that are written together.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Number of rows between two looks at whether the caller asked to stop.
+/// Number of rows between two checks whether the caller asked to stop.
 const STOP_CHECK_INTERVAL: u64 = 1 << 16;
+
+/// Puts rows of filters and statistics into a database, in ascending order of their keys.
+pub trait PutRow: Send {
+    /// Puts a row.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
+}
 
 /// Rows that become tables of a new database.
 pub struct NewTables<'a> {
     run: TableRun<'a>,
-    pub rows: u64,
+    rows: u64,
     interrupt: &'a AtomicBool,
 }
 
 impl<'a> NewTables<'a> {
-    /// Begins the table `first` in `dir`. The tables that follow have numbers that are `step` higher each.
+    /// Begins the table `first` in `dir`. The number of each table that follows is higher by `step`.
     pub fn new(disk: &'a dyn Disk, dir: &Path, first: u64, step: u64, interrupt: &'a AtomicBool) -> Self {
         Self { run: TableRun::new(disk, dir, first, step), rows: 0, interrupt }
     }
 
-    /// Completes the tables.
+    /// Completes the tables; returns them and the number of rows.
     pub fn finish(self) -> Result<(Vec<TableMeta>, u64), Error> {
         Ok((self.run.finish()?, self.rows))
     }
 }
 
-impl RowSink for NewTables<'_> {
-    fn row(&mut self, key: &[u8], value: &[u8], _: Option<Height>) -> Result<(), Error> {
+impl PutRow for NewTables<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.run.add(key, value)?;
         self.rows += 1;
         if self.rows.is_multiple_of(STOP_CHECK_INTERVAL) && self.interrupt.load(Ordering::Relaxed) {
@@ -51,52 +60,46 @@ impl RowSink for NewTables<'_> {
 }
 
 /// Rows that are put into a database that exists, over those with the same keys.
-pub struct Changes<'u> {
+pub struct AddedRows<'u> {
     range: RangeUpdate<'u>,
-    pub rows: u64,
+    rows: u64,
 }
 
-impl<'u> Changes<'u> {
-    /// Of a range of all keys.
-    pub const fn new(range: RangeUpdate<'u>) -> Self {
-        Self { range, rows: 0 }
+impl<'u> AddedRows<'u> {
+    /// Begins to add rows to a database.
+    pub fn new(update: &'u DatabaseUpdate<'_, '_>) -> Self {
+        Self { range: update.range(&[], None), rows: 0 }
     }
 
-    /// Returns the changes, for the commit, and the number of rows.
+    /// Returns the changed range, for the commit, and the number of rows.
     pub fn finish(self) -> Result<(ChangedRange, u64), Error> {
         Ok((self.range.finish()?, self.rows))
     }
 }
 
-impl RowSink for Changes<'_> {
-    fn row(&mut self, key: &[u8], value: &[u8], _: Option<Height>) -> Result<(), Error> {
+impl PutRow for AddedRows<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.rows += 1;
         Ok(self.range.set(key, Some(value))?)
     }
 }
 
-/// Puts rows into a database, all at once.
+/// Puts the rows that `give` gives to a sink into a database, all at once. Returns their number.
 ///
 /// # Errors
 /// Any I/O error; the database is then as it was.
-pub fn change(
+pub fn add_rows(
     database: &mut Database<'_>,
-    give: impl FnOnce(&mut dyn RowSink) -> Result<(), Error>,
+    give: impl FnOnce(&mut RowSink<'_>) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let update = database.update()?;
-    let mut changes = Changes::new(update.range(&[], None));
-    give(&mut changes)?;
-    let (range, rows) = changes.finish()?;
+    let mut added = AddedRows::new(&update);
+    give(&mut |key, value, _| added.put(key, value))?;
+    let (range, rows) = added.finish()?;
     update.commit([range])?;
-    // So that look-ups ask few tables after many updates.
+    // Look-ups should ask few tables, also after many updates.
     database.merge_if_many()?;
     Ok(rows)
-}
-
-/// Gives rows that are few to a sink, in order.
-pub fn give_sorted(mut rows: Vec<Row>, sink: &mut dyn RowSink) -> Result<(), Error> {
-    rows.sort_unstable();
-    rows.iter().try_for_each(|(key, value)| sink.row(key, value, None))
 }
 
 /// Appends filters to the files of `blockfilterindex`.
@@ -106,26 +109,26 @@ pub struct FilterFiles<'a> {
     /// The place of the next filter.
     place: FilterPlace,
     file: Option<Box<dyn WriteAt>>,
-    /// What is not written yet: it ends at `place`.
+    /// The bytes that are not written yet. They end at `place`.
     buffer: Vec<u8>,
 }
 
 impl<'a> FilterFiles<'a> {
-    /// Appends from `place` on to the files in `dir`.
+    /// Begins to append at `place` in the files of `dir`.
     pub fn new(disk: &'a dyn Disk, dir: &Path, place: FilterPlace) -> Self {
         Self { disk, dir: dir.to_owned(), place, file: None, buffer: Vec::new() }
     }
 
     /// Appends a filter; returns its place.
     pub fn append(&mut self, block: &BlockHash, filter: &[u8]) -> Result<FilterPlace, Error> {
-        let record = block_filter::record(block, filter);
-        let place = self.place.of_next(record.len() as u32);
+        let framed = block_filter::framed(block, filter);
+        let place = self.place.of_next(framed.len() as u32);
         if place.file != self.place.file {
             self.close(true)?;
             self.place = place;
         }
-        self.buffer.extend_from_slice(&record);
-        self.place.pos += record.len() as u32;
+        self.buffer.extend_from_slice(&framed);
+        self.place.pos += framed.len() as u32;
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush()?;
         }
@@ -151,9 +154,9 @@ impl<'a> FilterFiles<'a> {
         Ok(())
     }
 
-    /// Writes and syncs the file. If the next filter begins another one, cuts it at the last filter, as Core
-    /// does. Nothing is cut off otherwise: bitcoind may have left filters there of blocks that it has
-    /// removed.
+    /// Writes and syncs the file. If it is full, and the next filter begins another one, cuts it after the
+    /// last filter, as Core does. Otherwise nothing is cut off: what follows may be filters that bitcoind has
+    /// left there, of blocks that it has disconnected.
     fn close(&mut self, is_full: bool) -> Result<(), Error> {
         self.flush()?;
         let path = self.path();
@@ -167,32 +170,45 @@ impl<'a> FilterFiles<'a> {
     }
 
     /// Writes and syncs what is left; returns the place of the next filter.
-    pub fn finish(&mut self) -> Result<FilterPlace, Error> {
+    pub fn finish(mut self) -> Result<FilterPlace, Error> {
         self.close(false)?;
         self.disk.sync_dir(&self.dir).during("sync", &self.dir)?;
         Ok(self.place)
     }
 }
 
-/// Writes filters and their rows.
-pub struct FilterRows<'a, 'd> {
-    pub files: &'a mut FilterFiles<'d>,
-    pub rows: &'a mut (dyn RowSink + Send),
+/// Writes filters, their rows, and the rows of statistics, where they are wanted.
+pub struct InOrderWriter<'d, P> {
+    /// The files of filters, and what puts the rows of filters into their database.
+    pub filters: Option<(FilterFiles<'d>, P)>,
+    /// What puts the rows of statistics into their database.
+    pub stats: Option<P>,
 }
 
-impl InOrderSink<Filter> for FilterRows<'_, '_> {
-    fn take(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error> {
-        let place = self.files.append(hash, &filter.encoded)?;
-        self.rows.row(&height_key(height), &row_value(hash, &filter.hashes, place), Some(height))
+impl<P> InOrderWriter<'_, P> {
+    /// Writes and syncs what is left of the filters. Returns the written rows of each index, and the row from
+    /// which bitcoind continues. `muhash` is that of all coins.
+    pub fn finish(self, muhash: &MuHash3072) -> Result<BTreeMap<IndexKind, (P, Row)>, Error> {
+        let mut all = BTreeMap::new();
+        if let Some((files, rows)) = self.filters {
+            all.insert(IndexKind::BlockFilter, (rows, files.finish()?.to_row()));
+        }
+        if let Some(rows) = self.stats {
+            all.insert(IndexKind::CoinStats, (rows, muhash_row(muhash)));
+        }
+        Ok(all)
     }
 }
 
-/// Writes the rows of statistics.
-pub struct StatsRows<'a>(pub &'a mut (dyn RowSink + Send));
+impl<P: PutRow> InOrderSink for InOrderWriter<'_, P> {
+    fn filter(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error> {
+        let Some((files, rows)) = &mut self.filters else { return Ok(()) };
+        let place = files.append(hash, &filter.encoded)?;
+        rows.put(&height_key(height), &row_value(hash, &filter.hashes, place))
+    }
 
-impl InOrderSink<Stats> for StatsRows<'_> {
-    fn take(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
-        let value = stats.totals.row_value(hash, &stats.muhash.finalize());
-        self.0.row(&height_key(height), &value, Some(height))
+    fn stats(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
+        let Some(rows) = &mut self.stats else { return Ok(()) };
+        rows.put(&height_key(height), &stats.totals.row_value(hash, &stats.muhash.finalize()))
     }
 }

@@ -42,7 +42,7 @@ impl Heights {
 
 /// The lowest flaw that a check finds.
 fn flaw(options: &IndexOptions) -> Option<IndexFlaw> {
-    check(options).indexes[0].first.clone()
+    check(options).result.indexes[0].first.clone()
 }
 
 /// Makes random changes, and expects that each is found.
@@ -123,14 +123,18 @@ fn changed_filters_are_found() {
             (reader.var_int().unwrap(), u32::from_be_bytes(key[1..].try_into().unwrap()))
         })
         .collect();
+    let sound = check(&options).result.indexes[0].sound_rows;
     for _ in 0..60 {
         let at = rng.below(before.len() as u64);
         let mut changed = before.clone();
         changed[at as usize] ^= 1 << rng.below(8);
         fs::write(&path, changed).unwrap();
         let (_, height) = starts.iter().rfind(|(start, _)| *start <= at).unwrap();
-        let found = flaw(&options).unwrap();
-        assert_eq!(found.height, Some(Height(*height)), "byte {at}: {found:?}");
+        let found = check(&options).result.indexes.remove(0);
+        let lowest = found.first.as_ref().and_then(|flaw| flaw.height);
+        assert_eq!(lowest, Some(Height(*height)), "byte {at}: {found:?}");
+        // A filter with a flaw is not also a sound one.
+        assert_eq!((found.flaws, found.sound_rows), (1, sound - 1), "byte {at}: {found:?}");
     }
     fs::write(&path, &before[..before.len() / 2]).unwrap();
     assert!(flaw(&options).is_some());

@@ -26,7 +26,7 @@ fn assert_whole(case: &Case, options: &IndexOptions, what: &str) {
     recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest)).unwrap();
     let checked = check(options);
     assert!(checked.is_sound(), "{what}: {checked:?}");
-    for index in &checked.indexes {
+    for index in &checked.result.indexes {
         assert!([Some(Height(tip())), Some(Height(tip() - 3))].contains(&index.height), "{what}: {index:?}");
     }
 }

@@ -69,7 +69,7 @@ fn rebuild(options: &ReindexOptions, tx_form: TxForm) -> u32 {
     run_on(healthy(), &options).unwrap();
     let made = bring(healthy(), &options.chain, tx_form, &observer).unwrap();
     drop((observer, options));
-    made.blocks_read
+    made.result.blocks_read
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn indexes_are_there_when_a_download_has_ended() {
     let (report, _) = sync::run(&options);
     assert!(report.rebuild.is_some());
     let made = bring(healthy(), &options.chain, TxForm::ByTxid, &observer).unwrap();
-    assert_eq!((made.height.0, made.blocks_read), (TIP, 0));
+    assert_eq!((made.height.0, made.result.blocks_read), (TIP, 0));
     assert_sound(&all_indexes(ChainOptions { observer: None, ..options.chain }, TxForm::ByTxid), TIP);
 }
 

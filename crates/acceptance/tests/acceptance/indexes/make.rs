@@ -29,12 +29,12 @@ fn threads_and_memory_do_not_change_a_row() {
             options.chain.threads = NonZeroUsize::new(threads).unwrap();
             options.chain.memory_bytes = memory;
             let made = make(&FaultDisk::healthy(), &options).unwrap();
-            assert_eq!((made.height, made.indexes.len(), made.kept.len()), (Height(TIP), 4, 0));
+            assert_eq!((made.height, made.result.indexes.len(), made.result.kept.len()), (Height(TIP), 4, 0));
             assert_sound(&options, TIP);
             let left = leftovers(case.root());
             assert!(left.is_empty(), "{left:?}");
             let all = IndexKind::ALL.map(|kind| rows(&database(&case, kind)));
-            for (index, rows) in made.indexes.iter().zip(&all) {
+            for (index, rows) in made.result.indexes.iter().zip(&all) {
                 assert_eq!(index.rows, rows.len() as u64, "{index:?}");
             }
             let found = (all, filters(&case));

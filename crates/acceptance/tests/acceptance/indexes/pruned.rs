@@ -56,7 +56,7 @@ fn run(root: &Path, peer: &ScriptedPeer) -> Result<MadeIndexesReport, Error> {
 fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
     let (dir, peer) = (scratch(), peer());
     let made = run(dir.path(), &peer).unwrap();
-    assert_eq!((made.height, made.blocks_read), (Height(END), 0));
+    assert_eq!((made.height, made.result.blocks_read), (Height(END), 0));
     assert!(contents(dir.path()) == of_all_blocks(END));
     let left = leftovers(dir.path());
     assert!(left.is_empty(), "{left:?}");
@@ -78,7 +78,7 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
     // The blocks above are stored.
     engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), &|_| {}, &never).unwrap();
     let updated = update(healthy(), &both).unwrap();
-    assert_eq!((updated.height, updated.blocks_read), (Height(long().tip().height), 2));
+    assert_eq!((updated.height, updated.result.blocks_read), (Height(long().tip().height), 2));
     assert!(contents(dir.path()) == of_all_blocks(long().tip().height));
 }
 
@@ -102,7 +102,7 @@ fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
         make(healthy(), &both(&lower.chain)).unwrap();
         assert!(contents(dir.path()) == wanted, "all blocks are there");
 
-        assert_eq!(run(dir.path(), &peer).unwrap().blocks_read, 0);
+        assert_eq!(run(dir.path(), &peer).unwrap().result.blocks_read, 0);
         assert!(contents(dir.path()) == of_all_blocks(END));
     }
 }
@@ -115,7 +115,7 @@ fn an_interrupted_download_continues_with_what_was_made() {
         interrupted_at(&options, &peer, blocks);
     }
     let made = run(dir.path(), &peer).unwrap();
-    assert_eq!((made.height, made.blocks_read), (Height(END), 0));
+    assert_eq!((made.height, made.result.blocks_read), (Height(END), 0));
     assert!(contents(dir.path()) == of_all_blocks(END));
     let left = leftovers(dir.path());
     assert!(left.is_empty(), "{left:?}");
@@ -158,7 +158,7 @@ fn a_power_cut_loses_nothing_of_deleted_blocks() {
         if done.is_err() {
             match run(dir.path(), &peer) {
                 Ok(made) => {
-                    assert_eq!(made.blocks_read, 0, "seed {seed}");
+                    assert_eq!(made.result.blocks_read, 0, "seed {seed}");
                     assert!(contents(dir.path()) == of_all_blocks(END), "seed {seed}");
                 }
                 // The gap that docs/indexes.md describes: the chainstate was in place already.

@@ -28,7 +28,7 @@ fn an_update_gives_the_rows_of_a_new_index() {
         let (case, options) = behind(tx_form);
         assert_sound(&options, TIP - 3);
         let updated = update(&FaultDisk::healthy(), &options).unwrap();
-        assert!(updated.indexes.iter().all(|index| index.from_height == TIP - 2), "{updated:?}");
+        assert!(updated.result.indexes.iter().all(|index| index.from_height == TIP - 2), "{updated:?}");
         assert_sound(&options, TIP);
         let fresh = Case::at_tip();
         make(&FaultDisk::healthy(), &of_case(&fresh, tx_form)).unwrap();
@@ -74,11 +74,11 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
     }
     write_rows(&dir, &both);
     let checked = check(&options);
-    assert!(checked.is_sound() && checked.indexes[0].height == Some(Height(TIP)), "{checked:?}");
+    assert!(checked.is_sound() && checked.result.indexes[0].height == Some(Height(TIP)), "{checked:?}");
     let removed = both.iter().find(|(key, _)| key[0] == b'x').map(|(key, _)| key.clone()).unwrap();
     both.remove(&removed);
     write_rows(&dir, &both);
-    let flaw = check(&options).indexes[0].first.clone().unwrap();
+    let flaw = check(&options).result.indexes[0].first.clone().unwrap();
     assert!(flaw.height.unwrap() > Height(first), "{flaw:?}");
 }
 
@@ -123,7 +123,7 @@ fn filters_that_are_needed_are_not_overwritten() {
     // What may be made anew is.
     let sink = |_: engine::Event| {};
     let brought = bring_indexes(&FaultDisk::healthy(), &options, None, &sink, &AtomicBool::new(false));
-    assert_eq!(brought.unwrap().indexes[0].from_height, 0);
+    assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
     assert_sound(&options, TIP);
 }
 
@@ -144,12 +144,14 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     let error = update(&FaultDisk::healthy(), &options).unwrap_err();
     assert!(error.to_string().contains("is not in the block index"), "{error}");
     let only = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options.clone() };
-    assert!(check(&only).indexes[0].first.as_ref().unwrap().detail.contains("is not in the block index"));
+    assert!(
+        check(&only).result.indexes[0].first.as_ref().unwrap().detail.contains("is not in the block index")
+    );
     // A folder that was left where an index was set aside is no index.
     fs::remove_dir_all(&dir).unwrap();
     let unnamed = IndexOptions { kinds: Vec::new(), ..options };
-    assert_eq!(update(&FaultDisk::healthy(), &unnamed).unwrap().indexes.len(), 3);
-    assert_eq!(check(&unnamed).indexes.len(), 3);
+    assert_eq!(update(&FaultDisk::healthy(), &unnamed).unwrap().result.indexes.len(), 3);
+    assert_eq!(check(&unnamed).result.indexes.len(), 3);
 }
 
 fn changed_options(case: &Case, height: u32) -> engine::reindex::ReindexOptions {
@@ -182,7 +184,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
         assert_offers(&error, &[Remedy::MakeIndex]);
         let sink = |_: engine::Event| {};
         let brought = bring_indexes(&FaultDisk::healthy(), &options, None, &sink, &AtomicBool::new(false));
-        assert_eq!(brought.unwrap().indexes[0].from_height, 0);
+        assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
         assert!(rows(&dir) == whole, "{kind:?}");
     }
 }
@@ -204,7 +206,7 @@ fn a_row_under_the_hash_of_its_block_is_sound() {
             write_rows(&dir, &moved);
         }
         // But not that of the best block of filters, with which bitcoind does not start.
-        assert_eq!(check(&options).indexes.iter().map(|index| index.flaws).collect::<Vec<_>>(), flaws);
+        assert_eq!(check(&options).result.indexes.iter().map(|index| index.flaws).collect::<Vec<_>>(), flaws);
     }
     let options = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options };
     update(&FaultDisk::healthy(), &options).unwrap();
@@ -236,6 +238,6 @@ fn an_index_on_another_branch_is_sound_and_taken_back() {
     run(&changed_options(&case, TIP - 9)).unwrap();
     assert_sound(&options, TIP - 9);
     let before = tree(case.root());
-    assert!(update(&FaultDisk::healthy(), &options).unwrap().indexes.is_empty());
+    assert!(update(&FaultDisk::healthy(), &options).unwrap().result.indexes.is_empty());
     assert!(tree(case.root()) == before, "bitcoind takes it back");
 }
