@@ -374,7 +374,8 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use digest::siphash::SipKey;
+    use digest::{sha256::sha256, siphash::SipKey};
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     fn small() -> Checkpoint {
@@ -433,6 +434,20 @@ mod tests {
             assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), Some(checkpoint));
             Checkpoint::remove(&RealDisk, dir.path()).unwrap();
             assert_eq!(Checkpoint::read(&RealDisk, dir.path()).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_manifest_are_those_of_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let join = SavedState { matching: SavedMatching::Join, made: Vec::new(), ..small().state };
+        for (state, expected) in [
+            (small().state, "17e9642cf12332c01a640f23212d932d3ad73d6a4d8c62922399fd518db49530"),
+            (join, "773a1d0543ae73e411b66a06ccade52cfaadae6262248d8c18d018b6213287ef"),
+        ] {
+            Checkpoint { state, ..small() }.write(&RealDisk, dir.path()).unwrap();
+            let bytes = std::fs::read(dir.path().join(MANIFEST)).unwrap();
+            assert_eq!(sha256(&bytes).to_lower_hex_string(), expected);
         }
     }
 

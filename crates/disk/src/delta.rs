@@ -267,6 +267,8 @@ impl Delta {
 mod tests {
     use super::*;
     use crate::sorted_run::SortedRunWriter;
+    use digest::sha256::sha256;
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     fn delta() -> Delta {
@@ -299,6 +301,18 @@ mod tests {
         long.ranges[0].checker = "é".repeat(200);
         long.write(&RealDisk, dir.path()).unwrap();
         assert_eq!(Delta::read(&RealDisk, dir.path()).unwrap().ranges[0].checker, "é".repeat(127));
+    }
+
+    #[test]
+    fn the_bytes_of_a_list_are_those_of_its_version() {
+        let hashes = [sha256(&delta().to_bytes()), delta().content()];
+        assert_eq!(
+            hashes.map(|hash| hash.to_lower_hex_string()),
+            [
+                "32751c4515efe812007bc05f32ad5b6039196c37c746f877b071c63d43b5fc9f",
+                "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7"
+            ]
+        );
     }
 
     #[test]

@@ -205,6 +205,7 @@ impl RangePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     /// A plan of 100 blocks in four ranges.
@@ -240,6 +241,14 @@ mod tests {
         let other = RangePlan { coinbase_key: SipKey(6, 0), checked_to: None, ..plan() };
         assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
+    }
+
+    #[test]
+    fn the_bytes_of_a_plan_are_those_of_its_version() {
+        assert_eq!(
+            sha256(&plan().to_bytes()).to_lower_hex_string(),
+            "abad2189134ea4c37b495380b07abe9fb4b9f07a1db63527d8b9dbfe4ba49d01"
+        );
     }
 
     #[test]

@@ -187,3 +187,48 @@ impl Journal {
         Ok(known.then_some(Self { id, phase, keep_old, entries }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest::sha256::sha256;
+    use hex_conservative::DisplayHex as _;
+    use vfs::RealDisk;
+
+    fn journal() -> Journal {
+        let entry = |name: &str, before| JournalEntry { name: name.into(), before, after: [9; 32] };
+        Journal {
+            id: [7; 16],
+            phase: JournalPhase::Exchanging,
+            keep_old: true,
+            entries: vec![entry("blocks/index", Some([3; 32])), entry("chainstate", None)],
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_journal_are_those_of_its_version_and_come_back() {
+        let home = tempfile::tempdir().unwrap();
+        let exchanged =
+            Journal { phase: JournalPhase::Exchanged, keep_old: false, entries: Vec::new(), ..journal() };
+        for (journal, expected) in [
+            (journal(), "55ee21b93caf15a4a561504a3012beca0400d9a6d03f855f4de5ffcc379cdd81"),
+            (exchanged, "4d90889e6b6b8600417ff9d5b446510222bf9701965cec5494775dffb232d0f7"),
+        ] {
+            journal.write(&RealDisk, home.path()).unwrap();
+            let bytes = std::fs::read(Journal::path(home.path())).unwrap();
+            assert_eq!(sha256(&bytes).to_lower_hex_string(), expected);
+            assert_eq!(Journal::read(&RealDisk, home.path()).unwrap(), Some(journal));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_names_a_database_elsewhere_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["../chainstate", "/chainstate"] {
+            let entries = vec![JournalEntry { name: name.into(), before: None, after: [9; 32] }];
+            Journal { entries, ..journal() }.write(&RealDisk, home.path()).unwrap();
+            let error = Journal::read(&RealDisk, home.path()).unwrap_err().to_string();
+            assert!(error.contains("move this file away, and run again"), "{error}");
+        }
+    }
+}

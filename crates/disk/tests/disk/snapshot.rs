@@ -78,7 +78,7 @@ fn read_bytes(bytes: Vec<u8>) -> Result<Vec<Owned>, DiskError> {
 #[test]
 fn a_long_coin_is_read_wherever_the_buffer_ends() {
     let coin = |number: u8, script: usize| {
-        let outpoint = OutPoint { txid: Txid([number; 32]), vout: u32::MAX };
+        let outpoint = OutPoint { txid: Txid([number; 32]), vout: wire::read::MAX_SIZE as u32 };
         (outpoint, u32::MAX, out(2_099_999_999_999_999, &vec![0x51; script]))
     };
     for filler in 9_900..10_000 {
