@@ -4,7 +4,9 @@ use crate::{
     datadir::{Datadir, FileKind, file_no, is_dir},
     error::{DiskError, Obstacle},
     index::MAX_FILES,
+    pack::put_all,
     replace::{MARK, exists, fingerprint, needs_recovery, owner_of, set_owner},
+    sealed::{with_checksum, without_checksum},
 };
 use std::{
     ffi::OsStr,
@@ -111,9 +113,8 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
 /// The contents of a file of numbers that begins with `head`.
 fn numbers_file(head: &[u8], numbers: &[u32]) -> Vec<u8> {
     let mut bytes = head.to_vec();
-    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    bytes
+    put_all(numbers, &mut bytes);
+    with_checksum(bytes)
 }
 
 impl MadeUndoDir {
@@ -209,12 +210,8 @@ impl MadeUndoDir {
             return Ok(None);
         }
         let bytes = disk.read(&path, LEN_LIMIT).during("read", &path)?;
-        let Some((content, checksum)) = bytes.split_last_chunk() else { return Ok(None) };
-        let Some(numbers) = content.strip_prefix(head) else { return Ok(None) };
-        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Ok(None);
-        }
-        let (numbers, rest) = numbers.as_chunks();
+        let numbers = without_checksum(&bytes).and_then(|content| content.strip_prefix(head));
+        let Some((numbers, rest)) = numbers.map(|numbers| numbers.as_chunks()) else { return Ok(None) };
         Ok(rest.is_empty().then(|| numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()))
     }
 
