@@ -39,7 +39,7 @@ use crate::{scratch_file, sorted_run};
 use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use vfs::{AtomicFile, Disk, During as _, Metadata};
+use vfs::{AtomicFile, Disk, During as _, Metadata, remove_if_there};
 use wire::{FileNo, Network, Reader};
 
 /// Name of the manifest.
@@ -137,8 +137,9 @@ impl Checkpoint {
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
         let bytes = self.seal(&path)?;
-        AtomicFile::remove_leftover(disk, &unfinished)?;
-        let mut file = AtomicFile::create_private(disk, unfinished, &path)?;
+        remove_if_there(disk, &unfinished)?;
+        let file = disk.create_private(&unfinished).during_creation(&unfinished)?;
+        let mut file = AtomicFile::new(disk, unfinished, &path, file);
         file.write_all(&bytes)?;
         Ok(file.commit()?)
     }
@@ -168,8 +169,7 @@ impl Checkpoint {
     /// Removes the manifest of `dir` if there is one, so that the next job starts over.
     pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(MANIFEST);
-        if disk.exists(&path).during("look at", &path)? {
-            disk.remove_file(&path).during("remove", &path)?;
+        if remove_if_there(disk, &path)? {
             disk.sync_dir(dir).during("sync", dir)?;
         }
         Ok(())

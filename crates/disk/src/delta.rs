@@ -21,7 +21,7 @@
 
 use crate::error::DiskError;
 use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
-use crate::sealed::{self, Seal, Sealed};
+use crate::sealed::{Seal, Sealed};
 use crate::sorted_run::SortedRunReader;
 use digest::sha256::Sha256;
 use std::ffi::OsStr;
@@ -139,7 +139,7 @@ impl Delta {
     /// [`DiskError::CallerError`] if it is inconsistent; [`DiskError::Unfinished`]; [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(NAME);
-        sealed::write(disk, &path, &self.seal(&path)?)
+        Ok(unfinished::write(disk, &path, &self.seal(&path)?)?)
     }
 
     /// Returns the bytes of the list.

@@ -17,12 +17,12 @@
 
 use crate::error::DiskError;
 use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
-use crate::sealed::{self, Seal, Sealed};
+use crate::sealed::{Seal, Sealed};
 use digest::sha256::sha256;
 use digest::siphash::SipKey;
 use std::ops::Range;
 use std::path::Path;
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, unfinished};
 use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader};
 
 /// Number of shards of a delta, at most: a coin's shard follows from the first byte of its txid.
@@ -95,7 +95,7 @@ impl RangePlan {
     /// [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, path: &Path) -> Result<[u8; 32], DiskError> {
         let bytes = self.seal(path)?;
-        sealed::write(disk, path, &bytes)?;
+        unfinished::write(disk, path, &bytes)?;
         Ok(sha256(&bytes))
     }
 

@@ -3,7 +3,6 @@
 use crate::error::DiskError;
 use crate::pack::{Malformed, Pack};
 use std::path::Path;
-use vfs::{Disk, unfinished};
 use wire::Reader;
 
 /// The first bytes of such a file.
@@ -82,17 +81,6 @@ pub(crate) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 pub(crate) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*checksum)).then_some(content)
-}
-
-/// Writes the file of a range plan or of a delta; one that has its name is replaced when all of it is on the
-/// medium.
-///
-/// # Errors
-/// [`DiskError::Unfinished`]; [`DiskError::File`].
-pub(crate) fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    let mut file = unfinished::create(disk, path, unfinished::SUFFIX)?;
-    file.write_all(bytes)?;
-    Ok(file.commit()?)
 }
 
 impl Flaw {

@@ -5,7 +5,7 @@ use crate::{
     error::{DiskError, Obstacle},
     index::MAX_FILES,
     pack::put_all,
-    replace::{MARK, exists, fingerprint, needs_recovery, owner_of, set_owner},
+    replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner},
     sealed::{with_checksum, without_checksum},
 };
 use std::{
@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
-use vfs::{AtomicFile, Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -103,7 +103,7 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
         let bytes = numbers_file(&after.mark_head, &used);
         let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));
         let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists(disk, &mark)? {
+        if exists(disk, &mark).map_err(DiskError::from)? {
             let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
         }
     }
@@ -179,11 +179,8 @@ impl MadeUndoDir {
 
     /// Records that all records are complete.
     pub fn write_complete(&self, disk: &dyn Disk, undo_sizes: &[u32]) -> Result<(), DiskError> {
-        let path = self.path.join(COMPLETE);
-        if exists(disk, &path)? {
-            // A crash has interrupted its writing, and nothing was put in place.
-            disk.remove_file(&path).during("remove", &path)?;
-        }
+        // If it is there, a crash has interrupted its writing, and nothing was put in place.
+        remove_if_there(disk, &self.path.join(COMPLETE))?;
         self.write_numbers(disk, COMPLETE, &COMPLETE_MAGIC, undo_sizes)
     }
 
@@ -194,10 +191,7 @@ impl MadeUndoDir {
         head: &[u8],
         numbers: &[u32],
     ) -> Result<(), DiskError> {
-        let path = self.path.join(name);
-        let mut file = disk.create(&path).during_creation(&path)?;
-        file.write_all(&numbers_file(head, numbers)).during("write", &path)?;
-        file.sync().during("sync", &path)?;
+        write_synced(disk, &self.path.join(name), &numbers_file(head, numbers))?;
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 

@@ -15,7 +15,7 @@ use crate::sealed::{Seal, Sealed};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
-use vfs::{AtomicFile, Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _, remove_if_there};
 use wire::Reader;
 
 const NAME: &str = "peregrine-commit";
@@ -112,9 +112,7 @@ impl Journal {
 
     /// Removes the journal in `home`. When it returns, the removal is on the medium.
     pub fn remove(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
-        let path = home.join(NAME);
-        if Self::exists(disk, home)? {
-            disk.remove_file(&path).during("remove", &path)?;
+        if remove_if_there(disk, &home.join(NAME))? {
             disk.sync_dir(home).during("sync", home)?;
         }
         Ok(())
