@@ -179,17 +179,21 @@ impl Checkpoint {
 impl Pack for Checkpoint {
     fn put(&self, bytes: &mut Vec<u8>) {
         let Self { network, chain, settings, files, runs, next_run, state } = self;
-        let mut rest = Vec::new();
-        chain.put(&mut rest);
-        settings.put(&mut rest);
-        next_run.put(&mut rest);
-        [files.len(), runs.len()].map(|count| count as u32).put(&mut rest);
-        put_all(files, &mut rest);
-        put_all(runs, &mut rest);
-        state.put(&mut rest);
         network.put(bytes);
-        ((SEAL_LEN + 4 + 8 + rest.len() + CHECKSUM_LEN) as u64).put(bytes);
-        bytes.extend(rest);
+        let len_at = bytes.len();
+        0u64.put(bytes);
+        chain.put(bytes);
+        settings.put(bytes);
+        next_run.put(bytes);
+        [files.len(), runs.len()].map(|count| count as u32).put(bytes);
+        put_all(files, bytes);
+        put_all(runs, bytes);
+        state.put(bytes);
+        let len = (bytes.len() + CHECKSUM_LEN) as u64;
+        bytes
+            .get_mut(len_at..len_at + 8)
+            .into_iter()
+            .for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
     }
 
     fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {

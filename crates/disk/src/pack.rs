@@ -76,6 +76,8 @@ impl<T: Pack + Copy + Default, const N: usize> Pack for [T; N] {
 impl<T: Pack> Pack for Vec<T> {
     fn put(&self, bytes: &mut Vec<u8>) {
         (self.len() as u32).put(bytes);
+        // Not more than that: lists can be long, and memory short.
+        bytes.reserve(size_of_val(self.as_slice()));
         put_all(self, bytes);
     }
 

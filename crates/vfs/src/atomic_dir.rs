@@ -40,16 +40,8 @@ impl<'d> AtomicDir<'d> {
         let begun = temporary.join(first);
         // It stays if there is something in it.
         let first = begin_first(&begun).inspect_err(|_| drop(disk.remove_dir(&temporary)))?;
-        let begun = unfinished::temporary(&begun, unfinished::SUFFIX);
         let dir = Self { disk, path: path.to_owned(), temporary, is_own, is_temporary: true };
-        for (path, is_own) in dir.files()?.into_iter().filter(|(path, _)| *path != begun) {
-            if !is_own {
-                let flaw = "this is not of the directory that is written here; move it away, or write another \
-                            directory";
-                return Err(UnfinishedError::Refused { path, flaw });
-            }
-            disk.remove_file(&path).during("remove the file left by a crash", &path)?;
-        }
+        dir.clear(Some(&unfinished::temporary(&begun, unfinished::SUFFIX)))?;
         Ok((dir, first))
     }
 
@@ -58,7 +50,8 @@ impl<'d> AtomicDir<'d> {
         &self.temporary
     }
 
-    /// Gives the folder its name. When it returns, the name is on the medium; the caller has synced all files.
+    /// Gives the folder its name. When it returns, the name is on the medium. The caller has synced all
+    /// files.
     ///
     /// # Errors
     /// Any I/O error. The folder does not have its name then, unless only the last sync has failed.
@@ -68,14 +61,20 @@ impl<'d> AtomicDir<'d> {
         sync_dir_of(self.disk, &self.path)
     }
 
-    /// All that is in the folder, and whether it has the name of a file of the folder.
-    fn files(&self) -> Result<Vec<(PathBuf, bool)>, FileError> {
-        let names = self.disk.list(&self.temporary).during("list", &self.temporary)?;
-        let file = |name: std::ffi::OsString| {
-            let text = name.to_str().unwrap_or_default();
-            (self.temporary.join(&name), (self.is_own)(text.strip_suffix(unfinished::SUFFIX).unwrap_or(text)))
-        };
-        Ok(names.into_iter().map(file).collect())
+    /// Removes the files of the folder, all but one, and refuses others.
+    fn clear(&self, kept: Option<&Path>) -> Result<(), UnfinishedError> {
+        let mut foreign = None;
+        for name in self.disk.list(&self.temporary).during("list", &self.temporary)? {
+            let (path, text) = (self.temporary.join(&name), name.to_str().unwrap_or_default());
+            if !(self.is_own)(text.strip_suffix(unfinished::SUFFIX).unwrap_or(text)) {
+                foreign = Some(path);
+            } else if kept != Some(&path) {
+                self.disk.remove_file(&path).during("remove the file left by a crash", &path)?;
+            }
+        }
+        let flaw =
+            "this is not of the directory that is written here; move it away, or write another directory";
+        foreign.map_or(Ok(()), |path| Err(UnfinishedError::Refused { path, flaw }))
     }
 }
 
@@ -83,9 +82,7 @@ impl Drop for AtomicDir<'_> {
     fn drop(&mut self) {
         if self.is_temporary {
             // The error that ended the writing is the one to report.
-            for (path, _) in self.files().unwrap_or_default().into_iter().filter(|(_, is_own)| *is_own) {
-                let _ = self.disk.remove_file(&path);
-            }
+            let _ = self.clear(None);
             let _ = self.disk.remove_dir(&self.temporary);
         }
     }
