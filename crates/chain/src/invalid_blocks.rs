@@ -3,7 +3,7 @@
 
 use crate::{blocks::files::Files, plan::planner::tree_of_index};
 use api::{error::Error, options::Reconsider};
-use disk::index::{BlockStatus, IndexEntry, IndexRows, stream_block_index};
+use disk::index::{BlockStatus, IndexEntry, IndexRows};
 use std::collections::HashSet;
 use wire::{BlockHash, Height};
 
@@ -17,9 +17,8 @@ pub struct InvalidBlock {
 /// Marks an invalid block, and all blocks above it that the block index contains. Returns their hashes, that
 /// of the block first.
 pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockHash>, Error> {
-    let dir = files.datadir.index_dir();
     let mut above = Vec::new();
-    stream_block_index(files.disk, &dir, |entry| {
+    IndexRows::open(files.disk, &files.datadir.index_dir())?.stream(|entry| {
         if entry.height > block.height {
             above.push((entry.height, entry.hash, entry.header.prev));
         }

@@ -24,10 +24,7 @@ use api::{
 use disk::{
     blk::{BlockRecord, BlockScanner},
     datadir::FileKind,
-    index::{
-        BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index,
-        stream_block_index,
-    },
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index},
     made_undo::keep_made_undo,
 };
 use rules::ChainParams;
@@ -299,7 +296,7 @@ impl DatadirContents {
         let mut headers = vec![Header::default(); branch.len()];
         let (mut stored, mut number, mut tip) = (StoredBlocks::default(), 0, params.genesis_hash);
         let (dir, mut marked) = (files.datadir.index_dir(), Vec::new());
-        let index = stream_block_index(files.disk, &dir, |entry| {
+        let index = IndexRows::open(files.disk, &dir)?.stream(|entry| {
             if entry.status.is_failed() {
                 marked.push((entry.hash, entry.height));
             }

@@ -27,8 +27,8 @@ use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
 use leveldb::{
-    ChangedRange as ChangedRows, Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, TableMeta,
-    UnsyncedTable, write_database,
+    ChangedRange, Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, TableMeta, UnsyncedTable,
+    write_database,
 };
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
@@ -147,7 +147,7 @@ impl<'d> ChainstateReader<'d> {
         })
     }
 
-    /// Returns what looks up coins, on one thread.
+    /// Returns a [`CoinLookup`], for use on one thread.
     pub fn lookup(&self) -> CoinLookup<'_> {
         let rows = self.database.lookup(&[COIN_KEY_PREFIX], Some(&[COIN_KEY_PREFIX + 1]));
         let (dir, obfuscation) = (&self.dir, self.obfuscation);
@@ -220,10 +220,6 @@ pub struct ChainstateUpdate<'a, 'd> {
     obfuscation: Obfuscation,
 }
 
-/// The changed coins of a range of keys, for [`ChainstateUpdate::commit`] or [`ChainstateMerge::commit`].
-#[must_use]
-pub struct ChangedRange(ChangedRows);
-
 impl ChainstateUpdate<'_, '_> {
     /// Writes the changes of the coins from `start` on, below `end`, in the order of keys; `None` for the
     /// first and the last range.
@@ -253,7 +249,7 @@ impl ChainstateUpdate<'_, '_> {
             }
             rows.set(&key, coin.is_some().then_some(&value[..]))?;
         }
-        Ok(ChangedRange(rows.finish()?))
+        Ok(rows.finish()?)
     }
 
     /// Puts the change in place; `ranges` are all ranges, in order.
@@ -262,7 +258,7 @@ impl ChainstateUpdate<'_, '_> {
     /// [`DiskError::LevelDb`] if the disk fails. If only the last sync failed, the change may be in place;
     /// otherwise, the database is as it was.
     pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
-        self.rows.commit(ranges.into_iter().map(|range| range.0))?;
+        self.rows.commit(ranges)?;
         *self.best = self.best_block;
         Ok(())
     }
@@ -284,12 +280,12 @@ impl ChainstateMerge<'_, '_> {
         let key = |byte: Option<u8>| byte.map(|byte| [COIN_KEY_PREFIX, byte]);
         let (start, end) = (key(start), key(end));
         let rows = self.0.range(start.as_ref().map_or(&[], |key| &key[..]), end.as_ref().map(|key| &key[..]));
-        Ok(rows.merge(should_stop)?.map(ChangedRange))
+        Ok(rows.merge(should_stop)?)
     }
 
     /// Puts the merged tables in place; `ranges` are all ranges, in order.
     pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
-        Ok(self.0.commit(ranges.into_iter().map(|range| range.0))?)
+        Ok(self.0.commit(ranges)?)
     }
 }
 

@@ -33,11 +33,14 @@ pub use state::{SavedMatching, SavedState};
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
+use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::sealed::{Flaw, Seal, Sealed};
 use crate::{scratch_file, sorted_run};
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use vfs::{AtomicFile, Disk, During as _, Metadata};
-use wire::{FileNo, Network, Reader, WireError};
+use vfs::{AtomicFile, Disk, During as _, Metadata, remove_if_there};
+use wire::{FileNo, Network, Reader};
 
 /// Name of the manifest.
 const MANIFEST: &str = "manifest";
@@ -49,19 +52,11 @@ pub const ROWS_SUFFIX: &str = ".rows";
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-const VERSION: u32 = 5;
-/// Magic, version, network, length.
-const HEADER_LEN: usize = 8 + 4 + 4 + 8;
-/// Header, chain, settings, next run, numbers of files and runs.
-const FIXED_LEN: usize = HEADER_LEN + 2 * 32 + 8 + 2 * 4;
-const FILE_LEN: usize = 4 + 4 * 8;
-const RUN_LEN: usize = 8 + 1 + 8 + 8 + 4;
+/// Magic and version, behind which the network and the length of the file follow.
+const SEAL_LEN: usize = 8 + 4;
 const CHECKSUM_LEN: usize = 4;
 /// Maximum length of a manifest, which is read at once, in bytes: enough for a chain with 30 million blocks.
 const MAX_LEN: u64 = 256 << 20;
-/// Bytes that are written at once: a checkpoint needs little memory.
-const PIECE_LEN: usize = 64 << 10;
-
 /// A sorted run from which an interrupted rebuild resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SortedRunRef {
@@ -77,6 +72,8 @@ pub struct SortedRunRef {
     pub checksum: u32,
 }
 
+pack_fields!(SortedRunRef { number, level, bytes, entries, checksum });
+
 /// Length and modification time of a file, to detect changes. Zeros if the file does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
@@ -85,6 +82,8 @@ pub struct Stamp {
     /// [`Metadata::modified`].
     pub modified: i64,
 }
+
+pack_fields!(Stamp { len, modified });
 
 /// The stamps of a `blk` file and its `rev` file from the time when their blocks were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,6 +94,8 @@ pub struct FileStamp {
     /// Stamp of the `rev` file.
     pub rev: Stamp,
 }
+
+pack_fields!(FileStamp { file, blk, rev });
 
 impl FileStamp {
     /// Returns the current stamps of the files with number `file` in a datadir.
@@ -135,12 +136,12 @@ impl Checkpoint {
     /// blocks, or the number of a run is not below `next_run`.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let (path, unfinished) = (dir.join(MANIFEST), dir.join(UNFINISHED));
-        self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
-        AtomicFile::remove_leftover(disk, &unfinished)?;
-        let file = AtomicFile::create_private(disk, unfinished, &path)?;
-        let mut file = PieceWriter { file, buffer: Vec::new(), checksum: 0 };
-        self.encode(&mut file)?;
-        file.finish()
+        let bytes = self.seal(&path)?;
+        remove_if_there(disk, &unfinished)?;
+        let file = disk.create_private(&unfinished).during_creation(&unfinished)?;
+        let mut file = AtomicFile::new(disk, unfinished, &path, file);
+        file.write_all(&bytes)?;
+        Ok(file.commit()?)
     }
 
     /// Reads the manifest of `dir`. Returns `None` if there is none.
@@ -154,51 +155,58 @@ impl Checkpoint {
             return Ok(None);
         }
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
-        let damaged = |flaw: &str| {
-            let flaw = format!("{flaw}; the file is damaged");
-            DiskError::DamagedWorkFile { path: path.clone(), offset: 0, flaw }
+        let flaw = match (Self::unseal(&bytes), flaw_of_length(&bytes)) {
+            (Ok(checkpoint), None) => return Ok(Some(checkpoint)),
+            (Err(flaw @ Flaw::Version { .. }), _) => {
+                return Err(DiskError::Foreign { path, flaw: flaw.to_string() });
+            }
+            (Err(Flaw::Damaged(_)) | Ok(_), Some(flaw)) => flaw.to_owned(),
+            (Err(flaw), _) => flaw.to_string(),
         };
-        let mut header = Reader::new(&bytes);
-        if header.array() != Ok(MAGIC) {
-            return Err(damaged("not a peregrine checkpoint"));
-        }
-        let version = header.u32().map_err(|_| damaged("truncated"))?;
-        if version != VERSION {
-            let flaw = format!(
-                "written by another version of peregrine (format {version}, this one reads {VERSION})"
-            );
-            return Err(DiskError::Foreign { path, flaw });
-        }
-        let (magic, len) = header
-            .array::<4>()
-            .and_then(|magic| Ok((magic, header.u64()?)))
-            .map_err(|_| damaged("truncated"))?;
-        match len.cmp(&(bytes.len() as u64)) {
-            std::cmp::Ordering::Greater => return Err(damaged("truncated")),
-            std::cmp::Ordering::Less => return Err(damaged("bytes were added")),
-            std::cmp::Ordering::Equal => {}
-        }
-        let (content, checksum) = bytes.split_last_chunk().ok_or_else(|| damaged("truncated"))?;
-        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("checksum mismatch"));
-        }
-        let network = Network::of_magic(magic);
-        let network = network.ok_or_else(|| damaged("written for an unknown network"))?;
-        let checkpoint = Self::decode(network, content).map_err(|flaw| damaged(&flaw.to_string()))?;
-        let checkpoint = checkpoint.ok_or_else(|| damaged("its method of matching is unknown"))?;
-        checkpoint.check().map_err(damaged)?;
-        Ok(Some(checkpoint))
+        Err(DiskError::DamagedWorkFile { path, offset: 0, flaw: format!("{flaw}; the file is damaged") })
     }
 
     /// Removes the manifest of `dir` if there is one, so that the next job starts over.
     pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(MANIFEST);
-        if disk.exists(&path).during("look at", &path)? {
-            disk.remove_file(&path).during("remove", &path)?;
+        if remove_if_there(disk, &path)? {
             disk.sync_dir(dir).during("sync", dir)?;
         }
         Ok(())
     }
+}
+
+impl Pack for Checkpoint {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let Self { network, chain, settings, files, runs, next_run, state } = self;
+        network.put(bytes);
+        let len_at = bytes.len();
+        0u64.put(bytes);
+        chain.put(bytes);
+        settings.put(bytes);
+        next_run.put(bytes);
+        [files.len(), runs.len()].map(|count| count as u32).put(bytes);
+        put_all(files, bytes);
+        put_all(runs, bytes);
+        state.put(bytes);
+        let len = (bytes.len() + CHECKSUM_LEN) as u64;
+        bytes
+            .get_mut(len_at..len_at + 8)
+            .into_iter()
+            .for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (network, _len) = (Pack::take(reader)?, reader.u64()?);
+        let (chain, settings, next_run) = (Pack::take(reader)?, Pack::take(reader)?, Pack::take(reader)?);
+        let [files, runs] = Pack::take(reader)?;
+        let (files, runs) = (take_all(reader, files)?, take_all(reader, runs)?);
+        Ok(Self { network, chain, settings, files, runs, next_run, state: Pack::take(reader)? })
+    }
+}
+
+impl Sealed for Checkpoint {
+    const SEAL: Seal = Seal { magic: MAGIC, version: 5, what: "a peregrine checkpoint" };
 
     fn check(&self) -> Result<(), &'static str> {
         self.state.check()?;
@@ -207,45 +215,15 @@ impl Checkpoint {
         }
         check_list_lengths(&[self.files.len(), self.runs.len()])
     }
+}
 
-    fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
-        let lists = self.files.len() * FILE_LEN + self.runs.len() * RUN_LEN;
-        let len = FIXED_LEN + lists + self.state.encoded_len() + CHECKSUM_LEN;
-        file.put(&MAGIC)?;
-        file.put(&VERSION.to_le_bytes())?;
-        file.put(&self.network.magic())?;
-        file.put(&(len as u64).to_le_bytes())?;
-        file.put(&self.chain)?;
-        file.put(&self.settings)?;
-        file.numbers(&[self.next_run])?;
-        file.count(self.files.len())?;
-        file.count(self.runs.len())?;
-        for FileStamp { file: number, blk, rev } in &self.files {
-            file.put(&number.0.to_le_bytes())?;
-            for stamp in [blk, rev] {
-                file.put(&stamp.len.to_le_bytes())?;
-                file.put(&stamp.modified.to_le_bytes())?;
-            }
-        }
-        for run in &self.runs {
-            file.put(&run.number.to_le_bytes())?;
-            file.put(&[run.level])?;
-            file.numbers(&[run.bytes, run.entries])?;
-            file.put(&run.checksum.to_le_bytes())?;
-        }
-        self.state.encode(file)
-    }
-
-    /// Decodes all but the checksum. Returns `None` if no method of matching has this number.
-    fn decode(network: Network, content: &[u8]) -> Result<Option<Self>, WireError> {
-        let mut reader = Reader::new(content);
-        reader.bytes(HEADER_LEN)?;
-        let (chain, settings, next_run) = (reader.array()?, reader.array()?, reader.u64()?);
-        let [files, runs] = [reader.u32()?, reader.u32()?].map(|count| count as usize);
-        let (files, runs) = (read_files(&mut reader, files)?, read_runs(&mut reader, runs)?);
-        let Some(state) = SavedState::decode(&mut reader)? else { return Ok(None) };
-        reader.finish()?;
-        Ok(Some(Self { network, chain, settings, files, runs, next_run, state }))
+/// Compares the length of a manifest with the one that it states.
+fn flaw_of_length(bytes: &[u8]) -> Option<&'static str> {
+    let stated = bytes.get(SEAL_LEN + 4..).and_then(|rest| Reader::new(rest).u64().ok());
+    match stated.unwrap_or(u64::MAX).cmp(&(bytes.len() as u64)) {
+        Ordering::Greater => Some("truncated"),
+        Ordering::Less => Some("bytes were added"),
+        Ordering::Equal => None,
     }
 }
 
@@ -253,81 +231,6 @@ fn check_list_lengths(lengths: &[usize]) -> Result<(), &'static str> {
     match lengths.iter().all(|&length| u32::try_from(length).is_ok()) {
         true => Ok(()),
         false => Err("a list in it has 2^32 or more items"),
-    }
-}
-
-fn read_numbers(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, WireError> {
-    let bytes = reader.bytes(count.saturating_mul(8))?;
-    Ok(bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
-}
-
-fn read_numbers32(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u32>, WireError> {
-    let bytes = reader.bytes(count.saturating_mul(4))?;
-    Ok(bytes.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)).collect())
-}
-
-fn read_files(reader: &mut Reader<'_>, count: usize) -> Result<Vec<FileStamp>, WireError> {
-    let mut files = Reader::new(reader.bytes(count.saturating_mul(FILE_LEN))?);
-    let mut file = || {
-        let file = FileNo(files.u32()?);
-        let mut stamp = || Ok(Stamp { len: files.u64()?, modified: i64::from_le_bytes(files.array()?) });
-        Ok(FileStamp { file, blk: stamp()?, rev: stamp()? })
-    };
-    (0..count).map(|_| file()).collect()
-}
-
-fn read_runs(reader: &mut Reader<'_>, count: usize) -> Result<Vec<SortedRunRef>, WireError> {
-    let mut runs = Reader::new(reader.bytes(count.saturating_mul(RUN_LEN))?);
-    let mut run = || {
-        Ok(SortedRunRef {
-            number: runs.u64()?,
-            level: runs.u8()?,
-            bytes: runs.u64()?,
-            entries: runs.u64()?,
-            checksum: runs.u32()?,
-        })
-    };
-    (0..count).map(|_| run()).collect()
-}
-
-/// Writes a file in pieces, with a checksum of all bytes at the end.
-struct PieceWriter<'a> {
-    file: AtomicFile<'a>,
-    buffer: Vec<u8>,
-    checksum: u32,
-}
-
-impl PieceWriter<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PIECE_LEN { self.flush() } else { Ok(()) }
-    }
-
-    fn numbers(&mut self, numbers: &[u64]) -> Result<(), DiskError> {
-        numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
-    }
-
-    fn numbers32(&mut self, numbers: &[u32]) -> Result<(), DiskError> {
-        numbers.iter().try_for_each(|number| self.put(&number.to_le_bytes()))
-    }
-
-    /// Writes the length of a list, which [`Checkpoint::write`] has checked.
-    fn count(&mut self, count: usize) -> Result<(), DiskError> {
-        self.put(&(count as u32).to_le_bytes())
-    }
-
-    fn flush(&mut self) -> Result<(), DiskError> {
-        self.checksum = crc32c::crc32c_append(self.checksum, &self.buffer);
-        self.file.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<(), DiskError> {
-        self.flush()?;
-        self.buffer.extend(self.checksum.to_le_bytes());
-        self.flush()?;
-        Ok(self.file.commit()?)
     }
 }
 
@@ -374,7 +277,8 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use digest::siphash::SipKey;
+    use digest::{sha256::sha256, siphash::SipKey};
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     fn small() -> Checkpoint {
@@ -418,7 +322,6 @@ mod tests {
             |it| it.files.clear(),
             |it| it.runs.clear(),
             |it| (it.state.blocks, it.state.completed, it.state.made) = (0, vec![], vec![]),
-            // Longer than what is written at a time.
             |it| it.state.coinbases = (0..20_000).collect(),
             |it| it.state.matching = SavedMatching::Join,
             |it| it.state.made.clear(),
@@ -437,17 +340,25 @@ mod tests {
     }
 
     #[test]
-    fn refuses_every_altered_or_truncated_manifest() {
+    fn the_bytes_of_a_manifest_are_those_of_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let join = SavedState { matching: SavedMatching::Join, made: Vec::new(), ..small().state };
+        for (state, expected) in [
+            (small().state, "17e9642cf12332c01a640f23212d932d3ad73d6a4d8c62922399fd518db49530"),
+            (join, "773a1d0543ae73e411b66a06ccade52cfaadae6262248d8c18d018b6213287ef"),
+        ] {
+            Checkpoint { state, ..small() }.write(&RealDisk, dir.path()).unwrap();
+            let bytes = std::fs::read(dir.path().join(MANIFEST)).unwrap();
+            assert_eq!(sha256(&bytes).to_lower_hex_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_another_length_is_refused_for_that() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(MANIFEST);
         small().write(&RealDisk, dir.path()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            std::fs::write(&path, flipped).unwrap();
-            assert!(error(dir.path()).contains("manifest"), "bit {bit} is flipped");
-        }
         for len in 0..bytes.len() {
             std::fs::write(&path, &bytes[..len]).unwrap();
             let error = error(dir.path());
@@ -474,17 +385,18 @@ mod tests {
     fn each_defect_has_its_own_error() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
-        assert!(refused(0, b'Q').contains("manifest at byte 0: not a peregrine checkpoint"));
+        assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
         assert!(
             refused(8, 1)
                 .ends_with("manifest: written by another version of peregrine (format 1, this one reads 5)")
         );
         assert!(refused(12, 0).contains("an unknown network"));
-        let state = FIXED_LEN + FILE_LEN + 2 * RUN_LEN;
+        let counts = 8 + 4 + 4 + 8 + 2 * 32 + 8;
+        let state = counts + 2 * 4 + (4 + 4 * 8) + 2 * (8 + 1 + 8 + 8 + 4);
         let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
         let matching = coinbases + 4 + 2 * 8;
         // Numbers of files, runs, blocks, coinbases, and bytes of the sum that exceed the file.
-        for field in [FIXED_LEN - 8, FIXED_LEN - 4, state, coinbases, matching + 1 + 32 + 8] {
+        for field in [counts, counts + 4, state, coinbases, matching + 1 + 32 + 8] {
             let error = refused(field + 3, 0xff);
             assert!(error.contains("ends early"), "field at byte {field}: {error}");
         }
@@ -494,7 +406,7 @@ mod tests {
         let made = matching + 1 + 32 + 8 + 4 + 3;
         assert!(refused(made, 71).contains("ends early"), "70 blocks have lengths of undo data");
         assert!(refused(made, 0).contains("manifest at byte 0: 280 "), "280 bytes are left");
-        assert!(refused(FIXED_LEN - 16, 7).contains("a run whose number is not used yet"));
+        assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
 
         let beyond = SavedState { blocks: 129, ..small().state };
         let few_made = SavedState { made: vec![1; 69], ..small().state };

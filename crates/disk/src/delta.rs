@@ -20,18 +20,17 @@
 //! The list is written last. Without it, the directory is what an interrupted run has left.
 
 use crate::error::DiskError;
-use crate::sealed::{self, Seal};
+use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::sealed::{Seal, Sealed};
 use crate::sorted_run::SortedRunReader;
 use digest::sha256::Sha256;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, unfinished};
-use wire::{Network, Reader, WireError};
+use wire::{Network, Reader};
 
 /// Name of the list.
 const NAME: &str = "delta";
-const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 1, what: "the list of a delta" };
-const SHARD_LEN: usize = 4 + 3 * 8 + 32;
 /// Maximum length of a list, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 256 << 20;
 /// Bytes of a shard that are hashed at once.
@@ -51,6 +50,8 @@ pub struct CheckedRange {
     pub program: String,
 }
 
+pack_fields!(CheckedRange { number, content, seconds, checker, program });
+
 /// One of the sorted runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeltaShard {
@@ -63,6 +64,8 @@ pub struct DeltaShard {
     /// Digest of the file.
     pub sha256: [u8; 32],
 }
+
+pack_fields!(DeltaShard { number, entries, spends, bytes, sha256 });
 
 /// The list of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,39 +139,19 @@ impl Delta {
     /// [`DiskError::CallerError`] if it is inconsistent; [`DiskError::Unfinished`]; [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let path = dir.join(NAME);
-        self.check().map_err(|flaw| DiskError::CallerError { dir: path.clone(), flaw: flaw.into() })?;
-        sealed::write(disk, &path, &self.to_bytes())
+        Ok(unfinished::write(disk, &path, &self.seal(&path)?)?)
     }
 
     /// Returns the bytes of the list.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = SEAL.open_new(self.coinbases.len() * 8);
-        bytes.extend(self.plan);
-        for count in [self.ranges.len(), self.shards.len(), self.coinbases.len()] {
-            bytes.extend((count as u32).to_le_bytes());
-        }
-        for range in &self.ranges {
-            bytes.extend(range.number.to_le_bytes());
-            bytes.extend(range.content);
-            bytes.extend(range.seconds.to_le_bytes());
-            sealed::put_text(&mut bytes, &range.checker);
-            sealed::put_text(&mut bytes, &range.program);
-        }
-        self.put_rest(&mut bytes);
-        SEAL.close(bytes)
+        self.sealed()
     }
 
+    /// The part of the content that tells what the ranges amount to.
     fn put_rest(&self, bytes: &mut Vec<u8>) {
-        for shard in &self.shards {
-            bytes.extend(shard.number.to_le_bytes());
-            for number in [shard.entries, shard.spends, shard.bytes] {
-                bytes.extend(number.to_le_bytes());
-            }
-            bytes.extend(shard.sha256);
-        }
-        for number in self.counts.iter().chain(&self.coinbases) {
-            bytes.extend(number.to_le_bytes());
-        }
+        put_all(&self.shards, bytes);
+        self.counts.put(bytes);
+        put_all(&self.coinbases, bytes);
     }
 
     /// Whether the directory `dir` has a list.
@@ -185,15 +168,9 @@ impl Delta {
     pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Self, DiskError> {
         let path = dir.join(NAME);
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
-        let damaged =
-            |flaw: &str| format!("{flaw}; the delta is damaged: copy it again, or check its range again");
-        let decoded = SEAL.check(&bytes).and_then(|content| {
-            let delta = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
-            let delta = delta.ok_or_else(|| damaged("it contains a name that is not valid UTF-8"))?;
-            delta.check().map_err(damaged)?;
-            Ok(delta)
-        });
-        decoded.map_err(|flaw| DiskError::Damaged { path, offset: 0, flaw })
+        Self::unseal(&bytes).map_err(|flaw| {
+            flaw.in_range_file(&path, "the delta is damaged: copy it again, or check its range again")
+        })
     }
 
     /// Opens a shard of the directory `dir`, after comparing it with the list.
@@ -216,38 +193,27 @@ impl Delta {
         }
         Ok(run)
     }
+}
 
-    /// Parses the content; returns `None` if a text is not UTF-8.
-    fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
-        let plan = reader.array()?;
-        let (ranges, shards, coinbases) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let mut all = Vec::new();
-        for _ in 0..ranges {
-            let (number, content, seconds) = (reader.u32()?, reader.array()?, reader.u32()?);
-            let texts = (sealed::text(&mut reader)?, sealed::text(&mut reader)?);
-            let (Some(checker), Some(program)) = texts else { return Ok(None) };
-            all.push(CheckedRange { number, content, seconds, checker, program });
-        }
-        let mut rows = Reader::new(reader.bytes((shards as usize).saturating_mul(SHARD_LEN))?);
-        let mut shard = || {
-            Ok(DeltaShard {
-                number: rows.u32()?,
-                entries: rows.u64()?,
-                spends: rows.u64()?,
-                bytes: rows.u64()?,
-                sha256: rows.array()?,
-            })
-        };
-        let shards = (0..shards).map(|_| shard()).collect::<Result<_, WireError>>()?;
-        let mut counts = [0; 6];
-        for count in &mut counts {
-            *count = reader.u64()?;
-        }
-        let hashes = reader.bytes((coinbases as usize).saturating_mul(8))?;
-        reader.finish()?;
-        let coinbases = hashes.as_chunks().0.iter().map(|hash| u64::from_le_bytes(*hash)).collect();
-        Ok(Some(Self { plan, ranges: all, shards, counts, coinbases }))
+impl Pack for Delta {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.plan.put(bytes);
+        [self.ranges.len(), self.shards.len(), self.coinbases.len()].map(|count| count as u32).put(bytes);
+        put_all(&self.ranges, bytes);
+        self.put_rest(bytes);
     }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let plan = Pack::take(reader)?;
+        let [ranges, shards, coinbases] = Pack::take(reader)?;
+        let (ranges, shards) = (take_all(reader, ranges)?, take_all(reader, shards)?);
+        let (counts, coinbases) = (Pack::take(reader)?, take_all(reader, coinbases)?);
+        Ok(Self { plan, ranges, shards, counts, coinbases })
+    }
+}
+
+impl Sealed for Delta {
+    const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 1, what: "the list of a delta" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending = self.ranges.is_sorted_by(|a, b| a.number < b.number)
@@ -267,6 +233,8 @@ impl Delta {
 mod tests {
     use super::*;
     use crate::sorted_run::SortedRunWriter;
+    use digest::sha256::sha256;
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     fn delta() -> Delta {
@@ -299,6 +267,18 @@ mod tests {
         long.ranges[0].checker = "é".repeat(200);
         long.write(&RealDisk, dir.path()).unwrap();
         assert_eq!(Delta::read(&RealDisk, dir.path()).unwrap().ranges[0].checker, "é".repeat(127));
+    }
+
+    #[test]
+    fn the_bytes_of_a_list_are_those_of_its_version() {
+        let hashes = [sha256(&delta().to_bytes()), delta().content()];
+        assert_eq!(
+            hashes.map(|hash| hash.to_lower_hex_string()),
+            [
+                "32751c4515efe812007bc05f32ad5b6039196c37c746f877b071c63d43b5fc9f",
+                "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7"
+            ]
+        );
     }
 
     #[test]

@@ -24,22 +24,12 @@ mod rows;
 mod times;
 
 pub use flat::refuse_flat;
-pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index};
-pub use rows::{IndexRows, find_entry, find_height};
-pub use times::chain_times;
+pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index, write_block_index};
+pub use rows::{IndexRows, find_height};
 
-use crate::error::DiskError;
-use crate::{
-    blk::RECORD_HEADER_LEN,
-    departed,
-    row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
-    table_run::TableRun,
-    xor::read_database_obfuscation,
-};
-use leveldb::{Database, write_database};
-use std::collections::BTreeMap;
+use crate::{blk::RECORD_HEADER_LEN, departed, error::DiskError};
 use std::path::Path;
-use vfs::{Disk, During as _};
+use vfs::Disk;
 use wire::read::write_var_int;
 use wire::{BlockHash, ByteOffset, FileNo, Header, Height, Reader, WireError};
 
@@ -215,8 +205,12 @@ impl IndexEntry {
         Ok(Self { hash, header, height, status, tx_count, file, data_pos, undo_pos })
     }
 
-    /// Decodes a row whose key begins with that of blocks; `dir` is for errors.
-    fn of_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Self, DiskError> {
+    /// Decodes a row whose key begins with that of blocks; `dir` is for errors. Returns `None` for a block of
+    /// another chain.
+    fn of_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<Self>, DiskError> {
+        if departed::is_row(value) {
+            return Ok(None);
+        }
         let damaged = |flaw: String| DiskError::index_row(dir, key, flaw);
         let Some((_, hash)) = key.split_first().filter(|_| key.len() == 33) else {
             return Err(damaged(format!("a key of {} bytes instead of 33", key.len())));
@@ -225,12 +219,19 @@ impl IndexEntry {
         if found.hash.0 != hash {
             return Err(damaged(format!("the header hashes to {}, not to the key", found.hash)));
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
-    /// The same; `None` for a block of another chain.
-    fn of_known_row(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<Self>, DiskError> {
-        (!departed::is_row(value)).then(|| Self::of_row(dir, key, value)).transpose()
+    /// The key of the row of a block.
+    fn key(hash: &BlockHash) -> Vec<u8> {
+        [&[BLOCK][..], &hash.0].concat()
+    }
+
+    /// The key and the value of the row.
+    fn row(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut value = Vec::new();
+        self.encode(&mut value);
+        (Self::key(&self.hash), value)
     }
 
     /// Appends the row's value.
@@ -328,6 +329,18 @@ impl FileInfo {
         write_var_int(value, self.time_last);
     }
 
+    /// The key of the row of a pair of files.
+    fn key(file: FileNo) -> Vec<u8> {
+        [&[FILE][..], &file.0.to_le_bytes()].concat()
+    }
+
+    /// The key and the value of the row.
+    fn row(&self, file: FileNo) -> (Vec<u8>, Vec<u8>) {
+        let mut value = Vec::new();
+        self.encode(&mut value);
+        (Self::key(file), value)
+    }
+
     /// Adds a block to the counts and ranges, but not to the sizes (Core `CBlockFileInfo::AddBlock`).
     pub fn add_block(&mut self, height: Height, time: u64) {
         if self.blocks == 0 {
@@ -366,154 +379,11 @@ pub struct BlockIndex {
 /// Reads the block index in `dir`. The database is not changed.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::IndexRow`] if a row is not what Core
-/// writes, or if the hash of a header is not its key; [`DiskError::Refused`] if a newer Core wrote it.
+/// Those of [`IndexRows::open`] and [`IndexRows::stream`].
 pub fn read_block_index(disk: &dyn Disk, dir: &Path) -> Result<BlockIndex, DiskError> {
     let mut entries = Vec::new();
-    let index = stream_block_index(disk, dir, |entry| entries.push(entry))?;
+    let index = IndexRows::open(disk, dir)?.stream(|entry| entries.push(entry))?;
     Ok(BlockIndex { entries, ..index })
-}
-
-/// Like [`read_block_index`], but streams each entry to `entry` instead of collecting about 150 MB. Entries
-/// come in the byte order of their hashes, each hash once. The returned index has no entries.
-pub fn stream_block_index(
-    disk: &dyn Disk,
-    dir: &Path,
-    mut entry: impl FnMut(IndexEntry),
-) -> Result<BlockIndex, DiskError> {
-    let database = Database::open(disk, dir)?;
-    refuse_unknown(&database, dir, OF_BLOCK_INDEX)?;
-    let obfuscation = read_database_obfuscation(&database, dir)?;
-    let (mut index, mut is_empty) = (BlockIndex::default(), true);
-    let mut files = BTreeMap::new();
-    let (mut cursor, mut plain) = (database.range(b"F", None)?, Vec::new());
-    while cursor.advance()? {
-        let key = cursor.key();
-        plain.clear();
-        plain.extend_from_slice(cursor.value());
-        obfuscation.apply(&mut plain, 0);
-        match key {
-            [BLOCK, ..] if departed::is_row(&plain) => index.departed += 1,
-            // Core stops loading at a row that it cannot read.
-            [BLOCK, ..] => {
-                is_empty = false;
-                entry(IndexEntry::of_row(dir, key, &plain)?);
-            }
-            [FILE, ..] => files.extend(FileInfo::of_row(dir, key, &plain)?),
-            LAST_FILE => index.last_file = read_last_file(dir, key, &plain)?,
-            REINDEXING => index.reindexing = true,
-            PRUNED => index.pruned = plain == b"1",
-            // Rows of older versions (a transaction index, flags) are ignored.
-            _ => {}
-        }
-    }
-    index.files = files_by_number(dir, &files, index.last_file, !is_empty)?;
-    Ok(index)
-}
-
-/// Decodes the row with the number of the last block file.
-fn read_last_file(dir: &Path, key: &[u8], value: &[u8]) -> Result<FileNo, DiskError> {
-    let number = value.first_chunk().filter(|_| value.len() == 4);
-    let number = number.ok_or_else(|| DiskError::index_row(dir, key, "not a file number"))?;
-    Ok(FileNo(u32::from_le_bytes(*number)))
-}
-
-/// Returns all files up to the last one, all zeros where there is no row. Without entries in the index, the
-/// row with the number of the last file does not count.
-fn files_by_number(
-    dir: &Path,
-    files: &BTreeMap<u32, FileInfo>,
-    last_file: FileNo,
-    has_entries: bool,
-) -> Result<Vec<FileInfo>, DiskError> {
-    let by_last_file = if has_entries { last_file.0.saturating_add(1) } else { 0 };
-    let by_rows = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
-    let count = by_rows.max(by_last_file);
-    if count > MAX_FILES {
-        return Err(DiskError::index_row(dir, LAST_FILE, format!("the index lists {count} block files")));
-    }
-    Ok((0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect())
-}
-
-/// Calls `link` with each block's hash and its parent's, in the order of [`stream_block_index`]: a caller
-/// that has all hashes from there can store parents by index. Hashes are taken from the keys, not checked.
-///
-/// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if a row is too short for a
-/// header.
-pub fn stream_links(
-    disk: &dyn Disk,
-    dir: &Path,
-    mut link: impl FnMut(BlockHash, BlockHash),
-) -> Result<(), DiskError> {
-    let database = Database::open(disk, dir)?;
-    refuse_unknown(&database, dir, OF_BLOCK_INDEX)?;
-    let obfuscation = read_database_obfuscation(&database, dir)?;
-    let (mut cursor, mut plain) = (database.range(&[BLOCK], Some(&[BLOCK + 1]))?, Vec::new());
-    while cursor.advance()? {
-        let hash = cursor.key().strip_prefix(&[BLOCK]).and_then(|hash| hash.try_into().ok());
-        let Some(hash) = hash.map(BlockHash) else { continue };
-        plain.clear();
-        plain.extend_from_slice(cursor.value());
-        obfuscation.apply(&mut plain, 0);
-        if departed::is_row(&plain) {
-            continue;
-        }
-        let header =
-            plain.last_chunk::<{ Header::LEN }>().map(|header| Header::read(&mut Reader::new(header)));
-        match header {
-            Some(Ok(header)) => link(hash, header.prev),
-            _ => return Err(DiskError::index_row(dir, cursor.key(), "no header")),
-        }
-    }
-    Ok(())
-}
-
-/// Writes a new block index into `dir`, which is created if it is missing and must not contain a database.
-///
-/// Entries may be in any order and must differ in their hashes. When the function returns, everything but the
-/// name of `dir` itself is on the medium; a crash before that leaves no database there.
-///
-/// # Errors
-/// [`DiskError::LevelDb`] if the disk fails, `dir` contains a database, or two entries have the same hash.
-///
-/// # Panics
-/// In the same cases as [`IndexEntry::encode`].
-pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
-    disk.create_dir_all(dir).during_creation(dir)?;
-    let mut rows = TableRun::new(disk, dir, 1, 1);
-    if index.pruned {
-        rows.add(PRUNED, b"1")?;
-    }
-    if index.reindexing {
-        rows.add(REINDEXING, b"1")?;
-    }
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut entries: Vec<&IndexEntry> = index.entries.iter().collect();
-    entries.sort_unstable_by_key(|entry| entry.hash);
-    for entry in entries {
-        key.clear();
-        key.push(BLOCK);
-        key.extend_from_slice(&entry.hash.0);
-        value.clear();
-        entry.encode(&mut value);
-        rows.add(&key, &value)?;
-    }
-    let mut files: Vec<([u8; 4], &FileInfo)> =
-        (0u32..).zip(&index.files).map(|(number, info)| (number.to_le_bytes(), info)).collect();
-    files.sort_unstable_by_key(|(number, _)| *number);
-    for (number, info) in files {
-        key.clear();
-        key.push(FILE);
-        key.extend_from_slice(&number);
-        value.clear();
-        info.encode(&mut value);
-        rows.add(&key, &value)?;
-    }
-    rows.add(LAST_FILE, &index.last_file.0.to_le_bytes())?;
-    let tables = rows.finish()?;
-    write_database(disk, dir, &tables)?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -589,8 +459,9 @@ mod tests {
         let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
         write_block_index(&RealDisk, dir.path(), &index).unwrap();
         let (mut streamed, mut links) = (Vec::new(), Vec::new());
-        let rest = stream_block_index(&RealDisk, dir.path(), |entry| streamed.push(entry)).unwrap();
-        stream_links(&RealDisk, dir.path(), |hash, prev| links.push((hash, prev))).unwrap();
+        let rows = IndexRows::open(&RealDisk, dir.path()).unwrap();
+        let rest = rows.stream(|entry| streamed.push(entry)).unwrap();
+        rows.stream_links(|hash, prev| links.push((hash, prev))).unwrap();
         assert_eq!(rest, BlockIndex { entries: Vec::new(), ..index.clone() });
         assert!(streamed.is_sorted_by_key(|entry| entry.hash));
         assert!(streamed.iter().map(|entry| (entry.hash, entry.header.prev)).eq(links));

@@ -37,6 +37,7 @@ pub mod keyed_search;
 pub mod lock;
 pub mod made_undo;
 pub mod node_indexes;
+mod pack;
 pub mod range_plan;
 pub mod replace;
 mod row_kinds;

@@ -42,7 +42,6 @@ use crate::{
     datadir::{Datadir, FileKind},
     error::DiskError,
     index::MAX_FILES,
-    replace::exists,
     undo::{self, CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use digest::obfuscation::Obfuscation;
@@ -52,7 +51,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, OnceLock},
 };
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, remove_if_there};
 use wire::{BlockHash, ByteOffset, FileNo};
 
 /// The undo data that is made for one `rev` file.
@@ -256,9 +255,7 @@ impl<'d> MadeUndo<'d> {
         }
         let path = self.dir.file(&self.rev_name(file));
         self.open.forget(&path);
-        if exists(self.disk, &path)? {
-            self.disk.remove_file(&path).during("remove", &path)?;
-        }
+        remove_if_there(self.disk, &path)?;
         Ok(())
     }
 
@@ -338,7 +335,7 @@ fn check_used(disk: &dyn Disk, datadir: &Datadir, used: &[u32]) -> Result<(), Di
 }
 
 /// Checks that a `rev` file of `len` bytes has the bytes in use.
-fn check_len(path: &Path, len: u64, used: u32) -> Result<(), DiskError> {
+pub(crate) fn check_len(path: &Path, len: u64, used: u32) -> Result<(), DiskError> {
     if len >= used.into() {
         return Ok(());
     }

@@ -18,14 +18,14 @@
 use crate::{
     datadir::is_dir,
     error::DiskError,
-    replace::{KEPT_SUFFIX, exists, free_name, owner_of, remove_database, set_owner, with_suffix},
+    replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner, with_suffix},
 };
 use leveldb::{Database, LevelDbError};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
 };
-use vfs::{Disk, During as _, dir_of};
+use vfs::{Disk, During as _, dir_of, exists};
 use wire::{BlockHash, Reader};
 
 /// Name of the directory with all indexes, in that of the network.
@@ -114,7 +114,7 @@ impl IndexKind {
     /// Whether the directory of a network has a database of it. A folder alone is no index: one is left where
     /// an index was set aside.
     pub fn is_in(self, disk: &dyn Disk, net_dir: &Path) -> Result<bool, DiskError> {
-        exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))
+        Ok(exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))?)
     }
 
     /// Removes what was set aside of it to be replaced, in the directory of a network. Files that are none

@@ -16,21 +16,20 @@
 //! Integers are little-endian. A plan of mainnet has 46 MB. Its SHA-256 identifies it.
 
 use crate::error::DiskError;
-use crate::sealed::{self, Seal};
+use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::sealed::{Seal, Sealed};
 use digest::sha256::sha256;
 use digest::siphash::SipKey;
 use std::ops::Range;
 use std::path::Path;
-use vfs::{Disk, During as _};
-use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader, WireError};
+use vfs::{Disk, During as _, unfinished};
+use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader};
 
 /// Number of shards of a delta, at most: a coin's shard follows from the first byte of its txid.
 pub const MAX_SHARDS: u32 = 256;
 /// Number of ranges, at most.
 pub const MAX_RANGES: u32 = 1 << 16;
 
-const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 2, what: "a plan of ranges" };
-const BLOCK_LEN: usize = 32 + 4 * 4;
 /// Maximum length of a plan, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 1 << 30;
 
@@ -47,6 +46,8 @@ pub struct PlannedBlock {
     /// Position of its undo data in the `rev` file, after the record's frame; 0 if it has none.
     pub undo_pos: u32,
 }
+
+pack_fields!(PlannedBlock { hash, median_time, file, data_pos, undo_pos });
 
 /// A chain that is cut into ranges.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,9 +94,8 @@ impl RangePlan {
     /// [`DiskError::CallerError`] if the plan is inconsistent; [`DiskError::Unfinished`];
     /// [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, path: &Path) -> Result<[u8; 32], DiskError> {
-        self.check().map_err(|flaw| DiskError::CallerError { dir: path.to_owned(), flaw: flaw.into() })?;
-        let bytes = self.to_bytes();
-        sealed::write(disk, path, &bytes)?;
+        let bytes = self.seal(path)?;
+        unfinished::write(disk, path, &bytes)?;
         Ok(sha256(&bytes))
     }
 
@@ -106,13 +106,57 @@ impl RangePlan {
     /// [`DiskError::File`].
     pub fn read(disk: &dyn Disk, path: &Path) -> Result<(Self, [u8; 32]), DiskError> {
         let bytes = disk.read(path, MAX_LEN).during("read", path)?;
-        let plan = Self::decode(&bytes).map_err(|flaw| DiskError::Damaged {
-            path: path.to_owned(),
-            offset: 0,
-            flaw,
+        let plan = Self::unseal(&bytes).map_err(|flaw| {
+            flaw.in_range_file(path, "the plan is damaged: copy it again, or make another one")
         })?;
         Ok((plan, sha256(&bytes)))
     }
+
+    /// Returns the bytes of the file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.sealed()
+    }
+}
+
+impl Pack for RangePlan {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let Self { network, magic, rules, scripts, coinbase_key, shards, ends, blocks, .. } = self;
+        network.put(bytes);
+        magic.put(bytes);
+        rules.put(bytes);
+        scripts.put(bytes);
+        for trusted in [self.assumed_valid_to, self.checked_to] {
+            trusted.map_or(0, |height| height.0 + 1).put(bytes);
+        }
+        coinbase_key.put(bytes);
+        [*shards, ends.len() as u32, blocks.len() as u32].put(bytes);
+        put_all(ends, bytes);
+        put_all(blocks, bytes);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (network, magic, rules) = (Pack::take(reader)?, Pack::take(reader)?, Pack::take(reader)?);
+        let (scripts, trusted) = (Pack::take(reader)?, <[u32; 2]>::take(reader)?);
+        let [assumed_valid_to, checked_to] = trusted.map(|above| above.checked_sub(1).map(Height));
+        let (coinbase_key, [shards, ranges, count]) = (Pack::take(reader)?, Pack::take(reader)?);
+        let (ends, blocks) = (take_all(reader, ranges)?, take_all(reader, count)?);
+        Ok(Self {
+            network,
+            magic,
+            rules,
+            scripts,
+            assumed_valid_to,
+            checked_to,
+            coinbase_key,
+            shards,
+            ends,
+            blocks,
+        })
+    }
+}
+
+impl Sealed for RangePlan {
+    const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 2, what: "a plan of ranges" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending =
@@ -126,85 +170,12 @@ impl RangePlan {
         }
         Ok(())
     }
-
-    /// Returns the bytes of the file.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = SEAL.open_new(self.ends.len() * 4 + self.blocks.len() * BLOCK_LEN);
-        bytes.extend(self.network.magic());
-        bytes.extend(self.magic);
-        sealed::put_text(&mut bytes, &self.rules);
-        bytes.push(self.scripts.into());
-        for trusted in [self.assumed_valid_to, self.checked_to] {
-            bytes.extend(trusted.map_or(0, |height| height.0 + 1).to_le_bytes());
-        }
-        bytes.extend(self.coinbase_key.0.to_le_bytes());
-        bytes.extend(self.coinbase_key.1.to_le_bytes());
-        for number in [self.shards, self.ends.len() as u32, self.blocks.len() as u32] {
-            bytes.extend(number.to_le_bytes());
-        }
-        self.ends.iter().for_each(|end| bytes.extend(end.to_le_bytes()));
-        for block in &self.blocks {
-            bytes.extend(block.hash.0);
-            for number in [block.median_time.0, block.file.0, block.data_pos, block.undo_pos] {
-                bytes.extend(number.to_le_bytes());
-            }
-        }
-        SEAL.close(bytes)
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let damaged = |flaw: &str| format!("{flaw}; the plan is damaged: copy it again, or make another one");
-        let content = SEAL.check(bytes)?;
-        let plan = Self::parse(Reader::new(content)).map_err(|error| damaged(&error.to_string()))?;
-        let plan = plan.ok_or_else(|| damaged("its network, a text or a mark is impossible"))?;
-        plan.check().map_err(damaged)?;
-        Ok(plan)
-    }
-
-    /// Parses the content; returns `None` for a network, a text or a mark that there cannot be.
-    fn parse(mut reader: Reader<'_>) -> Result<Option<Self>, WireError> {
-        let (of_network, magic) = (reader.array()?, reader.array()?);
-        let network = Network::of_magic(of_network);
-        let rules = sealed::text(&mut reader)?;
-        let (scripts, assumed, checked) = (reader.u8()?, reader.u32()?, reader.u32()?);
-        let coinbase_key = SipKey(reader.u64()?, reader.u64()?);
-        let (shards, ranges, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let ends = reader.bytes((ranges as usize).saturating_mul(4))?;
-        let ends = ends.as_chunks().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
-        let mut rows = Reader::new(reader.bytes((blocks as usize).saturating_mul(BLOCK_LEN))?);
-        reader.finish()?;
-        let mut block = || {
-            Ok(PlannedBlock {
-                hash: BlockHash(rows.array()?),
-                median_time: BlockTime(rows.u32()?),
-                file: FileNo(rows.u32()?),
-                data_pos: rows.u32()?,
-                undo_pos: rows.u32()?,
-            })
-        };
-        let blocks = (0..blocks).map(|_| block()).collect::<Result<_, WireError>>()?;
-        let (Some(network), Some(rules), 0..=1) = (network, rules, scripts) else { return Ok(None) };
-        let scripts = scripts == 1;
-        let [assumed_valid_to, checked_to] =
-            [assumed, checked].map(|trusted| trusted.checked_sub(1).map(Height));
-        Ok(Some(Self {
-            network,
-            magic,
-            rules,
-            scripts,
-            assumed_valid_to,
-            checked_to,
-            coinbase_key,
-            shards,
-            ends,
-            blocks,
-        }))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
 
     /// A plan of 100 blocks in four ranges.
@@ -240,6 +211,14 @@ mod tests {
         let other = RangePlan { coinbase_key: SipKey(6, 0), checked_to: None, ..plan() };
         assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
+    }
+
+    #[test]
+    fn the_bytes_of_a_plan_are_those_of_its_version() {
+        assert_eq!(
+            sha256(&plan().to_bytes()).to_lower_hex_string(),
+            "abad2189134ea4c37b495380b07abe9fb4b9f07a1db63527d8b9dbfe4ba49d01"
+        );
     }
 
     #[test]
@@ -279,6 +258,6 @@ mod tests {
         bytes[8] += 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
-        assert!(error.contains("another version of peregrine has written this (format 3"), "{error}");
+        assert!(error.contains("written by another version of peregrine (format 3"), "{error}");
     }
 }

@@ -29,7 +29,10 @@ use leveldb::is_database_file;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use vfs::{CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, repair_exchange};
+use vfs::{
+    CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, exists, remove_if_there, repair_exchange,
+    write_synced,
+};
 
 /// Suffix of the directory in which the new database is built.
 const NEW_SUFFIX: &str = ".peregrine";
@@ -140,10 +143,7 @@ impl ReplacedDatabase {
         let old = if exists(disk, &self.live)? { owner_of(disk, &self.live)? } else { created };
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };
         set_owner(disk, &self.beside, ownership, &self.live)?;
-        let path = self.beside.join(MARK);
-        let mut file = disk.create(&path).during_creation(&path)?;
-        file.write_all(&mark(id)).during("write", &path)?;
-        file.sync().during("sync", &path)?;
+        write_synced(disk, &self.beside.join(MARK), &mark(id))?;
         disk.sync_dir(&self.beside).during("sync", &self.beside)?;
         Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
     }
@@ -191,9 +191,7 @@ impl ReplacedDatabase {
     /// Removes or keeps the old database, after the new one is in place. Files that are not LevelDB's are
     /// moved to the new one. Returns the path of what is kept.
     fn clean_up(&self, disk: &dyn Disk, keep_old: bool) -> Result<Option<PathBuf>, DiskError> {
-        let path = self.live.join(MARK);
-        if exists(disk, &path)? {
-            disk.remove_file(&path).during("remove", &path)?;
+        if remove_if_there(disk, &self.live.join(MARK))? {
             disk.sync_dir(&self.live).during("sync", &self.live)?;
         }
         let mut kept = None;
@@ -568,12 +566,6 @@ pub(crate) fn free_name(disk: &dyn Disk, kept: PathBuf) -> Result<PathBuf, DiskE
     Ok(name)
 }
 
-pub(crate) fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
-    // A dangling link exists too.
-    let exists = disk.exists(path).and_then(|exists| Ok(exists || disk.is_link(path)?));
-    Ok(exists.during("look for", path)?)
-}
-
 fn mark(id: &[u8; 16]) -> Vec<u8> {
     [&MARK_MAGIC[..], id].concat()
 }
@@ -620,10 +612,7 @@ fn nested_database(disk: &dyn Disk, dir: &Path) -> Result<Option<PathBuf>, DiskE
 /// [`DiskError::File`] if one of them cannot be removed.
 pub fn remove_database(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     remove_files(disk, dir)?;
-    let mark = dir.join(MARK);
-    if exists(disk, &mark)? {
-        disk.remove_file(&mark).during("remove", &mark)?;
-    }
+    remove_if_there(disk, &dir.join(MARK))?;
     Ok(disk.remove_dir(dir).during("remove", dir)?)
 }
 

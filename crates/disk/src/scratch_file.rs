@@ -7,7 +7,7 @@
 use crate::error::DiskError;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use vfs::{Disk, During as _, ReadAt, WriteFile};
+use vfs::{Disk, During as _, ReadAt, WriteFile, remove_if_there};
 
 /// First bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"PGRN-TMP";
@@ -54,9 +54,7 @@ struct Writer {
 impl ScratchFile {
     /// Creates the file. One that a killed process has left at `path` is removed first.
     pub fn create(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
-        if disk.exists(path).during("look for", path)? {
-            disk.remove_file(path).during("remove", path)?;
-        }
+        remove_if_there(disk, path)?;
         let mut file = disk.create(path).during_creation(path)?;
         file.write_all(&MAGIC).during("write", path)?;
         let reader = disk.open(path).during("open for reading", path)?;

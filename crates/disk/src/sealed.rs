@@ -1,9 +1,9 @@
 //! Small files of Peregrine's own: magic, version, content, and a checksum of all that.
 
 use crate::error::DiskError;
+use crate::pack::{Malformed, Pack};
 use std::path::Path;
-use vfs::{Disk, unfinished};
-use wire::{Reader, WireError};
+use wire::Reader;
 
 /// The first bytes of such a file.
 pub(crate) struct Seal {
@@ -13,66 +13,165 @@ pub(crate) struct Seal {
     pub what: &'static str,
 }
 
-impl Seal {
-    /// Begins the bytes of a file, with space for `len` more.
-    pub fn open_new(&self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len + 256);
-        bytes.extend(self.magic);
-        bytes.extend(self.version.to_le_bytes());
-        bytes
-    }
+/// Why bytes are not a file that this version has written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Flaw {
+    #[error("this is not {0}")]
+    Other(&'static str),
+    #[error("written by another version of peregrine (format {found}, this one reads {known})")]
+    Version { found: u32, known: u32 },
+    #[error("{0}")]
+    Damaged(&'static str),
+    /// The bytes are as they were written, but their content is impossible.
+    #[error(transparent)]
+    Content(#[from] Malformed),
+}
 
-    /// Ends the bytes of a file.
-    pub fn close(&self, mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        bytes
-    }
+/// The content of such a file.
+pub(crate) trait Sealed: Pack {
+    const SEAL: Seal;
 
-    /// Returns the content of a file, or what is wrong with it.
-    pub fn check<'b>(&self, bytes: &'b [u8]) -> Result<&'b [u8], String> {
-        let Self { magic, version, what } = self;
-        let damaged = |flaw: &str| format!("{flaw}; the file is damaged: copy it again, or make another one");
-        let (found, rest) = bytes.split_first_chunk().ok_or_else(|| damaged("truncated"))?;
-        if found != magic {
-            return Err(format!("this is not {what}"));
+    /// Whether its parts fit together: otherwise it is neither written nor read.
+    fn check(&self) -> Result<(), &'static str>;
+
+    /// Returns the bytes of the file `path`, which names it in the error of a content that does not fit.
+    fn seal(&self, path: &Path) -> Result<Vec<u8>, DiskError> {
+        match self.check() {
+            Ok(()) => Ok(self.sealed()),
+            Err(flaw) => Err(DiskError::CallerError { dir: path.to_owned(), flaw: flaw.to_owned() }),
         }
-        let (found, rest) = rest.split_first_chunk().ok_or_else(|| damaged("truncated"))?;
+    }
+
+    /// Returns the bytes of the file.
+    fn sealed(&self) -> Vec<u8> {
+        let mut bytes = Self::SEAL.magic.to_vec();
+        Self::SEAL.version.put(&mut bytes);
+        self.put(&mut bytes);
+        with_checksum(bytes)
+    }
+
+    /// Returns the content of a file.
+    fn unseal(bytes: &[u8]) -> Result<Self, Flaw> {
+        let Seal { magic, version, what } = Self::SEAL;
+        let rest = bytes.strip_prefix(&magic).ok_or(Flaw::Other(what))?;
+        let (found, rest) = rest.split_first_chunk().ok_or(Flaw::Damaged("truncated"))?;
         let found = u32::from_le_bytes(*found);
-        if found != *version {
-            return Err(format!(
-                "another version of peregrine has written this (format {found}, this one reads {version}); \
-                 use one version for all ranges"
-            ));
+        if found != version {
+            return Err(Flaw::Version { found, known: version });
         }
-        let (content, checksum) = rest.split_last_chunk().ok_or_else(|| damaged("truncated"))?;
-        let summed = bytes.get(..bytes.len() - checksum.len()).unwrap_or_default();
-        match crc32c::crc32c(summed) == u32::from_le_bytes(*checksum) {
-            true => Ok(content),
-            false => Err(damaged("checksum mismatch")),
-        }
+        let (content, _) = rest.split_last_chunk::<CHECKSUM_LEN>().ok_or(Flaw::Damaged("truncated"))?;
+        without_checksum(bytes).ok_or(Flaw::Damaged("checksum mismatch"))?;
+        let mut reader = Reader::new(content);
+        let content = Self::take(&mut reader)?;
+        reader.finish().map_err(Malformed::from)?;
+        content.check().map_err(Malformed::Value)?;
+        Ok(content)
     }
 }
 
-/// Writes a whole file; one that has its name is replaced when all of it is on the medium.
-///
-/// # Errors
-/// [`DiskError::Unfinished`]; [`DiskError::File`].
-pub(crate) fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    let mut file = unfinished::create(disk, path, unfinished::SUFFIX)?;
-    file.write_all(bytes)?;
-    Ok(file.commit()?)
+const CHECKSUM_LEN: usize = 4;
+
+/// Appends the CRC-32C of all bytes.
+pub(crate) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    crc32c::crc32c(&bytes).put(&mut bytes);
+    bytes
 }
 
-/// Appends a text: its length in one byte, then as many characters of it as 255 bytes have.
-pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let max = text.len().min(u8::MAX.into());
-    let len = (0..=max).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0);
-    bytes.push(len as u8);
-    bytes.extend(text.bytes().take(len));
+/// Returns the bytes before their checksum; `None` if it is not theirs.
+pub(crate) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
+    let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>()?;
+    (crc32c::crc32c(content) == u32::from_le_bytes(*checksum)).then_some(content)
 }
 
-/// Parses a text; `None` if it is not UTF-8.
-pub(crate) fn text(reader: &mut Reader<'_>) -> Result<Option<String>, WireError> {
-    let len = reader.u8()?;
-    Ok(std::str::from_utf8(reader.bytes(len.into())?).ok().map(ToOwned::to_owned))
+impl Flaw {
+    /// Returns the error for a file of a range; `advice` is what to do if it is damaged.
+    pub fn in_range_file(&self, path: &Path, advice: &str) -> DiskError {
+        let advice =
+            if matches!(self, Self::Version { .. }) { "use one version for all ranges" } else { advice };
+        DiskError::Damaged { path: path.to_owned(), offset: 0, flaw: format!("{self}; {advice}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::pack_fields;
+
+    #[derive(PartialEq, Debug)]
+    struct Sample {
+        numbers: Vec<u64>,
+        text: String,
+        is_marked: bool,
+    }
+    pack_fields!(Sample { numbers, text, is_marked });
+
+    impl Sealed for Sample {
+        const SEAL: Seal = Seal { magic: *b"PGRN-TST", version: 3, what: "a sample" };
+
+        fn check(&self) -> Result<(), &'static str> {
+            if self.numbers.is_empty() { Err("no numbers") } else { Ok(()) }
+        }
+    }
+
+    fn sample() -> Sample {
+        Sample { numbers: vec![7, u64::MAX], text: "né".to_owned(), is_marked: true }
+    }
+
+    fn flaw(bytes: &[u8]) -> String {
+        Sample::unseal(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_content_comes_back_from_its_bytes_and_from_no_others() {
+        let bytes = sample().sealed();
+        let content = [&[2, 0, 0, 0, 7][..], &[0; 7], &[0xff; 8], "\u{3}né\u{1}".as_bytes()].concat();
+        assert_eq!(bytes[..bytes.len() - 4], [&b"PGRN-TST\x03\0\0\0"[..], &content].concat());
+        assert_eq!(Sample::unseal(&bytes).unwrap(), sample());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let expected = match bit / 8 {
+                0..8 => "this is not a sample",
+                8..12 => "written by another version of peregrine (format ",
+                _ => "checksum mismatch",
+            };
+            assert!(flaw(&flipped).starts_with(expected), "bit {bit} is flipped");
+        }
+        for len in 0..bytes.len() {
+            let expected = match len {
+                0..8 => "this is not a sample",
+                8..16 => "truncated",
+                _ => "checksum mismatch",
+            };
+            assert_eq!(flaw(&bytes[..len]), expected, "{len} bytes are left");
+        }
+        assert_eq!(flaw(&[&bytes[..], &[0]].concat()), "checksum mismatch");
+    }
+
+    #[test]
+    fn a_content_that_is_never_written_is_not_read() {
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = sample().sealed();
+            bytes.truncate(bytes.len() - 4);
+            bytes[at] = byte;
+            flaw(&with_checksum(bytes))
+        };
+        assert_eq!(changed(8, 4), "written by another version of peregrine (format 4, this one reads 3)");
+        assert!(changed(15, 1).contains("ends early"), "a number of numbers");
+        assert!(changed(12, 1).contains("ends early"), "7 bytes are taken for a text of 255");
+        assert!(changed(33, 0xff).contains("not valid UTF-8"));
+        assert_eq!(changed(36, 2), "a mark in it is neither 0 nor 1");
+        assert!(
+            changed(32, 2).contains("unexpected bytes after the end") || changed(32, 2).contains("UTF-8")
+        );
+        let none = Sample { numbers: Vec::new(), ..sample() };
+        assert_eq!(flaw(&none.sealed()), "no numbers");
+        assert!(matches!(none.seal("a".as_ref()), Err(DiskError::CallerError { .. })));
+        let long = Sample { text: "é".repeat(200), ..sample() };
+        assert_eq!(
+            Sample::unseal(&long.sealed()).unwrap().text,
+            "é".repeat(127),
+            "it ends after a character"
+        );
+    }
 }

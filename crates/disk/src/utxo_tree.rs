@@ -21,10 +21,9 @@
 use crate::error::DiskError;
 use crate::snapshot::{METADATA_LEN, SnapshotOutput, VERSION};
 use digest::sha256::sha256d;
-use std::ffi::OsStr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use vfs::{AtomicFile, Disk, During as _, dir_of, unfinished};
+use std::path::Path;
+use vfs::{AtomicDir, AtomicFile, Disk, During as _, unfinished, write_synced};
 use wire::{BlockHash, Reader, WireError, read::write_compact_size};
 
 /// Length of a chunk in bytes.
@@ -136,16 +135,14 @@ impl UtxoTree {
 /// Writes a snapshot as a folder with its chunks, which is complete or absent under its name.
 pub struct ChunkWriter<'d> {
     disk: &'d dyn Disk,
-    dir: PathBuf,
-    building: PathBuf,
     /// The file of the tree, which is locked until the folder is complete.
-    tree: Option<AtomicFile<'d>>,
+    tree: AtomicFile<'d>,
+    // After the file: it removes itself, and only then is the folder removed.
+    dir: AtomicDir<'d>,
     chunk: Vec<u8>,
     chunk_len: usize,
     leaves: Vec<[u8; 32]>,
     len: u64,
-    /// Whether the folder has its name.
-    is_complete: bool,
 }
 
 impl<'d> ChunkWriter<'d> {
@@ -160,32 +157,17 @@ impl<'d> ChunkWriter<'d> {
             let flaw = "there is something of that name already; move it away, or write elsewhere".to_owned();
             return Err(DiskError::Refused { path: dir.to_owned(), flaw });
         }
-        let building = unfinished::temporary(dir, unfinished::SUFFIX);
-        disk.create_dir_all(&building).during_creation(&building)?;
-        let tree = unfinished::create(disk, &building.join(TREE_NAME), unfinished::SUFFIX)?;
-        let temporary = tree.temporary_path().to_owned();
-        for name in disk.list(&building).during("list", &building)? {
-            let path = building.join(&name);
-            if path == temporary {
-                continue;
-            }
-            if !is_file_of_set(&name) {
-                let flaw =
-                    "this is not of an unfinished snapshot; move it away, or write elsewhere".to_owned();
-                return Err(DiskError::Refused { path, flaw });
-            }
-            disk.remove_file(&path).during("remove the file left by a crash", &path)?;
-        }
+        let (dir, tree) = AtomicDir::create(disk, dir, is_file_of_set, TREE_NAME, |path| {
+            unfinished::create(disk, path, unfinished::SUFFIX)
+        })?;
         Ok(Self {
             disk,
-            dir: dir.to_owned(),
-            building,
-            tree: Some(tree),
+            tree,
+            dir,
             chunk: Vec::new(),
             chunk_len: usize::try_from(chunk_len).unwrap_or(usize::MAX).max(1),
             leaves: Vec::new(),
             len: 0,
-            is_complete: false,
         })
     }
 
@@ -203,14 +185,9 @@ impl<'d> ChunkWriter<'d> {
         let leaves = std::mem::take(&mut self.leaves);
         let tree = UtxoTree { block, len: self.len, leaves, chunk_len: self.chunk_len as u64 };
         self.write_file(DESCRIPTION_NAME, describe(&tree).as_bytes())?;
-        if let Some(mut file) = self.tree.take() {
-            file.write_all(&tree.encode())?;
-            file.commit()?;
-        }
-        self.disk.rename(&self.building, &self.dir).during("rename to its final name", &self.building)?;
-        self.is_complete = true;
-        let parent = dir_of(&self.dir);
-        self.disk.sync_dir(parent).during("sync", parent)?;
+        self.tree.write_all(&tree.encode())?;
+        self.tree.commit()?;
+        self.dir.commit()?;
         Ok(tree)
     }
 
@@ -225,10 +202,7 @@ impl<'d> ChunkWriter<'d> {
     }
 
     fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        let path = self.building.join(name);
-        let mut file = self.disk.create(&path).during_creation(&path)?;
-        file.write_all(bytes).during("write", &path)?;
-        Ok(file.sync().during("sync", &path)?)
+        Ok(write_synced(self.disk, &self.dir.temporary_path().join(name), bytes)?)
     }
 }
 
@@ -247,25 +221,8 @@ impl SnapshotOutput for ChunkWriter<'_> {
     }
 }
 
-impl Drop for ChunkWriter<'_> {
-    /// Removes an unfinished folder. The error that ended the writing is the one to report.
-    fn drop(&mut self) {
-        if self.is_complete {
-            return;
-        }
-        drop(self.tree.take());
-        for name in self.disk.list(&self.building).unwrap_or_default() {
-            if is_file_of_set(&name) {
-                let _ = self.disk.remove_file(&self.building.join(name));
-            }
-        }
-        let _ = self.disk.remove_dir(&self.building);
-    }
-}
-
 /// Whether a file with this name belongs to a set.
-fn is_file_of_set(name: &OsStr) -> bool {
-    let name = name.to_str().unwrap_or_default();
+fn is_file_of_set(name: &str) -> bool {
     let is_chunk = name.strip_suffix(".chunk").is_some_and(|digits| digits.parse::<u64>().is_ok());
     is_chunk || name == TREE_NAME || name == DESCRIPTION_NAME
 }

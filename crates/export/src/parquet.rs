@@ -7,18 +7,22 @@
 use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::{CoinRow, CoinTable};
-use crate::{DIRECTORY_IN_USE, Metadata, Written};
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, UnfinishedError, dir_of, unfinished};
+use crate::{Metadata, Written};
+use std::path::Path;
+use vfs::{AtomicDir, Disk, UnfinishedError};
 
 /// Number of rows after which a part ends. The 180 million coins of 2026 make 43 parts.
 const PART_ROWS: u64 = 1 << 22;
 
+fn part_name(number: usize) -> String {
+    format!("part-{number:04}.parquet")
+}
+
 pub struct ParquetWriter<'d> {
+    disk: &'d dyn Disk,
     // Before the directory: the parts remove their files, and only then is the directory removed.
     parts: Vec<RowFile<'d, CoinTable>>,
-    dir: TemporaryDir<'d>,
+    dir: AtomicDir<'d>,
     columns: Columns,
     last_txid: Option<[u8; 32]>,
     rows: u64,
@@ -28,11 +32,13 @@ pub struct ParquetWriter<'d> {
 
 impl<'d> ParquetWriter<'d> {
     pub fn create(disk: &'d dyn Disk, path: &Path, columns: &Columns) -> Result<Self, UnfinishedError> {
-        let (dir, columns) = (TemporaryDir::create(disk, path)?, columns.clone());
-        let mut writer =
-            Self { parts: Vec::new(), dir, columns, last_txid: None, rows: 0, part_rows: PART_ROWS };
-        writer.begin_part()?;
-        Ok(writer)
+        let columns = columns.clone();
+        let is_part = |name: &str| name.starts_with("part-");
+        let (dir, part) = AtomicDir::create(disk, path, is_part, &part_name(0), |path| {
+            RowFile::create(disk, path, FileFormat::PARQUET, &columns)
+        })?;
+        let parts = vec![part];
+        Ok(Self { disk, parts, dir, columns, last_txid: None, rows: 0, part_rows: PART_ROWS })
     }
 
     pub fn add(&mut self, row: CoinRow<'_>) -> Result<(), UnfinishedError> {
@@ -57,74 +63,11 @@ impl<'d> ParquetWriter<'d> {
     }
 
     fn begin_part(&mut self) -> Result<(), UnfinishedError> {
-        let path = self.dir.temporary.join(format!("part-{:04}.parquet", self.parts.len()));
-        let part = RowFile::create(self.dir.disk, &path, FileFormat::PARQUET, &self.columns)?;
+        let path = self.dir.temporary_path().join(part_name(self.parts.len()));
+        let part = RowFile::create(self.disk, &path, FileFormat::PARQUET, &self.columns)?;
         self.parts.push(part);
         Ok(())
     }
-}
-
-/// A directory that is filled under a temporary name. If it is dropped before it is committed, its files are
-/// removed.
-struct TemporaryDir<'d> {
-    disk: &'d dyn Disk,
-    path: PathBuf,
-    temporary: PathBuf,
-    is_temporary: bool,
-}
-
-impl<'d> TemporaryDir<'d> {
-    fn create(disk: &'d dyn Disk, path: &Path) -> Result<Self, UnfinishedError> {
-        let temporary = unfinished::temporary(path, unfinished::SUFFIX);
-        let found = disk.metadata(&temporary).during("look for", &temporary)?;
-        if found.is_some_and(|found| !found.is_dir) {
-            let flaw =
-                "a file has the name of a temporary directory; move it away, or write another directory";
-            return Err(UnfinishedError::Refused { path: temporary, flaw });
-        }
-        if found.is_some() {
-            // The first part is locked as long as its writer lives.
-            let first = temporary.join(format!("part-0000.parquet{}", unfinished::SUFFIX));
-            let _lock = unfinished::lock(disk, &first, DIRECTORY_IN_USE)?;
-            remove_parts(disk, &temporary)?;
-            if !disk.list(&temporary).during("list", &temporary)?.is_empty() {
-                let flaw = "other files are in a directory with a temporary name; move them away, or \
-                            write another directory";
-                return Err(UnfinishedError::Refused { path: temporary, flaw });
-            }
-        } else {
-            disk.create_dir_all(&temporary).during_creation(&temporary)?;
-        }
-        Ok(Self { disk, path: path.to_owned(), temporary, is_temporary: true })
-    }
-
-    fn commit(&mut self) -> Result<(), UnfinishedError> {
-        let Self { disk, path, temporary, .. } = self;
-        disk.rename(temporary, path).during("rename to its final name", temporary)?;
-        self.is_temporary = false;
-        let parent = dir_of(path);
-        Ok(disk.sync_dir(parent).during("sync", parent)?)
-    }
-}
-
-impl Drop for TemporaryDir<'_> {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            // The error that ended the writing is the one to report.
-            let _ = remove_parts(self.disk, &self.temporary);
-            let _ = self.disk.remove_dir(&self.temporary);
-        }
-    }
-}
-
-/// Removes the parts in a directory, and no other file.
-fn remove_parts(disk: &dyn Disk, dir: &Path) -> Result<(), UnfinishedError> {
-    let is_part = |name: &OsString| name.to_string_lossy().starts_with("part-");
-    for name in disk.list(dir).during("list", dir)?.iter().filter(|name| is_part(name)) {
-        let path = dir.join(name);
-        disk.remove_file(&path).during("remove", &path)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -133,6 +76,7 @@ mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
     use std::fs::{self, File};
+    use std::path::PathBuf;
     use tempfile::TempDir;
     use vfs::RealDisk;
 

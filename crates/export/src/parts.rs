@@ -12,7 +12,10 @@ use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, FileError, Lock, UnfinishedError, dir_of, unfinished, unfinished::target};
+use vfs::{
+    Disk, During as _, FileError, Lock, UnfinishedError, dir_of, remove_if_there, sync_dir_of, unfinished,
+    unfinished::target,
+};
 
 /// The file that states what a directory is for: its name in the directory, and the end of its name beside
 /// it.
@@ -172,12 +175,10 @@ impl<'d> Parts<'d> {
                 return Err(PartsError::OtherRequest(temporary));
             }
             disk.rename(path, &temporary).during("rename", path)?;
-            disk.sync_dir(dir_of(path)).during("sync", dir_of(path))?;
+            sync_dir_of(disk, path)?;
         }
         for path in outdated.iter().map(|name| temporary.join(name)) {
-            if disk.exists(&path).during("look for", &path)? {
-                disk.remove_file(&path).during("remove", &path)?;
-            }
+            remove_if_there(disk, &path)?;
         }
         Self::with_request(disk, path, temporary, request)
     }
@@ -190,9 +191,7 @@ impl<'d> Parts<'d> {
         request: &str,
     ) -> Result<Self, PartsError> {
         let file = temporary.join(REQUEST);
-        let mut unnamed = unfinished::create(disk, &file, unfinished::SUFFIX)?;
-        unnamed.write_all(request.as_bytes())?;
-        unnamed.commit()?;
+        unfinished::write(disk, &file, request.as_bytes())?;
         let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
         Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock })
     }
@@ -225,12 +224,9 @@ impl<'d> Parts<'d> {
     /// Gives the directory its name, when all files are complete, and writes what it has beside it.
     pub fn finish(self, content: &str) -> Result<(), UnfinishedError> {
         let Self { disk, path, temporary, .. } = &self;
-        let mut stated = unfinished::create(*disk, &beside(path), unfinished::SUFFIX)?;
-        stated.write_all(content.as_bytes())?;
-        stated.commit()?;
+        unfinished::write(*disk, &beside(path), content.as_bytes())?;
         disk.rename(temporary, path).during("rename to its final name", temporary)?;
-        let parent = dir_of(path);
-        disk.sync_dir(parent).during("sync", parent)?;
+        sync_dir_of(*disk, path)?;
         let request = path.join(REQUEST);
         Ok(disk.remove_file(&request).during("remove", &request)?)
     }

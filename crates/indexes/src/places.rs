@@ -6,7 +6,7 @@ use chain::{
     blocks::{chain::Chain, files::Files},
     threads::lock,
 };
-use disk::index::{FileInfo, is_free_space, stream_block_index};
+use disk::index::{FileInfo, IndexRows, is_free_space};
 use std::sync::{Arc, Mutex};
 use wire::{FileNo, Height, Reader};
 
@@ -71,7 +71,8 @@ impl<'a> Places<'a> {
             return Ok(Arc::clone(found));
         }
         let mut blocks = Vec::new();
-        let index = stream_block_index(self.files.disk, &self.files.datadir.index_dir(), |entry| {
+        let rows = IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?;
+        let index = rows.stream(|entry| {
             if let Some((file, pos)) = entry.file.zip(entry.data_pos) {
                 let is_indexed = entry.height <= self.best && self.chain.has(entry.height, &entry.hash);
                 let indexed = is_indexed.then_some(entry.height);

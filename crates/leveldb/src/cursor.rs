@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A cursor over the rows of these groups of tables, which are sorted, and over the deletions that hide
-    /// rows of other tables, or were to hide some: those from `start` on, below `end` if there is one.
+    /// rows of other tables, or would hide such rows: those from `start` on, below `end` if there is one.
     pub(super) fn with_deletions(
         database: &'a Database<'a>,
         groups: impl Iterator<Item = &'a [LiveTable]>,

@@ -16,7 +16,7 @@ use super::filter::{self, FilterWriter};
 use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
 use super::{LevelDbError, coding};
-use vfs::{AtomicFile, Disk, During as _, WriteFile};
+use vfs::{AtomicFile, Disk, During as _, WriteFile, write_synced};
 
 /// Bytes at which a caller should finish a table and begin the next one: Core's `DBWRAPPER_MAX_FILE_SIZE`.
 pub const TARGET_TABLE_SIZE: u64 = 32 << 20;
@@ -396,7 +396,7 @@ fn incremented(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
 pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Result<(), LevelDbError> {
     let number = 1 + tables.iter().map(|table| table.number).max().unwrap_or(0);
     let manifest = make_manifest(tables, number, &dir.join(manifest_name(number)))?;
-    create_synced(disk, &dir.join("LOCK"), &[])?;
+    write_synced(disk, &dir.join("LOCK"), &[])?;
     put_in_place(disk, dir, &manifest, number)
 }
 
@@ -409,7 +409,7 @@ pub(super) fn put_in_place(
     number: u64,
 ) -> Result<(), LevelDbError> {
     let name = manifest_name(number);
-    create_synced(disk, &dir.join(&name), &manifest::encode(manifest))?;
+    write_synced(disk, &dir.join(&name), &manifest::encode(manifest))?;
     disk.sync_dir(dir).during("sync", dir)?;
 
     let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
@@ -437,11 +437,4 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
     let [.., deepest] = &mut manifest.levels;
     *deepest = sorted.into_iter().map(TableMeta::live).collect();
     Ok(manifest)
-}
-
-fn create_synced(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LevelDbError> {
-    let mut file = disk.create(path).during_creation(path)?;
-    file.write_all(bytes).during("write", path)?;
-    file.sync().during("sync", path)?;
-    Ok(())
 }

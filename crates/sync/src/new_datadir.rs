@@ -6,7 +6,9 @@ use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     chainstate::read_best_block,
     datadir::{Datadir, FileKind},
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, find_entry, read_block_index, write_block_index},
+    index::{
+        BlockIndex, BlockStatus, FileInfo, IndexEntry, find_height, read_block_index, write_block_index,
+    },
     lock::{DatadirLock, LockMode},
     scan::for_each_block,
     xor::read_or_create_block_obfuscation,
@@ -72,7 +74,7 @@ pub fn complete(
     let index_dir = datadir.index_dir();
     // A database that does not open is not empty.
     let is_empty = |index: Result<BlockIndex, _>| index.is_ok_and(|index| index.entries.is_empty());
-    if find_entry(disk, &index_dir, &params.genesis_hash).map_or(true, |found| found.is_some())
+    if find_height(disk, &index_dir, &params.genesis_hash).map_or(true, |found| found.is_some())
         || !is_empty(read_block_index(disk, &index_dir))
         || !matches!(read_best_block(disk, &datadir.chainstate_dir()), Ok(None))
         || datadir.blk_files(disk)? != [FileNo(0)]

@@ -8,7 +8,7 @@ use api::error::Error;
 use chain::blocks::files::Files;
 use disk::{datadir::FileKind, index::FileInfo};
 use net::download::SizeEstimate;
-use vfs::During as _;
+use vfs::remove_if_there;
 use wire::{FileNo, Height, MAX_BLOCK_LEN, Network};
 
 /// The part of the space that is for undo data: one in this many.
@@ -136,10 +136,7 @@ impl Pruning {
 pub fn delete_files(files: &Files<'_>, numbers: impl Iterator<Item = FileNo>) -> Result<(), Error> {
     for number in numbers {
         for kind in [FileKind::Blk, FileKind::Rev] {
-            let path = files.path(kind, number);
-            if files.disk.exists(&path).during("look for", &path)? {
-                files.disk.remove_file(&path).during("remove", &path)?;
-            }
+            remove_if_there(files.disk, &files.path(kind, number))?;
         }
     }
     Ok(())

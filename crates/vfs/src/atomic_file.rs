@@ -1,6 +1,6 @@
 //! A file that is complete under its name, or not there.
 
-use super::{Disk, During as _, FileError, WriteFile, dir_of};
+use super::{Disk, During as _, FileError, WriteFile, remove_if_there, sync_dir_of};
 use std::path::{Path, PathBuf};
 
 /// A new file that is written under a temporary name and renamed when all of it is on the medium: after a
@@ -25,18 +25,10 @@ impl<'d> AtomicFile<'d> {
     /// # Errors
     /// The errors of [`AtomicFile::create`], [`AtomicFile::write_all`] and [`AtomicFile::commit`].
     pub fn write(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        Self::remove_leftover(disk, &temporary)?;
+        remove_if_there(disk, &temporary)?;
         let mut file = Self::create(disk, temporary, path)?;
         file.write_all(bytes)?;
         file.commit()
-    }
-
-    /// Removes a temporary file that a crash has left, if there is one.
-    pub fn remove_leftover(disk: &dyn Disk, temporary: &Path) -> Result<(), FileError> {
-        if disk.exists(temporary).during("look at", temporary)? {
-            disk.remove_file(temporary).during("remove", temporary)?;
-        }
-        Ok(())
     }
 
     /// Creates the file `temporary`, which must not exist, to become `path` in the same directory.
@@ -48,30 +40,8 @@ impl<'d> AtomicFile<'d> {
         Ok(Self::new(disk, temporary, path, file))
     }
 
-    /// Like [`AtomicFile::create`], for a file that holds a secret.
-    ///
-    /// # Errors
-    /// The errors of [`Disk::create_private`].
-    pub fn create_private(disk: &'d dyn Disk, temporary: PathBuf, path: &Path) -> Result<Self, FileError> {
-        let file = disk.create_private(&temporary).during_creation(&temporary)?;
-        Ok(Self::new(disk, temporary, path, file))
-    }
-
-    /// Like [`AtomicFile::create`], for a file that stays locked until it is closed. Returns `None` if
-    /// another process has locked or removed it first.
-    ///
-    /// # Errors
-    /// The errors of [`Disk::create_locked`].
-    pub fn create_locked(
-        disk: &'d dyn Disk,
-        temporary: PathBuf,
-        path: &Path,
-    ) -> Result<Option<Self>, FileError> {
-        let file = disk.create_locked(&temporary).during_creation(&temporary)?;
-        Ok(file.map(|file| Self::new(disk, temporary, path, file)))
-    }
-
-    fn new(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, file: Box<dyn WriteFile>) -> Self {
+    /// Continues a file that was just created as `temporary` and is still empty.
+    pub fn new(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, file: Box<dyn WriteFile>) -> Self {
         debug_assert_eq!(temporary.parent(), path.parent(), "a rename keeps the directory");
         Self { disk, temporary, path: path.to_owned(), file, is_temporary: true }
     }
@@ -98,8 +68,7 @@ impl<'d> AtomicFile<'d> {
         self.file.sync().during("sync", &self.temporary)?;
         self.disk.rename(&self.temporary, &self.path).during("rename to its final name", &self.temporary)?;
         self.is_temporary = false;
-        let dir = dir_of(&self.path);
-        self.disk.sync_dir(dir).during("sync", dir)
+        sync_dir_of(self.disk, &self.path)
     }
 
     /// Removes the file.

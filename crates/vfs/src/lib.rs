@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod atomic_dir;
 mod atomic_file;
 mod real;
 pub mod unfinished;
@@ -30,6 +31,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+pub use atomic_dir::AtomicDir;
 pub use atomic_file::AtomicFile;
 pub use real::{Limit, NotRegular, RealDisk, lacks_locks, open_regular, unsynced_dir};
 pub use unfinished::UnfinishedError;
@@ -420,6 +422,35 @@ pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> 
 /// Returns the directory that `path` is in: `.` for a name without one, whose parent is an empty path.
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Syncs the directory that `path` is in, so that a change of that name is on the medium.
+pub fn sync_dir_of(disk: &dyn Disk, path: &Path) -> Result<(), FileError> {
+    let dir = dir_of(path);
+    disk.sync_dir(dir).during("sync", dir)
+}
+
+/// Creates a file with these bytes. When it returns, they are on the medium; the file's name also needs
+/// [`Disk::sync_dir`].
+pub fn write_synced(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut file = disk.create(path).during_creation(path)?;
+    file.write_all(bytes).during("write", path)?;
+    file.sync().during("sync", path)
+}
+
+/// Whether there is something of that name, be it a link that leads nowhere.
+pub fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> {
+    let exists = disk.exists(path).and_then(|exists| Ok(exists || disk.is_link(path)?));
+    exists.during("look for", path)
+}
+
+/// Removes the file or the link `path`, if there is one. Returns whether there was.
+pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> {
+    let is_there = exists(disk, path)?;
+    if is_there {
+        disk.remove_file(path).during("remove", path)?;
+    }
+    Ok(is_there)
 }
 
 /// The temporary name of `path` during an exchange.

@@ -56,8 +56,17 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
         let _lock = lock(disk, &temporary, IN_USE)?;
         disk.remove_file(&temporary).during("remove the file left by a crash", &temporary)?;
     }
-    let file = AtomicFile::create_locked(disk, temporary.clone(), &target)?;
-    file.ok_or(UnfinishedError::Refused { path: temporary, flaw: IN_USE })
+    match disk.create_locked(&temporary).during_creation(&temporary)? {
+        Some(file) => Ok(AtomicFile::new(disk, temporary, &target, file)),
+        None => Err(UnfinishedError::Refused { path: temporary, flaw: IN_USE }),
+    }
+}
+
+/// Writes a whole file, as [`create`] does.
+pub fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), UnfinishedError> {
+    let mut file = create(disk, path, SUFFIX)?;
+    file.write_all(bytes)?;
+    Ok(file.commit()?)
 }
 
 const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";

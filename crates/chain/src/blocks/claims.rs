@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, remove_if_there};
 use wire::Height;
 
 /// Name of a file while it is being created.
@@ -75,10 +75,7 @@ impl PeerClaims {
 
     /// Removes a file that a process has left in `dir` that was killed just when it created the file.
     pub fn remove_left(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
-        let path = dir.join(FILE_NAME);
-        if disk.exists(&path).during("look for", &path)? {
-            disk.remove_file(&path).during("remove", &path)?;
-        }
+        remove_if_there(disk, &dir.join(FILE_NAME))?;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use disk::{
     DiskError,
     block_files::{BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
-    index::stream_block_index,
+    index::{IndexEntry, IndexRows},
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::{BlockSums, ChainParams, Violation};
@@ -50,9 +50,10 @@ pub fn obfuscation(
     let Some(others) = others else { return Ok(obfuscation) };
     let DiskError::MixedKeys { files, .. } = &others else { return Err(others.into()) };
     let mut are_needed = false;
-    let index = stream_block_index(disk, &datadir.index_dir(), |entry| {
+    let is_needed = |entry: IndexEntry| {
         are_needed |= entry.status.has_data() && entry.file.is_some_and(|file| files.contains(&file));
-    });
+    };
+    let index = IndexRows::open(disk, &datadir.index_dir()).and_then(|rows| rows.stream(is_needed));
     match index {
         // Their blocks were stored again.
         Ok(_) if !are_needed => Ok(obfuscation),

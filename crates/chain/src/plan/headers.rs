@@ -2,7 +2,7 @@
 //! a block that may not be stored. The tree of the plan is about blocks that are.
 
 use api::error::Error;
-use disk::index::stream_block_index;
+use disk::index::IndexRows;
 use rules::{ChainParams, U256, work};
 use std::path::Path;
 use vfs::Disk;
@@ -34,7 +34,7 @@ impl Headers {
     /// Reads the block index in `dir`. The headers' rules are not checked: Core has done so.
     pub fn read(disk: &dyn Disk, dir: &Path, params: &ChainParams) -> Result<Self, Error> {
         let (mut nodes, mut parents) = (Vec::new(), Vec::new());
-        stream_block_index(disk, dir, |entry| {
+        IndexRows::open(disk, dir)?.stream(|entry| {
             let work = work(entry.header.bits);
             let failed = entry.status.is_failed();
             parents.push(entry.header.prev);

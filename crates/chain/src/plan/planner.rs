@@ -26,7 +26,7 @@ use coins::SipKey;
 use disk::datadir::FileKind;
 use disk::{
     blk::RECORD_HEADER_LEN,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, stream_block_index, stream_links},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows},
     scan::{Scan, ScannedBlock, scan_files},
     undo::CHECKSUM_LEN,
 };
@@ -443,19 +443,19 @@ type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
 /// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which, or
 /// if a `-reindex` was interrupted.
 pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
-    let dir = files.datadir.index_dir();
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
         error => error,
     };
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
-    let index = stream_block_index(files.disk, &dir, |entry| {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir()).map_err(advise)?;
+    let index = rows.stream(|entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
         hashes.push(entry.hash);
         heights.push(entry.height);
-        // `stream_block_index` reports no invalid position, so no entry is dropped here.
+        // `IndexRows::stream` reports no invalid position, so no entry is dropped here.
         let node = Node::new(&entry.header, data, undo_pos, entry.status.is_failed());
         nodes.extend(node.map(|node| node.with_mark(&entry)));
     });
@@ -463,8 +463,7 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
     if hashes.is_empty() {
         return Err(damaged_index(files, "the block index is empty"));
     }
-    let links =
-        |link: &mut dyn FnMut(BlockHash, BlockHash)| stream_links(files.disk, &dir, link).map_err(advise);
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| rows.stream_links(link).map_err(advise);
     // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
     Ok((tree, index, heights))

@@ -22,7 +22,7 @@ use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
     datadir::{Datadir, FileKind, SNAPSHOT_BASE},
-    index::{BlockStatus, find_entry},
+    index::{BlockStatus, IndexRows},
 };
 use rules::ChainParams;
 use std::{fmt, path::PathBuf};
@@ -224,7 +224,7 @@ fn first_without_mark(
     let highest = assumed.next();
     let lowest = assumed.last();
     for (number, height) in [highest, lowest].into_iter().flatten() {
-        let entry = find_entry(files.disk, &files.datadir.index_dir(), &tree.hash(number))?;
+        let entry = IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(&tree.hash(number))?;
         if entry.is_some_and(|entry| entry.status.0 & BlockStatus::OPT_WITNESS == 0) {
             return Ok(Some(height));
         }

@@ -16,6 +16,7 @@ use crate::{
     datadir::FileKind,
     error::DiskError,
     index::FileInfo,
+    made_undo::check_len,
     undo::{self, MAX_UNDO_LEN},
 };
 use std::{
@@ -278,16 +279,13 @@ impl<'a> BlockAppender<'a> {
 
     /// Returns an open file; opens it, and creates it if it is missing and none of its bytes are in use.
     fn file(&mut self, kind: FileKind, number: FileNo) -> Result<&mut OpenFile, DiskError> {
-        let used = u64::from(self.used(kind, number));
+        let used = self.used(kind, number);
         match self.open.entry((kind, number)) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(place) => {
                 let (disk, path) = (self.files.disk, self.files.path(kind, number));
                 let len = disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
-                if len < used {
-                    let flaw = format!("{used} bytes of the file are in use, but it has {len}; restore it");
-                    return Err(DiskError::Damaged { path, offset: len, flaw });
-                }
+                check_len(&path, len, used)?;
                 let file = disk.open_for_writing(&path).during("open for writing", &path)?;
                 Ok(place.insert(OpenFile { path, file }))
             }

@@ -1,10 +1,10 @@
 //! What the completed blocks of a job amount to, and its part of the manifest.
 
-use super::{PieceWriter, check_list_lengths, read_numbers, read_numbers32};
-use crate::error::DiskError;
+use super::check_list_lengths;
+use crate::pack::{Malformed, Pack, put_all, take_all};
 use digest::siphash::SipKey;
 use std::fmt;
-use wire::{Reader, WireError};
+use wire::Reader;
 use zeroize::Zeroizing;
 
 /// The state of the completed blocks of a job, besides their unmatched creations and spends.
@@ -72,58 +72,55 @@ impl SavedState {
         }
         check_list_lengths(&[self.coinbases.len(), sum_len])
     }
+}
 
-    /// Length of what [`SavedState::encode`] writes, in bytes.
-    pub(super) fn encoded_len(&self) -> usize {
-        let numbers = self.completed.len() + self.counts.len() + 2 + self.coinbases.len();
-        let matching = match &self.matching {
-            SavedMatching::Join => 0,
-            SavedMatching::Hints { key, sum, .. } => key.len() + 8 + 4 + sum.len(),
-        };
-        4 + 4 + 1 + numbers * 8 + matching + 4 + self.made.len() * 4
+impl Pack for SavedState {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.blocks.put(bytes);
+        put_all(&self.completed, bytes);
+        self.counts.put(bytes);
+        self.coinbase_key.put(bytes);
+        self.coinbases.put(bytes);
+        self.matching.put(bytes);
+        self.made.put(bytes);
     }
 
-    pub(super) fn encode(&self, file: &mut PieceWriter<'_>) -> Result<(), DiskError> {
-        file.put(&self.blocks.to_le_bytes())?;
-        file.numbers(&self.completed)?;
-        file.numbers(&self.counts)?;
-        file.numbers(&[self.coinbase_key.0, self.coinbase_key.1])?;
-        file.count(self.coinbases.len())?;
-        file.numbers(&self.coinbases)?;
-        match &self.matching {
-            SavedMatching::Join => file.put(&[0])?,
-            SavedMatching::Hints { key, burned, sum } => {
-                file.put(&[1])?;
-                file.put(&**key)?;
-                file.numbers(&[*burned])?;
-                file.count(sum.len())?;
-                file.put(sum)?;
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let blocks = u32::take(reader)?;
+        Ok(Self {
+            blocks,
+            completed: take_all(reader, blocks.div_ceil(64))?,
+            counts: Pack::take(reader)?,
+            coinbase_key: Pack::take(reader)?,
+            coinbases: Pack::take(reader)?,
+            matching: Pack::take(reader)?,
+            made: Pack::take(reader)?,
+        })
+    }
+}
+
+impl Pack for SavedMatching {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Join => bytes.push(0),
+            Self::Hints { key, burned, sum } => {
+                bytes.push(1);
+                bytes.extend(&**key);
+                burned.put(bytes);
+                sum.put(bytes);
             }
         }
-        file.count(self.made.len())?;
-        file.numbers32(&self.made)
     }
 
-    /// Decodes what [`SavedState::encode`] wrote. Returns `None` if no method of matching has this number.
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Option<Self>, WireError> {
-        let blocks = reader.u32()?;
-        let completed = read_numbers(reader, blocks.div_ceil(64) as usize)?;
-        let mut counts = [0; 6];
-        for count in &mut counts {
-            *count = reader.u64()?;
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            0 => Ok(Self::Join),
+            1 => Ok(Self::Hints {
+                key: Zeroizing::new(reader.array()?),
+                burned: Pack::take(reader)?,
+                sum: Pack::take(reader)?,
+            }),
+            _ => Err(Malformed::Value("its method of matching is unknown")),
         }
-        let (coinbase_key, coinbases) = (SipKey(reader.u64()?, reader.u64()?), reader.u32()?);
-        let coinbases = read_numbers(reader, coinbases as usize)?;
-        let matching = match reader.u8()? {
-            0 => SavedMatching::Join,
-            1 => {
-                let (key, burned, len) = (Zeroizing::new(reader.array()?), reader.u64()?, reader.u32()?);
-                SavedMatching::Hints { key, burned, sum: reader.bytes(len as usize)?.to_vec() }
-            }
-            _ => return Ok(None),
-        };
-        let made = reader.u32()?;
-        let made = read_numbers32(reader, made as usize)?;
-        Ok(Some(Self { blocks, completed, counts, coinbase_key, coinbases, matching, made }))
     }
 }

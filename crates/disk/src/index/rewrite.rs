@@ -1,14 +1,9 @@
-//! Writes a new block index that differs from an existing one in some rows. An index has a million rows, so
-//! only those of files are kept in memory.
+//! Writes block indexes: new ones, and those that differ from an existing one in some rows. An index has a
+//! million rows, so only those of files are kept in memory.
 
-use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, PRUNED, files_by_number, read_last_file};
-use crate::{
-    error::DiskError,
-    table_run::TableRun,
-    xor::{OBFUSCATION_ROW, read_database_obfuscation},
-};
-use digest::obfuscation::Obfuscation;
-use leveldb::{Database, write_database};
+use super::{BLOCK, BlockIndex, FILE, FileInfo, IndexEntry, IndexRows, LAST_FILE, PRUNED, REINDEXING};
+use crate::{error::DiskError, table_run::TableRun, xor::OBFUSCATION_ROW};
+use leveldb::write_database;
 use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
 use wire::FileNo;
@@ -27,13 +22,41 @@ pub enum PrunedFlag {
 /// The first key after those of files.
 const AFTER_FILES: &[u8] = &[FILE + 1];
 
+/// Writes a new block index into `dir`, which is created if it is missing and must not contain a database.
+///
+/// Entries may be in any order and must differ in their hashes. When the function returns, everything but the
+/// name of `dir` itself is on the medium; a crash before that leaves no database there.
+///
+/// # Errors
+/// [`DiskError::LevelDb`] if the disk fails, `dir` contains a database, or two entries have the same hash.
+///
+/// # Panics
+/// In the same cases as [`IndexEntry::encode`].
+pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
+    disk.create_dir_all(dir).during_creation(dir)?;
+    let mut rows = TableRun::new(disk, dir, 1, 1);
+    for (key, is_set) in [(PRUNED, index.pruned), (REINDEXING, index.reindexing)] {
+        if is_set {
+            rows.add(key, b"1")?;
+        }
+    }
+    let mut entries: Vec<&IndexEntry> = index.entries.iter().collect();
+    entries.sort_unstable_by_key(|entry| entry.hash);
+    let files: Rows = (0..).map(FileNo).zip(&index.files).map(|(number, info)| info.row(number)).collect();
+    for (key, value) in entries.into_iter().map(IndexEntry::row).chain(files) {
+        rows.add(&key, &value)?;
+    }
+    rows.add(LAST_FILE, &index.last_file.0.to_le_bytes())?;
+    Ok(write_database(disk, dir, &rows.finish()?)?)
+}
+
 /// Writes a changed copy of the block index in `from` into `to`, which is created if it is missing and must
 /// not contain a database. The database in `from` is not changed.
 ///
 /// `change` gets each entry, in the byte order of their hashes, and may change all of it but the header and
 /// its hash. Blocks of another chain ([`crate::departed`]) are left out. After that, `files` gets what
 /// [`super::BlockIndex::files`] contains, and may change it and append to it. All other rows are copied as
-/// they are, also those that Peregrine does not know, and so are entries and files that stay the same: older
+/// they are, also those that Peregrine does not use, and so are entries and files that stay the same: older
 /// versions of Core wrote some bytes differently. The copy is not obfuscated, even if the database in `from`
 /// is.
 ///
@@ -41,7 +64,7 @@ const AFTER_FILES: &[u8] = &[FILE + 1];
 /// `to` itself is on the medium; a crash before that leaves no database there.
 ///
 /// # Errors
-/// The same errors as [`super::read_block_index`] and [`super::write_block_index`];
+/// The same errors as [`super::read_block_index`] and [`write_block_index`];
 /// [`DiskError::CallerError`] if `change` changes a header or a hash, or `files` removes a file.
 ///
 /// # Panics
@@ -71,15 +94,14 @@ pub fn extend_block_index(
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
 ) -> Result<(), DiskError> {
-    let database = Database::open(disk, from)?;
-    let obfuscation = read_database_obfuscation(&database, from)?;
+    let old = IndexRows::open(disk, from)?;
     disk.create_dir_all(to).during_creation(to)?;
-    let old = OldIndex { database, dir: from, obfuscation };
     let mut rows = TableRun::new(disk, to, 1, 1);
-    let (mut has_entries, mut encoded) = (false, Vec::new());
+    let add = |rows: &mut TableRun<'_>, (key, value): (Vec<u8>, Vec<u8>)| rows.add(&key, &value);
+    let mut has_entries = false;
     let mut added = added.peekable();
     let mut lacks_flag = pruned == PrunedFlag::Set;
-    old.for_each(&[], Some(&[FILE]), |key, value| {
+    old.each(&[], Some(&[FILE]), |key, value| {
         if key == OBFUSCATION_ROW {
             return Ok(());
         }
@@ -93,10 +115,10 @@ pub fn extend_block_index(
             return Ok(rows.add(key, value)?);
         }
         has_entries = true;
-        let Some(before) = IndexEntry::of_known_row(from, key, value)? else { return Ok(()) };
+        let Some(before) = IndexEntry::of_row(from, key, value)? else { return Ok(()) };
         while let Some(entry) = added.next_if(|entry| entry.hash <= before.hash) {
             if entry.hash != before.hash {
-                add_entry(&mut rows, &entry, &mut encoded)?;
+                add(&mut rows, entry.row())?;
             }
         }
         let mut entry = before;
@@ -105,105 +127,51 @@ pub fn extend_block_index(
             let flaw = format!("the header of block {} cannot change", before.hash);
             return Err(DiskError::CallerError { dir: to.to_owned(), flaw });
         }
-        if entry == before {
-            return Ok(rows.add(key, value)?);
-        }
-        add_entry(&mut rows, &entry, &mut encoded)
+        Ok(if entry == before { rows.add(key, value) } else { add(&mut rows, entry.row()) }?)
     })?;
     if lacks_flag {
         rows.add(PRUNED, b"1")?;
     }
-    for entry in added {
-        add_entry(&mut rows, &entry, &mut encoded)?;
-    }
-    let (file_rows, new_last_file) = old.file_rows(to, has_entries, files)?;
-    for (key, value) in file_rows {
-        rows.add(&key, &value)?;
-    }
-    old.for_each(AFTER_FILES, None, |key, value| match new_last_file {
+    let (file_rows, new_last_file) = changed_files(&old, to, has_entries, files)?;
+    added.map(|entry| entry.row()).chain(file_rows).try_for_each(|row| add(&mut rows, row))?;
+    old.each(AFTER_FILES, None, |key, value| match new_last_file {
         Some(number) if key == LAST_FILE => Ok(rows.add(key, &number.0.to_le_bytes())?),
         _ => Ok(rows.add(key, value)?),
     })?;
-    let tables = rows.finish()?;
-    Ok(write_database(disk, to, &tables)?)
-}
-
-/// Adds the row of a block; `value` is a buffer.
-fn add_entry(rows: &mut TableRun<'_>, entry: &IndexEntry, value: &mut Vec<u8>) -> Result<(), DiskError> {
-    value.clear();
-    entry.encode(value);
-    Ok(rows.add(&[&[BLOCK][..], &entry.hash.0].concat(), value)?)
+    Ok(write_database(disk, to, &rows.finish()?)?)
 }
 
 /// Rows by their keys.
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The index that is copied.
-struct OldIndex<'a> {
-    database: Database<'a>,
-    dir: &'a Path,
-    obfuscation: Obfuscation,
-}
-
-impl OldIndex<'_> {
-    /// Calls `row` with each key from `start`, and below `end` if there is one, and its value without
-    /// obfuscation.
-    fn for_each(
-        &self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        mut row: impl FnMut(&[u8], &[u8]) -> Result<(), DiskError>,
-    ) -> Result<(), DiskError> {
-        let (mut cursor, mut plain) = (self.database.range(start, end)?, Vec::new());
-        while cursor.advance()? {
-            plain.clear();
-            plain.extend_from_slice(cursor.value());
-            self.obfuscation.apply(&mut plain, 0);
-            row(cursor.key(), &plain)?;
-        }
+/// Returns all rows whose keys begin like those of files, after `change`, and the number of the last file if
+/// `change` appended it.
+fn changed_files(
+    old: &IndexRows<'_>,
+    to: &Path,
+    has_entries: bool,
+    change: impl FnOnce(&mut Vec<FileInfo>),
+) -> Result<(Rows, Option<FileNo>), DiskError> {
+    let mut rows = Rows::new();
+    old.each(&[FILE], Some(AFTER_FILES), |key, value| {
+        rows.insert(key.to_vec(), value.to_vec());
         Ok(())
+    })?;
+    let before = old.files(has_entries)?;
+    let mut after = before.clone();
+    change(&mut after);
+    if after.len() < before.len() {
+        let flaw = format!("{} of {} files are left", after.len(), before.len());
+        return Err(DiskError::CallerError { dir: to.to_owned(), flaw });
     }
-
-    /// Returns all rows whose keys begin like those of files, after `change`, and the number of the last file
-    /// if `change` appended it.
-    fn file_rows(
-        &self,
-        to: &Path,
-        has_entries: bool,
-        change: impl FnOnce(&mut Vec<FileInfo>),
-    ) -> Result<(Rows, Option<FileNo>), DiskError> {
-        let (mut rows, mut by_number) = (Rows::new(), BTreeMap::new());
-        self.for_each(&[FILE], Some(AFTER_FILES), |key, value| {
-            if let Some((number, info)) = FileInfo::of_row(self.dir, key, value)? {
-                by_number.insert(number, info);
-            }
-            rows.insert(key.to_vec(), value.to_vec());
-            Ok(())
-        })?;
-        let mut last_file = FileNo(0);
-        self.for_each(LAST_FILE, Some(&[LAST_FILE, &[0]].concat()), |key, value| {
-            last_file = read_last_file(self.dir, key, value)?;
-            Ok(())
-        })?;
-        let before = files_by_number(self.dir, &by_number, last_file, has_entries)?;
-        let mut after = before.clone();
-        change(&mut after);
-        if after.len() < before.len() {
-            let flaw = format!("{} of {} files are left", after.len(), before.len());
-            return Err(DiskError::CallerError { dir: to.to_owned(), flaw });
-        }
-        for (number, info) in (0u32..).zip(&after) {
-            // A file without a row is like one with zeros: it gets a row only if it changes.
-            if before.get(number as usize).copied().unwrap_or_default() != *info {
-                let mut value = Vec::new();
-                info.encode(&mut value);
-                rows.insert([&[FILE][..], &number.to_le_bytes()].concat(), value);
-            }
-        }
-        let with_blocks = after.iter().rposition(|info| info.blocks > 0);
-        let new_last_file = with_blocks.filter(|&last| last >= before.len()).map(|last| FileNo(last as u32));
-        Ok((rows, new_last_file))
-    }
+    // A file without a row is like one with zeros: it gets a row only if it changes.
+    let unchanged = before.iter().copied().chain(std::iter::repeat_with(FileInfo::default));
+    let changed =
+        (0..).map(FileNo).zip(&after).zip(unchanged).filter(|((_, after), before)| *after != before);
+    rows.extend(changed.map(|((number, info), _)| info.row(number)));
+    let with_blocks = after.iter().rposition(|info| info.blocks > 0);
+    let new_last_file = with_blocks.filter(|&last| last >= before.len()).map(|last| FileNo(last as u32));
+    Ok((rows, new_last_file))
 }
 
 #[cfg(test)]

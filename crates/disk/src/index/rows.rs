@@ -1,7 +1,8 @@
-//! Single rows of a block index: looked up by the hash of their block, and changed in place.
+//! The database of a block index: its rows are looked up, read in order, and changed in place.
 
-use super::{BLOCK, FILE, FileInfo, IndexEntry, LAST_FILE, PRUNED, read_last_file};
+use super::{BLOCK, BlockIndex, FILE, FileInfo, IndexEntry, LAST_FILE, MAX_FILES, PRUNED, REINDEXING};
 use crate::{
+    departed,
     error::DiskError,
     row_kinds::{OF_BLOCK_INDEX, refuse_unknown},
     xor::read_database_obfuscation,
@@ -13,12 +14,12 @@ use std::{
     path::{Path, PathBuf},
 };
 use vfs::Disk;
-use wire::{BlockHash, FileNo, Height};
+use wire::{BlockHash, FileNo, Header, Height, Reader};
 
-/// A block index whose rows are looked up and changed.
+/// A block index whose rows are read and changed.
 pub struct IndexRows<'d> {
     database: Database<'d>,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     obfuscation: Obfuscation,
 }
 
@@ -34,20 +35,21 @@ impl<'d> IndexRows<'d> {
         Ok(Self { database, dir: dir.to_owned(), obfuscation })
     }
 
-    /// Returns the entry of a block; `None` if the index does not contain it.
+    /// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the
+    /// database are read.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if the row is not what Core
     /// writes.
     pub fn entry(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
-        let key = [&[BLOCK][..], &hash.0].concat();
+        let key = IndexEntry::key(hash);
         let row = self.row(&key)?;
-        row.map_or(Ok(None), |value| IndexEntry::of_known_row(&self.dir, &key, &value))
+        row.map_or(Ok(None), |value| IndexEntry::of_row(&self.dir, &key, &value))
     }
 
     /// Returns what the index records about a pair of files; `None` if it does not contain it.
     pub fn file(&self, number: FileNo) -> Result<Option<FileInfo>, DiskError> {
-        let key = [&[FILE][..], &number.0.to_le_bytes()].concat();
+        let key = FileInfo::key(number);
         let row = self.row(&key)?;
         let decoded = row.map(|value| FileInfo::of_row(&self.dir, &key, &value)).transpose()?;
         Ok(decoded.flatten().map(|(_, info)| info))
@@ -58,20 +60,100 @@ impl<'d> IndexRows<'d> {
         Ok(self.row(PRUNED)?.is_some_and(|value| value == b"1"))
     }
 
+    /// Streams each entry to `entry`, instead of collecting about 150 MB. Entries come in the byte order of
+    /// their hashes, each hash once. The returned index has no entries.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the database is damaged; [`DiskError::IndexRow`] if a row is not what Core
+    /// writes, or if the hash of a header is not its key.
+    pub fn stream(&self, mut entry: impl FnMut(IndexEntry)) -> Result<BlockIndex, DiskError> {
+        let (mut departed, mut is_empty) = (0, true);
+        // Core stops loading at a row that it cannot read.
+        self.each(&[BLOCK], Some(&[BLOCK + 1]), |key, value| {
+            match IndexEntry::of_row(&self.dir, key, value)? {
+                Some(found) => {
+                    is_empty = false;
+                    entry(found);
+                }
+                None => departed += 1,
+            }
+            Ok(())
+        })?;
+        // Rows of older versions (a transaction index, flags) are ignored.
+        Ok(BlockIndex {
+            entries: Vec::new(),
+            files: self.files(!is_empty)?,
+            last_file: self.last_file()?,
+            pruned: self.is_pruned()?,
+            reindexing: self.row(REINDEXING)?.is_some(),
+            departed,
+        })
+    }
+
+    /// Calls `link` with each block's hash and its parent's, in the order of [`IndexRows::stream`]: a caller
+    /// that has all hashes from there can store parents by index. Hashes are taken from the keys, not
+    /// checked.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if a row is too short for a
+    /// header.
+    pub fn stream_links(&self, mut link: impl FnMut(BlockHash, BlockHash)) -> Result<(), DiskError> {
+        self.each(&[BLOCK], Some(&[BLOCK + 1]), |key, value| {
+            let hash = key.split_first().and_then(|(_, hash)| hash.try_into().ok());
+            let Some(hash) = hash.filter(|_| !departed::is_row(value)) else { return Ok(()) };
+            let header = value.last_chunk::<{ Header::LEN }>();
+            let header = header.and_then(|header| Header::read(&mut Reader::new(header)).ok());
+            let header = header.ok_or_else(|| DiskError::index_row(&self.dir, key, "no header"))?;
+            link(BlockHash(hash), header.prev);
+            Ok(())
+        })
+    }
+
+    /// Calls `row` with each key from `start`, and below `end` if there is one, and its value without
+    /// obfuscation.
+    pub(super) fn each(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        mut row: impl FnMut(&[u8], &[u8]) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let (mut cursor, mut plain) = (self.database.range(start, end)?, Vec::new());
+        while cursor.advance()? {
+            self.obfuscation.apply_into(cursor.value(), &mut plain);
+            row(cursor.key(), &plain)?;
+        }
+        Ok(())
+    }
+
+    /// Returns all files up to the last one, all zeros where there is no row. Without entries in the index,
+    /// the row with the number of the last file does not count.
+    pub(super) fn files(&self, has_entries: bool) -> Result<Vec<FileInfo>, DiskError> {
+        let mut files = BTreeMap::new();
+        self.each(&[FILE], Some(&[FILE + 1]), |key, value| {
+            files.extend(FileInfo::of_row(&self.dir, key, value)?);
+            Ok(())
+        })?;
+        let by_last_file = self.last_file()?.0.saturating_add(1);
+        let by_rows = files.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        let count = by_rows.max(if has_entries { by_last_file } else { 0 });
+        if count > MAX_FILES {
+            let flaw = format!("the index lists {count} block files");
+            return Err(DiskError::index_row(&self.dir, LAST_FILE, flaw));
+        }
+        Ok((0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect())
+    }
+
     /// Number of the last pair of files.
-    fn last_file(&self) -> Result<u32, DiskError> {
-        let row = self.row(LAST_FILE)?;
-        Ok(row
-            .map(|value| read_last_file(&self.dir, LAST_FILE, &value))
-            .transpose()?
-            .map_or(0, |last| last.0))
+    fn last_file(&self) -> Result<FileNo, DiskError> {
+        let Some(value) = self.row(LAST_FILE)? else { return Ok(FileNo(0)) };
+        let number = <[u8; 4]>::try_from(value);
+        let flaw = |_| DiskError::index_row(&self.dir, LAST_FILE, "not a file number");
+        number.map(|number| FileNo(u32::from_le_bytes(number))).map_err(flaw)
     }
 
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DiskError> {
         let mut value = self.database.get(key)?;
-        if let Some(value) = &mut value {
-            self.obfuscation.apply(value, 0);
-        }
+        value.iter_mut().for_each(|value| self.obfuscation.apply(value, 0));
         Ok(value)
     }
 
@@ -87,19 +169,10 @@ impl<'d> IndexRows<'d> {
     /// # Panics
     /// In the same cases as [`IndexEntry::encode`].
     pub fn update(&mut self, entries: &[IndexEntry], files: &[(FileNo, FileInfo)]) -> Result<(), DiskError> {
-        let mut rows = BTreeMap::new();
-        for entry in entries {
-            let mut value = Vec::new();
-            entry.encode(&mut value);
-            rows.insert([&[BLOCK][..], &entry.hash.0].concat(), value);
-        }
-        for (number, info) in files {
-            let mut value = Vec::new();
-            info.encode(&mut value);
-            rows.insert([&[FILE][..], &number.0.to_le_bytes()].concat(), value);
-        }
-        if let Some((last, _)) = files.iter().max_by_key(|(number, _)| *number)
-            && self.last_file()? < last.0
+        let file_rows = files.iter().map(|(number, info)| info.row(*number));
+        let mut rows: BTreeMap<_, _> = entries.iter().map(IndexEntry::row).chain(file_rows).collect();
+        if let Some(last) = files.iter().map(|(number, _)| *number).max()
+            && self.last_file()? < last
         {
             rows.insert(LAST_FILE.to_vec(), last.0.to_le_bytes().to_vec());
         }
@@ -127,16 +200,9 @@ impl<'d> IndexRows<'d> {
 /// Returns the height of a block; `None` if the index does not contain it.
 ///
 /// # Errors
-/// [`DiskError::LevelDb`] if the database is damaged, [`DiskError::IndexRow`] if the row is not what Core
-/// writes.
+/// Those of [`IndexRows::open`] and [`IndexRows::entry`].
 pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<Height>, DiskError> {
-    Ok(find_entry(disk, dir, hash)?.map(|entry| entry.height))
-}
-
-/// Returns the entry of a block; `None` if the index does not contain it. Only a few blocks of the database
-/// are read.
-pub fn find_entry(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Option<IndexEntry>, DiskError> {
-    IndexRows::open(disk, dir)?.entry(hash)
+    Ok(IndexRows::open(disk, dir)?.entry(hash)?.map(|entry| entry.height))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! The times of the blocks of a chain, from the block index.
 
-use super::stream_block_index;
+use super::IndexRows;
 use crate::error::DiskError;
-use std::path::Path;
-use vfs::Disk;
 use wire::{BlockHash, BlockTime, Height};
 
 /// What links a block to its parent. 64 bits of a hash tell it from its siblings.
@@ -14,35 +12,33 @@ struct Link {
     time: BlockTime,
 }
 
-/// Returns the times of a block and of its ancestors, by height; `None` if the index does not contain all of
-/// them. While the index is read, each of its blocks takes 24 bytes of memory.
-///
-/// # Errors
-/// The same errors as [`read_block_index`](super::read_block_index).
-pub fn chain_times(
-    disk: &dyn Disk,
-    dir: &Path,
-    last: &BlockHash,
-) -> Result<Option<Vec<BlockTime>>, DiskError> {
-    let mut links = Vec::new();
-    stream_block_index(disk, dir, |entry| {
-        let (hash, parent) = (start(&entry.hash), start(&entry.header.prev));
-        links.push(Link { height: entry.height, hash, parent, time: entry.header.time });
-    })?;
-    let key = |link: &Link| (link.height, link.hash);
-    links.sort_unstable_by_key(key);
-    let mut link = links.iter().find(|link| link.hash == start(last));
-    let mut times = Vec::new();
-    while let Some(&Link { height, parent, time, .. }) = link {
-        times.push(time);
-        let Some(below) = height.0.checked_sub(1) else {
-            times.reverse();
-            return Ok(Some(times));
-        };
-        let found = links.binary_search_by_key(&(Height(below), parent), key);
-        link = found.ok().and_then(|at| links.get(at));
+impl IndexRows<'_> {
+    /// Returns the times of a block and of its ancestors, by height; `None` if the index does not contain all
+    /// of them. While the index is read, each of its blocks takes 24 bytes of memory.
+    ///
+    /// # Errors
+    /// Those of [`IndexRows::stream`].
+    pub fn chain_times(&self, last: &BlockHash) -> Result<Option<Vec<BlockTime>>, DiskError> {
+        let mut links = Vec::new();
+        self.stream(|entry| {
+            let (hash, parent) = (start(&entry.hash), start(&entry.header.prev));
+            links.push(Link { height: entry.height, hash, parent, time: entry.header.time });
+        })?;
+        let key = |link: &Link| (link.height, link.hash);
+        links.sort_unstable_by_key(key);
+        let mut link = links.iter().find(|link| link.hash == start(last));
+        let mut times = Vec::new();
+        while let Some(&Link { height, parent, time, .. }) = link {
+            times.push(time);
+            let Some(below) = height.0.checked_sub(1) else {
+                times.reverse();
+                return Ok(Some(times));
+            };
+            let found = links.binary_search_by_key(&(Height(below), parent), key);
+            link = found.ok().and_then(|at| links.get(at));
+        }
+        Ok(None)
     }
-    Ok(None)
 }
 
 /// The first bytes of a hash, which the proof of work leaves random.
@@ -72,7 +68,7 @@ mod tests {
             let dir = TempDir::new().unwrap();
             let index = BlockIndex { entries: entries.to_vec(), ..BlockIndex::default() };
             write_block_index(&RealDisk, dir.path(), &index).unwrap();
-            let times = chain_times(&RealDisk, dir.path(), &last.hash).unwrap();
+            let times = IndexRows::open(&RealDisk, dir.path()).unwrap().chain_times(&last.hash).unwrap();
             times.map(|times| times.iter().map(|time| time.0).collect::<Vec<_>>())
         };
         assert_eq!(times(&entries, &two), Some(vec![100, 110, 105]));
@@ -82,6 +78,6 @@ mod tests {
         assert_eq!(times(&entries[1..], &two), None, "without the genesis block");
         assert_eq!(times(&entries[..2], &two), None, "without the block itself");
         let nowhere = TempDir::new().unwrap();
-        assert!(chain_times(&RealDisk, nowhere.path(), &two.hash).is_err(), "without an index");
+        assert!(IndexRows::open(&RealDisk, nowhere.path()).is_err(), "without an index");
     }
 }

@@ -4,7 +4,9 @@ use crate::{
     datadir::{Datadir, FileKind, file_no, is_dir},
     error::{DiskError, Obstacle},
     index::MAX_FILES,
-    replace::{MARK, exists, fingerprint, needs_recovery, owner_of, set_owner},
+    pack::put_all,
+    replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner},
+    sealed::{with_checksum, without_checksum},
 };
 use std::{
     ffi::OsStr,
@@ -12,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
-use vfs::{AtomicFile, Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -101,7 +103,7 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
         let bytes = numbers_file(&after.mark_head, &used);
         let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));
         let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists(disk, &mark)? {
+        if exists(disk, &mark).map_err(DiskError::from)? {
             let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
         }
     }
@@ -111,9 +113,8 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
 /// The contents of a file of numbers that begins with `head`.
 fn numbers_file(head: &[u8], numbers: &[u32]) -> Vec<u8> {
     let mut bytes = head.to_vec();
-    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    bytes
+    put_all(numbers, &mut bytes);
+    with_checksum(bytes)
 }
 
 impl MadeUndoDir {
@@ -178,11 +179,8 @@ impl MadeUndoDir {
 
     /// Records that all records are complete.
     pub fn write_complete(&self, disk: &dyn Disk, undo_sizes: &[u32]) -> Result<(), DiskError> {
-        let path = self.path.join(COMPLETE);
-        if exists(disk, &path)? {
-            // A crash has interrupted its writing, and nothing was put in place.
-            disk.remove_file(&path).during("remove", &path)?;
-        }
+        // If it is there, a crash has interrupted its writing, and nothing was put in place.
+        remove_if_there(disk, &self.path.join(COMPLETE))?;
         self.write_numbers(disk, COMPLETE, &COMPLETE_MAGIC, undo_sizes)
     }
 
@@ -193,10 +191,7 @@ impl MadeUndoDir {
         head: &[u8],
         numbers: &[u32],
     ) -> Result<(), DiskError> {
-        let path = self.path.join(name);
-        let mut file = disk.create(&path).during_creation(&path)?;
-        file.write_all(&numbers_file(head, numbers)).during("write", &path)?;
-        file.sync().during("sync", &path)?;
+        write_synced(disk, &self.path.join(name), &numbers_file(head, numbers))?;
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 
@@ -209,12 +204,8 @@ impl MadeUndoDir {
             return Ok(None);
         }
         let bytes = disk.read(&path, LEN_LIMIT).during("read", &path)?;
-        let Some((content, checksum)) = bytes.split_last_chunk() else { return Ok(None) };
-        let Some(numbers) = content.strip_prefix(head) else { return Ok(None) };
-        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Ok(None);
-        }
-        let (numbers, rest) = numbers.as_chunks();
+        let numbers = without_checksum(&bytes).and_then(|content| content.strip_prefix(head));
+        let Some((numbers, rest)) = numbers.map(|numbers| numbers.as_chunks()) else { return Ok(None) };
         Ok(rest.is_empty().then(|| numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()))
     }
 

@@ -5,11 +5,11 @@ use crate::{
     blk::RECORD_HEADER_LEN,
     datadir::FileKind,
     error::DiskError,
-    replace::{exists, owner_of, set_owner},
+    replace::{owner_of, set_owner},
     undo,
 };
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, WriteAt, dir_of};
+use vfs::{Disk, During as _, WriteAt, dir_of, exists};
 use wire::{BlockHash, ByteOffset, FileNo};
 
 /// Bytes that are copied at once.

@@ -10,19 +10,19 @@
 //! is synced: after a crash it is complete or absent.
 
 use crate::error::DiskError;
+use crate::pack::{Malformed, Pack, put_all, take_all};
+use crate::sealed::{Seal, Sealed};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
-use vfs::{AtomicFile, Disk, During as _};
-use wire::{Reader, WireError};
+use vfs::{AtomicFile, Disk, During as _, remove_if_there};
+use wire::Reader;
 
 const NAME: &str = "peregrine-commit";
 const UNFINISHED: &str = "peregrine-commit.new";
 const MAGIC: [u8; 8] = *b"PGRN-JNL";
-const VERSION: u32 = 1;
 /// Maximum length in bytes. A journal lists a few databases, so it is always shorter.
 const MAX_LEN: u64 = 64 << 10;
-const CHECKSUM_LEN: usize = 4;
 
 /// The phase of a replacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +80,7 @@ impl Journal {
     pub fn write(&self, disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
         Self::remove_unfinished(disk, home)?;
         let mut file = AtomicFile::create(disk, home.join(UNFINISHED), &home.join(NAME))?;
-        file.write_all(&self.encode())?;
+        file.write_all(&self.sealed())?;
         Ok(file.commit()?)
     }
 
@@ -99,31 +99,20 @@ impl Journal {
         }
         let path = home.join(NAME);
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
-        let damaged = |flaw: &str| DiskError::Damaged {
-            path: path.clone(),
+        let journal = Self::unseal(&bytes).map_err(|flaw| DiskError::Damaged {
+            path,
             offset: 0,
             flaw: format!(
                 "{flaw}; this file records how to finish an interrupted exchange of databases: find out \
                  which databases are intact, move this file away, and run again"
             ),
-        };
-        if !bytes.starts_with(&MAGIC) {
-            return Err(damaged("not a peregrine journal"));
-        }
-        let (content, checksum) =
-            bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or_else(|| damaged("truncated"))?;
-        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Err(damaged("checksum mismatch"));
-        }
-        let journal = Self::decode(content).map_err(|error| damaged(&error.to_string()))?;
-        journal.map(Some).ok_or_else(|| damaged("written by another version of peregrine"))
+        });
+        journal.map(Some)
     }
 
     /// Removes the journal in `home`. When it returns, the removal is on the medium.
     pub fn remove(disk: &dyn Disk, home: &Path) -> Result<(), DiskError> {
-        let path = home.join(NAME);
-        if Self::exists(disk, home)? {
-            disk.remove_file(&path).during("remove", &path)?;
+        if remove_if_there(disk, &home.join(NAME))? {
             disk.sync_dir(home).during("sync", home)?;
         }
         Ok(())
@@ -143,47 +132,100 @@ impl Journal {
         }
         Ok(())
     }
+}
 
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &self.id].concat();
-        bytes.extend([self.phase as u8, self.keep_old.into(), self.entries.len() as u8]);
-        for entry in &self.entries {
-            let name = entry.name.as_os_str().as_bytes();
-            bytes.extend((name.len() as u16).to_le_bytes());
-            bytes.extend(name);
-            bytes.push(entry.before.is_some().into());
-            bytes.extend(entry.before.unwrap_or_default());
-            bytes.extend(entry.after);
-        }
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        bytes
+impl Pack for Journal {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let Self { id, phase, keep_old, entries } = self;
+        id.put(bytes);
+        [*phase as u8, (*keep_old).into(), entries.len() as u8].put(bytes);
+        put_all(entries, bytes);
     }
 
-    /// Decodes all but the checksum. Returns `None` for what this version does not know.
-    fn decode(content: &[u8]) -> Result<Option<Self>, WireError> {
-        let mut reader = Reader::new(content);
-        reader.array::<8>()?;
-        let version = reader.u32()?;
-        let id = reader.array()?;
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let id = Pack::take(reader)?;
         let phase = match reader.u8()? {
             1 => JournalPhase::Exchanging,
             2 => JournalPhase::Exchanged,
-            _ => return Ok(None),
+            _ => return Err(Malformed::Value("its phase is unknown")),
         };
-        let (keep_old, count) = (reader.u8()? != 0, reader.u8()?);
-        let mut entries = Vec::new();
-        for _ in 0..count {
-            let len = u16::from_le_bytes(reader.array()?);
-            let name = PathBuf::from(OsStr::from_bytes(reader.bytes(len.into())?));
-            let had = reader.u8()? != 0;
-            let before = Some(reader.array()?).filter(|_| had);
-            entries.push(JournalEntry { name, before, after: reader.array()? });
-        }
-        reader.finish()?;
-        // A name must not lead out of the directory.
+        let (keep_old, count) = (Pack::take(reader)?, reader.u8()?);
+        Ok(Self { id, phase, keep_old, entries: take_all(reader, count.into())? })
+    }
+}
+
+impl Sealed for Journal {
+    const SEAL: Seal = Seal { magic: MAGIC, version: 1, what: "a peregrine journal" };
+
+    fn check(&self) -> Result<(), &'static str> {
         let is_below =
             |entry: &JournalEntry| entry.name.components().all(|part| matches!(part, Component::Normal(_)));
-        let known = version == VERSION && entries.iter().all(is_below);
-        Ok(known.then_some(Self { id, phase, keep_old, entries }))
+        match self.entries.iter().all(is_below) {
+            true => Ok(()),
+            false => Err("a name in it leads out of the directory"),
+        }
+    }
+}
+
+impl Pack for JournalEntry {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let name = self.name.as_os_str().as_bytes();
+        (name.len() as u16).put(bytes);
+        bytes.extend(name);
+        self.before.is_some().put(bytes);
+        [self.before.unwrap_or_default(), self.after].put(bytes);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let len = u16::take(reader)?;
+        let name = PathBuf::from(OsStr::from_bytes(reader.bytes(len.into())?));
+        let had = bool::take(reader)?;
+        let [before, after] = Pack::take(reader)?;
+        Ok(Self { name, before: had.then_some(before), after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest::sha256::sha256;
+    use hex_conservative::DisplayHex as _;
+    use vfs::RealDisk;
+
+    fn journal() -> Journal {
+        let entry = |name: &str, before| JournalEntry { name: name.into(), before, after: [9; 32] };
+        Journal {
+            id: [7; 16],
+            phase: JournalPhase::Exchanging,
+            keep_old: true,
+            entries: vec![entry("blocks/index", Some([3; 32])), entry("chainstate", None)],
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_journal_are_those_of_its_version_and_come_back() {
+        let home = tempfile::tempdir().unwrap();
+        let exchanged =
+            Journal { phase: JournalPhase::Exchanged, keep_old: false, entries: Vec::new(), ..journal() };
+        for (journal, expected) in [
+            (journal(), "55ee21b93caf15a4a561504a3012beca0400d9a6d03f855f4de5ffcc379cdd81"),
+            (exchanged, "4d90889e6b6b8600417ff9d5b446510222bf9701965cec5494775dffb232d0f7"),
+        ] {
+            journal.write(&RealDisk, home.path()).unwrap();
+            let bytes = std::fs::read(Journal::path(home.path())).unwrap();
+            assert_eq!(sha256(&bytes).to_lower_hex_string(), expected);
+            assert_eq!(Journal::read(&RealDisk, home.path()).unwrap(), Some(journal));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_names_a_database_elsewhere_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["../chainstate", "/chainstate"] {
+            let entries = vec![JournalEntry { name: name.into(), before: None, after: [9; 32] }];
+            Journal { entries, ..journal() }.write(&RealDisk, home.path()).unwrap();
+            let error = Journal::read(&RealDisk, home.path()).unwrap_err().to_string();
+            assert!(error.contains("move this file away, and run again"), "{error}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! The test runs itself again in a separate process, which only rewrites.
 
 use peregrine_disk::index::{
-    BlockIndex, BlockStatus, FileInfo, IndexEntry, rewrite_block_index, stream_block_index, write_block_index,
+    BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, rewrite_block_index, write_block_index,
 };
 use std::{env, path::Path, process::Command};
 use vfs::RealDisk;
@@ -66,7 +66,7 @@ fn rewriting_takes_the_same_memory_for_any_number_of_entries() {
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     let mut changed = 0;
     let count_undo = |entry: IndexEntry| changed += u32::from(entry.undo_pos.is_some());
-    stream_block_index(&RealDisk, &root.path().join("new"), count_undo).unwrap();
+    IndexRows::open(&RealDisk, &root.path().join("new")).unwrap().stream(count_undo).unwrap();
     assert_eq!(changed, count);
     let peak = stdout.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let Some(peak) = peak.and_then(|line| line.trim().strip_suffix(" kB")) else {

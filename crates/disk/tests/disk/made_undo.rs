@@ -179,6 +179,25 @@ fn make_all(made: &MadeUndo<'_>) -> Vec<ByteOffset> {
 }
 
 #[test]
+fn the_bytes_of_the_mark_and_of_the_file_of_ends_are_those_of_their_version() {
+    let case = Case::new();
+    let made = case.begin().unwrap();
+    // Of a block index without files.
+    let digest = digest::sha256::sha256(&[]);
+    let mark = [&b"PGRN-UND"[..], &digest, &1_000u32.to_le_bytes()].concat();
+    let complete = [&b"PGRN-END"[..], &1_000u32.to_le_bytes()].concat();
+    made.put_in_place().unwrap();
+    for (name, content) in [("peregrine.mark", mark), ("peregrine.complete", complete)] {
+        let checksum = crc32c::crc32c(&content).to_le_bytes();
+        assert_eq!(
+            fs::read(case.waiting().join(name)).unwrap(),
+            [&content[..], &checksum].concat(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn records_are_appended_to_what_is_in_use() {
     let case = Case::new();
     let made = case.begin().unwrap();

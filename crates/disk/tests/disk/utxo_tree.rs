@@ -146,7 +146,7 @@ fn a_folder_is_never_replaced_and_files_of_others_stay() {
     fs::create_dir(&building).unwrap();
     fs::write(building.join("mine"), "mine").unwrap();
     let error = write(&RealDisk, &other, &bytes).unwrap_err().to_string();
-    assert!(error.contains("mine: this is not of an unfinished snapshot"), "{error}");
+    assert!(error.contains("mine: this is not of the directory that is written here"), "{error}");
     assert_eq!(fs::read_dir(&building).unwrap().count(), 1);
     fs::remove_file(building.join("mine")).unwrap();
     // What a crash has left, also of a longer set.

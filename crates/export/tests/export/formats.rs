@@ -360,7 +360,7 @@ fn two_writers_of_one_output_do_not_meet_and_leftovers_are_removed() {
     fs::write(dir.path().join("other.peregrine-part/mine"), "").unwrap();
     let error =
         Writer::create(&RealDisk, &other, Format::Parquet, &Columns::all::<CoinTable>(false)).err().unwrap();
-    assert!(error.to_string().contains("other files are in"), "{error}");
+    assert!(error.to_string().contains("mine: this is not of the directory that is written here"), "{error}");
     assert_eq!(names(&dir.path().join("other.peregrine-part")), ["mine"]);
 }
 

@@ -13,9 +13,9 @@ const WORKER_BYTES: u64 = 12 << 20;
 /// Memory of the queue of scripts, in bytes.
 const SCRIPTS_BYTES: u64 = 12 << 20;
 
-/// Memory per block, in bytes: the hash of its coinbase is kept until the end, and copied twice while a
-/// checkpoint is written.
-const BLOCK_BYTES: u64 = 3 * 8;
+/// Memory per block, in bytes: the hash of its coinbase is kept until the end, and copied three times while a
+/// checkpoint is written, the last time into the bytes of the file.
+const BLOCK_BYTES: u64 = 4 * 8;
 /// The part of the memory that the blocks of a part of the chain may take: one in this many. What was
 /// delivered for them takes up to one and a half times as much, if they consist of little else than inputs.
 const PART_SHARE: u64 = 16;

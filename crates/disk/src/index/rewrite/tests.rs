@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::index::{BlockIndex, BlockStatus, read_block_index, write_block_index};
+use digest::obfuscation::Obfuscation;
+use leveldb::Database;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use vfs::RealDisk;

@@ -43,7 +43,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, write_synced};
 use wire::{BlockHash, Height, Network};
 
 /// Number of coins between two checks for an interrupt.
@@ -245,9 +245,7 @@ impl Load<'_> {
 
         sink.event(Event::Started(Stage::Commit));
         let base = dir.join(SNAPSHOT_BASE);
-        let mut file = disk.create(&base).during_creation(&base)?;
-        file.write_all(&pinned.block_hash.0).during("write", &base)?;
-        file.sync().during("sync", &base)?;
+        write_synced(disk, &base, &pinned.block_hash.0)?;
         disk.sync_dir(dir).during("sync", dir)?;
         self.write_index(below)?;
         if interrupt.load(Ordering::Relaxed) {

@@ -14,7 +14,7 @@ use disk::{
     DiskError,
     chainstate::ChainstateReader,
     datadir::Datadir,
-    index::{chain_times, find_height},
+    index::{IndexRows, find_height},
     snapshot::SnapshotReader,
     utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
 };
@@ -142,7 +142,8 @@ impl BlockTimes {
     /// Those up to the block `last`. The coins are what was asked for: without an index, only the times are
     /// unknown.
     fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash, sink: &dyn EventSink) -> Self {
-        let times = index_dir.and_then(|dir| known(chain_times(disk, dir, last), sink)).unwrap_or_default();
+        let read = |dir| IndexRows::open(disk, dir)?.chain_times(last);
+        let times = index_dir.and_then(|dir| known(read(dir), sink)).unwrap_or_default();
         Self { median_times: median_times(times.clone()), times }
     }
 

@@ -7,7 +7,7 @@ use api::{
     stage::Stage,
 };
 use chain::threads::join_all;
-use disk::{chainstate::ChainstateReader, index::stream_links};
+use disk::{chainstate::ChainstateReader, index::IndexRows};
 use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -175,7 +175,7 @@ fn blocks_at(
     };
     // In the order of the hashes: 64 bytes for each header.
     let mut links = Vec::new();
-    stream_links(disk, &chainstate.index_dir, |hash, parent| links.push((hash, parent)))?;
+    IndexRows::open(disk, &chainstate.index_dir)?.stream_links(|hash, parent| links.push((hash, parent)))?;
     let mut hash = chainstate.reader.best_block();
     for height in (lowest.0..=best.0).rev() {
         blocks.entry(Height(height)).and_modify(|block| *block = hash);

@@ -1,12 +1,12 @@
 //! Measures how fast sorted runs are written and read, and how long an entry is.
 //!
-//! `cargo run --release -p peregrine-disk --example run_speed -- DIRECTORY [ENTRIES] [SHARDS]`: the entries
+//! `cargo run --release -p bench --example run_speed -- DIRECTORY [ENTRIES] [SHARDS]`: the entries
 //! go to the first SHARDS of the 256 shards, so that a small run has the density of a far larger one. Times
 //! are the best of five, including the sync: a directory in memory shows the cost of the format, any other
 //! one that of the medium.
 
-use peregrine_disk::DiskError;
-use peregrine_disk::sorted_run::{SortedRunReader, SortedRunWriter};
+use disk::DiskError;
+use disk::sorted_run::{SortedRunReader, SortedRunWriter};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
