@@ -6,6 +6,7 @@ use acceptance::sync::tiny_peer as peer;
 use acceptance::sync::{
     assert_index_is_true, assert_synced, from, index, repairing, run, tiny, try_repair, try_run,
 };
+use acceptance::undo::UndoFiles;
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo, write_block_index},
