@@ -1,4 +1,4 @@
-//! A view of coins over those of a database: what blocks change is kept in memory until it is written (Core
+//! Coins over those of a database: what blocks change is kept in memory until it is written (Core
 //! `CCoinsViewCache`).
 //!
 //! States of an outpoint, and what is written for it:
