@@ -106,10 +106,10 @@ impl Delta {
     /// its blocks are below this one.
     ///
     /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of each
-    /// transaction except the first, in block order. `None`: it has no undo data, and each input gets its coin
-    /// by a delivery, of which a sink that is not [`Effects`] does not learn. All defects become mismatches.
-    /// The genesis block, whose coinbase is not a coin, and blocks whose coinbase is overwritten by a later
-    /// one (BIP-0030's exceptions) must not be added.
+    /// transaction except the first, in block order. Without undo data, each input gets its coin by a
+    /// delivery, which [`HintedEffects`](crate::hinted::HintedEffects) do not have: their sum is then not
+    /// zero. All defects become mismatches. The genesis block, whose coinbase is not a coin, and blocks whose
+    /// coinbase is overwritten by a later one (BIP-0030's exceptions) must not be added.
     ///
     /// # Panics
     /// If the number of txids is not the number of transactions.

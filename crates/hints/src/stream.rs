@@ -69,6 +69,8 @@ pub(super) enum Genesis {
     Never,
 }
 
+type ReadRecord = fn(&mut Input, &mut Vec<u32>, &mut Vec<u8>) -> Result<Option<Option<u32>>, InputError>;
+
 /// A format that is a sequence of records. One with a property that its files do not state, and that a scan
 /// must determine, has a row for each case.
 pub(super) struct Variant {
@@ -87,7 +89,7 @@ pub(super) struct Variant {
     pub(super) genesis: Genesis,
     /// Appends the hints of the next record, and returns the number of outputs, if the record has it; `None`
     /// at an end mark. The last argument is a scratch buffer.
-    read: fn(&mut Input, &mut Vec<u32>, &mut Vec<u8>) -> Result<Option<Option<u32>>, InputError>,
+    read: ReadRecord,
     /// Appends a record: the number of outputs, and the hints.
     pub(super) write: fn(&mut Vec<u8>, u32, &[u32]),
 }

@@ -29,20 +29,20 @@ pub enum ScriptType {
     Other,
 }
 
-// As in JSON.
-wire::named!(ScriptType {
-    P2pk = "p2pk",
-    P2pkh = "p2pkh",
-    P2sh = "p2sh",
-    P2wpkh = "p2wpkh",
-    P2wsh = "p2wsh",
-    P2tr = "p2tr",
-    P2a = "p2a",
-    Multisig = "multisig",
-    Other = "other",
-});
-
 impl ScriptType {
+    /// All types.
+    pub const ALL: [Self; 9] = [
+        Self::P2pk,
+        Self::P2pkh,
+        Self::P2sh,
+        Self::P2wpkh,
+        Self::P2wsh,
+        Self::P2tr,
+        Self::P2a,
+        Self::Multisig,
+        Self::Other,
+    ];
+
     /// Returns the type of a script, by the rules of Core's `Solver`.
     pub fn of(script: &Script) -> Self {
         match script.as_bytes() {
@@ -59,6 +59,21 @@ impl ScriptType {
             }
             _ if multisig(script).is_some() => Self::Multisig,
             _ => Self::Other,
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P2pk => "p2pk",
+            Self::P2pkh => "p2pkh",
+            Self::P2sh => "p2sh",
+            Self::P2wpkh => "p2wpkh",
+            Self::P2wsh => "p2wsh",
+            Self::P2tr => "p2tr",
+            Self::P2a => "p2a",
+            Self::Multisig => "multisig",
+            Self::Other => "other",
         }
     }
 }

@@ -72,8 +72,8 @@ fn is_of_index(error: &Error) -> bool {
     error.file.as_ref().is_some_and(is_index)
 }
 
-/// Opens a datadir for reading, makes a plan, and calls `work`. If the result is the file `result`, a job that
-/// was interrupted can be resumed.
+/// Opens a datadir for reading, makes a plan, and calls `work`. If the result is the file `result`, a job
+/// that was interrupted can be resumed.
 ///
 /// # Errors
 /// The same errors as `reindex`, and those of `work`.

@@ -236,7 +236,7 @@ impl WorkerPool<'_> {
             self.job.progress(blocks.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
         };
         let work = || check::work(&shared, &stop, key);
-        let outcomes = on_all(self.job.threads(), "worker", &shared.failed, work, tick);
+        let outcomes = on_all(self.job.threads(), "worker", shared.failed, work, tick);
         drop(source);
         let blocks_before = before.partial.counts.blocks;
         let mut all = before;
