@@ -29,7 +29,7 @@ fn joined(blocks: &[Block<'_>]) -> (Join, u64) {
     let join = Join::new(JOIN_KEY);
     let (mut effects, mut delta, mut operations) = (join.effects(), Delta::default(), 0);
     for block in blocks {
-        delta.add(&block.view, &block.txids, block.height, &block.claims, &mut effects);
+        delta.add(&block.view, &block.txids, block.height, Some(&block.claims), &mut effects);
         let outputs = block.view.txs().flat_map(|tx| tx.outputs());
         let created = outputs.filter(|output| !is_unspendable(output.script_pubkey())).count();
         operations += (created + block.claims.len()) as u64;

@@ -33,7 +33,7 @@ use digest::{
     },
     siphash::{push_words, siphash24_128_sum_with, word_count},
 };
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, sync::Arc};
 use wire::{Coin, OutPoint};
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
@@ -60,7 +60,7 @@ pub enum AggregateKind {
     MuHash3072,
 }
 
-wire::named!(AggregateKind {
+wire::named!("aggregate", AggregateKind {
     Sha256 = "sha256",
     SipHash128 = "siphash128",
     MuHash3072 = "muhash",
@@ -77,21 +77,10 @@ impl AggregateKind {
     }
 }
 
-impl FromStr for AggregateKind {
-    type Err = AggregateError;
-
-    fn from_str(name: &str) -> Result<Self, AggregateError> {
-        Self::named(name).ok_or_else(|| AggregateError::UnknownKind(name.to_owned()))
-    }
-}
-
-/// The error for a name that is not an aggregate kind, or bytes that are not a sum.
+/// The error for bytes that are not a sum.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AggregateError {
-    /// No kind has that name.
-    #[error("unknown aggregate `{0}`; use sha256, siphash128 or muhash")]
-    UnknownKind(String),
     /// A stored sum has the wrong length.
     #[error("a stored {kind} sum has {len} bytes, expected {}", kind.sum_len())]
     Length {

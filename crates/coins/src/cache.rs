@@ -1,4 +1,4 @@
-//! A view of coins over those of a database: what blocks change is kept in memory until it is written (Core
+//! Coins over those of a database: what blocks change is kept in memory until it is written (Core
 //! `CCoinsViewCache`).
 //!
 //! States of an outpoint, and what is written for it:
@@ -28,11 +28,13 @@ use moves::MoveKind;
 pub use moves::{FoundCoins, HashedOutPoint, Moves, OutPointHasher};
 
 use crate::{
+    SHARDS,
     cell::{Cell, LongOutputs},
     coin_list::CoinList,
+    coin_source::{CoinSource, NoCoins, OwnedCoin},
     index::Index,
     slab::{Chunks, Slab},
-    view::{CoinSource, CoinsView, OwnedCoin},
+    survivors::{SurvivorShard, Survivors},
 };
 use std::{iter, ops::Range};
 use wire::{BlockHash, Coin, OutPoint, coin::chainstate_key_order};
@@ -64,7 +66,7 @@ enum State {
 }
 
 /// The state of an outpoint. The cell of a spent coin has no output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Kept {
     cell: Cell,
     state: State,
@@ -75,8 +77,11 @@ const _: () = assert!(size_of::<Kept>() == 92, "a coin takes 92 bytes and its sl
 /// A change of a coin: its value after the change, `None` if it is spent.
 pub type CoinChange<'a> = (OutPoint, Option<Coin<'a>>);
 
+/// The coins at one block, in memory.
+pub type MemoryCoins = CoinsCache<NoCoins>;
+
 /// Coins of a database, with changes that are not written yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CoinsCache<S> {
     source: S,
     hasher: OutPointHasher,
@@ -117,6 +122,17 @@ impl<S> CoinsCache<S> {
     /// The database. Its coins must stay the same.
     pub const fn source_mut(&mut self) -> &mut S {
         &mut self.source
+    }
+
+    /// The hash of the block that was connected last; zeros if there is none, like the parent of the genesis
+    /// block.
+    pub const fn best_block(&self) -> BlockHash {
+        self.best_block
+    }
+
+    /// Sets the hash of the block that was connected last.
+    pub const fn set_best_block(&mut self, hash: BlockHash) {
+        self.best_block = hash;
     }
 
     /// The hash function of the cache's table.
@@ -233,7 +249,61 @@ impl<S> CoinsCache<S> {
     }
 }
 
+impl MemoryCoins {
+    /// Returns all coins, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (OutPoint, Coin<'_>)> {
+        let coins = self.kept.iter().filter(|(_, kept)| kept.is_coin());
+        coins.map(|(_, Kept { cell, .. })| (cell.outpoint(), cell.coin(&self.long_outputs)))
+    }
+
+    /// Returns the coins in the form of a join's survivors.
+    pub fn into_survivors(self) -> Survivors {
+        let mut shards: Vec<_> = (0..SHARDS).map(|_| SurvivorShard::empty()).collect();
+        self.iter().for_each(|(outpoint, coin)| shards[outpoint.txid.0[0] as usize].push(&outpoint, coin));
+        Survivors::new(shards.into_iter())
+    }
+}
+
+/// The coins at one block, to which blocks are connected (Core `CCoinsView` and `CCoinsViewCache`).
 impl<S: CoinSource> CoinsCache<S> {
+    /// Returns the unspent coin of the outpoint, or `None` if it is missing or spent.
+    ///
+    /// # Errors
+    /// [`CacheError::Source`]
+    pub fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, CacheError<S::Error>> {
+        match self.find(&self.hasher.hash(*outpoint)) {
+            Some((_, at)) => {
+                let kept = &self.kept[at];
+                Ok(kept.is_coin().then(|| kept.cell.coin(&self.long_outputs).into()))
+            }
+            None => self.source.coin(outpoint).map_err(CacheError::Source),
+        }
+    }
+
+    /// Adds a coin. Unspendable outputs are not coins; the caller must omit them.
+    ///
+    /// If `possible_overwrite` is true, the outpoint may have an unspent coin, which is replaced. Otherwise
+    /// the caller guarantees that it has none, so that the database need not be asked.
+    ///
+    /// # Errors
+    /// [`CacheError::Exists`], if the cache knows that the guarantee is broken.
+    pub fn add_coin(
+        &mut self,
+        outpoint: OutPoint,
+        coin: Coin<'_>,
+        possible_overwrite: bool,
+    ) -> Result<(), CacheError<S::Error>> {
+        self.add(&self.hasher.hash(outpoint), coin, possible_overwrite)
+    }
+
+    /// Removes the coin and returns it, or `None` if it is missing or spent.
+    ///
+    /// # Errors
+    /// [`CacheError::Source`]
+    pub fn spend_coin(&mut self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, CacheError<S::Error>> {
+        self.spend(&self.hasher.hash(*outpoint), |coin| coin.into())
+    }
+
     /// Applies a block's spends and creations in block order, and sets the best block. Appends the coins that
     /// are spent to `spent`. Returns false if one of them is missing; the cache is then in an intermediate
     /// state.
@@ -384,48 +454,5 @@ impl<'a> Changes<'a> {
             let Kept { cell, state } = &self.kept[at];
             (cell.outpoint(), (*state != State::Spent).then(|| cell.coin(self.long_outputs)))
         })
-    }
-}
-
-impl<S: CoinSource> CoinsView for CoinsCache<S> {
-    type Error = CacheError<S::Error>;
-
-    fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-        match self.find(&self.hasher.hash(*outpoint)) {
-            Some((_, at)) => {
-                let kept = &self.kept[at];
-                Ok(kept.is_coin().then(|| kept.cell.coin(&self.long_outputs).into()))
-            }
-            None => self.source.coin(outpoint).map_err(CacheError::Source),
-        }
-    }
-
-    fn have_coin(&self, outpoint: &OutPoint) -> Result<bool, Self::Error> {
-        match self.find(&self.hasher.hash(*outpoint)) {
-            Some((_, at)) => Ok(self.kept[at].is_coin()),
-            None => Ok(self.source.coin(outpoint).map_err(CacheError::Source)?.is_some()),
-        }
-    }
-
-    fn add_coin(
-        &mut self,
-        outpoint: OutPoint,
-        coin: Coin<'_>,
-        possible_overwrite: bool,
-    ) -> Result<(), Self::Error> {
-        self.add(&self.hasher.hash(outpoint), coin, possible_overwrite)
-    }
-
-    fn spend_coin(&mut self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-        self.spend(&self.hasher.hash(*outpoint), |coin| coin.into())
-    }
-
-    fn best_block(&self) -> Result<BlockHash, Self::Error> {
-        Ok(self.best_block)
-    }
-
-    fn set_best_block(&mut self, hash: BlockHash) -> Result<(), Self::Error> {
-        self.best_block = hash;
-        Ok(())
     }
 }

@@ -165,8 +165,14 @@ impl Cell {
     }
 }
 
+/// Number of cells in a chunk of 45 KB: small compared with a shard, large enough that allocating it is
+/// cheap. Smaller chunks leave more holes between them.
+const CHUNK: usize = 512;
+
+pub(crate) type Cells = Slab<Cell, CHUNK>;
+
 /// Compressed outputs that are too long for a cell.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LongOutputs {
     long: Slab<Box<[u8]>, 64>,
     long_bytes: usize,

@@ -6,7 +6,7 @@
 //! of all coins that are ever spent, most are spent within a few blocks, and the delta's table, which has one
 //! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
-use crate::{matcher::Spender, mismatch::Mismatch};
+use crate::{join::Effects, matcher::Spender, mismatch::Mismatch};
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
@@ -22,9 +22,9 @@ pub enum OutputStatus {
 }
 
 /// Receives the effects of blocks.
-pub trait EffectSink {
-    /// Returns the hasher for the delta's table.
-    fn hasher(&self) -> &SipHash13Uj;
+pub trait EffectSink<'j> {
+    /// The worker's effects. Spends without a claim, deliveries and mismatches go there immediately.
+    fn effects(&mut self) -> &mut Effects<'j>;
 
     /// Receives an output; those of a block come in block order, after its spends. The coin of an unspendable
     /// output has no bytes.
@@ -32,53 +32,34 @@ pub trait EffectSink {
 
     /// Receives the spend of an earlier block's coin at `height`, with the claim of the undo data.
     fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height);
-
-    /// Receives a mismatch that was found without other blocks.
-    fn push_mismatch(&mut self, mismatch: Mismatch);
 }
 
-/// Receives the effects of blocks without undo data.
-pub trait RouteSink: EffectSink {
-    /// Receives the spend of an earlier block's coin.
-    fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender);
-
-    /// Receives the coin that an input spends, if the blocks of the delta have created it.
-    fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>);
-}
-
-/// The facts about the coin that an input spends: its claim, or only which input it is.
-trait SpentBy<S>: Copy {
-    /// Applies the spend of an earlier block's coin at `height`.
-    fn spend_outside(self, outpoint: &OutPoint, height: Height, sink: &mut S);
-
-    /// Applies the spend of a coin of the delta's blocks.
-    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S);
-}
-
-impl<S: EffectSink> SpentBy<S> for Coin<'_> {
+impl<'j> EffectSink<'j> for Effects<'j> {
     #[inline]
-    fn spend_outside(self, outpoint: &OutPoint, height: Height, sink: &mut S) {
-        sink.push_spend(outpoint, self, height);
+    fn effects(&mut self) -> &mut Self {
+        self
     }
 
     #[inline]
-    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S) {
-        if created != self {
-            sink.push_mismatch(Mismatch::ClaimDiffers(*outpoint));
+    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
+        if status == OutputStatus::Unspent {
+            self.push_creation(outpoint, coin);
         }
     }
+
+    #[inline]
+    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
+        Self::push_spend(self, outpoint, claim, height);
+    }
 }
 
-impl<S: RouteSink> SpentBy<S> for Spender {
-    #[inline]
-    fn spend_outside(self, outpoint: &OutPoint, _: Height, sink: &mut S) {
-        sink.push_routed_spend(outpoint, self);
-    }
-
-    #[inline]
-    fn spend_inside(self, outpoint: &OutPoint, created: Coin<'_>, sink: &mut S) {
-        sink.push_delivery(self, outpoint, created);
-    }
+/// What is known of the coin that an input spends.
+#[derive(Clone, Copy)]
+enum Spent<'c> {
+    /// The claim of the undo data.
+    Claim(Coin<'c>),
+    /// Only which input it is, to which the coin is delivered.
+    Routed(Spender),
 }
 
 /// Number of outputs from which on another block flushes the delta first.
@@ -91,11 +72,11 @@ const BYTES_MAX: usize = 2 << 20;
 const WINDOW: usize = 64;
 
 /// A spend that is being looked up.
-struct Spend<C> {
+struct Spend<'c> {
     /// Index of the transaction that spends.
     tx: u32,
     outpoint: OutPoint,
-    by: C,
+    spent: Spent<'c>,
     /// Home slot of the transaction that created the coin.
     home: usize,
     /// Index of that transaction, and of the output, if it is in the blocks of the delta.
@@ -125,75 +106,53 @@ impl Delta {
     /// its blocks are below this one.
     ///
     /// `txids` are those of the block's transactions, `claims` its undo data: one coin for each input of each
-    /// transaction except the first, in block order. All defects become mismatches of `sink`. The genesis
-    /// block, whose coinbase is not a coin, and blocks whose coinbase is overwritten by a later one
-    /// (BIP-0030's exceptions) must not be added.
+    /// transaction except the first, in block order. Without undo data, each input gets its coin by a
+    /// delivery, which [`HintedEffects`](crate::hinted::HintedEffects) do not have: their sum is then not
+    /// zero. All defects become mismatches. The genesis block, whose coinbase is not a coin, and blocks whose
+    /// coinbase is overwritten by a later one (BIP-0030's exceptions) must not be added.
     ///
     /// # Panics
     /// If the number of txids is not the number of transactions.
-    pub fn add(
+    pub fn add<'j>(
         &mut self,
         block: &BlockView<'_>,
         txids: &[Txid],
         height: Height,
-        claims: &[Coin<'_>],
-        sink: &mut impl EffectSink,
+        claims: Option<&[Coin<'_>]>,
+        sink: &mut impl EffectSink<'j>,
     ) {
         assert_eq!(txids.len(), block.tx_count());
         let inputs = block.input_count() - block.tx(0).map_or(0, |tx| tx.input_count());
-        if claims.len() != inputs {
+        if let Some(claims) = claims.filter(|claims| claims.len() != inputs) {
             let (inputs, claims) = (inputs as u32, claims.len() as u32);
-            sink.push_mismatch(Mismatch::ClaimCount { height, inputs, claims });
+            sink.effects().push_mismatch(Mismatch::ClaimCount { height, inputs, claims });
             return;
         }
-        self.add_spent_by(block, txids, height, claims.iter().copied(), sink);
-    }
-
-    /// Like [`Delta::add`], for a block without undo data: each input gets its coin by a delivery.
-    ///
-    /// # Panics
-    /// If the number of txids is not the number of transactions.
-    pub fn add_routed(
-        &mut self,
-        block: &BlockView<'_>,
-        txids: &[Txid],
-        height: Height,
-        sink: &mut impl RouteSink,
-    ) {
-        assert_eq!(txids.len(), block.tx_count());
-        // A valid block has fewer inputs. The spends of the others are missing, so it does not go unnoticed.
-        let spenders = (0..).map_while(|input| Spender::new(height, input));
-        self.add_spent_by(block, txids, height, spenders, sink);
-    }
-
-    /// Adds a block; `spent_by` is what is known about the coin of each input, in block order.
-    fn add_spent_by<C: SpentBy<S>, S: EffectSink>(
-        &mut self,
-        block: &BlockView<'_>,
-        txids: &[Txid],
-        height: Height,
-        spent_by: impl Iterator<Item = C>,
-        sink: &mut S,
-    ) {
         let is_above = self.codes.last().is_none_or(|&code| code < Coin::code_of(height, false));
         if !is_above || self.statuses.len() >= OUTPUTS_MAX || self.bytes.len() >= BYTES_MAX {
             self.flush(sink);
         }
-        let first = self.txids.len();
+        let (first, hasher) = (self.txids.len(), *sink.effects().hasher());
         self.load(block, txids, height);
-        self.index(sink.hasher(), first);
+        self.index(&hasher, first);
+        // A valid block has fewer inputs than there are spenders. The spends of the others are missing, so it
+        // does not go unnoticed.
+        let spent = (0..).map_while(|input| match claims {
+            Some(claims) => claims.get(input as usize).copied().map(Spent::Claim),
+            None => Spender::new(height, input).map(Spent::Routed),
+        });
         let mut spends = (first as u32..)
             .zip(block.txs())
             .skip(1)
             .flat_map(|(tx, view)| view.inputs().map(move |input| (tx, input.prevout())))
-            .zip(spent_by);
+            .zip(spent);
         let mut window = Vec::with_capacity(WINDOW);
         loop {
             window.clear();
             let next = spends.by_ref().take(WINDOW);
-            window.extend(next.map(|((tx, outpoint), by)| {
-                let home = self.home(sink.hasher(), &outpoint.txid);
-                Spend { tx, outpoint, by, home, output: None }
+            window.extend(next.map(|((tx, outpoint), spent)| {
+                let home = self.home(&hasher, &outpoint.txid);
+                Spend { tx, outpoint, spent, home, output: None }
             }));
             if window.is_empty() {
                 return;
@@ -204,7 +163,7 @@ impl Delta {
 
     /// Applies spends of coins of the delta's blocks or of earlier ones. Each step prefetches for all spends
     /// what the next step reads.
-    fn spend<C: SpentBy<S>, S: EffectSink>(&mut self, window: &mut [Spend<C>], height: Height, sink: &mut S) {
+    fn spend<'j>(&mut self, window: &mut [Spend<'_>], height: Height, sink: &mut impl EffectSink<'j>) {
         for spend in &*window {
             prefetch(&self.table[spend.home]);
         }
@@ -232,18 +191,29 @@ impl Delta {
             }
         }
         for spend in &*window {
-            match spend.output {
-                None => spend.by.spend_outside(&spend.outpoint, height, sink),
-                Some((creator, output)) => match self.take(spend, creator, output) {
-                    Ok(created) => spend.by.spend_inside(&spend.outpoint, created, sink),
-                    Err(mismatch) => sink.push_mismatch(mismatch),
-                },
+            let outpoint = &spend.outpoint;
+            let Some((creator, output)) = spend.output else {
+                match spend.spent {
+                    Spent::Claim(claim) => sink.push_spend(outpoint, claim, height),
+                    Spent::Routed(spender) => sink.effects().push_routed_spend(outpoint, spender),
+                }
+                continue;
+            };
+            match (self.take(spend, creator, output), spend.spent) {
+                (Err(mismatch), _) => sink.effects().push_mismatch(mismatch),
+                (Ok(created), Spent::Claim(claim)) if created == claim => {}
+                (Ok(_), Spent::Claim(_)) => {
+                    sink.effects().push_mismatch(Mismatch::ClaimDiffers(*outpoint));
+                }
+                (Ok(created), Spent::Routed(spender)) => {
+                    sink.effects().push_delivery(spender, outpoint, created);
+                }
             }
         }
     }
 
     /// Pushes all outputs with their states to `sink` and clears the delta.
-    pub fn flush(&mut self, sink: &mut impl EffectSink) {
+    pub fn flush<'j>(&mut self, sink: &mut impl EffectSink<'j>) {
         let mut start = 0;
         let mut ends = self.ends.iter().zip(&self.statuses);
         for ((&txid, &code), outputs) in self.txids.iter().zip(&self.codes).zip(self.first_output.windows(2))
@@ -285,7 +255,7 @@ impl Delta {
     }
 
     /// Marks an output of the delta's blocks as spent, and returns its coin.
-    fn take<C>(&mut self, spend: &Spend<C>, creator: u32, output: u32) -> Result<Coin<'_>, Mismatch> {
+    fn take(&mut self, spend: &Spend<'_>, creator: u32, output: u32) -> Result<Coin<'_>, Mismatch> {
         if creator >= spend.tx {
             return Err(Mismatch::SpentBeforeCreated(spend.outpoint));
         }

@@ -12,7 +12,6 @@ use crate::{
     join::Effects,
     mismatch::Mismatch,
 };
-use digest::siphash::SipHash13Uj;
 use std::collections::HashSet;
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
@@ -100,10 +99,10 @@ impl<'a, 'j, 'h> HintedEffects<'a, 'j, 'h> {
     }
 }
 
-impl EffectSink for HintedEffects<'_, '_, '_> {
+impl<'j> EffectSink<'j> for HintedEffects<'_, 'j, '_> {
     #[inline]
-    fn hasher(&self) -> &SipHash13Uj {
-        self.effects.hasher()
+    fn effects(&mut self) -> &mut Effects<'j> {
+        self.effects
     }
 
     #[inline]
@@ -125,10 +124,6 @@ impl EffectSink for HintedEffects<'_, '_, '_> {
             self.effects.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
         self.sum.subtract(outpoint, Some(claim));
-    }
-
-    fn push_mismatch(&mut self, mismatch: Mismatch) {
-        self.effects.push_mismatch(mismatch);
     }
 }
 

@@ -29,7 +29,7 @@ const MAX_SLOTS_PER_ENTRY: usize = 4;
 pub(crate) type Pages = Chunks<Slot>;
 
 /// Hash table of cell numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Index {
     pages: Vec<Vec<Slot>>,
     /// Number of slots; the last page may have more. A table smaller than a page has one page of its size.

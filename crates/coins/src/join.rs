@@ -49,11 +49,10 @@
 use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
-    delta::{EffectSink, OutputStatus},
-    matcher::Matcher,
+    matcher::{Matcher, Spender},
     mismatch::{Mismatch, Mismatches},
     shard::{Shard, Spare},
-    survivors::{SurvivorShard, Survivors, sorted_entries},
+    survivors::{SurvivorShard, Survivors},
 };
 use digest::siphash::{SipHash13Uj, SipKey};
 use std::sync::{
@@ -152,7 +151,7 @@ impl Join {
     /// # Panics
     /// If there is no such shard.
     pub fn each_open<E>(&self, shard: usize, each: impl FnMut(Entry<'_>) -> Result<(), E>) -> Result<(), E> {
-        sorted_entries(&lock(&self.shards[shard])).try_for_each(each)
+        lock(&self.shards[shard]).sorted_entries().try_for_each(each)
     }
 
     /// Returns the number of coins without a spend so far, and of spends without a creation so far.
@@ -210,7 +209,7 @@ impl Join {
             shards.push(shard);
         }
         if mismatches.is_empty() {
-            Ok(Survivors::new(shards.into_iter().map(SurvivorShard::from_shard)))
+            Ok(Survivors::new(shards.into_iter().map(Shard::into_survivors)))
         } else {
             Err(mismatches.into_sorted())
         }
@@ -238,29 +237,6 @@ pub struct Effects<'j> {
     order: Vec<u32>,
     long_outputs: LongOutputs,
     mismatches: Mismatches,
-}
-
-impl EffectSink for Effects<'_> {
-    #[inline]
-    fn hasher(&self) -> &SipHash13Uj {
-        Self::hasher(self)
-    }
-
-    #[inline]
-    fn push_output(&mut self, outpoint: &OutPoint, coin: Coin<'_>, status: OutputStatus) {
-        if status == OutputStatus::Unspent {
-            self.push_creation(outpoint, coin);
-        }
-    }
-
-    #[inline]
-    fn push_spend(&mut self, outpoint: &OutPoint, claim: Coin<'_>, height: Height) {
-        Self::push_spend(self, outpoint, claim, height);
-    }
-
-    fn push_mismatch(&mut self, mismatch: Mismatch) {
-        Self::push_mismatch(self, mismatch);
-    }
 }
 
 impl Effects<'_> {
@@ -292,11 +268,19 @@ impl Effects<'_> {
         self.push(cell);
     }
 
-    /// Pushes a spend that carries no claim.
+    /// Pushes the spend of an earlier block's coin without a claim: the coin is delivered to the input.
     #[inline]
-    pub(crate) fn push_unclaimed(&mut self, outpoint: &OutPoint, carried: Coin<'_>) {
-        let cell = Cell::spend(outpoint, carried, &mut self.long_outputs);
+    pub fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
+        let mut out = std::mem::take(&mut self.matcher.carried);
+        let cell = Cell::spend(outpoint, spender.carried(&mut out), &mut self.long_outputs);
+        self.matcher.carried = out;
         self.push(cell);
+    }
+
+    /// Delivers a coin to the input that spends it, if both are found without the join.
+    #[inline]
+    pub fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
+        self.matcher.deliver(spender, outpoint, coin);
     }
 
     /// Returns this worker's matcher. Its deliveries are complete after [`Effects::flush`].

@@ -1,11 +1,11 @@
 //! The coins of a chain: which are created, which are spent, and which remain.
 //!
 //! The crate has two methods over the same compressed coins ([`wire::coin`]): the [`join`] matches creations
-//! with spends from all threads in any order and reports whether all of them match; [`MemoryCoins`] is the
-//! [`CoinsView`] of sequential validation, which goes block by block and finds what is wrong; [`CoinsCache`]
-//! is that of an update, over the coins of a chainstate. [`Delta`] first
-//! removes coins that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO
-//! set, sorted shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
+//! with spends from all threads in any order and reports whether all of them match; a [`CoinsCache`] has the
+//! coins at one block, to which the next one is connected: over the coins of a chainstate in an update, and
+//! alone ([`MemoryCoins`]) in sequential validation, which finds what is wrong. [`Delta`] first removes coins
+//! that are created and spent within a few blocks. Both methods leave [`Survivors`]: the UTXO set, sorted
+//! shard by shard in the order of the chainstate's keys. What exceeds the memory is taken out in
 //! sorted form ([`Join::take_oldest`]) and matched later by a [`merge`]. This crate does not access files,
 //! does not check rules and does not start threads.
 //!
@@ -33,34 +33,33 @@ pub mod aggregate;
 mod cache;
 mod cell;
 mod coin_list;
+mod coin_source;
 mod coinbase;
 mod delta;
 pub mod hinted;
 mod index;
 pub mod join;
 mod matcher;
-mod memory_coins;
 pub mod merge;
 mod mismatch;
 mod shard;
 mod slab;
 mod survivors;
-mod view;
 
 pub use cache::{
-    CacheError, Changes, CoinChange, CoinsCache, FoundCoins, HashedOutPoint, Moves, OutPointHasher,
+    CacheError, Changes, CoinChange, CoinsCache, FoundCoins, HashedOutPoint, MemoryCoins, Moves,
+    OutPointHasher,
 };
 pub use coin_list::CoinList;
+pub use coin_source::{CoinSource, NoCoins, OwnedCoin};
 pub use coinbase::CoinbaseTxids;
-pub use delta::{Delta, EffectSink, OutputStatus, RouteSink};
+pub use delta::{Delta, EffectSink, OutputStatus};
 pub use digest::siphash::SipKey;
 pub use join::{Effects, Join};
 pub use matcher::{Delivery, Matcher, Spender};
-pub use memory_coins::MemoryCoins;
 pub use merge::Merge;
 pub use mismatch::Mismatch;
 pub use survivors::{SortedShard, SurvivorShard, Survivors};
-pub use view::{CoinSource, CoinsView, OwnedCoin};
 pub use wire::{Entry, NetSize};
 
 /// Number of shards. The first byte of the txid selects the shard, so that shards are in the order of the

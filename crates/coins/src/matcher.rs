@@ -6,7 +6,7 @@
 //! spends: all deliveries to a block are its undo data. Spends with claims, of blocks whose undo data exists,
 //! are in the same join.
 
-use crate::{delta::RouteSink, join::Effects, mismatch::Mismatch};
+use crate::mismatch::Mismatch;
 use wire::{Coin, Height, OutPoint, Reader, read::write_var_int};
 
 /// The compressed form of an empty script: VARINT(0 + 6).
@@ -44,7 +44,7 @@ impl Spender {
     /// of no coin. It is also the lowest one: such a spend is taken out of the join first, since its coin,
     /// which was created before, is not there. It looks like a compressed output, because a sorted run finds
     /// its end that way.
-    fn carried(self, out: &mut Vec<u8>) -> Coin<'_> {
+    pub(crate) fn carried(self, out: &mut Vec<u8>) -> Coin<'_> {
         out.clear();
         write_var_int(out, self.0);
         out.push(EMPTY_SCRIPT);
@@ -121,7 +121,7 @@ impl<'a> Delivery<'a> {
 pub struct Matcher {
     deliveries: Vec<u8>,
     /// What the spend that is being pushed carries, reused.
-    carried: Vec<u8>,
+    pub(crate) carried: Vec<u8>,
 }
 
 impl Matcher {
@@ -131,7 +131,7 @@ impl Matcher {
     }
 
     #[inline]
-    fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
+    pub(crate) fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
         Delivery::encode(spender, outpoint, coin, &mut self.deliveries);
     }
 
@@ -156,20 +156,6 @@ impl Matcher {
             }
             Some(_) => Err(Mismatch::SpentBeforeCreated(outpoint)),
         }
-    }
-}
-
-impl RouteSink for Effects<'_> {
-    #[inline]
-    fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
-        let mut out = std::mem::take(&mut self.matcher().carried);
-        self.push_unclaimed(outpoint, spender.carried(&mut out));
-        self.matcher().carried = out;
-    }
-
-    #[inline]
-    fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
-        self.matcher().deliver(spender, outpoint, coin);
     }
 }
 

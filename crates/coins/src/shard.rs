@@ -6,26 +6,20 @@
 //! many cache misses in flight at once.
 
 use crate::{
-    cell::{Cell, LongOutputs},
+    cell::{Cell, Cells, LongOutputs},
     index::{Index, Pages},
     matcher::Matcher,
     mismatch::{Mismatch, Mismatches},
     slab::{Chunks, Slab},
-    survivors::SurvivorShard,
+    survivors::{SurvivorShard, in_order, sorted},
 };
 use digest::siphash::SipHash13Uj;
 use std::sync::Arc;
-use wire::NetSize;
+use wire::{Entry, NetSize};
 
 /// Number of operations whose memory is prefetched together: a few times the number of misses that a core has
 /// in flight, and well within L1.
 const WINDOW: usize = 64;
-/// Number of cells in a chunk of 45 KB: small compared with a shard, large enough that allocating it is
-/// cheap. Smaller chunks leave more holes between them.
-const CHUNK: usize = 512;
-
-pub(crate) type Cells = Slab<Cell, CHUNK>;
-
 /// Memory that shards have released, for the next one that grows.
 #[derive(Debug)]
 pub(crate) struct Spare {
@@ -189,6 +183,16 @@ impl Shard {
         let cell = cell.moved(from, &mut self.long_outputs);
         self.count(&cell, true);
         self.cells.insert(cell)
+    }
+
+    /// Returns its entries, and frees its index.
+    pub(crate) fn into_survivors(self) -> SurvivorShard {
+        SurvivorShard::new(self.cells, self.long_outputs, self.size)
+    }
+
+    /// Returns the open entries in the order of the chainstate keys.
+    pub(crate) fn sorted_entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        in_order(sorted(&self.cells), &self.cells, &self.long_outputs)
     }
 
     /// Records a mismatch for each spend that is still open.

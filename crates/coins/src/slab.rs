@@ -46,7 +46,7 @@ impl<T> Chunks<T> {
 }
 
 /// Values of one type at numbered places.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slab<T, const CHUNK: usize> {
     chunks: Vec<Vec<T>>,
     /// Number of places ever used.

@@ -7,8 +7,7 @@
 
 use crate::{
     SHARDS,
-    cell::{Cell, LongOutputs},
-    shard::{Cells, Shard},
+    cell::{Cell, Cells, LongOutputs},
 };
 use digest::cache::prefetch;
 use wire::{Coin, Entry, NetSize, OutPoint, coin::chainstate_key_order};
@@ -55,11 +54,6 @@ impl SurvivorShard {
         Self { cells, long_outputs, size }
     }
 
-    /// Takes the entries of a shard and frees its index.
-    pub(crate) fn from_shard(shard: Shard) -> Self {
-        Self::new(shard.cells, shard.long_outputs, shard.size)
-    }
-
     /// A shard without entries.
     pub const fn empty() -> Self {
         let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
@@ -85,7 +79,7 @@ impl SurvivorShard {
 }
 
 /// Returns the numbers of the cells in use, sorted by key.
-fn sorted(cells: &Cells) -> Vec<u32> {
+pub(crate) fn sorted(cells: &Cells) -> Vec<u32> {
     // All cells share the first byte of the txid. The next four nearly always differ, except between outputs
     // of one transaction; only for those are the cells themselves read. These bytes and the cell's number
     // form one word, which sorts fastest.
@@ -106,12 +100,8 @@ fn sorted(cells: &Cells) -> Vec<u32> {
     order.into_iter().map(|word| word as u32).collect()
 }
 
-/// Returns the open entries of a shard that remains in use, in the order of the chainstate keys.
-pub(crate) fn sorted_entries(shard: &Shard) -> impl Iterator<Item = Entry<'_>> {
-    in_order(sorted(&shard.cells), &shard.cells, &shard.long_outputs)
-}
-
-fn in_order<'a>(
+/// Returns the entries of cells in the given order.
+pub(crate) fn in_order<'a>(
     order: impl AsRef<[u32]> + 'a,
     cells: &'a Cells,
     long_outputs: &'a LongOutputs,

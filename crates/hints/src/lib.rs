@@ -50,7 +50,6 @@ pub use error::HintsError;
 pub use reader::HintReader;
 pub use writer::HintWriter;
 
-use std::str::FromStr;
 use wire::{BlockHash, Height, Network, Weight};
 
 /// Maximum number of outputs of a block: each weighs at least 36 (8 bytes of amount, 1 of script length,
@@ -87,7 +86,7 @@ pub enum HintFormat {
     Bitmap,
 }
 
-wire::named!(HintFormat {
+wire::named!("hint format", HintFormat {
     Peregrine = "peregrine",
     Bip456 = "bip456",
     Bip456Lsb = "bip456-lsb",
@@ -104,21 +103,6 @@ impl HintFormat {
             Self::TheStack | Self::SwiftSync2140 | Self::Bitmap => Numbering::AllOutputs,
             Self::Peregrine | Self::Bip456 | Self::Bip456Lsb | Self::Btcd => Numbering::SpendableOutputs,
         }
-    }
-}
-
-/// The name of an unknown format.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "unknown hint format `{0}`; use peregrine, bip456, bip456-lsb, thestack, swiftsync2140, btcd or bitmap"
-)]
-pub struct UnknownHintFormat(pub String);
-
-impl FromStr for HintFormat {
-    type Err = UnknownHintFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownHintFormat> {
-        Self::named(name).ok_or_else(|| UnknownHintFormat(name.to_owned()))
     }
 }
 

@@ -4,23 +4,11 @@
 //! A pin is no proof, and none is needed: wrong hints make a run fail. It saves the hours of a run with a
 //! file that is not the published one.
 
-use wire::{BlockHash, Height, Network};
+use wire::Network;
 
-/// A published hint file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PinnedHints {
-    /// The network of its chain.
-    pub network: Network,
-    /// Height of its last block.
-    pub height: Height,
-    /// The hash of that block.
-    pub block_hash: BlockHash,
-    /// The SHA-256 of the file when it is not packed.
-    pub sha256: [u8; 32],
-}
-
-/// The published files. None exists before a run over mainnet has made one.
-const PINNED: &[PinnedHints] = &[];
+/// The network of each published file, and its SHA-256 when it is not packed. None exists before a run over
+/// mainnet has made one.
+const PINNED: &[(Network, [u8; 32])] = &[];
 
 /// Whether a hint file is a published one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,27 +21,24 @@ pub enum Pinned {
     NoneForNetwork,
 }
 
-impl Pinned {
-    /// Returns the name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Yes => "yes",
-            Self::No => "no",
-            Self::NoneForNetwork => "none",
-        }
-    }
+wire::named!(Pinned {
+    Yes = "yes",
+    No = "no",
+    NoneForNetwork = "none",
+});
 
+impl Pinned {
     /// Looks for a file among those that are published; `network` is `None` if the file does not name it.
     pub fn find(network: Option<Network>, sha256: &[u8; 32]) -> Self {
         find(PINNED, network, sha256)
     }
 }
 
-fn find(table: &[PinnedHints], network: Option<Network>, sha256: &[u8; 32]) -> Pinned {
-    let of_network = || table.iter().filter(|pin| network.is_none_or(|network| network == pin.network));
-    match of_network().next() {
+fn find(table: &[(Network, [u8; 32])], network: Option<Network>, sha256: &[u8; 32]) -> Pinned {
+    let of_network = table.iter().filter(|(pinned, _)| network.is_none_or(|network| network == *pinned));
+    match of_network.clone().next() {
         None => Pinned::NoneForNetwork,
-        Some(_) if of_network().any(|pin| pin.sha256 == *sha256) => Pinned::Yes,
+        Some(_) if of_network.map(|(_, sha256)| sha256).any(|pinned| pinned == sha256) => Pinned::Yes,
         Some(_) => Pinned::No,
     }
 }
@@ -64,12 +49,7 @@ mod tests {
 
     #[test]
     fn a_file_is_looked_for_among_those_of_its_network() {
-        let pin = |network, byte| PinnedHints {
-            network,
-            height: Height(7),
-            block_hash: BlockHash([byte; 32]),
-            sha256: [byte; 32],
-        };
+        let pin = |network, byte| (network, [byte; 32]);
         let table = [pin(Network::Main, 1), pin(Network::Main, 2), pin(Network::Signet, 3)];
         for (network, byte, expected) in [
             (Some(Network::Main), 2, Pinned::Yes),

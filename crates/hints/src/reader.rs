@@ -3,9 +3,9 @@
 //! The format is determined by the content of the file, not by its name, and never guessed: if a file can be
 //! read in two ways that differ, it is refused until the user names the format.
 
-use super::bip456::{self, BitOrder};
+use super::bip456;
 use super::peregrine::{self, DecodedGroup, GroupIndex};
-use super::stream::{HintFile, Layout, Records, ScanFailure, Variant};
+use super::stream::{Genesis, HintFile, Layout, Records, ScanFailure, VARIANTS, Variant};
 use super::{HintFormat, HintInfo};
 use crate::HintsError;
 use std::path::Path;
@@ -19,37 +19,38 @@ const MAX_DECODED_BYTES: usize = 4 << 20;
 
 /// A cursor over the hints of a file, in height order from block 1; [`HintReader::seek`] moves it.
 pub struct HintReader {
-    shared: Arc<OpenHints>,
-    cursor: Cursor,
+    file: HintFile,
+    info: HintInfo,
+    body: Body,
     next: u32,
     outputs: Option<u32>,
 }
 
-/// An open hint file, shared by its cursors.
-struct OpenHints {
-    file: HintFile,
-    info: HintInfo,
-    body: Body,
-}
-
-/// The index of the blocks in a file.
+/// The index of the blocks in a file, which all its cursors share, and the state of one of them.
 enum Body {
-    Records(Layout),
-    Groups(GroupIndex),
-}
-
-enum Cursor {
     Records {
+        layout: Arc<Layout>,
         records: Records,
         /// Height of the next record.
         at: Option<u32>,
         scratch: Vec<u32>,
     },
     Groups {
+        index: Arc<GroupIndex>,
         /// Decoded groups, the one used last first.
         decoded: Vec<DecodedGroup>,
         buffer: Vec<u8>,
     },
+}
+
+impl Body {
+    fn records(file: &HintFile, layout: Arc<Layout>) -> Self {
+        Self::Records { records: Records::new(file, layout.variant), layout, at: None, scratch: Vec::new() }
+    }
+
+    fn groups(index: Arc<GroupIndex>) -> Self {
+        Self::Groups { index, decoded: Vec::new(), buffer: Vec::new() }
+    }
 }
 
 impl HintReader {
@@ -70,35 +71,28 @@ impl HintReader {
         }
         let is_peregrine = start == peregrine::MAGIC && as_format.is_none();
         let (info, body) = if is_peregrine || as_format == Some(HintFormat::Peregrine) {
-            let (groups, info) = peregrine::open(&file)?;
-            (info, Body::Groups(groups))
+            let (index, info) = peregrine::open(&file)?;
+            (info, Body::groups(Arc::new(index)))
         } else {
-            let layout = detect(&file, &candidates(start, as_format))?;
-            (info(&file, &layout), Body::Records(layout))
+            let layout = detect(&file, candidates(start, as_format))?;
+            (info(&file, &layout), Body::records(&file, Arc::new(layout)))
         };
-        Ok(Self::from_shared(Arc::new(OpenHints { file, info, body })))
-    }
-
-    fn from_shared(shared: Arc<OpenHints>) -> Self {
-        let cursor = match &shared.body {
-            Body::Records(layout) => Cursor::Records {
-                records: Records::new(&shared.file, layout.variant),
-                at: None,
-                scratch: Vec::new(),
-            },
-            Body::Groups(_) => Cursor::Groups { decoded: Vec::new(), buffer: Vec::new() },
-        };
-        Self { shared, cursor, next: 1, outputs: None }
+        Ok(Self { file, info, body, next: 1, outputs: None })
     }
 
     /// Returns another cursor over the same open file, at block 1.
     pub fn fork(&self) -> Self {
-        Self::from_shared(Arc::clone(&self.shared))
+        let Self { file, info, body, .. } = self;
+        let body = match body {
+            Body::Records { layout, .. } => Body::records(file, Arc::clone(layout)),
+            Body::Groups { index, .. } => Body::groups(Arc::clone(index)),
+        };
+        Self { file: file.clone(), info: info.clone(), body, next: 1, outputs: None }
     }
 
     /// The facts about the file.
     pub fn info(&self) -> &HintInfo {
-        &self.shared.info
+        &self.info
     }
 
     /// Returns the SHA-256 of the whole file.
@@ -106,7 +100,7 @@ impl HintReader {
     /// # Errors
     /// [`HintsError::File`].
     pub fn sha256(&self) -> Result<[u8; 32], HintsError> {
-        self.shared.file.sha256(self.shared.file.len)
+        self.file.sha256(self.file.len)
     }
 
     /// Makes the block at `height` the next one.
@@ -128,7 +122,7 @@ impl HintReader {
     pub fn next_block(&mut self, unspent: &mut Vec<u32>) -> Result<Option<Height>, HintsError> {
         unspent.clear();
         let height = self.next;
-        if height > self.shared.info.height.0 {
+        if height > self.info.height.0 {
             return Ok(None);
         }
         self.block(Height(height), unspent)?;
@@ -144,13 +138,12 @@ impl HintReader {
     pub fn block(&mut self, height: Height, unspent: &mut Vec<u32>) -> Result<(), HintsError> {
         unspent.clear();
         self.outputs = None;
-        let OpenHints { file, info, body } = &*self.shared;
-        let height = height.0;
+        let (file, info, height) = (&self.file, &self.info, height.0);
         if height == 0 || height > info.height.0 {
             return Ok(());
         }
-        match (&mut self.cursor, body) {
-            (Cursor::Records { records, at, scratch }, Body::Records(layout)) => {
+        match &mut self.body {
+            Body::Records { layout, records, at, scratch } => {
                 let from = at.take();
                 let read = layout
                     .move_to(file, records, from, height, scratch)
@@ -162,13 +155,12 @@ impl HintReader {
                 *at = Some(height + 1);
                 self.outputs = records.outputs;
             }
-            (Cursor::Groups { decoded, buffer }, Body::Groups(groups)) => {
-                let group = find_group(groups, file, height, decoded, buffer)?;
+            Body::Groups { index, decoded, buffer } => {
+                let group = find_group(index, file, height, decoded, buffer)?;
                 let (hints, outputs) = group.block(height).unwrap_or_default();
                 unspent.extend_from_slice(hints);
-                self.outputs = groups.has_outputs().then_some(outputs);
+                self.outputs = index.has_outputs().then_some(outputs);
             }
-            _ => {}
         }
         Ok(())
     }
@@ -180,8 +172,8 @@ impl HintReader {
     /// # Errors
     /// The same errors as [`HintReader::next_block`].
     pub fn verify(&self) -> Result<(), HintsError> {
-        let OpenHints { file, info, body } = &*self.shared;
-        let (Body::Groups(groups), Some(sha256)) = (body, info.checksum) else { return Ok(()) };
+        let Self { file, info, body, .. } = self;
+        let (Body::Groups { index, .. }, Some(sha256)) = (body, info.checksum) else { return Ok(()) };
         let content_len = file.len.saturating_sub(peregrine::SHA256_LEN as u64);
         if file.sha256(content_len)? != sha256 {
             return Err(file.damaged(content_len, "the SHA-256 of the file differs"));
@@ -189,7 +181,7 @@ impl HintReader {
         let (mut decoded, mut buffer, mut height) = (DecodedGroup::default(), Vec::new(), 1);
         let (mut hints, mut outputs) = (0, 0);
         while height <= info.height.0 {
-            groups.read(file, height, &mut buffer, &mut decoded)?;
+            index.read(file, height, &mut buffer, &mut decoded)?;
             let (more_hints, more_outputs) = decoded.counts();
             (hints, outputs) = (hints + more_hints, outputs + more_outputs);
             while decoded.block(height).is_some() {
@@ -230,32 +222,20 @@ fn find_group<'a>(
 }
 
 /// Returns the variants that a file with these first bytes may have.
-fn candidates(start: &[u8], as_format: Option<HintFormat>) -> Vec<Variant> {
-    const ALL: [Variant; 7] = [
-        Variant::Bip456(BitOrder::MostFirst),
-        Variant::Bip456(BitOrder::LeastFirst),
-        Variant::Bitmap,
-        Variant::Btcd,
-        Variant::TheStack,
-        Variant::SwiftSync2140 { has_hash: true },
-        Variant::SwiftSync2140 { has_hash: false },
-    ];
+fn candidates(start: &[u8], as_format: Option<HintFormat>) -> impl Iterator<Item = &'static Variant> {
     const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
     let has_magic = start.starts_with(&bip456::MAGIC);
     let is_gzip = start.starts_with(&GZIP);
-    let is_possible = |variant: &Variant| match (as_format, variant) {
-        (Some(format), _) => variant.format() == format,
-        (None, Variant::Bip456(_) | Variant::Bitmap) => has_magic,
-        (None, Variant::Btcd) => is_gzip,
-        (None, Variant::TheStack | Variant::SwiftSync2140 { .. }) => !has_magic && !is_gzip,
-    };
-    ALL.into_iter().filter(is_possible).collect()
+    VARIANTS.iter().filter(move |variant| match as_format {
+        Some(format) => variant.format == format,
+        None => variant.is_gzip == is_gzip && (is_gzip || variant.version.is_some() == has_magic),
+    })
 }
 
 /// Scans the file as each of the variants and returns the only one that matches.
-fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, HintsError> {
+fn detect(file: &HintFile, variants: impl Iterator<Item = &'static Variant>) -> Result<Layout, HintsError> {
     let (mut layouts, mut failures) = (Vec::new(), Vec::new());
-    for &variant in variants {
+    for variant in variants {
         match Layout::scan(file, variant) {
             Ok(layout) => layouts.push(layout),
             Err(failure) => failures.push(failure),
@@ -278,14 +258,16 @@ fn detect(file: &HintFile, variants: &[Variant]) -> Result<Layout, HintsError> {
 /// Removes variants with the same hints as another, and those that match by chance.
 fn remove_equivalent(file: &HintFile, layouts: &mut Vec<Layout>) -> Result<(), HintsError> {
     if let [first, second, ..] = layouts.as_slice()
-        && matches!((first.variant, second.variant), (Variant::Bip456(_), Variant::Bip456(_)))
+        && [first, second].iter().all(|layout| layout.variant.genesis == Genesis::ByCount)
         && have_equal_hints(file, first, second)?
     {
         layouts.remove(1);
     }
     // The first 32 bytes are random if they are a hash: if they parse as records, there is no hash.
-    if layouts.iter().any(|layout| layout.variant == Variant::SwiftSync2140 { has_hash: false }) {
-        layouts.retain(|layout| layout.variant != Variant::SwiftSync2140 { has_hash: true });
+    let is_without_hash =
+        |layout: &Layout| layout.variant.format == HintFormat::SwiftSync2140 && !layout.variant.has_hash;
+    if layouts.iter().any(is_without_hash) {
+        layouts.retain(|layout| !layout.variant.has_hash);
     }
     Ok(())
 }
@@ -321,20 +303,22 @@ fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsErr
     };
     let Some(furthest) = failures.pop() else { return unknown() };
     let record = u64::from(furthest.record);
-    let name = furthest.variant.name();
-    let mut part = match furthest.variant {
-        Variant::TheStack => format!("block {record}, read as {name}"),
-        Variant::Bip456(_) => format!("record {record}, read as {name}"),
-        Variant::Btcd => format!("block {}, read as {name}, offset after decompression", record + 1),
-        Variant::SwiftSync2140 { .. } | Variant::Bitmap => format!("block {}, read as {name}", record + 1),
+    let mut part = match furthest.variant.genesis {
+        Genesis::Always => format!("block {record}"),
+        Genesis::ByCount => format!("record {record}"),
+        Genesis::Never => format!("block {}", record + 1),
     };
+    part += &format!(", read as {}", furthest.variant.name());
+    if furthest.variant.is_gzip {
+        part += ", offset after decompression";
+    }
     let others: Vec<_> = failures.iter().map(|other| other.variant.name()).collect();
     if !others.is_empty() {
         part += &format!(" (the file is not {} either)", others.join(" or "));
     }
     if record == 0 {
-        let format = furthest.variant.format();
-        if failures.iter().any(|other| other.variant.format() != format) {
+        let format = furthest.variant.format;
+        if failures.iter().any(|other| other.variant.format != format) {
             return unknown();
         }
         part = format!("not a hint file of this format; {part}");
@@ -343,7 +327,7 @@ fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsErr
 }
 
 fn info(file: &HintFile, layout: &Layout) -> HintInfo {
-    let format = layout.variant.format();
+    let Variant { format, is_gzip, genesis, .. } = *layout.variant;
     HintInfo {
         format,
         numbering: format.numbering(),
@@ -354,7 +338,7 @@ fn info(file: &HintFile, layout: &Layout) -> HintInfo {
         outputs: layout.outputs,
         bytes: file.len,
         checksum: None,
-        first_record_is_genesis: matches!(layout.variant, Variant::Bip456(_)).then_some(layout.first == 0),
-        seekable: layout.variant != Variant::Btcd,
+        first_record_is_genesis: (genesis == Genesis::ByCount).then_some(layout.first == 0),
+        seekable: !is_gzip,
     }
 }

@@ -60,42 +60,116 @@ impl HintFile {
     }
 }
 
-/// A format, and the properties that its files do not state and that a scan must determine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Variant {
-    TheStack,
-    SwiftSync2140 { has_hash: bool },
-    Bip456(BitOrder),
-    Btcd,
-    Bitmap,
+/// Whether the first record of a file is the genesis block's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Genesis {
+    Always,
+    /// If the file has one record more than its height.
+    ByCount,
+    Never,
 }
 
-impl Variant {
-    pub(super) fn format(self) -> HintFormat {
-        match self {
-            Self::TheStack => HintFormat::TheStack,
-            Self::SwiftSync2140 { .. } => HintFormat::SwiftSync2140,
-            Self::Bip456(BitOrder::MostFirst) => HintFormat::Bip456,
-            Self::Bip456(BitOrder::LeastFirst) => HintFormat::Bip456Lsb,
-            Self::Btcd => HintFormat::Btcd,
-            Self::Bitmap => HintFormat::Bitmap,
-        }
-    }
+type ReadRecord = fn(&mut Input, &mut Vec<u32>, &mut Vec<u8>) -> Result<Option<Option<u32>>, InputError>;
 
+/// A format that is a sequence of records. One with a property that its files do not state, and that a scan
+/// must determine, has a row for each case.
+pub(super) struct Variant {
+    pub(super) format: HintFormat,
+    /// What messages add to the name of the format.
+    note: &'static str,
+    /// The version in the header, which has the height too; `None` if there is no such header.
+    pub(super) version: Option<u8>,
+    /// Whether the file begins with the hash of the last block.
+    pub(super) has_hash: bool,
+    /// Whether a table of the records' offsets follows the header.
+    pub(super) has_table: bool,
+    /// Whether a record has the number of outputs.
+    pub(super) has_outputs: bool,
+    pub(super) is_gzip: bool,
+    pub(super) genesis: Genesis,
+    /// Appends the hints of the next record, and returns the number of outputs, if the record has it; `None`
+    /// at an end mark. The last argument is a scratch buffer.
+    read: ReadRecord,
+    /// Appends a record: the number of outputs, and the hints.
+    pub(super) write: fn(&mut Vec<u8>, u32, &[u32]),
+}
+
+/// All formats but Peregrine's own. Of several rows of one format, the first is that which is written.
+pub(super) static VARIANTS: [Variant; 7] = [
+    BIP456,
+    Variant {
+        format: HintFormat::Bip456Lsb,
+        read: |input, unspent, low| {
+            bip456::read(input, BitOrder::LeastFirst, low, unspent).map(|()| Some(None))
+        },
+        write: |bytes, _, unspent| bip456::write(bytes, BitOrder::LeastFirst, unspent),
+        ..BIP456
+    },
+    Variant {
+        format: HintFormat::Bitmap,
+        has_table: true,
+        has_outputs: true,
+        genesis: Genesis::Never,
+        read: |input, unspent, _| bitmap::read(input, unspent).map(|outputs| Some(Some(outputs))),
+        write: bitmap::write,
+        ..BIP456
+    },
+    Variant {
+        format: HintFormat::Btcd,
+        version: Some(btcd::VERSION),
+        is_gzip: true,
+        genesis: Genesis::Never,
+        read: |input, unspent, _| btcd::read(input, unspent).map(|()| Some(None)),
+        write: |bytes, _, unspent| btcd::write(bytes, unspent),
+        ..BIP456
+    },
+    Variant {
+        format: HintFormat::TheStack,
+        version: None,
+        has_outputs: true,
+        genesis: Genesis::Always,
+        read: |input, unspent, _| Ok(thestack::read(input, unspent)?.map(Some)),
+        write: |bytes, outputs, unspent| thestack::write(bytes, outputs as u16, unspent),
+        ..BIP456
+    },
+    SWIFTSYNC_2140,
+    Variant { note: " without a block hash", has_hash: false, ..SWIFTSYNC_2140 },
+];
+
+const BIP456: Variant = Variant {
+    format: HintFormat::Bip456,
+    note: "",
+    version: Some(bip456::VERSION),
+    has_hash: false,
+    has_table: false,
+    has_outputs: false,
+    is_gzip: false,
+    genesis: Genesis::ByCount,
+    read: |input, unspent, low| bip456::read(input, BitOrder::MostFirst, low, unspent).map(|()| Some(None)),
+    write: |bytes, _, unspent| bip456::write(bytes, BitOrder::MostFirst, unspent),
+};
+
+const SWIFTSYNC_2140: Variant = Variant {
+    format: HintFormat::SwiftSync2140,
+    note: " with a block hash",
+    version: None,
+    has_hash: true,
+    genesis: Genesis::Never,
+    read: |input, unspent, _| swiftsync2140::read(input, unspent).map(|()| Some(None)),
+    write: |bytes, _, unspent| swiftsync2140::write(bytes, unspent),
+    ..BIP456
+};
+
+impl Variant {
     /// The name of the variant in messages.
-    pub(super) fn name(self) -> String {
-        let hash = match self {
-            Self::SwiftSync2140 { has_hash: true } => " with a block hash",
-            Self::SwiftSync2140 { has_hash: false } => " without a block hash",
-            _ => "",
-        };
-        format!("{}{hash}", self.format())
+    pub(super) fn name(&self) -> String {
+        format!("{}{}", self.format, self.note)
     }
 }
 
 /// A cursor over the records of a file.
 pub(super) struct Records {
-    variant: Variant,
+    variant: &'static Variant,
     input: Input,
     low: Vec<u8>,
     /// Number of outputs of the block of the last record, if the format contains it.
@@ -103,50 +177,34 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(file: &HintFile, variant: Variant) -> Self {
-        let input = match variant {
-            Variant::Btcd => Input::gzip(Arc::clone(&file.bytes), file.len),
-            _ => file.input(0),
+    pub(super) fn new(file: &HintFile, variant: &'static Variant) -> Self {
+        let input = match variant.is_gzip {
+            true => Input::gzip(Arc::clone(&file.bytes), file.len),
+            false => file.input(0),
         };
         Self { variant, input, low: Vec::new(), outputs: None }
     }
 
     /// Reads the header: the height and the block hash, if the format has them.
     fn header(&mut self) -> Result<(Option<u32>, Option<BlockHash>), InputError> {
-        match self.variant {
-            Variant::TheStack | Variant::SwiftSync2140 { has_hash: false } => Ok((None, None)),
-            Variant::SwiftSync2140 { has_hash: true } => Ok((None, Some(BlockHash(self.input.array()?)))),
-            Variant::Bip456(_) | Variant::Bitmap => {
-                bip456::read_header(&mut self.input, bip456::VERSION).map(|height| (Some(height), None))
-            }
-            Variant::Btcd => {
-                bip456::read_header(&mut self.input, btcd::VERSION).map(|height| (Some(height), None))
-            }
-        }
+        let Variant { version, has_hash, .. } = *self.variant;
+        let height = version.map(|version| bip456::read_header(&mut self.input, version)).transpose()?;
+        let hash = has_hash.then(|| self.input.array().map(BlockHash)).transpose()?;
+        Ok((height, hash))
     }
 
     /// Replaces the content of `unspent` by the hints of the next record. Returns false at an end mark.
     pub(super) fn read(&mut self, unspent: &mut Vec<u32>) -> Result<bool, InputError> {
         unspent.clear();
-        self.outputs = match self.variant {
-            Variant::TheStack => match thestack::read(&mut self.input, unspent)? {
-                Some(outputs) => Some(outputs),
-                None => return Ok(false),
-            },
-            Variant::Bitmap => Some(bitmap::read(&mut self.input, unspent)?),
-            Variant::SwiftSync2140 { .. } => swiftsync2140::read(&mut self.input, unspent).map(|()| None)?,
-            Variant::Btcd => btcd::read(&mut self.input, unspent).map(|()| None)?,
-            Variant::Bip456(order) => {
-                bip456::read(&mut self.input, order, &mut self.low, unspent).map(|()| None)?
-            }
-        };
-        Ok(true)
+        let outputs = (self.variant.read)(&mut self.input, unspent, &mut self.low)?;
+        self.outputs = outputs.unwrap_or(self.outputs);
+        Ok(outputs.is_some())
     }
 }
 
 /// The result of a scan.
 pub(super) struct Layout {
-    pub(super) variant: Variant,
+    pub(super) variant: &'static Variant,
     /// Height of the first record.
     pub(super) first: u32,
     /// Height of the last record.
@@ -161,14 +219,14 @@ pub(super) struct Layout {
 
 /// The error of a scan, and the record at which it occurred.
 pub(super) struct ScanFailure {
-    pub(super) variant: Variant,
+    pub(super) variant: &'static Variant,
     pub(super) record: u32,
     pub(super) error: InputError,
 }
 
 impl Layout {
     /// Reads the whole file as `variant`.
-    pub(super) fn scan(file: &HintFile, variant: Variant) -> Result<Self, ScanFailure> {
+    pub(super) fn scan(file: &HintFile, variant: &'static Variant) -> Result<Self, ScanFailure> {
         let (height, first) = (0, 1);
         let mut layout = Self {
             variant,
@@ -211,7 +269,7 @@ impl Layout {
             }
             self.hints += unspent.len() as u64;
             // Counts begin with block 1, but theStack's first record is the genesis block's.
-            let is_genesis = self.variant == Variant::TheStack && *record == 0;
+            let is_genesis = self.variant.genesis == Genesis::Always && *record == 0;
             let counted = records.outputs.map(|outputs| if is_genesis { 0 } else { u64::from(outputs) });
             self.outputs = counted.map(|outputs| self.outputs.unwrap_or(0) + outputs).or(self.outputs);
             if *record == MAX_RECORDS {
@@ -220,13 +278,12 @@ impl Layout {
             *record += 1;
         }
         let count = *record;
-        self.first = match (self.variant, stated) {
-            (Variant::TheStack, _) if count == 0 => {
-                return Err(records.input.malformed("the file has no block"));
-            }
-            (Variant::TheStack, _) => 0,
-            (Variant::Bip456(_), Some(height)) if u64::from(count) == u64::from(height) + 1 => 0,
-            _ => 1,
+        let has_one_more = stated.is_some_and(|height| u64::from(count) == u64::from(height) + 1);
+        self.first = match self.variant.genesis {
+            Genesis::Always if count == 0 => return Err(records.input.malformed("the file has no block")),
+            Genesis::Always => 0,
+            Genesis::ByCount if has_one_more => 0,
+            Genesis::ByCount | Genesis::Never => 1,
         };
         self.height = stated.unwrap_or(count + self.first - 1);
         if u64::from(count) + u64::from(self.first) != u64::from(self.height) + 1 {
@@ -250,7 +307,7 @@ impl Layout {
         records: &mut Records,
         stated: Option<u32>,
     ) -> Result<Option<Input>, InputError> {
-        let (Variant::Bitmap, Some(height)) = (self.variant, stated) else { return Ok(None) };
+        let Some(height) = stated.filter(|_| self.variant.has_table) else { return Ok(None) };
         let start = bip456::HEADER_LEN + u64::from(height) * bitmap::ROW_LEN;
         if start > file.len {
             return Err(records
@@ -263,9 +320,9 @@ impl Layout {
 
     /// Whether all records were read. Bytes after them are an error.
     fn at_end(&self, records: &mut Records, record: u32, stated: Option<u32>) -> Result<bool, InputError> {
-        let records_max = match (self.variant, stated) {
-            (Variant::TheStack, _) => return Ok(false),
-            (Variant::Bip456(_), Some(height)) => height.saturating_add(1),
+        let records_max = match (self.variant.genesis, stated) {
+            (Genesis::Always, _) => return Ok(false),
+            (Genesis::ByCount, Some(height)) => height.saturating_add(1),
             (_, Some(height)) if record < height => return Ok(false),
             (_, stated) => stated.unwrap_or(u32::MAX),
         };
@@ -302,7 +359,7 @@ impl Layout {
         scratch: &mut Vec<u32>,
     ) -> Result<(), InputError> {
         let (mut at, target) = (from.map(|height| height - self.first), to - self.first);
-        if self.variant == Variant::Btcd {
+        if self.variant.is_gzip {
             if at.is_none_or(|at| at > target) {
                 *records = Records::new(file, self.variant);
                 records.header()?;

@@ -4,9 +4,9 @@
 //! leaves the old file or none, and a temporary file that the next writer of the same file removes. An error
 //! leaves no file.
 
-use super::bip456::{self, BitOrder};
 use super::peregrine::{self, GroupWriter};
-use super::{HintFormat, HintInfo, MAX_OUTPUTS, bitmap, btcd, swiftsync2140, thestack};
+use super::stream::{Genesis, VARIANTS, Variant};
+use super::{HintFormat, HintInfo, MAX_OUTPUTS, bip456, bitmap};
 use crate::HintsError;
 use digest::sha256::Sha256;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
@@ -27,6 +27,8 @@ pub struct HintWriter<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
     info: HintInfo,
+    /// The format; `None` for Peregrine's own.
+    variant: Option<&'static Variant>,
     part: TemporaryFile<'d>,
     /// Bytes that are not in the file yet.
     bytes: Vec<u8>,
@@ -56,7 +58,7 @@ enum Body {
 impl<'d> HintWriter<'d> {
     /// Begins a file with the outputs that are unspent after the block at `height`. The first record is the
     /// genesis block's in `bip456`, as in the text of BIP-0456, and block 1's in `bip456-lsb`, as in the
-    /// crates; [`HintWriter::with_genesis_record`] changes that.
+    /// crates.
     ///
     /// # Errors
     /// [`HintsError::File`], also if the format needs the block hash and it is `None`.
@@ -74,17 +76,18 @@ impl<'d> HintWriter<'d> {
             HintFormat::Bitmap => Body::Bitmap(Vec::new()),
             _ => Body::Plain,
         };
-        if format == HintFormat::SwiftSync2140 && block_hash.is_none() {
-            return Err(unsupported(path, "swiftsync2140 needs the hash of the last block".to_owned()));
+        let variant = VARIANTS.iter().find(|variant| variant.format == format);
+        let has_hash = variant.is_some_and(|variant| variant.has_hash);
+        if has_hash && block_hash.is_none() {
+            return Err(unsupported(path, format!("{format} needs the hash of the last block")));
         }
-        let is_peregrine = format == HintFormat::Peregrine;
-        let is_bip456 = matches!(format, HintFormat::Bip456 | HintFormat::Bip456Lsb);
+        let is_bip456 = variant.is_some_and(|variant| variant.genesis == Genesis::ByCount);
         let info = HintInfo {
             format,
             numbering: format.numbering(),
-            network: network.filter(|_| is_peregrine),
+            network: network.filter(|_| variant.is_none()),
             height,
-            block_hash: block_hash.filter(|_| is_peregrine || format == HintFormat::SwiftSync2140),
+            block_hash: block_hash.filter(|_| variant.is_none() || has_hash),
             hints: 0,
             outputs: None,
             bytes: 0,
@@ -97,6 +100,7 @@ impl<'d> HintWriter<'d> {
             disk,
             path: path.to_owned(),
             info,
+            variant,
             part: TemporaryFile::create(disk, path, suffix)?,
             bytes: Vec::new(),
             next: 1,
@@ -104,15 +108,6 @@ impl<'d> HintWriter<'d> {
             outputs: 0,
             body,
         })
-    }
-
-    /// Chooses whether the first record of a BIP-0456 file is the genesis block's. To be called before the
-    /// first block is added.
-    #[must_use]
-    pub fn with_genesis_record(mut self, first_record_is_genesis: bool) -> Self {
-        self.info.first_record_is_genesis =
-            self.info.first_record_is_genesis.map(|_| first_record_is_genesis);
-        self
     }
 
     /// Adds the next block, beginning with block 1: the number of its outputs in the format's numbering, and
@@ -155,65 +150,61 @@ impl<'d> HintWriter<'d> {
         count: u32,
         unspent: &[u32],
     ) -> Result<(), HintsError> {
-        let Self { path, bytes, .. } = self;
-        let stated_outputs = || {
-            let text = format!("{} needs the number of outputs of block {height}", self.info.format);
-            outputs.ok_or_else(|| unsupported(path, text))
+        let (path, format) = (&self.path, self.info.format);
+        let Some(variant) = self.variant else {
+            let Body::Groups(groups) = &mut self.body else { return Ok(()) };
+            groups.push(path, &mut self.bytes, count, unspent)?;
+            return Ok(());
         };
-        match (&mut self.body, self.info.format) {
-            (Body::Groups(groups), _) => groups.push(path, bytes, count, unspent)?,
-            (Body::Gzip(gzip), _) => {
-                let mut record = Vec::new();
-                btcd::write(&mut record, unspent);
-                gzip.write_all(&record).during("compress the hints", path)?;
-                bytes.append(gzip.get_mut());
-            }
-            (Body::Bitmap(sizes), _) => {
-                sizes.push(stated_outputs()?);
-                bitmap::write(bytes, count, unspent);
-            }
-            (Body::Plain, HintFormat::TheStack) => match u16::try_from(stated_outputs()?) {
-                Ok(count @ 1..) => thestack::write(bytes, count, unspent),
-                _ => {
-                    let text = format!("block {height} has {count} outputs, thestack supports 1 to 65535");
-                    return Err(unsupported(path, text));
-                }
-            },
-            (Body::Plain, HintFormat::SwiftSync2140) => swiftsync2140::write(bytes, unspent),
-            (Body::Plain, HintFormat::Bip456Lsb) => {
-                bip456::write(bytes, BitOrder::LeastFirst, unspent);
-            }
-            (Body::Plain, _) => bip456::write(bytes, BitOrder::MostFirst, unspent),
+        if variant.has_outputs && outputs.is_none() {
+            let text = format!("{format} needs the number of outputs of block {height}");
+            return Err(unsupported(path, text));
+        }
+        if format == HintFormat::TheStack && !(1..=u32::from(u16::MAX)).contains(&count) {
+            let text = format!("block {height} has {count} outputs, thestack supports 1 to 65535");
+            return Err(unsupported(path, text));
+        }
+        if let Body::Bitmap(sizes) = &mut self.body {
+            sizes.push(count);
+        }
+        self.append(|bytes| (variant.write)(bytes, count, unspent))
+    }
+
+    /// Appends bytes of the format, compressed if it is.
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), HintsError> {
+        if let Body::Gzip(gzip) = &mut self.body {
+            let mut plain = Vec::new();
+            write(&mut plain);
+            gzip.write_all(&plain).during("compress the hints", &self.path)?;
+            self.bytes.append(gzip.get_mut());
+        } else {
+            write(&mut self.bytes);
         }
         Ok(())
     }
 
     /// Writes the header, and the genesis block's record if the format has one.
     fn begin(&mut self) -> Result<(), HintsError> {
-        let HintInfo { format, network, height, block_hash, first_record_is_genesis, .. } = self.info;
-        match (&mut self.body, format) {
-            (Body::Groups(_), _) => {
-                let has_outputs = self.has_outputs.unwrap_or(false);
-                self.bytes = peregrine::header(network, height, block_hash, has_outputs);
+        let HintInfo { network, height, block_hash, first_record_is_genesis, .. } = self.info;
+        let Some(variant) = self.variant else {
+            let has_outputs = self.has_outputs.unwrap_or(false);
+            self.bytes = peregrine::header(network, height, block_hash, has_outputs);
+            return Ok(());
+        };
+        // The header of a file with a table is written with it, at the end.
+        let version = variant.version.filter(|_| !variant.has_table);
+        let has_genesis = variant.genesis == Genesis::Always || first_record_is_genesis == Some(true);
+        self.append(|bytes| {
+            if let Some(version) = version {
+                bip456::write_header(bytes, version, height.0);
             }
-            (Body::Gzip(gzip), _) => {
-                let mut header = Vec::new();
-                bip456::write_header(&mut header, btcd::VERSION, height.0);
-                gzip.write_all(&header).during("compress the hints", &self.path)?;
+            if variant.has_hash {
+                bytes.extend(block_hash.map(|hash| hash.0).unwrap_or_default());
             }
-            (Body::Bitmap(_), _) => {}
-            (Body::Plain, HintFormat::TheStack) => thestack::write(&mut self.bytes, 1, &[]),
-            (Body::Plain, HintFormat::SwiftSync2140) => {
-                self.bytes.extend(block_hash.map(|hash| hash.0).unwrap_or_default());
+            if has_genesis {
+                (variant.write)(bytes, 1, &[]);
             }
-            (Body::Plain, _) => {
-                bip456::write_header(&mut self.bytes, bip456::VERSION, height.0);
-                if first_record_is_genesis == Some(true) {
-                    self.bytes.push(0);
-                }
-            }
-        }
-        Ok(())
+        })
     }
 
     /// Writes what follows the last block, and renames the file to its final name.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::LevelDbError;
 use super::coding::{DELETION, VALUE};
-use super::manifest::LiveTable;
+use super::manifest::TableMeta;
 use super::reader::{Database, within};
 use super::table::TableCursor;
 
@@ -47,7 +47,7 @@ pub struct Cursor<'a> {
 /// Rows in order, including those that others hide.
 enum RowSource<'a> {
     Memory { database: &'a Database<'a>, index: usize },
-    Tables { database: &'a Database<'a>, rest: &'a [LiveTable], table_cursor: Box<TableCursor> },
+    Tables { database: &'a Database<'a>, rest: &'a [TableMeta], table_cursor: Box<TableCursor> },
 }
 
 impl RowSource<'_> {
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
     /// rows of other tables, or would hide such rows: those from `start` on, below `end` if there is one.
     pub(super) fn with_deletions(
         database: &'a Database<'a>,
-        groups: impl Iterator<Item = &'a [LiveTable]>,
+        groups: impl Iterator<Item = &'a [TableMeta]>,
         (start, end): (&[u8], Option<&[u8]>),
     ) -> Result<Self, LevelDbError> {
         let mut cursor = Self::from_memory(database, start, end);
@@ -112,7 +112,7 @@ impl<'a> Cursor<'a> {
     /// Adds the rows of these groups of tables from `start`.
     fn with_tables(
         mut self,
-        groups: impl Iterator<Item = &'a [LiveTable]>,
+        groups: impl Iterator<Item = &'a [TableMeta]>,
         start: &[u8],
     ) -> Result<Self, LevelDbError> {
         let database = self.database;

@@ -50,9 +50,10 @@ mod writer;
 
 pub use cursor::Cursor;
 pub use lookup::Lookup;
+pub use manifest::TableMeta;
 pub use reader::{Database, OPEN_TABLE_BYTES};
 pub use update::{ChangedRange, DatabaseUpdate, RangeUpdate};
-pub use writer::{TARGET_TABLE_SIZE, TableMeta, TableWriter, UnsyncedTable, table_path, write_database};
+pub use writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, table_path, write_database};
 
 use std::{ffi::OsStr, path::PathBuf};
 

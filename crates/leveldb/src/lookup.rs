@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::LevelDbError;
 use super::coding::{DELETION, VALUE};
 use super::filter::bloom_hash;
-use super::manifest::LiveTable;
+use super::manifest::TableMeta;
 use super::reader::Database;
 use super::table::{BlockBuffer, Search, Table};
 
@@ -19,7 +19,7 @@ pub struct Lookup<'a> {
 
 /// A table of level 0, or the tables of another level, which are in key order and do not overlap.
 struct Group<'a> {
-    tables: &'a [LiveTable],
+    tables: &'a [TableMeta],
     /// The table that was used last, and its index among the tables.
     open: Option<(usize, Arc<Table>)>,
     /// The number of the data block that was used last, and what was read last.
@@ -78,7 +78,7 @@ impl Group<'_> {
         key: &[u8],
         hash: u32,
     ) -> Result<Option<(u64, &[u8])>, LevelDbError> {
-        let covers = |table: &LiveTable| table.first() <= key && key <= table.last();
+        let covers = |table: &TableMeta| table.first() <= key && key <= table.last();
         let last = self.open.as_ref().map(|&(at, _)| at);
         let at = match last.filter(|&at| self.tables.get(at).is_some_and(covers)) {
             Some(at) => at,

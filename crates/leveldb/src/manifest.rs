@@ -42,25 +42,26 @@ const TAG_DELETED_FILE: u64 = 6;
 const TAG_NEW_FILE: u64 = 7;
 const TAG_PREVIOUS_LOG: u64 = 9;
 
-/// A live table.
+/// The properties of a table that the MANIFEST contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LiveTable {
-    pub(super) number: u64,
+pub struct TableMeta {
+    /// File number; the file is `NUMBER.ldb`.
+    pub number: u64,
     /// Length of the file in bytes.
-    pub(super) size: u64,
+    pub size: u64,
     /// Internal keys of the first and last row.
     pub(super) smallest: Vec<u8>,
     pub(super) largest: Vec<u8>,
 }
 
-impl LiveTable {
-    /// User key of the first row.
-    pub(super) fn first(&self) -> &[u8] {
+impl TableMeta {
+    /// Key of the first row.
+    pub fn first(&self) -> &[u8] {
         split_internal(&self.smallest).map_or(&[], |(user, _)| user)
     }
 
-    /// User key of the last row.
-    pub(super) fn last(&self) -> &[u8] {
+    /// Key of the last row.
+    pub fn last(&self) -> &[u8] {
         split_internal(&self.largest).map_or(&[], |(user, _)| user)
     }
 }
@@ -75,7 +76,7 @@ pub(super) struct Manifest {
     pub(super) next_file: u64,
     pub(super) last_sequence: u64,
     /// The tables of each level: those of level 0 newest first, the others by key.
-    pub(super) levels: [Vec<LiveTable>; LEVELS],
+    pub(super) levels: [Vec<TableMeta>; LEVELS],
 }
 
 impl Manifest {
@@ -136,7 +137,7 @@ struct EditState {
     next_file: Option<u64>,
     last_sequence: Option<u64>,
     /// The tables by level and number.
-    tables: BTreeMap<(usize, u64), LiveTable>,
+    tables: BTreeMap<(usize, u64), TableMeta>,
 }
 
 impl EditState {
@@ -223,7 +224,7 @@ fn level(rest: &mut Input<'_>) -> Result<usize, String> {
     Ok(level.filter(|&level| level < LEVELS).ok_or("a level is truncated or beyond 6")?)
 }
 
-fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, String> {
+fn new_file(rest: &mut Input<'_>) -> Result<TableMeta, String> {
     let (number, size) = (rest.varint(), rest.varint());
     let mut key = || rest.string().filter(|key| split_internal(key).is_some()).map(<[u8]>::to_vec);
     let (Some(number), Some(size), Some(smallest), Some(largest)) = (number, size, key(), key()) else {
@@ -232,7 +233,7 @@ fn new_file(rest: &mut Input<'_>) -> Result<LiveTable, String> {
     if internal_order(&smallest) > internal_order(&largest) {
         return Err(format!("new file {number:06} ends before it begins"));
     }
-    Ok(LiveTable { number, size, smallest, largest })
+    Ok(TableMeta { number, size, smallest, largest })
 }
 
 /// Encodes a manifest file with this state: one edit, with the numbers and then the tables.
@@ -267,9 +268,9 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn table(number: u64, first: &str, last: &str) -> LiveTable {
+    fn table(number: u64, first: &str, last: &str) -> TableMeta {
         let key = |user: &str| [user.as_bytes(), &[1, 1, 0, 0, 0, 0, 0, 0]].concat();
-        LiveTable { number, size: 1000 * number, smallest: key(first), largest: key(last) }
+        TableMeta { number, size: 1000 * number, smallest: key(first), largest: key(last) }
     }
 
     fn sample() -> Manifest {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::batch::{MAX_LOG_BYTES, MemTable};
 use super::cursor::Cursor;
 use super::lookup::Lookup;
-use super::manifest::{self, LiveTable, Manifest, numbered};
+use super::manifest::{self, Manifest, TableMeta, numbered};
 use super::table::Table;
 use super::{LevelDbError, log};
 use vfs::{Disk, During as _};
@@ -182,13 +182,13 @@ impl<'d> Database<'d> {
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
-    ) -> impl Iterator<Item = &'a [LiveTable]> {
+    ) -> impl Iterator<Item = &'a [TableMeta]> {
         let [level0, deeper @ ..] = &self.manifest.levels;
         let groups = level0.chunks(1).chain(deeper.iter().map(Vec::as_slice));
         groups.map(move |tables| within(tables, start, end)).filter(|tables| !tables.is_empty())
     }
 
-    pub(super) fn open_table(&self, live: &LiveTable, keep_filter: bool) -> Result<Table, LevelDbError> {
+    pub(super) fn open_table(&self, live: &TableMeta, keep_filter: bool) -> Result<Table, LevelDbError> {
         let suffix = if self.sst_tables.contains(&live.number) { "sst" } else { "ldb" };
         let path = numbered(&self.dir, live.number, suffix);
         let file = self.disk.open(&path).during("open for reading", &path)?;
@@ -196,7 +196,7 @@ impl<'d> Database<'d> {
     }
 
     /// Returns a table that is open, or opens it and closes the one that was opened first.
-    pub(super) fn cached_table(&self, live: &LiveTable) -> Result<Arc<Table>, LevelDbError> {
+    pub(super) fn cached_table(&self, live: &TableMeta) -> Result<Arc<Table>, LevelDbError> {
         let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = lock().tables.get(&live.number) {
             return Ok(Arc::clone(table));
@@ -218,7 +218,7 @@ impl<'d> Database<'d> {
 
 /// Returns those of the tables, which are in key order and do not overlap, that have keys from `start` on,
 /// below `end` if there is one.
-pub(super) fn within<'a>(tables: &'a [LiveTable], start: &[u8], end: Option<&[u8]>) -> &'a [LiveTable] {
+pub(super) fn within<'a>(tables: &'a [TableMeta], start: &[u8], end: Option<&[u8]>) -> &'a [TableMeta] {
     let from = tables.partition_point(|table| table.last() < start);
     let to = tables.partition_point(|table| end.is_none_or(|end| table.first() < end));
     tables.get(from..to).unwrap_or_default()

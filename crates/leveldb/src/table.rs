@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::coding::{Input, masked_crc, put_varint, split_internal};
-use super::manifest::LiveTable;
+use super::manifest::TableMeta;
 use super::{LevelDbError, filter};
 use vfs::{During as _, FileError, ReadAt};
 
@@ -154,7 +154,7 @@ impl Table {
     pub(super) fn open(
         file: Box<dyn ReadAt>,
         path: PathBuf,
-        live: &LiveTable,
+        live: &TableMeta,
         keep_filter: bool,
     ) -> Result<Self, LevelDbError> {
         let mut table = Self { path, file, index: Vec::new(), separators: Vec::new(), filter: Vec::new() };

@@ -29,7 +29,7 @@ use hex_conservative::DisplayHex as _;
 use super::batch::{Batch, MemTable};
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::cursor::Cursor;
-use super::manifest::{LEVELS, LiveTable, Manifest, numbered};
+use super::manifest::{LEVELS, Manifest, TableMeta, numbered};
 use super::reader::Database;
 use super::writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, put_in_place, table_path};
 use super::{LevelDbError, log};
@@ -84,7 +84,7 @@ pub struct RangeUpdate<'u> {
 #[must_use]
 pub struct ChangedRange {
     /// They are on the medium.
-    tables: Vec<LiveTable>,
+    tables: Vec<TableMeta>,
     /// All rows of a small change, instead of tables: they are written when they are put in place.
     log: Option<Batch>,
 }
@@ -242,7 +242,7 @@ impl DatabaseUpdate<'_, '_> {
     }
 
     /// Puts a MANIFEST with these levels in place.
-    fn put_in_place(mut self, levels: [Vec<LiveTable>; LEVELS]) -> Result<(), LevelDbError> {
+    fn put_in_place(mut self, levels: [Vec<TableMeta>; LEVELS]) -> Result<(), LevelDbError> {
         let Database { disk, dir, .. } = &*self.database;
         let number = *self.next.get_mut();
         let new = Manifest {
@@ -365,7 +365,7 @@ impl RangeUpdate<'_> {
         }
         self.add_logged(self.end.clone().as_deref())?;
         self.close()?;
-        let live = mem::take(&mut self.complete).into_iter().map(|table| Ok(table.sync()?.live()));
+        let live = mem::take(&mut self.complete).into_iter().map(UnsyncedTable::sync);
         Ok(ChangedRange { tables: live.collect::<Result<_, LevelDbError>>()?, log: None })
     }
 
@@ -406,10 +406,10 @@ impl RangeUpdate<'_> {
 }
 
 /// Adds tables that do not overlap each other and are newer than all others.
-fn add_tables(levels: &mut [Vec<LiveTable>; LEVELS], new: Vec<LiveTable>) {
+fn add_tables(levels: &mut [Vec<TableMeta>; LEVELS], new: Vec<TableMeta>) {
     let (Some(first), Some(last)) = (new.first(), new.last()) else { return };
-    let overlaps = |table: &LiveTable| table.first() <= last.last() && table.last() >= first.first();
-    let is_taken = |level: &Vec<LiveTable>| level.iter().any(overlaps);
+    let overlaps = |table: &TableMeta| table.first() <= last.last() && table.last() >= first.first();
+    let is_taken = |level: &Vec<TableMeta>| level.iter().any(overlaps);
     let taken = levels.iter().position(is_taken).unwrap_or(LEVELS);
     let level = taken.saturating_sub(1);
     let Some(tables) = levels.get_mut(level) else { return };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::coding::{VALUE, put_varint};
 use super::filter::{self, FilterWriter};
-use super::manifest::{self, LiveTable, Manifest, manifest_name, numbered};
+use super::manifest::{self, Manifest, TableMeta, manifest_name, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
 use super::{LevelDbError, coding};
 use vfs::{AtomicFile, Disk, During as _, WriteFile, write_synced};
@@ -31,36 +31,6 @@ const WRITE_SIZE: usize = 1 << 20;
 /// Sequence number of all rows.
 const SEQUENCE: u64 = 1;
 const ROW_TRAILER: u64 = SEQUENCE << 8 | VALUE as u64;
-
-/// The properties of a finished table that the MANIFEST contains.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableMeta {
-    /// File number; the file is `NUMBER.ldb`.
-    pub number: u64,
-    /// Length of the file in bytes.
-    pub size: u64,
-    /// Key of the first row.
-    pub smallest: Vec<u8>,
-    /// Key of the last row.
-    pub largest: Vec<u8>,
-    /// Number of rows.
-    pub entries: u64,
-    /// What follows these two keys in their internal keys.
-    pub(super) trailers: [u64; 2],
-}
-
-impl TableMeta {
-    /// The table's entry in a MANIFEST.
-    pub(super) fn live(&self) -> LiveTable {
-        let [first, last] = self.trailers.map(u64::to_le_bytes);
-        LiveTable {
-            number: self.number,
-            size: self.size,
-            smallest: [&self.smallest, &first[..]].concat(),
-            largest: [&self.largest, &last[..]].concat(),
-        }
-    }
-}
 
 /// A complete table whose bytes may not be on the medium yet.
 #[must_use = "a table must be synced before a MANIFEST names it"]
@@ -169,7 +139,6 @@ pub struct TableWriter {
     last: Vec<u8>,
     /// Buffer for the internal key of the next row.
     key: Vec<u8>,
-    entries: u64,
 }
 
 impl TableWriter {
@@ -194,7 +163,6 @@ impl TableWriter {
             smallest: Vec::new(),
             last: Vec::new(),
             key: Vec::new(),
-            entries: 0,
         })
     }
 
@@ -218,7 +186,7 @@ impl TableWriter {
         self.key.extend_from_slice(key);
         self.key.extend_from_slice(&trailer.to_le_bytes());
         let common = self.key.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
-        if self.entries == 0 {
+        if self.smallest.is_empty() {
             self.smallest = self.key.clone();
         } else {
             let before = user_key(&self.last);
@@ -239,7 +207,6 @@ impl TableWriter {
         self.filter.add(key);
         self.data.add(&mut self.out, &self.key, common, value, RESTART_INTERVAL);
         std::mem::swap(&mut self.key, &mut self.last);
-        self.entries += 1;
         if self.data.len(&self.out) >= BLOCK_SIZE {
             self.finish_data_block()?;
         }
@@ -270,7 +237,7 @@ impl TableWriter {
     /// # Panics
     /// In the same case as [`TableWriter::finish`].
     pub fn complete(mut self) -> Result<UnsyncedTable, LevelDbError> {
-        assert!(self.entries > 0, "a table has a row");
+        assert!(!self.smallest.is_empty(), "a table has a row");
         if self.pending.is_none() {
             self.finish_data_block()?;
         }
@@ -295,16 +262,8 @@ impl TableWriter {
 
         self.out.extend_from_slice(&encode_footer(meta_index, index));
         self.write_out()?;
-        let [first, last] =
-            [&self.smallest, &self.last].map(|key| coding::split_internal(key).unwrap_or_default());
-        let meta = TableMeta {
-            number: self.number,
-            size: self.written,
-            smallest: first.0.to_vec(),
-            largest: last.0.to_vec(),
-            entries: self.entries,
-            trailers: [first.1, last.1],
-        };
+        let Self { number, written: size, smallest, last: largest, .. } = self;
+        let meta = TableMeta { number, size, smallest, largest };
         Ok(UnsyncedTable { file: self.file, path: self.path, meta })
     }
 
@@ -420,10 +379,10 @@ pub(super) fn put_in_place(
 
 fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manifest, LevelDbError> {
     let mut sorted: Vec<_> = tables.iter().collect();
-    sorted.sort_by_key(|table| &table.smallest);
+    sorted.sort_by_key(|table| table.first());
     for (left, right) in sorted.iter().zip(sorted.iter().skip(1)) {
-        if left.largest >= right.smallest {
-            let [before, after] = [&left.largest, &right.smallest].map(|key| key.to_lower_hex_string());
+        if left.last() >= right.first() {
+            let [before, after] = [left.last(), right.first()].map(|key| key.to_lower_hex_string());
             return Err(LevelDbError::Order { path: path.into(), before, after });
         }
     }
@@ -435,6 +394,6 @@ fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manif
         ..Default::default()
     };
     let [.., deepest] = &mut manifest.levels;
-    *deepest = sorted.into_iter().map(TableMeta::live).collect();
+    *deepest = sorted.into_iter().cloned().collect();
     Ok(manifest)
 }

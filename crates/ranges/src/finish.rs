@@ -174,7 +174,7 @@ pub fn finish_ranges(
         height,
         hash,
         counts,
-        txouts: stats.txouts,
+        txouts: stats.counts.txouts,
         total_amount,
         hash_serialized_3: stats.hash_serialized_3.0,
         muhash: stats.muhash.map_or([0; 32], |hash| hash.0),

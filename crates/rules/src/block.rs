@@ -11,15 +11,12 @@ use crate::{
 };
 use digest::sha256::sha256d;
 use hex_conservative::DisplayHex as _;
-use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid};
+use wire::{BlockTime, BlockView, Height, TxIndex, TxView, Txid, Weight, Wtxid, script::COMMITMENT_HEADER};
 
 /// Lock times below this are heights, others are times (Core `LOCKTIME_THRESHOLD`).
 pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
 /// The sequence number of an input that does not require the lock time (Core `SEQUENCE_FINAL`).
 pub const SEQUENCE_FINAL: u32 = u32::MAX;
-
-/// The start of a commitment's script: OP_RETURN, a push of 36 bytes, and BIP-0141's tag.
-const COMMITMENT_HEADER: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
 /// A block and the context of its rules.
 #[derive(Clone, Copy, Debug)]

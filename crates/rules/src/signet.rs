@@ -10,6 +10,7 @@ use digest::sha256::sha256d;
 use wire::{
     BlockView, OutPoint, OutputView, Reader, ScriptFlags, TxView, Txid,
     read::{WireError, write_compact_size},
+    script::{COMMITMENT_HEADER, OP_0, OP_PUSHDATA1, OP_PUSHDATA2, OP_PUSHDATA4, OP_RETURN, next_op},
 };
 
 /// The first bytes of the push that contains the solution (Core `SIGNET_HEADER`).
@@ -20,13 +21,6 @@ pub const SIGNET_FLAGS: ScriptFlags =
 /// Core's reject string for a block without a valid solution.
 pub const BAD_SIGNET_BLKSIG: &str = "bad-signet-blksig";
 
-const OP_0: u8 = 0x00;
-const OP_PUSHDATA1: u8 = 0x4c;
-const OP_PUSHDATA2: u8 = 0x4d;
-const OP_PUSHDATA4: u8 = 0x4e;
-const OP_RETURN: u8 = 0x6a;
-/// `RETURN`, a push of 36 bytes, and BIP-0141's header of a witness commitment.
-const COMMITMENT_HEADER: [u8; 6] = [OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 /// Minimum length of a commitment output's script, in bytes (Core `MINIMUM_WITNESS_COMMITMENT`).
 const MINIMUM_WITNESS_COMMITMENT: usize = 38;
 
@@ -96,8 +90,9 @@ fn parse_solution(solution: &[u8]) -> Result<(&[u8], &[u8]), WireError> {
 fn remove_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut cleared = Vec::with_capacity(script.len());
     let mut solution = None;
-    let mut reader = Reader::new(script);
-    while let Ok((opcode, data)) = next_op(&mut reader) {
+    let mut rest = script;
+    while let Some((opcode, data, after)) = next_op(rest) {
+        rest = after;
         let found = data.strip_prefix(&SIGNET_HEADER).filter(|rest| !rest.is_empty() && solution.is_none());
         if let Some(rest) = found {
             solution = Some(rest.to_vec());
@@ -109,19 +104,6 @@ fn remove_solution(script: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         }
     }
     if solution.is_some() { (cleared, solution) } else { (script.to_vec(), None) }
-}
-
-/// Reads the next opcode and the data that it pushes (Core `GetScriptOp`).
-fn next_op<'a>(reader: &mut Reader<'a>) -> Result<(u8, &'a [u8]), WireError> {
-    let opcode = reader.u8()?;
-    let len = match opcode {
-        OP_0..OP_PUSHDATA1 => opcode.into(),
-        OP_PUSHDATA1 => reader.u8()?.into(),
-        OP_PUSHDATA2 => u16::from_le_bytes(reader.array()?).into(),
-        OP_PUSHDATA4 => reader.u32()? as usize,
-        _ => 0,
-    };
-    Ok((opcode, reader.bytes(len)?))
 }
 
 /// Appends a push in the shortest form for its length (Core `CScript::operator<<`).
@@ -234,7 +216,7 @@ mod tests {
             let mut script = Vec::new();
             push_data(&mut script, &vec![7; len]);
             assert_eq!(script[..form.len()], form);
-            assert_eq!(next_op(&mut Reader::new(&script)), Ok((form[0], &vec![7; len][..])));
+            assert_eq!(next_op(&script), Some((form[0], &vec![7; len][..], &[][..])));
         }
     }
 

@@ -6,7 +6,11 @@
 //! `CountWitnessSigOps`).
 
 use crate::spend::SpentCoin;
-use wire::{InputView, TxView, coin::CompressedScript, script::witness_program};
+use wire::{
+    InputView, TxView,
+    coin::CompressedScript,
+    script::{OP_1, OP_16, OP_PUSHDATA1, next_op, witness_program},
+};
 
 /// Maximum cost of a block's signature operations (BIP-0141, Core `MAX_BLOCK_SIGOPS_COST`). Those outside of
 /// witnesses cost 4 each.
@@ -16,11 +20,6 @@ pub const SIGOP_COST: u64 = 4;
 
 const MAX_PUBKEYS_PER_MULTISIG: u32 = 20;
 
-const OP_PUSHDATA1: u8 = 0x4c;
-const OP_PUSHDATA2: u8 = 0x4d;
-const OP_PUSHDATA4: u8 = 0x4e;
-const OP_1: u8 = 0x51;
-const OP_16: u8 = 0x60;
 const OP_CHECKSIG: u8 = 0xac;
 const OP_CHECKSIGVERIFY: u8 = 0xad;
 const OP_CHECKMULTISIG: u8 = 0xae;
@@ -119,31 +118,10 @@ fn last_push(script: &[u8]) -> Option<&[u8]> {
     Some(pushed)
 }
 
-/// Splits off an operation: opcode, pushed data, rest (Core `GetScriptOp`). `None` at the end of the script
-/// or if a push is truncated.
-#[inline]
-fn next_op(script: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&opcode, rest) = script.split_first()?;
-    if opcode > OP_PUSHDATA4 {
-        return Some((opcode, &[], rest));
-    }
-    let (len, rest) = match opcode {
-        OP_PUSHDATA1 => rest.split_first().map(|(&len, rest)| (len as usize, rest))?,
-        OP_PUSHDATA2 => {
-            rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len) as usize, rest))?
-        }
-        OP_PUSHDATA4 => {
-            rest.split_first_chunk().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest))?
-        }
-        len => (len as usize, rest),
-    };
-    let (data, rest) = rest.split_at_checked(len)?;
-    Some((opcode, data, rest))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::script::{OP_PUSHDATA2, OP_PUSHDATA4};
 
     #[test]
     fn legacy_counts_every_operation_outside_of_pushes() {

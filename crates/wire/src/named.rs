@@ -1,8 +1,45 @@
 //! Enums whose variants have names.
 
+/// The error for a name that no variant of an enum has.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown {what} `{name}`; use {}", or(.known))]
+pub struct UnknownName {
+    /// What has such names.
+    pub what: &'static str,
+    /// The name.
+    pub name: String,
+    /// The names that there are.
+    pub known: Vec<&'static str>,
+}
+
+/// Returns the names as a sentence has them, with "or" before the last.
+fn or(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
 /// Lists the variants of an enum without fields, and gives each the name by which users and reports know it.
+/// If it is said what the names are those of, they can be parsed.
 #[macro_export]
 macro_rules! named {
+    ($what:literal, $type:ident { $($variant:ident = $name:literal,)+ }) => {
+        $crate::named!($type { $($variant = $name,)+ });
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, $crate::UnknownName> {
+                let unknown = || $crate::UnknownName {
+                    what: $what,
+                    name: name.to_owned(),
+                    known: Self::ALL.map(Self::name).to_vec(),
+                };
+                Self::named(name).ok_or_else(unknown)
+            }
+        }
+    };
     ($type:ident { $($variant:ident = $name:literal,)+ }) => {
         impl $type {
             /// All variants, in order.

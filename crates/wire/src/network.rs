@@ -4,8 +4,6 @@
 //! are from Core `kernel/chainparams.cpp`, the names from `util/chaintype.cpp`, the directories from
 //! `chainparamsbase.cpp`.
 
-use std::str::FromStr;
-
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -28,7 +26,7 @@ pub enum Network {
     Regtest,
 }
 
-crate::named!(Network {
+crate::named!("chain", Network {
     Main = "main",
     Test = "test",
     Testnet4 = "testnet4",
@@ -65,19 +63,6 @@ impl Network {
     }
 }
 
-/// The error for a chain name that Core does not know.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown chain `{0}`; use main, test, testnet4, signet or regtest")]
-pub struct UnknownNetwork(pub String);
-
-impl FromStr for Network {
-    type Err = UnknownNetwork;
-
-    fn from_str(name: &str) -> Result<Self, UnknownNetwork> {
-        Self::named(name).ok_or_else(|| UnknownNetwork(name.to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +73,8 @@ mod tests {
             assert_eq!(network.to_string().parse(), Ok(network));
             assert_eq!(Network::of_magic(network.magic()), Some(network));
         }
-        assert_eq!("mainnet".parse::<Network>(), Err(UnknownNetwork("mainnet".to_owned())));
+        let unknown = "mainnet".parse::<Network>().unwrap_err();
+        let text = "unknown chain `mainnet`; use main, test, testnet4, signet or regtest";
+        assert_eq!(unknown.to_string(), text);
     }
 }

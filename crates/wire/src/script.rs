@@ -4,12 +4,19 @@
 /// `MAX_SCRIPT_SIZE`).
 pub const MAX_SCRIPT_SIZE: usize = 10_000;
 
-const OP_0: u8 = 0x00;
-const OP_1: u8 = 0x51;
-const OP_16: u8 = 0x60;
-const OP_RETURN: u8 = 0x6a;
+pub const OP_0: u8 = 0x00;
+pub const OP_PUSHDATA1: u8 = 0x4c;
+pub const OP_PUSHDATA2: u8 = 0x4d;
+pub const OP_PUSHDATA4: u8 = 0x4e;
+pub const OP_1: u8 = 0x51;
+pub const OP_16: u8 = 0x60;
+pub const OP_RETURN: u8 = 0x6a;
 const OP_HASH160: u8 = 0xa9;
 const OP_EQUAL: u8 = 0x87;
+
+/// How the script of an output that commits to witnesses begins: `RETURN`, a push of 36 bytes, and BIP-0141's
+/// header.
+pub const COMMITMENT_HEADER: [u8; 6] = [OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
 /// Returns whether an output with this script can never be spent, and so is never in the UTXO set (Core
 /// `CScript::IsUnspendable`): the script starts with OP_RETURN or is longer than [`MAX_SCRIPT_SIZE`].
@@ -31,6 +38,28 @@ pub fn witness_program(script: &[u8]) -> Option<(u8, &[u8])> {
         }
         _ => None,
     }
+}
+
+/// Splits off an operation: opcode, pushed data, rest (Core `GetScriptOp`). `None` at the end of the script
+/// or if a push is truncated.
+#[inline]
+pub fn next_op(script: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&opcode, rest) = script.split_first()?;
+    if opcode > OP_PUSHDATA4 {
+        return Some((opcode, &[], rest));
+    }
+    let (len, rest) = match opcode {
+        OP_PUSHDATA1 => rest.split_first().map(|(&len, rest)| (len as usize, rest))?,
+        OP_PUSHDATA2 => {
+            rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len) as usize, rest))?
+        }
+        OP_PUSHDATA4 => {
+            rest.split_first_chunk().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest))?
+        }
+        len => (len as usize, rest),
+    };
+    let (data, rest) = rest.split_at_checked(len)?;
+    Some((opcode, data, rest))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Moves {
         self.moves.push((self.hasher.hash(outpoint), MoveKind::Spend));
     }
 
-    /// Adds the creation of a coin; see [`CoinsView::add_coin`](crate::CoinsView::add_coin).
+    /// Adds the creation of a coin; see [`CoinsCache::add_coin`](crate::CoinsCache::add_coin).
     #[inline]
     pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>, possible_overwrite: bool) {
         self.moves.push((self.hasher.hash(outpoint), MoveKind::Create { possible_overwrite }));

@@ -1,10 +1,9 @@
-//! The cache against coins in memory, also after a crash; its memory, and what it keeps after a flush.
+//! The cache against coins in a map, also after a crash; its memory, and what it keeps after a flush.
 
 use super::*;
-use crate::MemoryCoins;
 use digest::siphash::SipKey;
 use proptest::prelude::*;
-use std::convert::Infallible;
+use std::{collections::HashMap, convert::Infallible};
 use wire::{Height, Sats, Txid, coin::compress_output};
 
 const KEY: SipKey = SipKey(1, 2);
@@ -20,11 +19,18 @@ fn coin(number: u8) -> (u32, Vec<u8>) {
     (Coin::code_of(Height(u32::from(number)), false), vec![number; len])
 }
 
-impl CoinSource for MemoryCoins {
+/// The coins of a database; also the model of the cache.
+#[derive(Clone, PartialEq, Default, Debug)]
+struct Stored {
+    coins: HashMap<OutPoint, OwnedCoin>,
+    best: BlockHash,
+}
+
+impl CoinSource for Stored {
     type Error = Infallible;
 
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<OwnedCoin>, Self::Error> {
-        CoinsView::coin(self, outpoint)
+        Ok(self.coins.get(outpoint).cloned())
     }
 }
 
@@ -34,20 +40,21 @@ fn may_be_overwritten(outpoint: &OutPoint) -> bool {
 }
 
 /// Writes changes in two parts, as two threads do. None may be the removal of a coin that was fresh.
-fn write(database: &mut MemoryCoins, best: BlockHash, changes: &Changes<'_>) -> Result<(), Infallible> {
+fn write(database: &mut Stored, best: BlockHash, changes: &Changes<'_>) -> Result<(), Infallible> {
     let middle = changes.len() / 2;
     let changes: Vec<_> = changes.range(0..middle).chain(changes.range(middle..changes.len())).collect();
     assert!(changes.is_sorted_by(|(a, _), (b, _)| chainstate_key_order(a, b).is_lt()));
     for (outpoint, coin) in changes {
         match coin {
-            Some(coin) => database.add_coin(outpoint, coin, true)?,
+            Some(coin) => drop(database.coins.insert(outpoint, coin.into())),
             None => {
-                let is_stored = database.spend_coin(&outpoint)?.is_some();
+                let is_stored = database.coins.remove(&outpoint).is_some();
                 assert!(is_stored || may_be_overwritten(&outpoint), "{outpoint} was fresh");
             }
         }
     }
-    database.set_best_block(best)
+    database.best = best;
+    Ok(())
 }
 
 #[derive(Clone, Debug)]
@@ -88,10 +95,10 @@ fn arb_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-type Cache = CoinsCache<MemoryCoins>;
+type Cache = CoinsCache<Stored>;
 
 fn cache() -> Cache {
-    CoinsCache::new(MemoryCoins::new(), BlockHash::default(), KEY)
+    CoinsCache::new(Stored::default(), BlockHash::default(), KEY)
 }
 
 fn spends(cache: &Cache, numbers: &[u8]) -> Moves {
@@ -102,15 +109,14 @@ fn spends(cache: &Cache, numbers: &[u8]) -> Moves {
 
 /// Returns the cache of a process that begins with the coins of another's database.
 fn begun_again(cache: &Cache) -> Cache {
-    let Ok(best) = cache.source().best_block();
-    CoinsCache::new(cache.source().clone(), best, SipKey(3, 4))
+    CoinsCache::new(cache.source().clone(), cache.source().best, SipKey(3, 4))
 }
 
 fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
     let mut found = FoundCoins::default();
     for wanted in cache.not_kept(moves) {
         assert!(cache.find(wanted).is_none());
-        if let Ok(Some(coin)) = CoinSource::coin(cache.source(), &wanted.outpoint) {
+        if let Some(coin) = cache.source().coins.get(&wanted.outpoint) {
             found.push(*wanted, coin.as_coin());
         }
     }
@@ -119,49 +125,44 @@ fn look_up(cache: &Cache, moves: &Moves) -> FoundCoins {
 
 /// Does what is valid of some moves in the cache at once, and in the model one after the other; also the
 /// spend of this coin, if it does not exist. Returns whether the cache has done it.
-fn apply(
-    cache: &mut Cache,
-    model: &mut MemoryCoins,
-    wanted: &[(bool, u8)],
-    missing: Option<OutPoint>,
-) -> bool {
+fn apply(cache: &mut Cache, model: &mut Stored, wanted: &[(bool, u8)], missing: Option<OutPoint>) -> bool {
     let (mut moves, mut expected) = (Moves::with_capacity(cache.hasher(), 0, 0), CoinList::default());
     for &(is_spend, number) in wanted {
         let (at, (code, out)) = (outpoint(number), coin(number));
-        let Ok(exists) = model.have_coin(&at);
-        if is_spend && let Ok(Some(spent)) = model.spend_coin(&at) {
+        let exists = model.coins.contains_key(&at);
+        if is_spend && let Some(spent) = model.coins.remove(&at) {
             expected.push(spent.as_coin());
             moves.spend(at);
         } else if !exists {
             moves.create(at, Coin { code, out: &out }, false);
-            let Ok(()) = model.add_coin(at, Coin { code, out: &out }, false);
+            model.coins.insert(at, OwnedCoin { code, out: out.into() });
         }
     }
-    let missing = missing.filter(|at| model.have_coin(at) == Ok(false));
+    let missing = missing.filter(|at| !model.coins.contains_key(at));
     missing.iter().for_each(|&at| moves.spend(at));
     let (best, mut spent) = (BlockHash([wanted.len() as u8; 32]), CoinList::default());
     let is_done = cache.apply(&moves, best, &mut spent).unwrap();
     assert_eq!((is_done, spent), (missing.is_none(), expected));
     if is_done {
-        let Ok(()) = model.set_best_block(best);
+        model.best = best;
     }
-    assert_eq!(cache.best_block().unwrap(), model.best_block().unwrap());
+    assert_eq!(cache.best_block(), model.best);
     is_done
 }
 
 proptest! {
     #[test]
     fn a_cache_behaves_like_the_coins_in_memory(steps in prop::collection::vec(arb_step(), 0..100)) {
-        let (mut model, mut cache) = (MemoryCoins::new(), cache());
+        let (mut model, mut cache) = (Stored::default(), cache());
         for step in steps {
             match step {
                 Step::Add(number) => {
                     let (outpoint, (code, out)) = (outpoint(number), coin(number));
                     let coin = Coin { code, out: &out };
-                    if model.have_coin(&outpoint).unwrap() {
+                    if model.coins.contains_key(&outpoint) {
                         continue;
                     }
-                    model.add_coin(outpoint, coin, false).unwrap();
+                    model.coins.insert(outpoint, coin.into());
                     cache.add_coin(outpoint, coin, false).unwrap();
                 }
                 Step::Overwrite(number) => {
@@ -170,12 +171,12 @@ proptest! {
                     if !may_be_overwritten(&outpoint) {
                         continue;
                     }
-                    model.add_coin(outpoint, coin, true).unwrap();
+                    model.coins.insert(outpoint, coin.into());
                     cache.add_coin(outpoint, coin, true).unwrap();
                 }
                 Step::Spend(number) => {
                     let outpoint = outpoint(number);
-                    let spent = model.spend_coin(&outpoint).unwrap();
+                    let spent = model.coins.remove(&outpoint);
                     prop_assert_eq!(cache.spend_coin(&outpoint).unwrap(), spent);
                 }
                 Step::LookUp(numbers, flushed) => {
@@ -207,11 +208,9 @@ proptest! {
             }
             for number in 0..21 {
                 let outpoint = outpoint(number);
-                let expected = CoinsView::coin(&model, &outpoint).map_err(CacheError::Source);
-                prop_assert_eq!(CoinsView::coin(&cache, &outpoint), expected);
-                prop_assert_eq!(cache.have_coin(&outpoint).unwrap(), model.have_coin(&outpoint).unwrap());
+                prop_assert_eq!(cache.coin(&outpoint).unwrap(), model.coins.get(&outpoint).cloned());
             }
-            prop_assert_eq!(cache.best_block().unwrap(), model.best_block().unwrap());
+            prop_assert_eq!(cache.best_block(), model.best);
         }
         cache.flush(0, write).unwrap();
         prop_assert_eq!(cache.source(), &model);
@@ -244,7 +243,7 @@ fn the_oldest_coins_leave_when_changes_are_written() {
     assert!((700..800).contains(&first), "{first}");
     assert!((0..1000).all(|height| stays(height) == (height >= first)));
     assert!(cache.bytes() < full / 2, "{} of {full}", cache.bytes());
-    assert!((0..1000).all(|vout| cache.have_coin(&OutPoint { txid: Txid([1; 32]), vout }).unwrap()));
+    assert!((0..1000).all(|vout| cache.coin(&OutPoint { txid: Txid([1; 32]), vout }).unwrap().is_some()));
 }
 
 /// The memory that is counted is that of the table, the cells in use and the long outputs; a flush keeps
@@ -306,7 +305,7 @@ fn all_common_scripts_are_in_the_cell() {
             compress_output(&mut out, Sats(amount), &script);
             cache.add_coin(outpoint(1), Coin { code: 2, out: &out }, false).unwrap();
             assert_eq!(cache.long_outputs.long_bytes() == 0, is_inline, "{name}, {amount}: {}", out.len());
-            assert_eq!(CoinsView::coin(&cache, &outpoint(1)).unwrap().unwrap().out[..], out);
+            assert_eq!(cache.coin(&outpoint(1)).unwrap().unwrap().out[..], out);
         }
     }
 }

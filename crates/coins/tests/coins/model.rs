@@ -9,9 +9,9 @@
 use crate::chain;
 use peregrine_coins::SipKey;
 
-use chain::{Chain, claims_of, txid};
+use chain::{Chain, Model, claims_of, txid};
 use peregrine_coins::{
-    CoinbaseTxids, CoinsView, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, OwnedCoin, SHARDS,
+    CoinbaseTxids, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, NoCoins, OwnedCoin, SHARDS,
     SurvivorShard, Survivors, merge::ShardSource,
 };
 use proptest::prelude::*;
@@ -19,21 +19,20 @@ use std::sync::{
     Mutex,
     atomic::{AtomicUsize, Ordering},
 };
-use wire::{BlockArena, Coin, Height, OutPoint, Txid};
+use wire::{BlockArena, BlockHash, Coin, Height, OutPoint, Txid};
 
 /// Returns the coins that remain after a chain according to the sequential model, or `None` if it is invalid.
-fn validate_sequentially(chain: &Chain) -> Option<MemoryCoins> {
-    let mut coins = MemoryCoins::new();
+fn validate_sequentially(chain: &Chain) -> Option<Model> {
+    let mut coins = Model::new();
     for (height, block) in chain.heights() {
         for (tx_index, &tx) in block.iter().enumerate() {
             for outpoint in chain.inputs(tx) {
-                coins.spend_coin(&outpoint).ok()??;
+                coins.remove(&outpoint)?;
             }
             for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                if coins.have_coin(&outpoint).ok()? {
+                if coins.insert(outpoint, coin).is_some() {
                     return None;
                 }
-                coins.add_coin(outpoint, coin.as_coin(), false).ok()?;
             }
         }
     }
@@ -41,6 +40,13 @@ fn validate_sequentially(chain: &Chain) -> Option<MemoryCoins> {
 }
 
 type Rows = Vec<(OutPoint, OwnedCoin)>;
+
+/// Returns the coins of the model in the order of the chainstate keys.
+fn sorted(model: Model) -> Rows {
+    let mut rows: Rows = model.into_iter().collect();
+    rows.sort_by(|a, b| wire::coin::chainstate_key_order(&a.0, &b.0));
+    rows
+}
 
 fn rows(survivors: Survivors) -> Rows {
     let size = survivors.size();
@@ -152,7 +158,7 @@ fn add(chain: &Chain, block: usize, claims: &[OwnedCoin], delta: &mut Delta, eff
     let view = arena.parse(&bytes).expect("blocks of the universe are well formed");
     let txids: Vec<Txid> = chain.blocks[block].iter().map(|&tx| txid(tx)).collect();
     let claims: Vec<Coin<'_>> = claims.iter().map(OwnedCoin::as_coin).collect();
-    delta.add(&view, &txids, Height(block as u32 + 1), &claims, effects);
+    delta.add(&view, &txids, Height(block as u32 + 1), Some(&claims), effects);
 }
 
 fn has_duplicate_coinbases(chain: &Chain) -> bool {
@@ -170,7 +176,7 @@ fn check(chain: &Chain, arrival: &Arrival) {
     }
     let joined = join(chain, &claims_of(chain), arrival);
     match (validate_sequentially(chain), joined) {
-        (Some(model), Ok(left)) => assert_eq!(left, rows(model.into_survivors())),
+        (Some(model), Ok(left)) => assert_eq!(left, sorted(model)),
         (None, Err(_)) => {}
         (model, joined) => panic!("model {model:?}\njoin {joined:?}\n{chain:?}"),
     }
@@ -250,7 +256,8 @@ fn rejects_a_spend_at_or_below_its_coins_height() {
 #[test]
 fn survivors_are_in_key_order_with_their_long_outputs() {
     let join = Join::new(SipKey(8, 9));
-    let mut model = MemoryCoins::new();
+    let (mut model, mut memory) =
+        (Model::new(), MemoryCoins::new(NoCoins, BlockHash::default(), SipKey(1, 2)));
     let mut effects = join.effects();
     let vouts = [0u32, 1, 127, 128, 16511, 16512, 16513, 2_113_663, 2_113_664, u32::MAX];
     for shard in [0u8, 1, 255] {
@@ -261,23 +268,23 @@ fn survivors_are_in_key_order_with_their_long_outputs() {
                 let outpoint = OutPoint { txid: Txid(id), vout: vout ^ (len as u32 % 4) };
                 let out = vec![len as u8; len + vout as usize % 30];
                 let coin = Coin { code: 20, out: &out };
-                if model.have_coin(&outpoint).unwrap() {
+                if model.contains_key(&outpoint) {
                     continue;
                 }
-                model.add_coin(outpoint, coin, false).unwrap();
+                model.insert(outpoint, coin.into());
+                memory.add_coin(outpoint, coin, len % 2 == 0).unwrap();
                 effects.push_creation(&outpoint, coin);
                 if (len + vout as usize).is_multiple_of(3) {
                     effects.push_spend(&outpoint, coin, SPENDER);
-                    model.spend_coin(&outpoint).unwrap().unwrap();
+                    assert_eq!(memory.spend_coin(&outpoint).unwrap(), model.remove(&outpoint));
                 }
             }
         }
     }
     drop(effects);
     assert_eq!(join.open(), (model.len() as u64, 0));
-    let mut expected: Vec<(OutPoint, OwnedCoin)> = rows(model.clone().into_survivors());
-    expected.sort_by(|a, b| wire::coin::chainstate_key_order(&a.0, &b.0));
-    assert_eq!(rows(model.into_survivors()), expected);
+    let expected = sorted(model);
+    assert_eq!(rows(memory.into_survivors()), expected);
     assert_eq!(rows(join.finish().unwrap()), expected);
 }
 
@@ -294,9 +301,9 @@ fn matches_many_coins_in_few_shards_in_any_order() {
     let outpoint = |number| OutPoint { txid: txid_of(number), vout: number % 2 };
     let out = |number: u32| vec![number as u8; 2 + number as usize % 53];
     let is_spent = |number: u32| !number.is_multiple_of(5);
-    let mut model = MemoryCoins::new();
+    let mut model = Model::new();
     for number in (0..COINS).filter(|&number| !is_spent(number)) {
-        model.add_coin(outpoint(number), Coin { code: 4, out: &out(number) }, false).unwrap();
+        model.insert(outpoint(number), OwnedCoin { code: 4, out: out(number).into() });
     }
     let join = Join::new(SipKey(1, 1));
     std::thread::scope(|scope| {
@@ -317,7 +324,7 @@ fn matches_many_coins_in_few_shards_in_any_order() {
         }
     });
     assert!(!join.has_mismatches());
-    assert_eq!(rows(join.finish().unwrap()), rows(model.into_survivors()));
+    assert_eq!(rows(join.finish().unwrap()), sorted(model));
 }
 
 /// The staging buffer is also bounded in bytes: a hostile chain can consist of scripts of 10,000 bytes.

@@ -152,13 +152,8 @@ impl UtxoHasher {
 
     /// Returns the results.
     pub fn finish(self) -> UtxoStats {
-        let UtxoCounts { txouts, transactions, bogosize, total_amount, checksum } = self.counts;
         UtxoStats {
-            checksum,
-            txouts,
-            transactions,
-            bogosize,
-            total_amount,
+            counts: self.counts,
             hash_serialized_3: UtxoHash(self.sha.finalize_double()),
             muhash: self.muhash.map(|muhash| UtxoHash(muhash.finalize())),
         }
@@ -219,11 +214,11 @@ mod tests {
             parts.into_iter().for_each(|part| hasher.merge(part));
             let stats = hasher.finish();
             prop_assert_eq!(stats.hash_serialized_3, model_hash(coins.clone()));
-            prop_assert_eq!(stats.txouts, coins.len() as u64);
+            prop_assert_eq!(stats.counts.txouts, coins.len() as u64);
             let script_bytes: u64 = coins.iter().map(|(outpoint, _)| u64::from(outpoint.txid.0[0])).sum();
-            prop_assert_eq!(stats.bogosize, 50 * stats.txouts + script_bytes);
+            prop_assert_eq!(stats.counts.bogosize, 50 * stats.counts.txouts + script_bytes);
             let sum: i64 = coins.iter().map(|(outpoint, _)| i64::from(outpoint.vout)).sum();
-            prop_assert_eq!(stats.total_amount, Some(Sats(sum)));
+            prop_assert_eq!(stats.counts.total_amount, Some(Sats(sum)));
         }
     }
 

@@ -49,6 +49,17 @@ impl FromStr for UtxoHash {
 /// The results of `gettxoutsetinfo`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoStats {
+    /// What does not depend on the order of ranges.
+    pub counts: UtxoCounts,
+    /// `hash_serialized_3`.
+    pub hash_serialized_3: UtxoHash,
+    /// `muhash`, if it was requested.
+    pub muhash: Option<UtxoHash>,
+}
+
+/// The statistics that do not depend on the order of ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UtxoCounts {
     /// Number of coins.
     pub txouts: u64,
     /// Number of transactions that have coins.
@@ -58,33 +69,6 @@ pub struct UtxoStats {
     /// Sum of all amounts; `None` if it overflows.
     pub total_amount: Option<Sats>,
     /// Sum of a hash of each coin, to compare two copies; it detects accidents, not forgery.
-    pub checksum: u64,
-    /// `hash_serialized_3`.
-    pub hash_serialized_3: UtxoHash,
-    /// `muhash`, if it was requested.
-    pub muhash: Option<UtxoHash>,
-}
-
-impl UtxoStats {
-    /// Returns the statistics without the hashes.
-    pub const fn counts(&self) -> UtxoCounts {
-        let Self { txouts, transactions, bogosize, total_amount, checksum, .. } = *self;
-        UtxoCounts { txouts, transactions, bogosize, total_amount, checksum }
-    }
-}
-
-/// The statistics that do not depend on the order of ranges. The fields are those of [`UtxoStats`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UtxoCounts {
-    /// Number of coins.
-    pub txouts: u64,
-    /// Number of transactions that have coins.
-    pub transactions: u64,
-    /// Core's measure of size.
-    pub bogosize: u64,
-    /// Sum of all amounts; `None` if it overflows.
-    pub total_amount: Option<Sats>,
-    /// Sum of a hash of each coin.
     pub checksum: u64,
 }
 

@@ -22,14 +22,14 @@ use wire::{BlockArena, BlockHash, Network};
 fn check_stats(dir: &Path, threads: usize, known: &Value) {
     let reader = ChainstateReader::open(&RealDisk, dir).unwrap();
     let stats = stats_unless_stopped(&reader, true, threads, &mut |_, _| false).unwrap().unwrap();
-    assert_eq!(Some(stats.txouts), known["txouts"].as_u64());
-    assert_eq!(Some(stats.bogosize), known["bogosize"].as_u64());
+    assert_eq!(Some(stats.counts.txouts), known["txouts"].as_u64());
+    assert_eq!(Some(stats.counts.bogosize), known["bogosize"].as_u64());
     assert_eq!(stats.hash_serialized_3.to_string(), known["hash_serialized_3"]);
     assert_eq!(stats.muhash.unwrap().to_string(), known["muhash"]);
     if let Some(transactions) = known["transactions"].as_u64() {
-        assert_eq!(stats.transactions, transactions);
+        assert_eq!(stats.counts.transactions, transactions);
     }
-    let amount = stats.total_amount.unwrap().0;
+    let amount = stats.counts.total_amount.unwrap().0;
     match known["total_amount_sat"].as_i64() {
         Some(sats) => assert_eq!(amount, sats),
         None => assert_eq!(amount as f64 / 1e8, known["total_amount"].as_f64().unwrap()),

@@ -575,7 +575,7 @@ impl Rebuild<'_> {
             height: plan.chain.tip_height(),
             hash: plan.chain.tip().hash,
             counts: stats.counts,
-            txouts: utxo_stats.txouts,
+            txouts: utxo_stats.counts.txouts,
             total_amount,
             hash_serialized_3: utxo_stats.hash_serialized_3.0,
             is_pinned,

@@ -10,7 +10,7 @@ use crate::stages::{
     connect::{ConnectContext, DisconnectError, DisconnectResult, disconnect_block},
     read::read_block,
     stored_coins::{StoredCoins, TipCoins, flush},
-    window::{ConnectedBlock, view_error},
+    window::{ConnectedBlock, cache_error},
 };
 use api::{error::Error, machine::random_key, remedy::Remedy, subject::Subject};
 use chain::blocks::{
@@ -141,7 +141,7 @@ impl<'a> Tip<'a> {
                 error.detail = format!("the undo data is damaged: {flaw}");
                 Err(error)
             }
-            Err(DisconnectError::View(error)) => Err(view_error(error)),
+            Err(DisconnectError::Coins(error)) => Err(cache_error(error)),
         }
     }
 

@@ -32,6 +32,7 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     event::Event,
+    machine::random_key,
     note::Note,
     remedy::Remedy,
     stage::Stage,
@@ -43,7 +44,7 @@ use chain::blocks::{
     damage::{Damage, UndoDefect},
     files::LocatedBlock,
 };
-use coins::{CoinsView as _, MemoryCoins};
+use coins::{FoundCoins, MemoryCoins, NoCoins};
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena},
@@ -52,7 +53,7 @@ use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
 };
-use wire::{BlockArena, ByteOffset, FileNo, Height, OutPoint};
+use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Height, OutPoint};
 
 /// Keeps the undo data of the lowest block whose undo file has other undo data.
 struct FirstDifference<'a> {
@@ -185,7 +186,8 @@ impl Job<'_> {
             let coins = self.coins_for(candidate, unspent)?;
             return Ok(self.first_violation(candidate, coins, SequentialUndo::Make(None)));
         }
-        Ok(self.first_violation(candidate, MemoryCoins::new(), SequentialUndo::Make(None)))
+        let coins = MemoryCoins::new(NoCoins, BlockHash::default(), random_key()?);
+        Ok(self.first_violation(candidate, coins, SequentialUndo::Make(None)))
     }
 
     /// Returns the height of a block that is invalid, unless a lower one is; `None` if that can be found out
@@ -218,15 +220,16 @@ impl Job<'_> {
             wanted.extend(tx.inputs().map(|input| input.prevout()));
             wanted.extend((0..tx.output_count() as u32).map(|vout| OutPoint { txid, vout }));
         }
-        let mut coins = MemoryCoins::new();
+        let mut coins = MemoryCoins::new(NoCoins, block.header().prev, random_key()?);
+        let (hasher, mut found) = (coins.hasher(), FoundCoins::default());
         let done = Coins::new(unspent, self.sink, self.interrupt).in_sequence(|outpoint, coin| {
             if wanted.contains(outpoint) {
-                let Ok(()) = coins.add_coin(*outpoint, *coin, false);
+                found.push(hasher.hash(*outpoint), *coin);
             }
             Ok(())
         });
         done.map_err(ForEachError::without_fallback)?;
-        let Ok(()) = coins.set_best_block(block.header().prev);
+        coins.keep(&found);
         Ok(coins)
     }
 
@@ -253,19 +256,20 @@ impl Job<'_> {
         let block = raw.parse(&mut arena)?;
         let (data, checksum) = raw.undo.split_at(raw.undo.len().saturating_sub(CHECKSUM_LEN));
         hashes.of_block(&block, data);
-        let mut coins = MemoryCoins::new();
+        let mut coins = MemoryCoins::new(NoCoins, block.header().prev, random_key()?);
+        let mut found = FoundCoins::default();
         if height.0 > 0 {
             let claims = claims_of(&block, data, checksum, &mut undo_arena, &hashes.undo_checksum);
             let claims = claims.map_err(damaged)?;
             let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
             for (input, claim) in inputs.zip(&claims) {
                 if claim.height() < height {
-                    // A block that spends a coin twice claims it twice.
-                    let Ok(()) = coins.add_coin(input.prevout(), *claim, true);
+                    // A block that spends a coin twice claims it twice; the first claim is kept.
+                    found.push(coins.hasher().hash(input.prevout()), *claim);
                 }
             }
         }
-        let Ok(()) = coins.set_best_block(block.header().prev);
+        coins.keep(&found);
         Ok(coins)
     }
 

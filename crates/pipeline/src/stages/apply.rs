@@ -67,10 +67,7 @@ impl<'a> EffectApplier<'a> {
         if is_hinted(self.method, height) {
             return self.apply_hinted(block, txids, height, claims.unwrap_or_default());
         }
-        match claims {
-            Some(claims) => self.delta.add(block, txids, height, claims, &mut self.effects),
-            None => self.delta.add_routed(block, txids, height, &mut self.effects),
-        }
+        self.delta.add(block, txids, height, claims, &mut self.effects);
         Ok(())
     }
 
@@ -109,7 +106,7 @@ impl<'a> EffectApplier<'a> {
         let hints = Hints { unspent, counts_unspendable, spent_in_join: &matching.spent_above };
         let applied = if matching.with_undo {
             let mut hinted = HintedEffects::new(effects, sum, hints);
-            delta.add(block, txids, height, claims, &mut hinted);
+            delta.add(block, txids, height, Some(claims), &mut hinted);
             delta.flush(&mut hinted);
             hinted.finish()
         } else {

@@ -1,7 +1,7 @@
-//! Connects blocks to a view of coins and disconnects them from it (Core `ConnectBlock`, `DisconnectBlock`).
+//! Connects blocks to coins and disconnects them from them (Core `ConnectBlock`, `DisconnectBlock`).
 //!
-//! Nothing here knows where blocks, undo data and coins are stored. The view changes step by step: after an
-//! error it is between two blocks, so a caller that continues needs a view that it can drop.
+//! Nothing here knows where blocks, undo data and coins are stored. The coins change step by step: after an
+//! error they are between two blocks, so a caller that continues needs a cache that it can drop.
 
 mod disconnect;
 #[cfg(test)]
@@ -10,7 +10,7 @@ mod tests;
 pub use disconnect::{DisconnectError, DisconnectResult, disconnect_block};
 
 use crate::stages::scripts::Scripts;
-use coins::{CoinsView, OwnedCoin};
+use coins::{CacheError, CoinSource, CoinsCache, OwnedCoin};
 use rules::{
     BIP30, BlockTotals, ChainParams, MISSING_OR_SPENT, RewardContext, SpendContext, SpentCoin, Violation,
     ViolationDetails, check_coinbase_amount, check_tx_spends,
@@ -39,13 +39,13 @@ pub struct ConnectContext<'a> {
     pub bip34_ancestor: Option<BlockHash>,
 }
 
-/// Why a block was not connected; `E` is the error of the view.
+/// Why a block was not connected; `E` is the error of the coins' source.
 #[derive(Debug)]
 pub enum ConnectError<E> {
     /// The block is invalid: its first violation in Core's order.
     Violation(Violation),
-    /// The view failed.
-    View(E),
+    /// A coin could not be looked up or added.
+    Coins(CacheError<E>),
 }
 
 impl<E> From<Violation> for ConnectError<E> {
@@ -58,31 +58,30 @@ impl<E> From<Violation> for ConnectError<E> {
 /// Returns the coins that the block spent, which `disk::undo::write_undo` encodes as Core does.
 ///
 /// # Errors
-/// [`ConnectError`]; the view is then between two blocks.
+/// [`ConnectError`]; the coins are then between two blocks.
 ///
 /// # Panics
-/// If the best block of the view is not the block's parent, or `mtp_by_height` does not reach the parent.
-pub fn connect_block<V: CoinsView>(
-    coins: &mut V,
+/// If the best block of the coins is not the block's parent, or `mtp_by_height` does not reach the parent.
+pub fn connect_block<S: CoinSource>(
+    coins: &mut CoinsCache<S>,
     context: &ConnectContext<'_>,
     scripts: Option<&Scripts<'_>>,
-) -> Result<BlockUndo, ConnectError<V::Error>> {
-    let best_block = coins.best_block().map_err(ConnectError::View)?;
-    assert_eq!(best_block, context.block.header().prev, "a block is connected to its parent");
+) -> Result<BlockUndo, ConnectError<S::Error>> {
+    assert_eq!(coins.best_block(), context.block.header().prev, "a block is connected to its parent");
     // The coin of the genesis block is not in the UTXO set.
     let undo = if context.height.0 == 0 { BlockUndo::new() } else { connect_txs(coins, context)? };
     if let Some(scripts) = scripts {
         check_scripts(scripts, context, &undo)?;
     }
-    coins.set_best_block(*context.hash).map_err(ConnectError::View)?;
+    coins.set_best_block(*context.hash);
     Ok(undo)
 }
 
 /// Moves the coins of all transactions, and checks all rules except scripts.
-fn connect_txs<V: CoinsView>(
-    coins: &mut V,
+fn connect_txs<S: CoinSource>(
+    coins: &mut CoinsCache<S>,
     context: &ConnectContext<'_>,
-) -> Result<BlockUndo, ConnectError<V::Error>> {
+) -> Result<BlockUndo, ConnectError<S::Error>> {
     let &ConnectContext { params, height, hash, block, txids, mtp_by_height, .. } = context;
     check_bip30(coins, context)?;
     let mut before = BlockTotals::default();
@@ -100,7 +99,7 @@ fn connect_txs<V: CoinsView>(
         for_each_created(&tx, txid, Coin::code_of(height, is_coinbase), |outpoint, coin| {
             coins.add_coin(outpoint, coin, is_coinbase)
         })
-        .map_err(ConnectError::View)?;
+        .map_err(ConnectError::Coins)?;
         if !is_coinbase {
             undo.push(spent);
         }
@@ -112,7 +111,10 @@ fn connect_txs<V: CoinsView>(
 }
 
 /// BIP-0030: no transaction of the block may create a coin that exists.
-fn check_bip30<V: CoinsView>(coins: &V, context: &ConnectContext<'_>) -> Result<(), ConnectError<V::Error>> {
+fn check_bip30<S: CoinSource>(
+    coins: &CoinsCache<S>,
+    context: &ConnectContext<'_>,
+) -> Result<(), ConnectError<S::Error>> {
     let &ConnectContext { params, height, hash, block, txids, bip34_ancestor, .. } = context;
     if !rules::bip30_enforced(params, height, hash, bip34_ancestor.as_ref()) {
         return Ok(());
@@ -120,7 +122,7 @@ fn check_bip30<V: CoinsView>(coins: &V, context: &ConnectContext<'_>) -> Result<
     for ((tx, &txid), index) in block.txs().zip(txids).zip(0..) {
         for vout in 0..tx.output_count() as u32 {
             let outpoint = OutPoint { txid, vout };
-            if coins.have_coin(&outpoint).map_err(ConnectError::View)? {
+            if coins.coin(&outpoint).map_err(ConnectError::Coins)?.is_some() {
                 let details = ViolationDetails::new(format!("{outpoint} exists and is unspent"));
                 return Err(details.at_tx(TxIndex(index)).of(&BIP30).into());
             }
@@ -129,16 +131,16 @@ fn check_bip30<V: CoinsView>(coins: &V, context: &ConnectContext<'_>) -> Result<
     Ok(())
 }
 
-/// Removes the coins that a transaction spends from the view, and returns them.
-fn spend_coins<V: CoinsView>(
-    coins: &mut V,
+/// Removes the coins that a transaction spends, and returns them.
+fn spend_coins<S: CoinSource>(
+    coins: &mut CoinsCache<S>,
     tx: &TxView<'_>,
     tx_index: TxIndex,
-) -> Result<Vec<OwnedCoin>, ConnectError<V::Error>> {
+) -> Result<Vec<OwnedCoin>, ConnectError<S::Error>> {
     let mut spent = Vec::with_capacity(tx.input_count());
     for (input, index) in tx.inputs().zip(0..) {
         let prevout = input.prevout();
-        let Some(coin) = coins.spend_coin(&prevout).map_err(ConnectError::View)? else {
+        let Some(coin) = coins.spend_coin(&prevout).map_err(ConnectError::Coins)? else {
             let details = ViolationDetails::new(format!("{prevout} was never created, or is already spent"));
             return Err(details.at_tx(tx_index).at_input(index).of(&MISSING_OR_SPENT).into());
         };
@@ -182,7 +184,7 @@ fn check_scripts(
     Ok(())
 }
 
-/// Decodes coins. A view contains no malformed ones, so decoding succeeds for all.
+/// Decodes coins. No connected block created a malformed one, so decoding succeeds for all.
 pub fn spent_coins(coins: &[OwnedCoin]) -> Vec<SpentCoin<'_>> {
     let decoded: Vec<_> =
         coins.iter().filter_map(|coin| SpentCoin::from_coin(&coin.as_coin()).ok()).collect();

@@ -96,7 +96,7 @@ impl SortedDeliveries {
 mod tests {
     use super::*;
     use chain::blocks::chain::ChainBlock;
-    use coins::{Join, RouteSink as _, SipKey};
+    use coins::{Join, SipKey};
     use std::thread;
     use testkit::fault::FaultDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};

@@ -135,9 +135,10 @@ impl Finish<'_, '_> {
         let (total, watch) = (Some(written.txouts), Watch { sink, interrupt: self.interrupt });
         let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)
             .map_err(|error| error.of_written(WHAT))?;
-        let transactions = if written.transactions == 0 { read.transactions } else { written.transactions };
+        let transactions =
+            if written.transactions == 0 { read.counts.transactions } else { written.transactions };
         let written = UtxoCounts { transactions, ..*written };
-        if read.counts() == written && reader.best_block() == self.chain.tip().hash {
+        if read.counts == written && reader.best_block() == self.chain.tip().hash {
             return Ok(read);
         }
         Err(Error::not_as_written(WHAT).in_file(dir, None))

@@ -12,6 +12,7 @@ use crate::stages::{
 use api::{
     counts::Counts,
     error::{Error, ErrorKind},
+    machine::random_key,
 };
 use chain::blocks::{
     block_hashes::BlockHashes,
@@ -19,7 +20,7 @@ use chain::blocks::{
     damage::{Damage, UndoDefect},
     files::{Files, LocatedBlock},
 };
-use coins::{MemoryCoins, OwnedCoin};
+use coins::{MemoryCoins, NoCoins, OwnedCoin};
 use disk::{
     block_files::RecordBuffer,
     undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo},
@@ -49,7 +50,8 @@ pub fn validate(
     interrupt: &AtomicBool,
     mut on_block: impl FnMut(&Counts),
 ) -> Result<(MemoryCoins, Counts), Error> {
-    let mut validator = SequentialValidator::new(chain, files.params, scripts, undo, MemoryCoins::default());
+    let coins = MemoryCoins::new(NoCoins, BlockHash::default(), random_key()?);
+    let mut validator = SequentialValidator::new(chain, files.params, scripts, undo, coins);
     let mut arena = BlockArena::default();
     for height in (0..=chain.tip_height().0).map(Height) {
         if interrupt.load(Ordering::Relaxed) {
@@ -118,8 +120,11 @@ impl<'a> SequentialValidator<'a> {
             mtp_by_height: self.chain.median_times(),
             bip34_ancestor: bip34_ancestor(self.params, self.chain, height),
         };
-        let undo = connect_block(&mut self.coins, &context, scripts)
-            .map_err(|ConnectError::Violation(violation)| verdict(&violation))?;
+        let undo = connect_block(&mut self.coins, &context, scripts).map_err(|error| match error {
+            ConnectError::Violation(violation) => verdict(&violation),
+            // No valid block creates a coin that exists, but undo data may claim such a coin.
+            ConnectError::Coins(error) => Error::damaged(error.to_string()).at_block(height, hash),
+        })?;
         if scripts.is_some() {
             self.counts.scripts += undo.iter().map(|coins| coins.len() as u64).sum::<u64>();
         }

@@ -234,7 +234,7 @@ impl Window<'_> {
             ConnectError::Violation(violation) => {
                 self.reader.located(height).verdict(&violation, &block.buffers.hashes.txids)
             }
-            ConnectError::View(error) => view_error(error),
+            ConnectError::Coins(error) => cache_error(error),
         })?;
         let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
@@ -537,14 +537,14 @@ fn move_coins(
         match coins.apply(&block.moves, block.hash, &mut spent) {
             Ok(true) => moved.push((block, spent)),
             Ok(false) | Err(CacheError::Exists(_)) => return Ok(None),
-            Err(error) => return Err(view_error(error)),
+            Err(error) => return Err(cache_error(error)),
         }
     }
     Ok(Some(moved))
 }
 
 /// The error of a cache over a chainstate.
-pub fn view_error(error: CacheError<DiskError>) -> Error {
+pub fn cache_error(error: CacheError<DiskError>) -> Error {
     match error {
         CacheError::Source(error) => error.into(),
         error => Error::damaged(format!("{error}: the chainstate is not that of these blocks"))

@@ -1,8 +1,12 @@
 //! Chains of the small universe of the model tests.
 
-use peregrine_coins::{CoinsView, MemoryCoins, OwnedCoin};
+use peregrine_coins::OwnedCoin;
 use proptest::prelude::*;
+use std::collections::HashMap;
 use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size};
+
+/// The coins of sequential validation.
+pub type Model = HashMap<OutPoint, OwnedCoin>;
 
 pub const TXS: usize = 16;
 
@@ -128,30 +132,26 @@ pub fn change() -> impl Strategy<Value = Change> {
 /// Returns the claims of each block: the real coin if it exists when the block comes; otherwise the coin that
 /// some other block creates, possibly later; otherwise an arbitrary coin that is old enough.
 pub fn claims_of(chain: &Chain) -> Vec<Vec<OwnedCoin>> {
-    let mut ever = MemoryCoins::new();
+    let mut ever = Model::new();
     for (height, block) in chain.heights() {
         for (tx_index, &tx) in block.iter().enumerate() {
-            for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                let Ok(()) = ever.add_coin(outpoint, coin.as_coin(), true);
-            }
+            ever.extend(chain.outputs(tx, tx_index, height));
         }
     }
-    let mut coins = MemoryCoins::new();
+    let mut coins = Model::new();
     let mut claims = Vec::new();
     for (height, block) in chain.heights() {
         let mut of_block = Vec::new();
         for (tx_index, &tx) in block.iter().enumerate() {
             for outpoint in chain.inputs(tx) {
-                let (Ok(spent), Ok(ever_created)) = (coins.spend_coin(&outpoint), ever.coin(&outpoint));
+                let (spent, ever_created) = (coins.remove(&outpoint), ever.get(&outpoint).cloned());
                 let made_up = OwnedCoin {
                     code: Coin::code_of(Height((height.0 - 1).max(1)), false),
                     out: [1, 6].into(),
                 };
                 of_block.push(spent.or(ever_created).unwrap_or(made_up));
             }
-            for (outpoint, coin) in chain.outputs(tx, tx_index, height) {
-                let Ok(()) = coins.add_coin(outpoint, coin.as_coin(), true);
-            }
+            coins.extend(chain.outputs(tx, tx_index, height));
         }
         claims.push(of_block);
     }

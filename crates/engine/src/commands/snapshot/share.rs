@@ -204,8 +204,12 @@ fn share_chainstate(
     let hash_serialized_3 = stats.hash_serialized_3.0;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
     job.sink.event(Event::Started(Stage::Export));
-    let metadata =
-        SnapshotMetadata { magic: params.magic, base_block: hash, base_height: None, coins: stats.txouts };
+    let metadata = SnapshotMetadata {
+        magic: params.magic,
+        base_block: hash,
+        base_height: None,
+        coins: stats.counts.txouts,
+    };
     let watch = Watch { sink: job.sink, interrupt: job.interrupt };
     let target = (output, Some(height));
     let mut cut = Cut::begin(disk, metadata, target, job.options.hooks.chunk_len, watch)?;

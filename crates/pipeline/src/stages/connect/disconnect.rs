@@ -1,28 +1,28 @@
 //! Disconnects blocks (Core `DisconnectBlock`, `ApplyTxInUndo`).
 
 use super::{ConnectContext, for_each_created};
-use coins::CoinsView;
+use coins::{CacheError, CoinSource, CoinsCache};
 use disk::undo::UndoView;
 use wire::{Coin, OutPoint, coin::CompressedScript, script};
 
-/// Whether the view was the one that connecting the block had left.
+/// Whether the coins were those that connecting the block had left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DisconnectResult {
-    /// The view is now what it was before the block was connected, except for coins that the block overwrote.
+    /// The coins are now what they were before the block was connected, except for those that it overwrote.
     Ok,
-    /// The view lacked a coin that the block created, had another one, or still had one that the block spent.
-    /// It is nevertheless without the block's effects: this is normal if the view on disk belongs partly to
-    /// this block and partly to earlier or later ones.
+    /// A coin that the block created was missing or another one, or one that it spent was still there. The
+    /// block's effects are removed nevertheless: this is normal if the coins on disk belong partly to this
+    /// block and partly to earlier or later ones.
     Unclean,
 }
 
-/// Why a block was not disconnected; `E` is the error of the view.
+/// Why a block was not disconnected; `E` is the error of the coins' source.
 #[derive(Debug)]
 pub enum DisconnectError<E> {
     /// The undo data does not belong to the block (Core `DISCONNECT_FAILED`).
     Failed(String),
-    /// The view failed.
-    View(E),
+    /// A coin could not be looked up or added.
+    Coins(CacheError<E>),
 }
 
 /// Disconnects a block, which must not be the genesis block: removes the coins that it created, and restores
@@ -32,12 +32,12 @@ pub enum DisconnectError<E> {
 /// for them in other coins of the same transaction. [`UndoView::parse`] refuses such data.
 ///
 /// # Errors
-/// [`DisconnectError`]; the view is then between two blocks.
-pub fn disconnect_block<V: CoinsView>(
-    coins: &mut V,
+/// [`DisconnectError`]; the coins are then between two blocks.
+pub fn disconnect_block<S: CoinSource>(
+    coins: &mut CoinsCache<S>,
     context: &ConnectContext<'_>,
     undo: &UndoView<'_>,
-) -> Result<DisconnectResult, DisconnectError<V::Error>> {
+) -> Result<DisconnectResult, DisconnectError<S::Error>> {
     let &ConnectContext { params, height, hash, block, txids, .. } = context;
     let txs: Vec<_> = block.txs().zip(txids).collect();
     if undo.tx_count() + 1 != txs.len() {
@@ -55,7 +55,7 @@ pub fn disconnect_block<V: CoinsView>(
                 is_clean &= is_expected || is_coinbase && is_overwritten;
             })
         })
-        .map_err(DisconnectError::View)?;
+        .map_err(DisconnectError::Coins)?;
         if is_coinbase {
             continue;
         }
@@ -70,23 +70,23 @@ pub fn disconnect_block<V: CoinsView>(
             is_clean &= restore_coin(coins, prevout, coin)?;
         }
     }
-    coins.set_best_block(block.header().prev).map_err(DisconnectError::View)?;
+    coins.set_best_block(block.header().prev);
     Ok(if is_clean { DisconnectResult::Ok } else { DisconnectResult::Unclean })
 }
 
 /// Adds a spent coin again. Returns whether it had been spent.
-fn restore_coin<V: CoinsView>(
-    coins: &mut V,
+fn restore_coin<S: CoinSource>(
+    coins: &mut CoinsCache<S>,
     outpoint: OutPoint,
     coin: Coin<'_>,
-) -> Result<bool, DisconnectError<V::Error>> {
+) -> Result<bool, DisconnectError<S::Error>> {
     let (_, script) = coin.output().map_err(|error| {
         DisconnectError::Failed(format!("undo data with a malformed coin {outpoint}: {error}"))
     })?;
-    let exists = coins.have_coin(&outpoint).map_err(DisconnectError::View)?;
+    let exists = coins.coin(&outpoint).map_err(DisconnectError::Coins)?.is_some();
     // Undo data is not proven: it may claim an output that is no coin, which Core does not add either.
     if !matches!(script, CompressedScript::Raw(script) if script::is_unspendable(script)) {
-        coins.add_coin(outpoint, coin, exists).map_err(DisconnectError::View)?;
+        coins.add_coin(outpoint, coin, exists).map_err(DisconnectError::Coins)?;
     }
     Ok(!exists)
 }
