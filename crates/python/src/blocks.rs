@@ -9,17 +9,16 @@ use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
     ChainOptions, Error, Event, Height, RealDisk,
-    blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
+    blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions},
 };
 use export::{Batches, Columns};
 use pyo3::prelude::*;
 use std::{
     marker::PhantomData,
-    num::NonZeroUsize,
     ops::RangeInclusive,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
-use tables::BlockRows;
+use tables::{BlockRows, read_options};
 
 /// Number of parts into which the blocks are divided that are one file of an export.
 const PARTS_OF_FILE: u32 = 20;
@@ -36,17 +35,10 @@ pub fn rows<T: BlockRows + 'static>(
     to: Option<u32>,
     columns: Columns,
 ) -> PyResult<RowStream> {
-    let with_txids = columns.has::<T>("spent_txid");
-    let spends = columns.has_spends::<T>().then_some(SpendsOptions { to: None, with_txids });
-    // Half of it is for spending inputs.
-    let for_workers = if spends.is_some() { chain.memory_bytes / 2 } else { chain.memory_bytes };
-    let affordable = usize::try_from(for_workers / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
-    let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
+    let chain = ChainOptions { stop_at_height: to.map(Height), ..chain };
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
-    let chain = ChainOptions { threads, stop_at_height: to.map(Height), ..chain };
-    let from = Height(from);
-    let with_coins = T::NEEDS_COINS;
-    let options = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks };
+    let options = read_options::<T>(chain, &columns, Height(from), None, WORKER_BYTES);
+    let options = ReadBlocksOptions { part_blocks, ..options };
     RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             Ok(InOrder::<T> {
