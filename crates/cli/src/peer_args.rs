@@ -216,7 +216,7 @@ impl PeerArgs {
         Ok(PeerOptions {
             connect: named(&self.connect)?,
             add: named(&self.addnode)?,
-            known: peers::load(located),
+            known: peers::load(&located.datadir()),
             peers_max: self.peers.unwrap_or(peers_max),
             bytes_per_second: self.max_download_rate,
             proxy: self.proxy,

@@ -1,12 +1,9 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::{
-    core_args::{CoreArgs, Located},
-    rows::Rows,
-};
+use crate::{core_args::CoreArgs, rows::Rows};
 use clap::Args as ClapArgs;
-use engine::{AtomicFile, Error, ErrorKind, Event, EventSink, RealDisk, open_regular};
+use engine::{AtomicFile, Datadir, Error, ErrorKind, RealDisk, open_regular};
 use peregrine::{
     exit::Exit,
     output::{self, Done, reply},
@@ -17,7 +14,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
-use sync::{Host, KnownPeer, NetworkKind, PeerAddress, PeerEvent, SyncSink};
+use sync::{Host, KnownPeer, NetworkKind, PeerAddress};
 
 /// Name of the file, in the folder of the network.
 const FILE: &str = "peregrine-peers.json";
@@ -63,14 +60,14 @@ struct Peer {
 }
 
 /// Path of the file.
-fn path(located: &Located) -> PathBuf {
-    located.datadir().net_dir().join(FILE)
+fn path(datadir: &Datadir) -> PathBuf {
+    datadir.net_dir().join(FILE)
 }
 
 /// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged:
 /// then peers are found again.
-pub fn load(located: &Located) -> Vec<KnownPeer> {
-    let Some(PeersFile { peers, .. }) = read(&path(located)) else { return Vec::new() };
+pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
+    let Some(PeersFile { peers, .. }) = read(&path(datadir)) else { return Vec::new() };
     let known = peers.into_iter().filter_map(|peer| {
         let host: Host = peer.host.parse().ok()?;
         Some(KnownPeer {
@@ -91,7 +88,7 @@ fn read(path: &Path) -> Option<PeersFile> {
 }
 
 /// Saves what is known of addresses. Nothing depends on this file, so a failure is not one of the run.
-pub fn save(located: &Located, known: &[KnownPeer]) {
+pub fn save(datadir: &Datadir, known: &[KnownPeer]) {
     let peers = known.iter().map(|peer| Peer {
         host: peer.address.host.to_string(),
         port: peer.address.port,
@@ -101,38 +98,17 @@ pub fn save(located: &Located, known: &[KnownPeer]) {
         failures: peer.failures,
     });
     let file = PeersFile { version: VERSION, peers: peers.collect() };
-    let path = path(located);
+    let path = path(datadir);
     if !file.peers.is_empty() {
         let temporary = path.with_extension("json.peregrine");
         let _ = AtomicFile::write(&RealDisk, temporary, &path, output::json(&file).as_bytes());
     }
 }
 
-/// Saves what is known of addresses at the end of a download, and passes all other events on.
-pub struct Saving<'a> {
-    pub located: &'a Located,
-    pub sink: &'a dyn SyncSink,
-}
-
-impl EventSink for Saving<'_> {
-    fn event(&self, event: Event) {
-        self.sink.event(event);
-    }
-}
-
-impl SyncSink for Saving<'_> {
-    fn peer(&self, event: PeerEvent) {
-        match event {
-            PeerEvent::Known(known) => save(self.located, &known),
-            event => self.sink.peer(event),
-        }
-    }
-}
-
 /// Runs `peregrine peers`.
 pub fn run(args: &PeersArgs) -> Done {
     let located = args.core.locate()?;
-    let path = path(&located);
+    let path = path(&located.datadir());
     let Some(mut file) = read(&path) else {
         let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
@@ -187,7 +163,7 @@ mod tests {
             ..CoreArgs::default()
         };
         let located = core.locate().unwrap();
-        assert!(load(&located).is_empty());
+        assert!(load(&located.datadir()).is_empty());
         let peer = |host: &str, speed, needs_v1| KnownPeer {
             address: PeerAddress { host: host.parse().unwrap(), port: 38333 },
             services: 9,
@@ -196,7 +172,7 @@ mod tests {
             failures: 1,
         };
         let known = [peer("1.2.3.4", Some(2.5e6), false), peer("2a01::7", None, true)];
-        save(&located, &known);
-        assert_eq!(load(&located), known);
+        save(&located.datadir(), &known);
+        assert_eq!(load(&located.datadir()), known);
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
-    progress::{Progress, Style},
+    progress::{Recorder, Style},
     run,
 };
 use clap::{Args as ClapArgs, ValueEnum};
@@ -247,7 +247,7 @@ impl DatadirArgs {
         &self,
         chain: Option<&ChainOptions>,
         stages: &'static [Stage],
-        call: impl FnOnce(&Progress, &AtomicBool) -> Result<T, Error>,
+        call: impl FnOnce(&Recorder, &AtomicBool) -> Result<T, Error>,
     ) -> Result<T, Error> {
         run::run(chain, self.progress, stages, call)
     }
