@@ -52,8 +52,8 @@ pub fn run(command: &ExportCommand) -> Done {
     }
 }
 
-/// The columns that are written: those with these names, or all if there is none, with `address` if `addresses`
-/// and those of spends if `spent`.
+/// The columns that are written: those with these names, or all if there is none, with `address` if
+/// `addresses` and those of spends if `spent`.
 fn columns<T: Table>(names: &[String], addresses: bool, spent: bool) -> Result<Columns, Error> {
     columns_of::<T>(Some(names).filter(|names| !names.is_empty()), addresses, spent)
 }

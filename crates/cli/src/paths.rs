@@ -43,7 +43,8 @@ pub fn check_work_dir(located: &Located, work_dir: Option<&Path>) -> Result<(), 
     Folders::of(located, work_dir).map(drop)
 }
 
-/// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is created.
+/// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is
+/// created.
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
     match RealDisk.exists(path) {
         Ok(true) => {

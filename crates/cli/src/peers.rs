@@ -1,8 +1,7 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::{core_args::CoreArgs, rows::Rows};
-use clap::Args as ClapArgs;
+use crate::{core_args::CoreJsonArgs, rows::Rows};
 use engine::{AtomicFile, Datadir, Error, ErrorKind, RealDisk, open_regular};
 use peregrine::{
     exit::Exit,
@@ -14,7 +13,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
-use sync::{Host, KnownPeer, NetworkKind, PeerAddress};
+use sync::{Host, KnownPeer, PeerAddress};
 
 /// Name of the file, in the folder of the network.
 const FILE: &str = "peregrine-peers.json";
@@ -24,16 +23,6 @@ const VERSION: u32 = 1;
 const MAX_LEN: u64 = 16 << 20;
 /// Number of addresses that are shown as text.
 const SHOWN: usize = 40;
-
-#[derive(ClapArgs, Debug)]
-pub struct PeersArgs {
-    #[command(flatten)]
-    pub core: CoreArgs,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 #[derive(Serialize, Deserialize)]
 struct PeersFile {
@@ -106,7 +95,7 @@ pub fn save(datadir: &Datadir, known: &[KnownPeer]) {
 }
 
 /// Runs `peregrine peers`.
-pub fn run(args: &PeersArgs) -> Done {
+pub fn run(args: &CoreJsonArgs) -> Done {
     let located = args.core.locate()?;
     let path = path(&located.datadir());
     let Some(mut file) = read(&path) else {
@@ -124,7 +113,7 @@ fn rows(PeersJson { peers, .. }: &PeersJson) -> Rows {
         .line(format!("{} addresses", peers.len()))
         .line(format!("{:<50} network  transport      MB/s  failures", "address"));
     for peer in peers.iter().take(SHOWN) {
-        let network = peer.host.parse::<Host>().map_or("", |host| network_name(host.network()));
+        let network = peer.host.parse::<Host>().map_or("", |host| host.network().name());
         let transport = if peer.v2 { "v2 or v1" } else { "v1" };
         let speed =
             peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
@@ -138,19 +127,10 @@ fn rows(PeersJson { peers, .. }: &PeersJson) -> Rows {
     }
 }
 
-const fn network_name(network: NetworkKind) -> &'static str {
-    match network {
-        NetworkKind::Ipv4 => "ipv4",
-        NetworkKind::Ipv6 => "ipv6",
-        NetworkKind::Onion => "onion",
-        NetworkKind::I2p => "i2p",
-        NetworkKind::Cjdns => "cjdns",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core_args::CoreArgs;
     use engine::Network;
 
     #[test]

@@ -62,7 +62,8 @@ impl<T: BlockRows> BlockFiles<T> {
     /// Begins the dataset, or continues it.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if it exists or has other rows; [`ErrorKind::Environment`] if it cannot be written.
+    /// [`ErrorKind::Usage`] if it exists or has other rows; [`ErrorKind::Environment`] if it cannot be
+    /// written.
     pub fn open(options: DatasetOptions, range: &BlockRange, hash_at: &HashAt<'_>) -> Result<Self, Error> {
         let BlockRange { network, from, to, last, spent_to } = *range;
         let spent_to = spent_to.map(|spent_to| (spent_to.height, spent_to.hash));
