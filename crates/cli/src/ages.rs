@@ -5,7 +5,6 @@ mod picture;
 
 use crate::{
     args::common::ReadingArgs,
-    export::{PROGRAM, exists},
     limits::reading_threads,
     paths,
     progress::stages,
@@ -15,11 +14,10 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AtomicFile, BlockHash, BlockTime, ChainOptions, Disk as _, Error, ErrorKind, Height, Network, RealDisk,
-    Sats,
+    AtomicFile, BlockHash, BlockTime, ChainOptions, Error, ErrorKind, Height, Network, RealDisk, Sats,
     blocks::{BlockRange, HashAt, ReadBlocksOptions},
 };
-use export::{AgeRow, AgeTable, Columns, RowFile};
+use export::{AgeRow, AgeTable, Columns, PROGRAM, RowFile};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -108,9 +106,7 @@ pub fn run(args: &AgesArgs) -> Done {
             return Err(Error::new(ErrorKind::Usage, detail));
         }
         paths::check_output(None, &located, output)?;
-        if RealDisk.exists(output).unwrap_or_default() {
-            return Err(exists(output));
-        }
+        paths::refuse_existing(output)?;
     }
     let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
     let mut files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));

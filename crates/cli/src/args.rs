@@ -5,13 +5,12 @@ pub mod common;
 #[cfg(feature = "export")]
 use crate::export::ExportCommand;
 use crate::{
+    core_args::CoreJsonArgs,
     doctor::DoctorArgs,
     hints::HintsCommand,
     index::IndexCommand,
     packaging::{CompletionsArgs, EXIT_CODES, ManArgs},
-    peers::PeersArgs,
     range::RangeCommand,
-    recover::RecoverArgs,
     reindex::ReindexArgs,
     repair::RepairArgs,
     snapshot::SnapshotCommand,
@@ -68,9 +67,9 @@ pub enum Command {
     /// Download the blocks that are damaged or missing, and rebuild what needs it
     Repair(RepairArgs),
     /// Finish or undo a replacement of databases that was interrupted
-    Recover(RecoverArgs),
+    Recover(CoreJsonArgs),
     /// Show what sync knows of the addresses of peers
-    Peers(PeersArgs),
+    Peers(CoreJsonArgs),
     /// Check block and undo files as reindex does, without changing the datadir
     Verify(VerifyArgs),
     /// Make, inspect, convert or check SwiftSync hints

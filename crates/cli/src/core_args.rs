@@ -59,6 +59,17 @@ pub struct CoreArgs {
     pub testactivationheight: Vec<String>,
 }
 
+// Options of a command that only names a datadir. A doc comment would be help.
+#[derive(ClapArgs, Debug)]
+pub struct CoreJsonArgs {
+    #[command(flatten)]
+    pub core: CoreArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// MiB that bitcoind keeps free below the size to which it prunes (Core `BLOCKFILE_CHUNK_SIZE` and
 /// `UNDOFILE_CHUNK_SIZE`), and one for the rounding.
 const PRUNE_ROOM: u64 = 16 + 1 + 1;
@@ -327,34 +338,29 @@ impl CoreArgs {
 
     /// Returns the parameters of the chain.
     fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
-        let needs = |option: &str, network: &str| Err(usage(format!("--{option} needs --chain {network}")));
-        if self.signetchallenge.is_some() && network != Network::Signet {
-            return needs("signetchallenge", "signet");
+        // Each is of one network only.
+        let signetchallenge = ("signetchallenge", self.signetchallenge.as_slice(), Network::Signet);
+        let heights = ("testactivationheight", self.testactivationheight.as_slice(), Network::Regtest);
+        let wrong =
+            [signetchallenge, heights].into_iter().find(|(_, given, of)| !given.is_empty() && *of != network);
+        if let Some((option, _, of)) = wrong {
+            return Err(usage(format!("--{option} needs --chain {of}")));
         }
-        if !self.testactivationheight.is_empty() && network != Network::Regtest {
-            return needs("testactivationheight", "regtest");
-        }
+        let values = |(name, given, _): (&str, &[String], Network)| match given {
+            [] => conf.list(network, name),
+            given => given.to_owned(),
+        };
         match network {
-            Network::Signet => {
-                let challenges = match &self.signetchallenge {
-                    Some(challenge) => vec![challenge.clone()],
-                    None => conf.list(network, "signetchallenge"),
-                };
-                match challenges.as_slice() {
-                    [] => Ok(ChainParams::of(network)),
-                    [hex] => match decode_to_vec(hex) {
-                        Ok(challenge) => Ok(ChainParams::custom_signet(challenge)),
-                        Err(error) => Err(usage(format!("signetchallenge: {error}; give a script in hex"))),
-                    },
-                    _ => Err(usage("signetchallenge: bitcoin.conf has several; keep one".to_owned())),
-                }
-            }
+            Network::Signet => match values(signetchallenge).as_slice() {
+                [] => Ok(ChainParams::of(network)),
+                [hex] => decode_to_vec(hex)
+                    .map(ChainParams::custom_signet)
+                    .map_err(|error| usage(format!("signetchallenge: {error}; give a script in hex"))),
+                _ => Err(usage("signetchallenge: bitcoin.conf has several; keep one".to_owned())),
+            },
             Network::Regtest => {
-                let mut heights = self.testactivationheight.clone();
-                if heights.is_empty() {
-                    heights = conf.list(network, "testactivationheight");
-                }
-                let heights: Result<Vec<_>, Error> = heights.iter().map(|text| activation(text)).collect();
+                let heights: Result<Vec<_>, Error> =
+                    values(heights).iter().map(|text| activation(text)).collect();
                 Ok(match heights?.as_slice() {
                     [] => ChainParams::of(network),
                     heights => ChainParams::custom_regtest(heights),

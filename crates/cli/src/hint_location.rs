@@ -4,7 +4,7 @@
 //! plain HTTP is accepted where the connection cannot be tampered with: to this machine, and to an onion
 //! service. Redirects are followed from HTTPS to HTTPS only.
 
-use engine::{Error, ErrorKind};
+use engine::{Error, ErrorKind, snapshot::SnapshotSource};
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
 
 /// The value of `--hints`, or a source of `snapshot fetch`.
@@ -47,24 +47,10 @@ impl HintLocation {
             Self::Url(_) => proxy.and(None),
         }
     }
-}
 
-/// Returns a source of chunks, for which [`HintLocation::remote`] says what it says of files.
-pub fn snapshot_source(
-    location: &HintLocation,
-    proxy: Option<SocketAddr>,
-) -> engine::snapshot::SnapshotSource {
-    match location {
-        HintLocation::File(path) => engine::snapshot::SnapshotSource::Path(path.clone()),
-        #[cfg(feature = "hints-url")]
-        HintLocation::Url(url) => {
-            engine::snapshot::SnapshotSource::Remote(Arc::new(download::Url::new(url.clone(), proxy)))
-        }
-        // No URL is parsed then.
-        #[cfg(not(feature = "hints-url"))]
-        HintLocation::Url(url) => {
-            engine::snapshot::SnapshotSource::Path(proxy.map_or(url.into(), |_| url.into()))
-        }
+    /// Returns it as a source of chunks.
+    pub fn snapshot_source(&self, proxy: Option<SocketAddr>) -> SnapshotSource {
+        self.remote(proxy).map_or_else(|| SnapshotSource::Path(self.file()), SnapshotSource::Remote)
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     num::NonZeroUsize,
     sync::{Arc, atomic::AtomicBool},
 };
+use tables::affordable_threads;
 
 /// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
 /// them.
@@ -76,12 +77,6 @@ fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u
 /// The number of threads that so much memory suffices for.
 pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
     affordable_threads(memory_bytes, WORKER_BYTES, threads)
-}
-
-/// The same for threads that take other amounts.
-pub fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
-    threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// Returns the address space needed besides the memory limit, in bytes.

@@ -1,7 +1,7 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::core_args::Located;
-use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk};
+use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk, Remedy};
 use std::{
     env,
     path::{Path, PathBuf},
@@ -41,6 +41,18 @@ pub fn check_verify(located: &Located, work_dir: Option<&Path>, report: Option<&
 /// Like [`check_reindex`], for a command that writes only temporary files.
 pub fn check_work_dir(located: &Located, work_dir: Option<&Path>) -> Result<(), Error> {
     Folders::of(located, work_dir).map(drop)
+}
+
+/// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is
+/// created.
+pub fn refuse_existing(path: &Path) -> Result<(), Error> {
+    match RealDisk.exists(path) {
+        Ok(true) => {
+            let error = Error::new(ErrorKind::Usage, "it exists already").in_file(path, None);
+            Err(error.with_remedies([Remedy::OtherName]))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The folders of a datadir, with symbolic links resolved.

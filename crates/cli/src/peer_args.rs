@@ -1,7 +1,10 @@
 //! Which peers a command uses, and how.
 
 use crate::{core_args::Located, peers};
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{
+    Args as ClapArgs,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use engine::{Error, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
@@ -42,8 +45,8 @@ pub struct PeerArgs {
 
     /// Use only addresses of this network; can be given repeatedly [default: ipv4 and ipv6; behind a proxy
     /// onion too, with --i2psam i2p too]
-    #[arg(long, value_enum, value_name = "NETWORK")]
-    pub onlynet: Vec<Net>,
+    #[arg(long, value_name = "NETWORK", value_parser = network())]
+    pub onlynet: Vec<NetworkKind>,
 
     /// Whether DNS seeds are asked for peers
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
@@ -66,26 +69,10 @@ pub struct PeerArgs {
     pub wait: bool,
 }
 
-/// A network of addresses, as for bitcoind -onlynet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Net {
-    Ipv4,
-    Ipv6,
-    Onion,
-    I2p,
-    Cjdns,
-}
-
-impl Net {
-    const fn kind(self) -> NetworkKind {
-        match self {
-            Self::Ipv4 => NetworkKind::Ipv4,
-            Self::Ipv6 => NetworkKind::Ipv6,
-            Self::Onion => NetworkKind::Onion,
-            Self::I2p => NetworkKind::I2p,
-            Self::Cjdns => NetworkKind::Cjdns,
-        }
-    }
+/// Parses the name of a network of addresses, as for bitcoind -onlynet.
+fn network() -> impl TypedValueParser<Value = NetworkKind> {
+    let names = PossibleValuesParser::new(NetworkKind::ALL.map(NetworkKind::name));
+    names.try_map(|name| NetworkKind::named(&name).ok_or("there is no such network"))
 }
 
 /// Parses a number of connections.
@@ -200,23 +187,21 @@ impl PeerArgs {
                 .map(|text| target(text, port).and_then(|target| self.check_route(target, text)))
                 .collect()
         };
-        let mut networks: Vec<_> = self.onlynet.iter().map(|net| net.kind()).collect();
+        let mut networks = self.onlynet.clone();
         if networks.is_empty() {
             networks.extend([NetworkKind::Ipv4, NetworkKind::Ipv6]);
             networks.extend(self.proxy.map(|_| NetworkKind::Onion));
             networks.extend(self.i2psam.map(|_| NetworkKind::I2p));
         }
-        for net in &self.onlynet {
-            self.needs(net.kind()).map_or(Ok(()), |what| {
-                let net = net.to_possible_value().map_or(String::new(), |net| net.get_name().to_owned());
-                Err(Error::new(ErrorKind::Usage, format!("--onlynet {net} needs {what}")))
-            })?;
+        let lacks = self.onlynet.iter().find_map(|network| Some((network, self.needs(*network)?)));
+        if let Some((network, what)) = lacks {
+            return Err(Error::new(ErrorKind::Usage, format!("--onlynet {network} needs {what}")));
         }
         let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
         Ok(PeerOptions {
             connect: named(&self.connect)?,
             add: named(&self.addnode)?,
-            known: peers::load(located),
+            known: peers::load(&located.datadir()),
             peers_max: self.peers.unwrap_or(peers_max),
             bytes_per_second: self.max_download_rate,
             proxy: self.proxy,

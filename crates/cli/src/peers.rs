@@ -1,12 +1,8 @@
 //! The addresses of peers, which `sync` keeps in the datadir, and the command `peregrine peers`, which shows
 //! them.
 
-use crate::{
-    core_args::{CoreArgs, Located},
-    rows::Rows,
-};
-use clap::Args as ClapArgs;
-use engine::{AtomicFile, Error, ErrorKind, Event, EventSink, RealDisk, open_regular};
+use crate::{core_args::CoreJsonArgs, rows::Rows};
+use engine::{AtomicFile, Datadir, Error, ErrorKind, RealDisk, open_regular};
 use peregrine::{
     exit::Exit,
     output::{self, Done, reply},
@@ -17,7 +13,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
-use sync::{Host, KnownPeer, NetworkKind, PeerAddress, PeerEvent, SyncSink};
+use sync::{Host, KnownPeer, PeerAddress};
 
 /// Name of the file, in the folder of the network.
 const FILE: &str = "peregrine-peers.json";
@@ -27,16 +23,6 @@ const VERSION: u32 = 1;
 const MAX_LEN: u64 = 16 << 20;
 /// Number of addresses that are shown as text.
 const SHOWN: usize = 40;
-
-#[derive(ClapArgs, Debug)]
-pub struct PeersArgs {
-    #[command(flatten)]
-    pub core: CoreArgs,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 #[derive(Serialize, Deserialize)]
 struct PeersFile {
@@ -63,14 +49,14 @@ struct Peer {
 }
 
 /// Path of the file.
-fn path(located: &Located) -> PathBuf {
-    located.datadir().net_dir().join(FILE)
+fn path(datadir: &Datadir) -> PathBuf {
+    datadir.net_dir().join(FILE)
 }
 
 /// Reads the addresses that an earlier run has saved; none if there is no such file, or if it is damaged:
 /// then peers are found again.
-pub fn load(located: &Located) -> Vec<KnownPeer> {
-    let Some(PeersFile { peers, .. }) = read(&path(located)) else { return Vec::new() };
+pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
+    let Some(PeersFile { peers, .. }) = read(&path(datadir)) else { return Vec::new() };
     let known = peers.into_iter().filter_map(|peer| {
         let host: Host = peer.host.parse().ok()?;
         Some(KnownPeer {
@@ -91,7 +77,7 @@ fn read(path: &Path) -> Option<PeersFile> {
 }
 
 /// Saves what is known of addresses. Nothing depends on this file, so a failure is not one of the run.
-pub fn save(located: &Located, known: &[KnownPeer]) {
+pub fn save(datadir: &Datadir, known: &[KnownPeer]) {
     let peers = known.iter().map(|peer| Peer {
         host: peer.address.host.to_string(),
         port: peer.address.port,
@@ -101,38 +87,17 @@ pub fn save(located: &Located, known: &[KnownPeer]) {
         failures: peer.failures,
     });
     let file = PeersFile { version: VERSION, peers: peers.collect() };
-    let path = path(located);
+    let path = path(datadir);
     if !file.peers.is_empty() {
         let temporary = path.with_extension("json.peregrine");
         let _ = AtomicFile::write(&RealDisk, temporary, &path, output::json(&file).as_bytes());
     }
 }
 
-/// Saves what is known of addresses at the end of a download, and passes all other events on.
-pub struct Saving<'a> {
-    pub located: &'a Located,
-    pub sink: &'a dyn SyncSink,
-}
-
-impl EventSink for Saving<'_> {
-    fn event(&self, event: Event) {
-        self.sink.event(event);
-    }
-}
-
-impl SyncSink for Saving<'_> {
-    fn peer(&self, event: PeerEvent) {
-        match event {
-            PeerEvent::Known(known) => save(self.located, &known),
-            event => self.sink.peer(event),
-        }
-    }
-}
-
 /// Runs `peregrine peers`.
-pub fn run(args: &PeersArgs) -> Done {
+pub fn run(args: &CoreJsonArgs) -> Done {
     let located = args.core.locate()?;
-    let path = path(&located);
+    let path = path(&located.datadir());
     let Some(mut file) = read(&path) else {
         let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
         return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
@@ -148,7 +113,7 @@ fn rows(PeersJson { peers, .. }: &PeersJson) -> Rows {
         .line(format!("{} addresses", peers.len()))
         .line(format!("{:<50} network  transport      MB/s  failures", "address"));
     for peer in peers.iter().take(SHOWN) {
-        let network = peer.host.parse::<Host>().map_or("", |host| network_name(host.network()));
+        let network = peer.host.parse::<Host>().map_or("", |host| host.network().name());
         let transport = if peer.v2 { "v2 or v1" } else { "v1" };
         let speed =
             peer.bytes_per_second.map_or_else(|| "-".to_owned(), |speed| format!("{:.2}", speed / 1e6));
@@ -162,19 +127,10 @@ fn rows(PeersJson { peers, .. }: &PeersJson) -> Rows {
     }
 }
 
-const fn network_name(network: NetworkKind) -> &'static str {
-    match network {
-        NetworkKind::Ipv4 => "ipv4",
-        NetworkKind::Ipv6 => "ipv6",
-        NetworkKind::Onion => "onion",
-        NetworkKind::I2p => "i2p",
-        NetworkKind::Cjdns => "cjdns",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core_args::CoreArgs;
     use engine::Network;
 
     #[test]
@@ -187,7 +143,7 @@ mod tests {
             ..CoreArgs::default()
         };
         let located = core.locate().unwrap();
-        assert!(load(&located).is_empty());
+        assert!(load(&located.datadir()).is_empty());
         let peer = |host: &str, speed, needs_v1| KnownPeer {
             address: PeerAddress { host: host.parse().unwrap(), port: 38333 },
             services: 9,
@@ -196,7 +152,7 @@ mod tests {
             failures: 1,
         };
         let known = [peer("1.2.3.4", Some(2.5e6), false), peer("2a01::7", None, true)];
-        save(&located, &known);
-        assert_eq!(load(&located), known);
+        save(&located.datadir(), &known);
+        assert_eq!(load(&located.datadir()), known);
     }
 }

@@ -7,7 +7,7 @@ pub use json::{DeltaJson, FilesJson};
 pub use plan_file::PlanJson;
 
 use crate::{
-    args::common::{DatadirArgs, ResumeArgs, or_cores, size},
+    args::common::{DatadirArgs, ResumeArgs, one_per_core, size},
     core_args::{ASSUME_VALID, assume_valid},
     paths,
     progress::{Style, stages},
@@ -136,8 +136,8 @@ pub struct MergeArgs {
     pub output: PathBuf,
 
     /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", default_value_t = one_per_core(), hide_default_value = true)]
+    pub threads: NonZeroUsize,
 
     /// Print the report as one JSON object
     #[arg(long)]
@@ -238,8 +238,7 @@ fn host_name() -> String {
 
 fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
-    let threads = or_cores(args.threads);
-    let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads };
+    let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads: args.threads };
     let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
         let watch = Watch { sink, interrupt };
         ranges::merge_deltas(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
@@ -257,7 +256,7 @@ fn finish(args: &FinishArgs) -> Done {
         }
         None => {
             let options = ChainOptions::new(&args.output, plan.network(), ScriptChecks::LeftOut);
-            let threads = or_cores(args.datadir.threads);
+            let threads = args.datadir.threads;
             ChainOptions { threads, memory_bytes: args.memory.unwrap_or(options.memory_bytes), ..options }
         }
     };

@@ -1,7 +1,6 @@
 //! The command `peregrine recover`.
 
-use crate::{core_args::CoreArgs, rows::Rows};
-use clap::Args as ClapArgs;
+use crate::{core_args::CoreJsonArgs, rows::Rows};
 use engine::{
     RealDisk,
     recover::{Recovery, RecoveryReport},
@@ -11,18 +10,8 @@ use peregrine::{
     output::{Done, reply},
 };
 
-#[derive(ClapArgs, Debug)]
-pub struct RecoverArgs {
-    #[command(flatten)]
-    pub core: CoreArgs,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Runs the command.
-pub fn run(args: &RecoverArgs) -> Done {
+pub fn run(args: &CoreJsonArgs) -> Done {
     let report = engine::recover(&RealDisk, &args.core.locate()?.location())?;
     Ok(reply(&report, Exit::Done, rows))
 }

@@ -9,20 +9,16 @@ use crate::{
     progress::stages,
     report,
     run::run,
-    shared_report::{Outcome, RecordedOptions, Recorder},
+    shared_report::{RecordedOptions, ReportToShare},
     storage::StorageJson,
 };
 use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, Error, ErrorKind, Event, EventSink as _, Height, RealDisk,
+    ChainOptions, Error, ErrorKind, Height, RealDisk,
     hints::{AggregateKind, HintOptions},
     reindex::{Engine, ReindexOptions},
 };
-use peregrine::{
-    exit::Exit,
-    output::Done,
-    run_log::{Run, RunLog},
-};
+use peregrine::{exit::Exit, output::Done, run_log::Run};
 use std::{net::SocketAddr, path::PathBuf};
 
 #[derive(ClapArgs, Debug)]
@@ -162,8 +158,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let style = args.check.datadir.progress;
     let after =
         IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
-    let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |progress, interrupt| {
-        let recorder = args.report.as_ref().map(|file| {
+    let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |recorder, interrupt| {
+        let shared = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 stop_at_height: args.to,
                 output: args.output.is_some(),
@@ -173,21 +169,15 @@ pub fn reindex(args: &ReindexArgs) -> Done {
                 ..RecordedOptions::of(&args.check, &options.chain)
             };
             let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
-            Recorder::new(file, "reindex", recorded, &located, &result)
+            ReportToShare::new(file, "reindex", recorded, &located, &result)
         });
-        let recorder = recorder.transpose()?;
+        let shared = shared.transpose()?;
         let mut run = Run::of(&options.chain);
         run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
-        let log = args.log.as_deref().map(|log| RunLog::create(log, run)).transpose()?;
-        let sink = |event: Event| {
-            log.iter().for_each(|log| log.event(&event));
-            recorder.iter().for_each(|recorder| recorder.event(&event));
-            progress.event(event);
-        };
-        let report = engine::reindex(&RealDisk, &options, &sink, interrupt);
-        log.iter().for_each(|log| log.close(report.as_ref()));
-        let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Rebuilt);
-        let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
+        args.log.as_deref().map_or(Ok(()), |log| recorder.begin_log(log, run))?;
+        let report = engine::reindex(&RealDisk, &options, recorder, interrupt);
+        recorder.end_log(report.as_ref());
+        let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), Exit::Done)).transpose();
         Ok((report?, shared?))
     })?;
     after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))

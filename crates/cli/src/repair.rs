@@ -6,7 +6,6 @@ use crate::{
     index::IndexesAfter,
     paths,
     peer_args::PeerArgs,
-    peers::Saving,
     progress::stages,
     report::{reindex_rows, undo_files_text},
     rows::Rows,
@@ -66,8 +65,8 @@ pub fn run(args: &RepairArgs) -> Done {
         .observing(&mut options.chain);
     paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
-    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
-        sync::repair(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
+    let report = args.datadir.run(Some(&options.chain), stages, |recorder, interrupt| {
+        sync::repair(&RealDisk, &options, recorder, interrupt)
     })?;
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };
     after.reply(report, exit, repair_rows)

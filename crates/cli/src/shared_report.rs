@@ -1,10 +1,13 @@
 //! The file of `--report`: what a run did, how long it took, and on what machine, to be sent to the
 //! developers. It names no user, no host and no path; what is wrong with a chain is in it as codes only.
 
-use crate::{args::common::CheckArgs, core_args::Located, storage::StorageJson};
-use engine::{
-    CORE_VERSION, ChainOptions, Error, Event, Warning, reindex::ReindexReport, verify::VerifyReport,
+use crate::{
+    args::common::CheckArgs,
+    core_args::Located,
+    progress::{PointJson, Recorder, StageStartJson},
+    storage::StorageJson,
 };
+use engine::{CORE_VERSION, ChainOptions, Error, reindex::ReindexReport, verify::VerifyReport};
 use peregrine::{
     exit::Exit,
     output::{self, SCHEMA},
@@ -18,12 +21,7 @@ use std::{
     env,
     io::Write as _,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-    time::Instant,
 };
-
-/// Number of points in `progress`, about.
-const POINTS: u32 = 100;
 
 /// A run, without names and paths.
 #[derive(Serialize, JsonSchema)]
@@ -97,20 +95,6 @@ pub struct RecordedOptions {
     pub against_chainstate: bool,
 }
 
-#[derive(Clone, Serialize, JsonSchema)]
-struct PointJson {
-    seconds: f64,
-    blocks: u32,
-    bytes: u64,
-    memory_bytes: Option<u64>,
-}
-
-#[derive(Clone, Serialize, JsonSchema)]
-struct StageStartJson {
-    stage: &'static str,
-    seconds: f64,
-}
-
 /// The fields of reports and errors that are left out: paths, and texts that could contain some.
 const LEFT_OUT: [&str; 9] =
     ["chainstate", "kept", "notes", "first_differences", "file", "offset", "requirement", "detail", "text"];
@@ -138,32 +122,16 @@ fn shared_schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-/// What a command did.
-pub enum Outcome<'a> {
-    Rebuilt(&'a ReindexReport),
-    Verified(&'a VerifyReport),
-    Failed(&'a Error),
-}
-
-/// Records a run, and writes the report at its end.
-pub struct Recorder {
+/// A report that is written at the end of a run.
+pub struct ReportToShare {
     file: PathBuf,
     command: &'static str,
     machine: MachineJson,
     options: RecordedOptions,
-    started: Instant,
-    seen: Mutex<Seen>,
 }
 
-/// What the events have shown.
-#[derive(Default)]
-struct Seen {
-    progress: Vec<PointJson>,
-    stages: Vec<StageStartJson>,
-}
-
-impl Recorder {
-    /// Begins to record a run; `chainstate` is what it writes or reads.
+impl ReportToShare {
+    /// Prepares the report of a run; `chainstate` is what it writes or reads.
     ///
     /// # Errors
     /// [`engine::ErrorKind::Environment`] if the file cannot be created.
@@ -189,23 +157,27 @@ impl Recorder {
             blocks_disk: StorageJson::of(&located.datadir().blocks_dir()),
             chainstate_disk: StorageJson::of(chainstate),
         };
-        let (file, started) = (file.to_owned(), Instant::now());
-        Ok(Self { file, command, machine, options, started, seen: Mutex::default() })
+        Ok(Self { file: file.to_owned(), command, machine, options })
     }
 
-    /// Writes the report. Returns its file, and what is not in it.
-    pub fn finish(self, outcome: &Outcome<'_>) -> Result<String, Error> {
-        let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let (rebuild, verification, warnings, error): (_, _, &[Warning], _) = match outcome {
-            Outcome::Rebuilt(report) => (shared(report), None, &report.notes, None),
-            Outcome::Verified(report) => (None, shared(report), &report.notes, None),
-            Outcome::Failed(error) => (None, None, &[], shared(error)),
-        };
-        let code = |warning| Some(serde_json::to_value(warning).ok()?.get("code")?.clone());
+    /// Writes the report of the run that has been recorded; `exit` is that of a run that has not failed.
+    /// Returns its file, and what is not in it.
+    pub fn write<T: Serialize>(
+        self,
+        recorder: &Recorder,
+        result: Result<&T, &Error>,
+        exit: Exit,
+    ) -> Result<String, Error> {
+        let whole = result.ok().and_then(|report| serde_json::to_value(report).ok()).unwrap_or_default();
+        let codes = whole.get("notes").and_then(Value::as_array).into_iter().flatten();
+        let notes = codes.filter_map(|note| note.get("code").cloned()).collect();
+        let report = result.ok().and_then(shared);
+        let (rebuild, verification) = if self.command == "reindex" { (report, None) } else { (None, report) };
+        let state = recorder.state();
         let report = SharedReport {
             schema: SCHEMA,
             command: self.command,
-            exit_code: outcome.exit() as u8,
+            exit_code: result.map_or_else(Exit::of, |_| exit) as u8,
             program: ProgramJson {
                 version: env!("CARGO_PKG_VERSION"),
                 commit: version::commit(),
@@ -214,13 +186,13 @@ impl Recorder {
             },
             machine: self.machine,
             options: self.options,
-            progress: seen.progress,
-            stages: seen.stages,
+            progress: state.points.clone(),
+            stages: state.stage_starts.clone(),
             rebuild,
             verification,
-            notes: warnings.iter().filter_map(code).collect(),
-            error,
-            seconds: self.started.elapsed().as_secs_f64(),
+            notes,
+            error: result.err().and_then(shared),
+            seconds: state.started.elapsed().as_secs_f64(),
         };
         let mut file = create_new(&self.file)?;
         writeln!(file, "{}", output::json(&report)).map_err(|error| {
@@ -228,39 +200,6 @@ impl Recorder {
             Error::new(engine::ErrorKind::Environment, what).in_file(&self.file, None)
         })?;
         Ok(format!("{} (without names and paths)", self.file.display()))
-    }
-
-    /// Records an event.
-    pub fn event(&self, event: &Event) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Event::Started(stage) => seen.stages.push(StageStartJson { stage: stage.name(), seconds }),
-            Event::Progress(progress) => {
-                let last = seen.progress.last().map_or(0, |point| point.blocks);
-                if progress.blocks >= last + (progress.blocks_total / POINTS).max(1) {
-                    seen.progress.push(PointJson {
-                        seconds,
-                        blocks: progress.blocks,
-                        bytes: progress.bytes,
-                        memory_bytes: engine::machine::resident_bytes(),
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Outcome<'_> {
-    /// The exit code of the process.
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Rebuilt(_) => Exit::Done,
-            Self::Verified(report) if report.differs() => Exit::Damaged,
-            Self::Verified(_) => Exit::Done,
-            Self::Failed(error) => Exit::of(error),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The commands `peregrine snapshot share` and `fetch`: snapshots in chunks, for peers.
 
 use crate::{
-    args::common::{DatadirArgs, RunArgs, or_cores, threads},
-    hint_location::{HintLocation, snapshot_source},
+    args::common::{DatadirArgs, RunArgs, one_per_core, threads},
+    hint_location::HintLocation,
     paths,
     progress::{Style, stages},
     report::{WithFile, pinned_text, set_hash_text},
@@ -81,8 +81,9 @@ pub struct FetchSnapshotArgs {
     pub proxy: Option<SocketAddr>,
 
     /// Maximum number of chunks that are fetched at once; at most four are [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = threads, default_value_t = one_per_core())]
+    #[arg(hide_default_value = true)]
+    pub threads: NonZeroUsize,
 
     /// Print the report as one JSON object
     #[arg(long)]
@@ -170,11 +171,11 @@ fn block_text(hash: BlockHash, height: Option<Height>) -> String {
 pub fn fetch(args: &FetchSnapshotArgs) -> Done {
     args.sources.iter().try_for_each(|source| source.check(args.proxy))?;
     let options = FetchOptions {
-        sources: args.sources.iter().map(|source| snapshot_source(source, args.proxy)).collect(),
+        sources: args.sources.iter().map(|source| source.snapshot_source(args.proxy)).collect(),
         output: args.output.clone(),
         root: args.root,
         trust_sources: args.trust_sources,
-        threads: or_cores(args.threads),
+        threads: args.threads,
         chunk_len: CHUNK_LEN,
     };
     let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {

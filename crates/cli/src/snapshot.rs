@@ -1,7 +1,7 @@
 //! The commands `peregrine snapshot make`, `info`, `verify` and `load`. [`shared_snapshot`] has the others.
 
 use crate::{
-    args::common::{DatadirArgs, MakeArgs, or_cores},
+    args::common::{DatadirArgs, MakeArgs},
     paths,
     progress::stages,
     report::{WithFile, chainstate_text, pinned_text, set_hash_text},
@@ -146,7 +146,7 @@ fn info(args: &SnapshotFileArgs) -> Done {
 fn verify(args: &VerifySnapshotArgs) -> Done {
     let VerifySnapshotArgs { file, datadir, .. } = args;
     let network = engine::snapshot::info(&RealDisk, file)?.network();
-    let threads = or_cores(datadir.threads);
+    let threads = datadir.threads;
     let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });

@@ -7,7 +7,6 @@ use crate::{
     index::IndexesAfter,
     paths,
     peer_args::{PeerArgs, is_direct},
-    peers::Saving,
     progress::stages,
     report,
     rows::Rows,
@@ -177,8 +176,8 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = args.datadir.run(Some(&options.chain), stages, |progress, interrupt| {
-        sync::sync(&RealDisk, &options, &Saving { located: &located, sink: progress }, interrupt)
+    let report = args.datadir.run(Some(&options.chain), stages, |recorder, interrupt| {
+        sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);

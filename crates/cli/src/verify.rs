@@ -5,10 +5,10 @@ use crate::{
     paths,
     progress::stages,
     report,
-    shared_report::{Outcome, RecordedOptions, Recorder},
+    shared_report::{RecordedOptions, ReportToShare},
 };
 use clap::Args as ClapArgs;
-use engine::{ChainOptions, Event, EventSink as _, Height, RealDisk};
+use engine::{ChainOptions, Height, RealDisk, verify::VerifyReport};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -40,24 +40,20 @@ pub fn verify(args: &VerifyArgs) -> Done {
     let located = datadir.core.locate()?;
     let options = ChainOptions { stop_at_height: args.to.map(Height), ..args.check.options(&located) };
     paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
-    let (report, shared) = datadir.run(Some(&options), stages::VERIFY, |progress, interrupt| {
-        let recorder = args.report.as_ref().map(|file| {
+    let exit = |report: &VerifyReport| if report.differs() { Exit::Damaged } else { Exit::Done };
+    let (report, shared) = datadir.run(Some(&options), stages::VERIFY, |recorder, interrupt| {
+        let shared = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 against_chainstate: args.against_chainstate,
                 ..RecordedOptions::of(&args.check, &options)
             };
-            Recorder::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
+            ReportToShare::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
         });
-        let recorder = recorder.transpose()?;
-        let sink = |event: Event| {
-            recorder.iter().for_each(|recorder| recorder.event(&event));
-            progress.event(event);
-        };
-        let report = engine::verify(&RealDisk, &options, args.against_chainstate, &sink, interrupt);
-        let outcome = report.as_ref().map_or_else(Outcome::Failed, Outcome::Verified);
-        let shared = recorder.map(|recorder| recorder.finish(&outcome)).transpose();
+        let shared = shared.transpose()?;
+        let report = engine::verify(&RealDisk, &options, args.against_chainstate, recorder, interrupt);
+        let exit = report.as_ref().map_or(Exit::Done, exit);
+        let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), exit)).transpose();
         Ok((report?, shared?))
     })?;
-    let exit = if report.differs() { Exit::Damaged } else { Exit::Done };
-    Ok(reply(&report, exit, |report| report::verify_rows(report).each("to be shared", &shared)))
+    Ok(reply(&report, exit(&report), |report| report::verify_rows(report).each("to be shared", &shared)))
 }

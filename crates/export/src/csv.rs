@@ -22,11 +22,13 @@ pub fn header(schema: &Schema) -> String {
 pub fn write(batch: &RecordBatch, text: &mut String) {
     let cells: Vec<Cell<'_>> = batch.columns().iter().map(|column| cell(column)).collect();
     for row in 0..batch.num_rows() {
-        for (index, cell) in cells.iter().enumerate() {
+        for (index, (cell, column)) in cells.iter().zip(batch.columns()).enumerate() {
             if index > 0 {
                 text.push(',');
             }
-            cell(row, text);
+            if !column.is_null(row) {
+                cell(row, text);
+            }
         }
         text.push('\n');
     }
@@ -42,42 +44,29 @@ fn push_hex<'a>(text: &mut String, bytes: impl Iterator<Item = &'a u8>) {
     text.extend(bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
 }
 
-/// Returns what appends the values of a column.
+/// Returns what appends the values of a column that are not missing.
 fn cell(column: &dyn Array) -> Cell<'_> {
     match column.data_type() {
         DataType::FixedSizeBinary(_) => {
             let hashes = column.as_fixed_size_binary();
-            Box::new(move |row, text| {
-                if !hashes.is_null(row) {
-                    push_hex(text, hashes.value(row).iter().rev());
-                }
-            })
+            Box::new(move |row, text| push_hex(text, hashes.value(row).iter().rev()))
         }
         DataType::Int32 => {
             let numbers = column.as_primitive::<Int32Type>();
-            Box::new(move |row, text| {
-                if !numbers.is_null(row) {
-                    push(text, numbers.value(row));
-                }
-            })
+            Box::new(move |row, text| push(text, numbers.value(row)))
         }
         DataType::Timestamp(..) => {
             let times = column.as_primitive::<TimestampMillisecondType>();
             Box::new(move |row, text| {
                 // Each time of 32 bits has a date.
-                let time = times.is_valid(row).then(|| timestamp_ms_to_datetime(times.value(row)));
-                if let Some(time) = time.flatten() {
+                if let Some(time) = timestamp_ms_to_datetime(times.value(row)) {
                     push(text, time.format("%Y-%m-%dT%H:%M:%SZ"));
                 }
             })
         }
         DataType::Int64 => {
             let numbers = column.as_primitive::<Int64Type>();
-            Box::new(move |row, text| {
-                if !numbers.is_null(row) {
-                    push(text, numbers.value(row));
-                }
-            })
+            Box::new(move |row, text| push(text, numbers.value(row)))
         }
         DataType::Boolean => {
             let flags = column.as_boolean();
@@ -95,11 +84,7 @@ fn cell(column: &dyn Array) -> Cell<'_> {
         // The last type of a column.
         _ => {
             let texts = column.as_string::<i32>();
-            Box::new(move |row, text| {
-                if !texts.is_null(row) {
-                    text.push_str(texts.value(row));
-                }
-            })
+            Box::new(move |row, text| text.push_str(texts.value(row)))
         }
     }
 }

@@ -27,7 +27,6 @@ const REQUEST_START: &[u8] = b"{\n  \"program\": \"peregrine ";
 
 /// Why a directory cannot be begun or continued.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum PartsError {
     /// The disk failed, or another process writes the directory.
     #[error(transparent)]

@@ -26,11 +26,14 @@ use vfs::{AtomicFile, Disk, UnfinishedError, unfinished};
 /// Columns with few distinct values among many rows, which rows are not sorted by in the first place.
 const FEW_VALUES: [&str; 5] = ["vout", "prev_vout", "index", "sequence", "sighash"];
 
+/// The level of zstd unless a user wants another one.
+const ZSTD_LEVEL: i32 = 1;
+
 /// How a Parquet file is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ParquetOptions {
-    /// Level of zstd, 1 to 22.
-    pub zstd_level: i32,
+    /// Level of zstd, 1 to 22; `None`: 1.
+    pub zstd_level: Option<i32>,
     /// Number of rows in a group; `None`: as the table has it. The rows of a group are in memory, encoded.
     pub row_group: Option<NonZeroU32>,
 }
@@ -46,7 +49,7 @@ pub enum FileFormat {
 
 impl FileFormat {
     /// Parquet, as it is written unless a user wants something else.
-    pub const PARQUET: Self = Self::Parquet(ParquetOptions { zstd_level: 1, row_group: None });
+    pub const PARQUET: Self = Self::Parquet(ParquetOptions { zstd_level: None, row_group: None });
 
     /// Returns the format's name in options, which is also the file extension.
     pub const fn name(self) -> &'static str {
@@ -197,7 +200,8 @@ fn parquet_writer<'d, T: Table>(
     sorted: usize,
     options: ParquetOptions,
 ) -> io::Result<Box<ArrowWriter<CountedFile<'d>>>> {
-    let compression = Compression::ZSTD(ZstdLevel::try_new(options.zstd_level).map_err(parquet)?);
+    let compression =
+        Compression::ZSTD(ZstdLevel::try_new(options.zstd_level.unwrap_or(ZSTD_LEVEL)).map_err(parquet)?);
     let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
     // Rows in the order of hashes are in no order of anything else.
     let is_by_hash = schema

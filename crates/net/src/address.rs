@@ -38,6 +38,14 @@ pub enum NetworkKind {
     Cjdns,
 }
 
+wire::named!(NetworkKind {
+    Ipv4 = "ipv4",
+    Ipv6 = "ipv6",
+    Onion = "onion",
+    I2p = "i2p",
+    Cjdns = "cjdns",
+});
+
 /// A host and its port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerAddress {

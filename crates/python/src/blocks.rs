@@ -1,5 +1,5 @@
-//! What blocks contain, in order of height. Several threads make rows of consecutive parts of the chain; a
-//! lock decides whose turn it is to send them.
+//! What blocks contain, in order of height. Several threads make rows of consecutive parts of the chain, and
+//! send them when it is their turn.
 
 use crate::{
     report::RowsReport,
@@ -9,17 +9,12 @@ use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
     ChainOptions, Error, Event, Height, RealDisk,
-    blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
+    blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, Turn, Turns},
 };
 use export::{Batches, Columns};
 use pyo3::prelude::*;
-use std::{
-    marker::PhantomData,
-    num::NonZeroUsize,
-    ops::RangeInclusive,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-};
-use tables::BlockRows;
+use std::{marker::PhantomData, ops::RangeInclusive};
+use tables::{BlockRows, read_options};
 
 /// Number of parts into which the blocks are divided that are one file of an export.
 const PARTS_OF_FILE: u32 = 20;
@@ -36,27 +31,14 @@ pub fn rows<T: BlockRows + 'static>(
     to: Option<u32>,
     columns: Columns,
 ) -> PyResult<RowStream> {
-    let with_txids = columns.has::<T>("spent_txid");
-    let spends = columns.has_spends::<T>().then_some(SpendsOptions { to: None, with_txids });
-    // Half of it is for spending inputs.
-    let for_workers = if spends.is_some() { chain.memory_bytes / 2 } else { chain.memory_bytes };
-    let affordable = usize::try_from(for_workers / WORKER_BYTES).unwrap_or(usize::MAX).saturating_sub(1);
-    let threads = chain.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
+    let chain = ChainOptions { stop_at_height: to.map(Height), ..chain };
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
-    let chain = ChainOptions { threads, stop_at_height: to.map(Height), ..chain };
-    let from = Height(from);
-    let with_coins = T::NEEDS_COINS;
-    let options = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks };
+    let options = read_options::<T>(chain, &columns, Height(from), None, WORKER_BYTES);
+    let options = ReadBlocksOptions { part_blocks, ..options };
     RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
-            Ok(InOrder::<T> {
-                sender,
-                columns: columns.clone(),
-                part_blocks,
-                turn: Mutex::new(Turn { next: range.from.0 / part_blocks, failed: u32::MAX }),
-                changed: Condvar::new(),
-                table: PhantomData,
-            })
+            let (columns, turns) = (columns.clone(), Turns::new(range.from.0));
+            Ok(InOrder::<T> { sender, columns, turns, table: PhantomData })
         };
         let (range, _) = engine::blocks::read(&RealDisk, &options, begin, &|_: Event| (), interrupt)?;
         Ok(RowsReport::Blocks(range))
@@ -67,85 +49,49 @@ pub fn rows<T: BlockRows + 'static>(
 struct InOrder<'a, T> {
     sender: &'a Sender<RecordBatch>,
     columns: Columns,
-    part_blocks: u32,
-    turn: Mutex<Turn>,
-    changed: Condvar,
+    turns: Turns,
     table: PhantomData<fn() -> T>,
-}
-
-/// Which part may send.
-struct Turn {
-    /// Number of the lowest part that has not ended.
-    next: u32,
-    /// Number of the lowest part that has failed. Those below are completed, those above never have their
-    /// turn.
-    failed: u32,
-}
-
-impl<T: BlockRows> InOrder<'_, T> {
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until it is the turn of a part, and sends its batches.
-    fn send(&self, part: u32, ready: &mut Vec<RecordBatch>) -> Result<(), Error> {
-        let waits = |turn: &mut Turn| turn.next != part && turn.failed > part;
-        let turn = self.changed.wait_while(self.turn(), waits).unwrap_or_else(PoisonError::into_inner);
-        if turn.next != part {
-            return Err(Error::interrupted());
-        }
-        // Only this part sends: others need not wait for the lock meanwhile.
-        drop(turn);
-        ready.drain(..).try_for_each(|batch| send(Ok(Some(batch)), self.sender))
-    }
 }
 
 impl<T: BlockRows> BlockConsumer for InOrder<'_, T> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        Ok(Some(Box::new(Part {
-            rows: self,
-            number: heights.start() / self.part_blocks,
-            batches: Batches::<T>::new(&self.columns),
-            ready: Vec::new(),
-            is_complete: false,
-        })))
+        let (batches, turn) = (Batches::<T>::new(&self.columns), self.turns.of(heights));
+        Ok(Some(Box::new(Part { rows: self, turn, batches, ready: Vec::new() })))
     }
 }
 
 /// A part of the chain.
 struct Part<'a, T: BlockRows> {
     rows: &'a InOrder<'a, T>,
-    number: u32,
+    turn: Turn<'a>,
     batches: Batches<T>,
     ready: Vec<RecordBatch>,
-    is_complete: bool,
 }
 
 impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
-        let Self { rows, number, batches, ready, .. } = self;
+        let Self { rows, turn, batches, ready } = self;
         T::each_row(block, &rows.columns, |row| {
             ready.extend(batches.add(row).map_err(|error| internal(&error))?);
-            if ready.len() < BATCHES_READY_MAX { Ok(()) } else { rows.send(*number, ready) }
+            if ready.len() < BATCHES_READY_MAX { Ok(()) } else { send_all(turn, ready, rows.sender) }
         })
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
         let rest = self.batches.take().map_err(|error| internal(&error))?;
         self.ready.extend(rest);
-        self.rows.send(self.number, &mut self.ready)?;
-        self.is_complete = true;
+        send_all(&self.turn, &mut self.ready, self.rows.sender)?;
+        self.turn.end();
         Ok(())
     }
 }
 
-impl<T: BlockRows> Drop for Part<'_, T> {
-    fn drop(&mut self) {
-        let mut turn = self.rows.turn();
-        match self.is_complete {
-            true => turn.next = self.number + 1,
-            false => turn.failed = turn.failed.min(self.number),
-        }
-        self.rows.changed.notify_all();
-    }
+/// Sends batches when it is the turn of their part. Others need not wait for a lock meanwhile.
+fn send_all(
+    turn: &Turn<'_>,
+    ready: &mut Vec<RecordBatch>,
+    sender: &Sender<RecordBatch>,
+) -> Result<(), Error> {
+    turn.wait()?;
+    ready.drain(..).try_for_each(|batch| send(Ok(Some(batch)), sender))
 }

@@ -193,18 +193,12 @@ pub fn columns_of<T: Table>(
     addresses: bool,
     spent: bool,
 ) -> Result<Columns, Error> {
-    match names {
-        None if spent => Ok(Columns::all::<T>(addresses).with_spends::<T>()),
-        None => Ok(Columns::all::<T>(addresses)),
-        Some(_) if addresses || spent => {
-            let detail = "columns= names all columns; name address among them instead of addresses=True, and \
-                          spent_height and the like instead of spent=True";
-            Err(Error::new(ErrorKind::Usage, detail))
-        }
-        Some(names) => {
-            Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))
-        }
+    if names.is_some() && (addresses || spent) {
+        let detail = "columns= names all columns; name address among them instead of addresses=True, and \
+                      spent_height and the like instead of spent=True";
+        return Err(Error::new(ErrorKind::Usage, detail));
     }
+    tables::columns_of::<T>(names, addresses, spent)
 }
 
 /// Sends a batch, if there is one.

@@ -6,11 +6,23 @@
 
 pub mod ages;
 #[cfg(feature = "export")]
+mod files;
+#[cfg(feature = "export")]
 mod rows;
 pub mod script_type;
 #[cfg(feature = "export")]
 mod sighash;
 
 #[cfg(feature = "export")]
-pub use rows::{BlockRows, history_row, with_coin_row, with_script_row};
+pub use files::{BlockFiles, HistoryFiles, columns_of, read_options};
+#[cfg(feature = "export")]
+pub use rows::{BlockRows, with_coin_row};
 pub use script_type::ScriptType;
+
+use std::num::NonZeroUsize;
+
+/// Returns how many of these threads so much memory suffices for, if each takes `worker_bytes`; one at least.
+pub fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
+    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
+    threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
+}

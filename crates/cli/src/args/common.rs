@@ -3,7 +3,7 @@
 use crate::{
     core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
-    progress::{Progress, Style},
+    progress::{Recorder, Style},
     run,
 };
 use clap::{Args as ClapArgs, ValueEnum};
@@ -107,8 +107,9 @@ pub struct DatadirArgs {
     pub core: CoreArgs,
 
     /// Worker threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = threads, default_value_t = one_per_core())]
+    #[arg(hide_default_value = true)]
+    pub threads: NonZeroUsize,
 
     /// Print the report as one JSON object
     #[arg(long)]
@@ -223,9 +224,9 @@ pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
-/// Returns this number of threads, or one for each core.
-pub fn or_cores(threads: Option<NonZeroUsize>) -> NonZeroUsize {
-    threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+/// The default number of threads: one for each core.
+pub fn one_per_core() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Parses the name of a policy for undo data.
@@ -247,14 +248,14 @@ impl DatadirArgs {
         &self,
         chain: Option<&ChainOptions>,
         stages: &'static [Stage],
-        call: impl FnOnce(&Progress, &AtomicBool) -> Result<T, Error>,
+        call: impl FnOnce(&Recorder, &AtomicBool) -> Result<T, Error>,
     ) -> Result<T, Error> {
         run::run(chain, self.progress, stages, call)
     }
 
     /// Returns the engine's options for a command that has no [`RunArgs`].
     pub fn default_options(&self, located: &Located, memory: Option<u64>) -> ChainOptions {
-        let (threads, options) = (or_cores(self.threads), located.chain_options());
+        let (threads, options) = (self.threads, located.chain_options());
         let memory_bytes = memory.unwrap_or_else(|| default_memory(options.memory_bytes, threads.get()));
         ChainOptions { memory_bytes, threads, ..options }
     }

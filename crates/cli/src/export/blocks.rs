@@ -1,10 +1,10 @@
 //! `peregrine export blocks`, `transactions`, `inputs` and `outputs`: what blocks contain, in files that each
 //! have the same number of blocks.
 
-use super::{DatasetColumn, Directory, PROGRAM, Tip, Units, WrittenFiles};
+use super::written_text;
 use crate::{
     args::common::ReadingArgs,
-    limits::{WORKER_BYTES, affordable_threads},
+    limits::WORKER_BYTES,
     paths,
     progress::stages,
     rows::Rows,
@@ -13,21 +13,18 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{
     BlockHash, ChainOptions, Error, ErrorKind, Height, Network, RealDisk,
-    blocks::{
-        BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions,
-        SpentTo, UnspentOutputs,
-    },
+    blocks::{BlockRange, HashAt, SpentTo, UnspentOutputs},
     hex_reversed,
 };
-use export::{Columns, Continued, FileFormat, ParquetOptions, Parts, RowFile};
+use export::{Columns, DatasetOptions, FileFormat, ParquetOptions, WrittenFiles};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::{marker::PhantomData, num::NonZeroU32, ops::RangeInclusive, path::PathBuf, time::Instant};
-use tables::BlockRows;
+use serde::Serialize;
+use std::{num::NonZeroU32, path::PathBuf, time::Instant};
+use tables::{BlockFiles, BlockRows, read_options};
 
 /// The part of it that is for a row group.
 const ROW_GROUP_BYTES: u64 = 16 << 20;
@@ -138,24 +135,32 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let (located, chain) = args.reading.locate()?;
     let work_dir = spends.and_then(|spends| spends.work_dir.as_deref());
     paths::check_output(work_dir, &located, &args.output)?;
-    let columns = super::columns::<T>(&args.columns, addresses)?;
-    let columns = if spends.is_some_and(|it| it.spent) { columns.with_spends::<T>() } else { columns };
-    let spends = spends_options::<T>(args, spends, &columns)?;
+    let columns = super::columns::<T>(&args.columns, addresses, spends.is_some_and(|it| it.spent))?;
+    check_spends::<T>(args, spends, &columns)?;
     let format = file_format(args)?;
-    let stages = if spends.is_some() { stages::EXPORT_SPENT } else { stages::EXPORT_BLOCKS };
     let work_dir = Some(super::work_dir(work_dir, &args.output));
-    let chain = ChainOptions { work_dir, ..chain };
-    let options = options::<T>(args, chain, spends);
+    let chain = ChainOptions { work_dir, stop_at_height: args.to.map(Height), ..chain };
+    let spent_to = spends.and_then(|spends| spends.spent_to).map(Height);
+    let group_bytes = args.row_group.map_or(0, |rows| u64::from(rows) * ROW_BYTES);
+    let worker_bytes = WORKER_BYTES + group_bytes.saturating_sub(ROW_GROUP_BYTES);
+    let options = read_options::<T>(chain, &columns, Height(args.from_height), spent_to, worker_bytes);
+    let stages = if options.spends.is_some() { stages::EXPORT_SPENT } else { stages::EXPORT_BLOCKS };
     let begin = |range: &BlockRange, hash_at: &HashAt<'_>| {
-        BlockFiles::<T>::open(args, format, columns, range, hash_at)
+        let dataset = DatasetOptions {
+            output: args.output.clone(),
+            format,
+            columns,
+            file_blocks: T::FILE_BLOCKS,
+            partitioned: args.partitioned,
+            append: args.append,
+        };
+        BlockFiles::<T>::open(dataset, range, hash_at)
     };
     let (range, files) = args.reading.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
         engine::blocks::read(&RealDisk, &options, begin, sink, interrupt)
     })?;
-    let BlockFiles { directory, dataset, .. } = files;
-    let content = dataset.with_sizes(&directory.parts)?.text();
     let exported = ExportedBlocksJson {
-        written: directory.complete(&args.output, &content)?,
+        written: files.complete()?,
         chain: range.network,
         from: range.from,
         to: range.to,
@@ -169,8 +174,8 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
 /// The format with its options.
 fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
     match args.format {
-        FileFormat::Parquet(default) => Ok(FileFormat::Parquet(ParquetOptions {
-            zstd_level: args.zstd.unwrap_or(default.zstd_level),
+        FileFormat::Parquet(_) => Ok(FileFormat::Parquet(ParquetOptions {
+            zstd_level: args.zstd,
             row_group: args.row_group.and_then(NonZeroU32::new),
         })),
         format if args.zstd.is_none() && args.row_group.is_none() => Ok(format),
@@ -181,13 +186,13 @@ fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
     }
 }
 
-/// Which spending inputs the columns need.
-fn spends_options<T: BlockRows>(
+/// Refuses options about spends that do not go with the columns or with each other.
+fn check_spends<T: BlockRows>(
     args: &ExportBlocksArgs,
     spends: Option<&SpendsArgs>,
     columns: &Columns,
-) -> Result<Option<SpendsOptions>, Error> {
-    let Some(SpendsArgs { spent_to, work_dir, .. }) = spends else { return Ok(None) };
+) -> Result<(), Error> {
+    let Some(SpendsArgs { spent_to, work_dir, .. }) = spends else { return Ok(()) };
     let text = match (columns.has_spends::<T>(), args.append) {
         (true, true) => {
             "--append keeps files, but each new block spends outputs that they have as unspent; export \
@@ -196,238 +201,9 @@ fn spends_options<T: BlockRows>(
         (false, _) if spent_to.is_some() || work_dir.is_some() => {
             "--spent-to and --work-dir are for --spent, or for columns that begin with spent_"
         }
-        (false, _) => return Ok(None),
-        (true, false) => {
-            let with_txids = columns.has::<T>("spent_txid");
-            return Ok(Some(SpendsOptions { to: spent_to.map(Height), with_txids }));
-        }
+        _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::Usage, text))
-}
-
-fn options<T: BlockRows>(
-    args: &ExportBlocksArgs,
-    chain: ChainOptions,
-    spends: Option<SpendsOptions>,
-) -> ReadBlocksOptions {
-    // Half of the memory is for spending inputs.
-    let for_workers = chain.memory_bytes / if spends.is_some() { 2 } else { 1 };
-    let group_bytes = args.row_group.map_or(0, |rows| u64::from(rows) * ROW_BYTES);
-    let worker_bytes = WORKER_BYTES + group_bytes.saturating_sub(ROW_GROUP_BYTES);
-    let threads = affordable_threads(for_workers, worker_bytes, chain.threads);
-    ReadBlocksOptions {
-        chain: ChainOptions { threads, stop_at_height: args.to.map(Height), ..chain },
-        from: Height(args.from_height),
-        with_coins: T::NEEDS_COINS,
-        spends,
-        part_blocks: T::FILE_BLOCKS,
-    }
-}
-
-/// The directory that is written, with a file for each so many blocks.
-struct BlockFiles<T> {
-    directory: Directory,
-    dataset: Dataset,
-    partitioned: bool,
-    table: PhantomData<fn() -> T>,
-}
-
-impl<T: BlockRows> BlockFiles<T> {
-    fn open(
-        args: &ExportBlocksArgs,
-        format: FileFormat,
-        columns: Columns,
-        range: &BlockRange,
-        hash_at: &HashAt<'_>,
-    ) -> Result<Self, Error> {
-        let dataset = Dataset::of::<T>(args, &columns, range, hash_at);
-        let continued = |found: &[u8]| match serde_json::from_slice(found) {
-            Ok(old) => dataset.continued(old),
-            Err(_) => Ok(None),
-        };
-        let parts = match args.append {
-            true => Parts::append(&RealDisk, &args.output, &dataset.text(), continued),
-            false => Parts::open(&RealDisk, &args.output, &dataset.text()),
-        };
-        let parts = parts.map_err(|error| super::refusal(error, &args.output))?;
-        let tip = Tip { network: range.network, height: range.to, hash: range.last };
-        let mut directory = Directory::new(parts, format, columns, &tip);
-        directory.tip.extend(range.spent_to.iter().flat_map(|SpentTo { height, hash, .. }| {
-            [("spent_to_height", height.to_string()), ("spent_to_hash", hash.to_string())]
-        }));
-        Ok(Self { directory, dataset, partitioned: args.partitioned, table: PhantomData })
-    }
-}
-
-/// What a directory is for, in the file `.dataset.json` beside it: it determines all files of the directory.
-#[derive(Serialize, Deserialize)]
-struct Dataset {
-    program: String,
-    table: String,
-    format: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    zstd_level: Option<i32>,
-    /// Number of rows in a row group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    row_group: Option<u32>,
-    columns: Vec<DatasetColumn>,
-    #[serde(skip_deserializing)]
-    units: Units,
-    chain: String,
-    /// Height of the first block.
-    from: u32,
-    /// Height of the last block.
-    to: u32,
-    /// Hash of the last block.
-    block_hash: String,
-    /// Height of the last block whose inputs were looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    spent_to: Option<u32>,
-    /// Its hash.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    spent_to_hash: Option<String>,
-    files: Vec<DatasetFile>,
-}
-
-#[derive(Serialize, Deserialize, PartialEq)]
-struct DatasetFile {
-    file: String,
-    /// Height of its first block.
-    from: u32,
-    /// Height of its last block.
-    to: u32,
-    /// Its size, when the directory is complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    /// Hash of its last block.
-    block_hash: String,
-}
-
-impl Dataset {
-    fn of<T: BlockRows>(
-        args: &ExportBlocksArgs,
-        columns: &Columns,
-        range: &BlockRange,
-        hash_at: &HashAt<'_>,
-    ) -> Self {
-        let (from, to) = (range.from.0, range.to.0);
-        let file = |number: u32| {
-            let first = (number * T::FILE_BLOCKS).max(from);
-            let last = ((number + 1) * T::FILE_BLOCKS - 1).min(to);
-            let block_hash = hash_at(Height(last)).to_string();
-            DatasetFile {
-                file: file_name::<T>(number, args.format, args.partitioned),
-                from: first,
-                to: last,
-                block_hash,
-                bytes: None,
-            }
-        };
-        Self {
-            program: PROGRAM.to_owned(),
-            table: T::NAME.to_owned(),
-            format: args.format.name().to_owned(),
-            zstd_level: args.zstd,
-            row_group: args.row_group,
-            columns: DatasetColumn::all::<T>(columns),
-            units: Units::default(),
-            chain: range.network.name().to_owned(),
-            from,
-            to,
-            block_hash: range.last.to_string(),
-            spent_to: range.spent_to.map(|last| last.height.0),
-            spent_to_hash: range.spent_to.map(|last| last.hash.to_string()),
-            files: (from / T::FILE_BLOCKS..=to / T::FILE_BLOCKS).map(file).collect(),
-        }
-    }
-
-    fn text(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
-    }
-
-    /// With the sizes of its files, which are complete.
-    fn with_sizes(mut self, parts: &Parts<'_>) -> Result<Self, Error> {
-        for file in &mut self.files {
-            file.bytes = parts.complete_len(&file.file)?;
-        }
-        Ok(self)
-    }
-
-    /// What stays if a directory for `old` is continued for this; `None` if it has other rows.
-    ///
-    /// # Errors
-    /// What would be lost.
-    fn continued(&self, mut old: Self) -> Result<Option<Continued>, String> {
-        let files = old.files.iter_mut().map(|file| (file.file.clone(), file.bytes.take())).collect();
-        let is_same = old.table == self.table
-            && (&old.format, old.zstd_level, old.row_group)
-                == (&self.format, self.zstd_level, self.row_group)
-            && old.columns == self.columns
-            && old.chain == self.chain
-            && old.from == self.from;
-        let outdated = || old.files.iter().filter(|file| !self.files.contains(file));
-        // It only names files of its own.
-        let form = |file: &DatasetFile| file.file.replace(|letter: char| letter.is_ascii_digit(), "");
-        let is_own = |file: &DatasetFile| self.files.first().is_some_and(|own| form(own) == form(file));
-        if !is_same || !old.files.iter().all(is_own) {
-            return Ok(None);
-        }
-        if old.to > self.to {
-            return Err(format!(
-                "it has the blocks up to height {}, and this run ends at {}: they would be lost; export into \
-                 another directory, or wait until the chain is as high",
-                old.to, self.to
-            ));
-        }
-        // The last file gets more blocks, and a reorganisation can replace one before it.
-        if outdated().count() > 2 {
-            let first = outdated().next().map_or(0, |file| file.from);
-            return Err(format!(
-                "its blocks from height {first} on are those of another chain, and would be lost; export \
-                 into another directory"
-            ));
-        }
-        let outdated = outdated().map(|file| file.file.clone()).collect();
-        let to_come = self.files.iter().map(|file| file.file.clone()).collect();
-        Ok(Some(Continued { files, outdated, to_come }))
-    }
-}
-
-/// The name of the file with the blocks from `number` times those of a file on.
-fn file_name<T: BlockRows>(number: u32, format: FileFormat, partitioned: bool) -> String {
-    let (name, height) = (T::NAME, number * T::FILE_BLOCKS);
-    if partitioned {
-        format!("from_height={height:07}/{name}.{format}")
-    } else {
-        format!("{name}-{height:07}.{format}")
-    }
-}
-
-impl<T: BlockRows> BlockConsumer for BlockFiles<T> {
-    fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        let number = heights.start() / T::FILE_BLOCKS;
-        let directory = &self.directory;
-        let name = file_name::<T>(number, directory.format, self.partitioned);
-        let Some(file) = directory.begin(&name, &directory.columns)? else { return Ok(None) };
-        Ok(Some(Box::new(Part::<T> { directory, heights, file })))
-    }
-}
-
-/// A file of the directory.
-struct Part<'a, T> {
-    directory: &'a Directory,
-    heights: RangeInclusive<u32>,
-    file: RowFile<'static, T>,
-}
-
-impl<T: BlockRows> PartConsumer for Part<'_, T> {
-    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
-        T::each_row(block, &self.directory.columns, |row| Ok(self.file.add(row)?))
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), Error> {
-        self.directory.finish(self.file, &self.heights)
-    }
 }
 
 fn rows(exported: &ExportedBlocksJson) -> Rows {
@@ -437,7 +213,7 @@ fn rows(exported: &ExportedBlocksJson) -> Rows {
         format!("{}, {} BTC", counted(unspent.coins, "coin"), btc(unspent.total_amount.0))
     };
     Rows::default()
-        .row("export", written.text("kept"))
+        .row("export", written_text(written, "kept"))
         .row("blocks", format!("{from} to {to}"))
         .row("last block", block_hash)
         .each("spent up to", spent_to.iter().map(|last| format!("{}, {}", last.height, last.hash)))

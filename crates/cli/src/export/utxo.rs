@@ -1,7 +1,6 @@
 //! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, or those after a block, for
 //! programs that work with data.
 
-use super::PROGRAM;
 use crate::{
     args::common::{DatadirArgs, RunArgs, undo_policy},
     paths,
@@ -16,7 +15,7 @@ use engine::{
     Watch, hex_reversed,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
 };
-use export::{CoinTable, Columns, Format, Metadata, Writer};
+use export::{CoinTable, Columns, Format, Metadata, PROGRAM, Writer};
 use peregrine::{
     exit::Exit,
     output::{Done, reply},
@@ -124,7 +123,7 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
     } else if args.at.len() > 1 && args.undo.is_some() {
         "--undo is for one --at; for several, no undo data is used"
     } else {
-        return super::columns::<CoinTable>(&args.columns, args.addresses).map(drop);
+        return super::columns::<CoinTable>(&args.columns, args.addresses, false).map(drop);
     };
     Err(Error::new(ErrorKind::Usage, text))
 }
@@ -153,7 +152,7 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
     let options = ChainOptions { work_dir, undo, scan: args.scan, ..options };
     let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;
-    refuse_existing(&args.output)?;
+    paths::refuse_existing(&args.output)?;
     let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
     let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };
     let mut sets = Vec::new();
@@ -190,17 +189,8 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
 
 /// Whether the times of blocks are written.
 fn with_times(args: &ExportUtxoArgs) -> Result<bool, Error> {
-    let columns = super::columns::<CoinTable>(&args.columns, args.addresses)?;
+    let columns = super::columns::<CoinTable>(&args.columns, args.addresses, false)?;
     Ok(args.format != Format::Sqlite && columns.has_times::<CoinTable>())
-}
-
-/// Refuses an output that exists, before the work begins.
-fn refuse_existing(path: &Path) -> Result<(), Error> {
-    match RealDisk.exists(path) {
-        Ok(true) => Err(super::exists(path)),
-        // What is wrong shows when it is created.
-        _ => Ok(()),
-    }
 }
 
 fn create_dir(path: &Path) -> Result<&Path, Error> {
@@ -219,7 +209,7 @@ fn write_set(
     read: impl FnOnce(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error>,
 ) -> Result<ExportedJson, Error> {
     let started = Instant::now();
-    let columns = super::columns::<CoinTable>(&args.columns, args.addresses)?;
+    let columns = super::columns::<CoinTable>(&args.columns, args.addresses, false)?;
     let addresses = columns.has_addresses::<CoinTable>().then_some(network);
     let mut writer = create(args, &columns, path)?;
     let stats = read(&mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
@@ -261,7 +251,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
 
 fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {
     let created = Writer::create(&RealDisk, path, args.format, columns);
-    created.map_err(|error| refuse_existing(path).err().unwrap_or_else(|| error.into()))
+    created.map_err(|error| paths::refuse_existing(path).err().unwrap_or_else(|| error.into()))
 }
 
 fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {

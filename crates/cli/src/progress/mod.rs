@@ -1,9 +1,11 @@
-//! Shows progress on stderr: a bar on a terminal, otherwise a line every few seconds, or JSON objects.
-//! Work is counted in bytes, not in heights: a block of 2024 has a thousand times the bytes of one of
-//! 2009.
+//! What is known of a run while it goes on: one recorder gets the engine's events, and all that people and
+//! programs learn of them is a view of it. On stderr, that is a bar on a terminal, otherwise a line every few
+//! seconds, or JSON objects; in files, the log of the run, the report to be shared, the note of the command
+//! that resumes, and the addresses of peers.
 //!
-//! Events only change the [`State`]; a clock decides when it is shown, so that the elapsed time goes on
-//! in a stage that sends no events.
+//! Work is counted in bytes, not in heights: a block of 2024 has a thousand times the bytes of one of 2009.
+//! Events only change the [`State`]; a clock decides when it is shown, so that the elapsed time goes on in a
+//! stage that sends no events.
 
 mod frame;
 mod lines;
@@ -13,27 +15,32 @@ pub use frame::transport_name;
 #[cfg(test)]
 pub use lines::ProgressJson;
 
-use crate::{run_note::NoteKeeper, units::count};
+use crate::{peers, run_note::NoteKeeper, units::count};
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
-use engine::{Event, EventSink, Note, Stage};
-use sync::{PeerEvent, SyncSink};
-
+use engine::{ChainOptions, Datadir, Error, Event, EventSink, Note, RealDisk, Stage, reindex::ReindexReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lines::{Code, Level};
-use peregrine::{output, remedy, running, stop};
+use peregrine::{
+    output, remedy,
+    run_log::{Run, RunLog},
+    running, stop,
+};
 use rustix::termios::tcgetwinsize;
 use state::State;
+pub use state::{PointJson, StageStartJson};
 use std::{
     fmt,
     io::{self, IsTerminal},
+    path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use sync::{PeerEvent, SyncSink};
 
 /// Time between two frames of the bar.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
@@ -100,11 +107,14 @@ pub enum Style {
     None,
 }
 
-/// Shows the engine's events on stderr.
-pub struct Progress {
+/// Records the events of a run.
+pub struct Recorder {
     state: Arc<Mutex<State>>,
     shown: Shown,
+    log: OnceLock<RunLog>,
     note_keeper: Option<NoteKeeper>,
+    /// Where the addresses of peers are kept.
+    datadir: Option<Datadir>,
 }
 
 enum Shown {
@@ -120,9 +130,10 @@ struct Clock {
     until: Sender<()>,
 }
 
-impl Progress {
-    /// Begins to show the progress of a command that has these stages.
-    pub fn new(style: Style, stages: &'static [Stage], note_keeper: Option<NoteKeeper>) -> Self {
+impl Recorder {
+    /// Begins to record a command that has these stages, and to show its progress. `chain`: the options of a
+    /// command that works on a datadir.
+    pub fn new(style: Style, stages: &'static [Stage], chain: Option<&ChainOptions>) -> Self {
         let state = Arc::new(Mutex::new(State::new(stages, Instant::now())));
         let shown = match style {
             Style::Auto if io::stderr().is_terminal() => Self::bar(&state),
@@ -131,7 +142,9 @@ impl Progress {
             Style::Json => Self::lines(&state, true),
             Style::None => Shown::None,
         };
-        Self { state, shown, note_keeper }
+        let datadir = chain.and_then(|chain| Datadir::of(&RealDisk, &chain.location()).ok());
+        let (log, note_keeper) = (OnceLock::new(), chain.and_then(NoteKeeper::new));
+        Self { state, shown, log, note_keeper, datadir }
     }
 
     fn bar(state: &Arc<Mutex<State>>) -> Shown {
@@ -167,6 +180,26 @@ impl Progress {
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(write);
         let clock = thread.ok().map(|thread| Clock { thread, until });
         Shown::Lines { as_json, clock: Mutex::new(clock) }
+    }
+
+    /// Writes the events of the run to a new file too.
+    ///
+    /// # Errors
+    /// Those of [`RunLog::create`].
+    pub fn begin_log(&self, file: &Path, run: Run) -> Result<(), Error> {
+        let log = RunLog::create(file, run)?;
+        self.log.get_or_init(|| log);
+        Ok(())
+    }
+
+    /// Writes the end of the log, if there is one.
+    pub fn end_log(&self, report: Result<&ReindexReport, &Error>) {
+        self.log.get().into_iter().for_each(|log| log.close(report));
+    }
+
+    /// What is known by now.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// Removes the bar from the screen, and the note in the datadir if there is nothing to resume.
@@ -208,9 +241,10 @@ impl Progress {
     }
 }
 
-impl EventSink for Progress {
+impl EventSink for Recorder {
     fn event(&self, event: Event) {
         let now = Instant::now();
+        self.log.get().into_iter().for_each(|log| log.event(&event));
         let estimate = {
             let mut state = lock(&self.state);
             state.event(&event, now);
@@ -249,7 +283,7 @@ impl EventSink for Progress {
     }
 }
 
-impl SyncSink for Progress {
+impl SyncSink for Recorder {
     fn peer(&self, event: PeerEvent) {
         let text = match event {
             PeerEvent::Connected { peer, user_agent, transport, height } => {
@@ -259,6 +293,10 @@ impl SyncSink for Progress {
             PeerEvent::Closed { peer, reason } => format!("peer {peer}: {reason}"),
             PeerEvent::Status { peers, limit } => {
                 lock(&self.state).peers = Some((peers, limit));
+                return;
+            }
+            PeerEvent::Known(known) => {
+                self.datadir.iter().for_each(|datadir| peers::save(datadir, &known));
                 return;
             }
             _ => return,

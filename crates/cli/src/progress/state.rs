@@ -2,6 +2,8 @@
 
 use crate::units::duration;
 use engine::{CoinProgress, Event, HumanSize, Stage};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -16,6 +18,25 @@ const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
 const ESTIMATE_AFTER: Duration = Duration::from_secs(5);
 /// Least remaining time for which an estimate is of use.
 const ESTIMATE_MIN: Duration = Duration::from_secs(30);
+
+/// Number of points that are kept, about.
+const POINTS: u32 = 100;
+
+// How much was done by then. Here and below, a doc comment would be in the schema.
+#[derive(Clone, Serialize, JsonSchema)]
+pub struct PointJson {
+    seconds: f64,
+    blocks: u32,
+    bytes: u64,
+    memory_bytes: Option<u64>,
+}
+
+// When a stage began.
+#[derive(Clone, Serialize, JsonSchema)]
+pub struct StageStartJson {
+    stage: &'static str,
+    seconds: f64,
+}
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +106,9 @@ pub struct State {
     has_estimate: bool,
     /// While blocks are downloaded.
     pub peers: Option<(Vec<PeerStatus>, DownloadLimit)>,
+    /// How much of the blocks was done at which time.
+    pub points: Vec<PointJson>,
+    pub stage_starts: Vec<StageStartJson>,
 }
 
 impl State {
@@ -98,6 +122,8 @@ impl State {
             stage_started: now,
             has_estimate: false,
             peers: None,
+            points: Vec::new(),
+            stage_starts: Vec::new(),
         }
     }
 
@@ -108,8 +134,10 @@ impl State {
 
     /// Takes what an event reports.
     pub fn event(&mut self, event: &Event, now: Instant) {
+        let seconds = now.saturating_duration_since(self.started).as_secs_f64();
         match event {
             Event::Started(stage) => {
+                self.stage_starts.push(StageStartJson { stage: stage.name(), seconds });
                 // A stage that is not among them is a part of the one before, as the making of undo data.
                 let is_same = self.stage == Some(*stage) && self.number.is_some();
                 // Stages of a second pass are in the list again.
@@ -125,6 +153,11 @@ impl State {
                 (self.amount, self.peers) = (None, None);
             }
             Event::Progress(engine::Progress { blocks, blocks_total, bytes, bytes_total }) => {
+                let last = self.points.last().map_or(0, |point| point.blocks);
+                if *blocks >= last + (blocks_total / POINTS).max(1) {
+                    let memory_bytes = engine::machine::resident_bytes();
+                    self.points.push(PointJson { seconds, blocks: *blocks, bytes: *bytes, memory_bytes });
+                }
                 let work = Work::Blocks { blocks: *blocks, blocks_total: *blocks_total };
                 self.count(work, *bytes, *bytes_total, now);
             }

@@ -1,10 +1,10 @@
 //! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
 //! second file, whose digest it has.
 
-use crate::{report::scripts_text, rows::Rows};
+use crate::{paths, report::scripts_text, rows::Rows};
 use engine::{
-    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Remedy,
-    Subject, hex, reindex::ScriptsReport,
+    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Subject,
+    hex, reindex::ScriptsReport,
 };
 use ranges::RangePlan;
 use schemars::JsonSchema;
@@ -55,10 +55,7 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
         let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
         return Err(Error::new(ErrorKind::Usage, text).in_file(path, None));
     }
-    if RealDisk.exists(path).unwrap_or_default() {
-        let error = Error::new(ErrorKind::Usage, "it exists already").in_file(path, None);
-        return Err(error.with_remedies([Remedy::OtherName]));
-    }
+    paths::refuse_existing(path)?;
     Ok(blocks)
 }
 

@@ -9,6 +9,7 @@ pub use block_stats::BlockStats;
 pub use pipeline::stages::{
     block_parts::{BlockConsumer, BlockData, HashAt, PartConsumer, SpendingInput},
     spending_inputs::UnspentOutputs,
+    turns::{Turn, Turns},
 };
 
 #[cfg(feature = "serde")]

@@ -41,6 +41,7 @@ pub mod spending_inputs;
 pub mod spill;
 pub mod stats_change;
 pub mod stored_coins;
+pub mod turns;
 pub mod undo_survey;
 pub mod unspent;
 pub mod walk;

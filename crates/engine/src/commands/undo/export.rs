@@ -16,12 +16,15 @@ use disk::{
 };
 use pipeline::{
     job::read_only_job::{plan_for_reading, require_absent},
-    stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
+    stages::{
+        block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
+        turns::{Turn, Turns},
+    },
 };
 use std::{
     ops::RangeInclusive,
     path::Path,
-    sync::{Condvar, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 use vfs::{AtomicFile, Disk, unfinished};
@@ -88,9 +91,8 @@ pub fn export(
     }
     let file = unfinished::create(disk, path, unfinished::SUFFIX).map_err(DiskError::from)?;
     sink.event(Event::Started(Stage::Export));
-    let (next, failed_at, totals) = (from.0, None, Totals::default());
-    let state = Mutex::new(State { file, next, failed_at, totals });
-    let export = Export { state, changed: Condvar::new() };
+    let state = Mutex::new(State { file, totals: Totals::default() });
+    let export = Export { state, turns: Turns::new(from.0) };
     let parts = BlockParts {
         plan,
         files,
@@ -111,15 +113,11 @@ pub fn export(
 /// The file, which gets the parts of the chain in order.
 struct Export<'d> {
     state: Mutex<State<'d>>,
-    changed: Condvar,
+    turns: Turns,
 }
 
 struct State<'d> {
     file: AtomicFile<'d>,
-    /// Height of the next block that is written.
-    next: u32,
-    /// The first block of the lowest part that has failed.
-    failed_at: Option<u32>,
     totals: Totals,
 }
 
@@ -133,16 +131,15 @@ struct Totals {
 /// What blocks of a part spend, until it is their turn.
 struct Part<'e, 'd> {
     export: &'e Export<'d>,
-    heights: RangeInclusive<u32>,
+    turn: Turn<'e>,
     bytes: Vec<u8>,
     totals: Totals,
-    is_written: bool,
 }
 
 impl BlockConsumer for Export<'_> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
         let (bytes, totals) = Default::default();
-        Ok(Some(Box::new(Part { export: self, heights, bytes, totals, is_written: false })))
+        Ok(Some(Box::new(Part { export: self, turn: self.turns.of(heights), bytes, totals })))
     }
 }
 
@@ -159,35 +156,15 @@ impl PartConsumer for Part<'_, '_> {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        let Export { state, changed } = self.export;
-        let (first, end) = (*self.heights.start(), *self.heights.end() + 1);
-        let mut state = lock(state);
-        while state.next != first {
-            if state.failed_at.is_some_and(|failed| failed < first) {
-                // The error of that part counts.
-                return Err(Error::interrupted());
-            }
-            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.file.write_all(&self.bytes)?;
-        let totals = &mut state.totals;
-        totals.coins += self.totals.coins;
-        totals.bytes += self.bytes.len() as u64;
-        totals.undo_bytes += self.totals.undo_bytes;
-        state.next = end;
-        self.is_written = true;
-        changed.notify_all();
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Self { export, turn, bytes, totals } = *self;
+        turn.wait()?;
+        let mut state = lock(&export.state);
+        state.file.write_all(&bytes)?;
+        state.totals.coins += totals.coins;
+        state.totals.bytes += bytes.len() as u64;
+        state.totals.undo_bytes += totals.undo_bytes;
+        turn.end();
         Ok(())
-    }
-}
-
-impl Drop for Part<'_, '_> {
-    fn drop(&mut self) {
-        if !self.is_written {
-            let (mut state, first) = (lock(&self.export.state), *self.heights.start());
-            state.failed_at = Some(state.failed_at.map_or(first, |failed| failed.min(first)));
-            self.export.changed.notify_all();
-        }
     }
 }

@@ -1,0 +1,178 @@
+//! A dataset of what each output script got and spent: files by script hash, in folders, and by height.
+
+use super::{
+    Blocks, ColumnText, DatasetFile, DatasetOptions, Files, HashAt, PROGRAM, Units, WrittenFiles, text,
+};
+use crate::columns::Columns;
+use crate::parts::{Parts, PartsError};
+use crate::table::{HistoryRow, HistoryTable, ScriptRow, ScriptTable, Table};
+use serde::Serialize;
+use std::collections::{BTreeMap, btree_map::Entry};
+use vfs::{Disk, UnfinishedError};
+use wire::Height;
+
+/// Maximum number of rows of the files of a folder that are not written yet: as many as four files have that
+/// are not flushed.
+const FOLDER_ROWS: u32 = 1 << 17;
+
+/// See the module. Several threads can write its folders at the same time.
+pub struct HistoryDataset<'d> {
+    files: Files<'d>,
+    content: String,
+    prefix_digits: usize,
+    /// Number of rows after which a file is flushed.
+    flushed_rows: u64,
+}
+
+/// What a dataset has, in `.dataset.json`.
+#[derive(Serialize)]
+struct Content {
+    program: &'static str,
+    tables: [TableText; 2],
+    format: &'static str,
+    chain: &'static str,
+    /// Height of the first block.
+    from: u32,
+    /// Height of the last block.
+    to: u32,
+    /// Hash of the last block.
+    block_hash: String,
+    /// Number of hexadecimal digits of a script hash that are the value of `prefix`.
+    prefix_digits: u32,
+    /// The first and the last value of `prefix`, if not all were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefixes: Option<String>,
+    /// The values of `from_height`.
+    heights: Vec<Heights>,
+    units: Units,
+}
+
+#[derive(Serialize)]
+struct TableText {
+    table: &'static str,
+    /// The files.
+    files: String,
+    columns: Vec<ColumnText>,
+}
+
+#[derive(Serialize)]
+struct Heights {
+    from_height: u32,
+    /// Height of the last block.
+    to: u32,
+    /// Hash of the last block.
+    block_hash: String,
+}
+
+impl<'d> HistoryDataset<'d> {
+    /// Maximum number of files for the history of the scripts of a folder. All are open at the same time.
+    pub const FOLDER_FILES: u32 = 64;
+    /// Memory in bytes of the files that are written for the scripts of a folder: rows that are not written
+    /// yet, and what the format makes of them.
+    pub const FOLDER_BYTES: u64 = 48 << 20;
+
+    /// Begins the dataset, or goes on with what an interrupted run has left. `digits`: the number of digits
+    /// of script hashes by which they are divided into folders. `asked`: the first and the last prefix, if
+    /// not all were asked for.
+    pub fn open(
+        disk: &'d dyn Disk,
+        options: DatasetOptions,
+        blocks: Blocks,
+        digits: u32,
+        asked: Option<String>,
+        hash_at: &HashAt<'_>,
+    ) -> Result<Self, PartsError> {
+        let DatasetOptions { output, format, columns, file_blocks, .. } = &options;
+        let (to, format) = (blocks.to.0, *format);
+        let heights = |number: u32| {
+            let from_height = number * file_blocks;
+            let last = to.min(from_height.saturating_add(file_blocks - 1));
+            Heights { from_height, to: last, block_hash: hash_at(Height(last)).to_string() }
+        };
+        let table = |table, columns| TableText { table, files: format!("{table}/**/*.{format}"), columns };
+        let content = text(&Content {
+            program: PROGRAM,
+            tables: [
+                table(HistoryTable::NAME, ColumnText::all::<HistoryTable>(columns)),
+                table(ScriptTable::NAME, ColumnText::all::<ScriptTable>(&Columns::all::<ScriptTable>(true))),
+            ],
+            format: format.name(),
+            chain: blocks.network.name(),
+            from: 0,
+            to,
+            block_hash: blocks.last.to_string(),
+            prefix_digits: digits,
+            prefixes: asked,
+            heights: (0..=to / file_blocks).map(heights).collect(),
+            units: Units::default(),
+        });
+        let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1));
+        let parts = Parts::open(disk, output, &content)?;
+        let files = Files::new(parts, options, blocks);
+        Ok(Self { files, content, prefix_digits: digits as usize, flushed_rows })
+    }
+
+    /// Begins the folder with the scripts whose hashes begin with the digits of this number.
+    pub fn folder(&self, number: u32) -> HistoryFolder<'_, 'd> {
+        let prefix = format!("prefix={number:0digits$x}", digits = self.prefix_digits);
+        HistoryFolder { dataset: self, prefix, history: BTreeMap::new(), scripts: None }
+    }
+
+    /// Completes the directory, when all its folders are complete.
+    pub fn complete(self) -> Result<WrittenFiles, UnfinishedError> {
+        self.files.complete(&self.content)
+    }
+}
+
+/// The files with the scripts whose hashes begin with the same digits. A file of an interrupted run, which is
+/// kept, is `None`.
+pub struct HistoryFolder<'a, 'd> {
+    dataset: &'a HistoryDataset<'d>,
+    /// The name of the folder in each table's folder.
+    prefix: String,
+    /// By the height of the first block.
+    history: BTreeMap<u32, Option<DatasetFile<'a, 'd, HistoryTable>>>,
+    /// Begins with the first script.
+    scripts: Option<Option<DatasetFile<'a, 'd, ScriptTable>>>,
+}
+
+impl HistoryFolder<'_, '_> {
+    /// Appends a row about a script. The rows of a file must be in its order.
+    pub fn add(&mut self, row: HistoryRow<'_>) -> Result<(), UnfinishedError> {
+        let Self { dataset: HistoryDataset { files, flushed_rows, .. }, prefix, history, .. } = self;
+        let DatasetOptions { format, columns, file_blocks, .. } = &files.options;
+        let from = row.height / file_blocks * file_blocks;
+        let file = match history.entry(from) {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(none) => {
+                let table = HistoryTable::NAME;
+                let name = format!("{table}/{prefix}/from_height={from:07}/{table}.{format}");
+                let to = files.blocks.to.0.min(from.saturating_add(file_blocks - 1));
+                none.insert(files.begin(&name, columns, from..=to)?)
+            }
+        };
+        let Some(file) = file else { return Ok(()) };
+        file.add(row)?;
+        if file.rows.rows().is_multiple_of(*flushed_rows) { file.rows.flush() } else { Ok(()) }
+    }
+
+    /// Appends the row of a script.
+    pub fn add_script(&mut self, row: ScriptRow<'_>) -> Result<(), UnfinishedError> {
+        let Self { dataset: HistoryDataset { files, .. }, prefix, scripts, .. } = self;
+        let file = match scripts {
+            Some(file) => file,
+            None => {
+                let (table, columns) = (ScriptTable::NAME, Columns::all::<ScriptTable>(true));
+                let name = format!("{table}/{prefix}/{table}.{}", files.options.format);
+                scripts.insert(files.begin(&name, &columns, 0..=files.blocks.to.0)?)
+            }
+        };
+        file.as_mut().map_or(Ok(()), |file| file.add(row))
+    }
+
+    /// Completes the files.
+    pub fn finish(self) -> Result<(), UnfinishedError> {
+        self.history.into_values().flatten().try_for_each(DatasetFile::finish)?;
+        self.scripts.flatten().map_or(Ok(()), DatasetFile::finish)
+    }
+}
