@@ -273,7 +273,7 @@ impl Way {
         if self.is_interrupted {
             let mut rng = Rng::new(0, &format!("{self:?}"));
             for _ in 0..4 {
-                match run_until(options, 1 + rng.below(260)).0 {
+                match run_until(options, 1 + rng.below(230)).0 {
                     Err(error) if error.kind == ErrorKind::Interrupted => {}
                     done => return done,
                 }
