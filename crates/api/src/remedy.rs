@@ -14,7 +14,7 @@ use wire::{Height, Network};
 #[non_exhaustive]
 pub enum Remedy {
     /// Do not read the block index, but scan the block files and write a new index
-    /// ([`crate::options::ReindexOptions::scan`]).
+    /// ([`crate::options::ChainOptions::scan`]).
     #[strum(
         message = "rebuild the block index by scanning the block files",
         props(
@@ -92,7 +92,7 @@ pub enum Remedy {
     /// Mount a file system one level higher.
     #[strum(message = "mount it one level higher and put a symbolic link here")]
     MountHigher,
-    /// Do not keep the old databases ([`crate::options::ReindexOptions::keep_old`]).
+    /// Do not keep the old databases ([`crate::options::ChainOptions::keep_old`]).
     #[strum(
         message = "do not keep the old databases",
         props(option = "keep-old", with_option = "leave out --keep-old")
@@ -115,7 +115,7 @@ pub enum Remedy {
         )
     )]
     SetIndexesAside,
-    /// Choose this height as the last one ([`crate::options::ReindexOptions::stop_at_height`]).
+    /// Choose this height as the last one ([`crate::options::ChainOptions::stop_at_height`]).
     #[strum(message = "stop at height {height}", props(option = "to", with_option = "pass --to {height}"))]
     StopAtHeight(Height),
     /// Check blocks that are marked invalid ([`crate::options::ChainOptions::reconsider`]).

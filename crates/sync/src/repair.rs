@@ -154,7 +154,7 @@ pub struct RepairReport {
 /// call continues, so that an interrupt leaves nothing worse than it was.
 ///
 /// # Errors
-/// Those of [`reindex`], and any error of the network that is not one of a single peer.
+/// Those of [`reindex()`], and any error of the network that is not one of a single peer.
 pub fn repair(
     disk: &dyn Disk,
     options: &RepairOptions,

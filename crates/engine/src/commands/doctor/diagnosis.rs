@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Durat
 use vfs::LockHolder;
 use wire::{BlockHash, BlockTime, Height, Network};
 
-/// Result of [`crate::diagnose()`].
+/// Result of [`crate::doctor::diagnose()`].
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Diagnosis {
