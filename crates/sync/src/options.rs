@@ -140,7 +140,7 @@ impl SyncOptions {
     pub(crate) fn rebuild(&self) -> ReindexOptions {
         // The best chain may have changed since. With pruning, all blocks would be downloaded again.
         let resume = ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.chain.resume };
-        let chain = ChainOptions { resume, stop_at_height: None, ..self.chain.clone() };
+        let chain = ChainOptions { resume, scan: false, stop_at_height: None, ..self.chain.clone() };
         ReindexOptions {
             hints: self.hints.clone(),
             set_aside_indexes: self.set_aside_indexes.clone(),

@@ -170,8 +170,10 @@ fn repair_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    let chain = &options.chain;
-    let rebuild = options.rebuild();
+    // The places of blocks are those of the block index, which is mended, and all blocks count.
+    let chain = ChainOptions { scan: false, stop_at_height: None, ..options.chain.clone() };
+    let options = &RepairOptions { chain, ..options.clone() };
+    let (chain, rebuild) = (&options.chain, options.rebuild());
     let sources = &find_sources(disk, options, sink)?;
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
