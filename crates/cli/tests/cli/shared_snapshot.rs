@@ -76,20 +76,22 @@ fn a_wrong_chunk_of_a_url_is_named_and_taken_from_a_folder() {
 fn an_interrupt_keeps_what_was_fetched() {
     let dir = TempDir::new().unwrap();
     let (file, folder, root) = three_chunks(dir.path());
-    let served = folder.clone();
+    let (served, (last_asked, is_last_asked)) = (folder.clone(), std::sync::mpsc::channel());
     let address = http(move |path| match path {
-        "/000002.chunk" => answer("200 OK", "Content-Length: 100000\r\n", b"and thenSTALL"),
+        "/000002.chunk" => {
+            let _ = last_asked.send(());
+            answer("200 OK", "Content-Length: 100000\r\n", b"and thenSTALL")
+        }
         path => ok(&fs::read(served.join(path.trim_start_matches('/'))).unwrap()),
     });
     let (url, out) = (format!("http://{address}"), dir.path().join("out.dat"));
     let words = ["snapshot", "fetch", &url, "-o", text(&out), "--root", &root, "--progress", "lines"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    command.args(words);
+    // One thread asks for a chunk when those before it are proven.
+    command.args(words).args(["--threads", "1"]);
     let running = Running::start(command);
     let part = dir.path().join("out.dat.peregrine-fetch");
-    while fs::metadata(&part).map_or(0, |found| found.len()) < 7_800_000 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    is_last_asked.recv().unwrap();
     running.signal(Signal::INT);
     let (output, stderr) = running.wait();
     assert_eq!(output.status.code(), Some(130), "{stderr}");
