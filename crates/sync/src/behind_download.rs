@@ -1,7 +1,7 @@
 //! Rebuilds a chainstate behind a download: blocks are checked and matched when they are stored.
 
 use crate::{
-    fetch::{self, Fetched, Follower, fetch},
+    fetch::{self, Feed, Fetched, Follower, fetch},
     options::{SyncOptions, SyncSink},
     pruning::settle_bytes,
 };
@@ -15,7 +15,7 @@ use api::{
     stage::Stage,
 };
 use chain::{
-    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, claims::PeerClaims, files::Files},
+    blocks::{claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
     plan::{
         existing_state::ExistingState,
@@ -30,13 +30,13 @@ use engine::reindex::{Awaiting, Planned, plan, reindex_planned};
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
 };
-use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
+use wire::{BlockHash, Height, Network};
 
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
@@ -84,7 +84,6 @@ pub fn fetch_and_rebuild(
     PeerClaims::remove_left(files.disk, &claims_dir(files, options))?;
     let (fetched, rebuilt) = thread::scope(|scope| {
         let download = move || {
-            let (planned_in, awaited) = (Some(planned_in), None);
             let mut follower = Rebuilder {
                 files,
                 options,
@@ -94,13 +93,12 @@ pub fn fetch_and_rebuild(
                 stop_fetch,
                 stop_rebuild,
                 suspect,
-                planned_in,
-                awaited,
+                planned_in: Some(planned_in),
             };
-            let fetched = fetch(files, options, None, &mut follower, sink, stop_fetch)?;
+            let mut fetched = fetch(files, options, None, &mut follower, sink, stop_fetch)?;
             held_back.release();
-            if let Some((awaited, _)) = follower.awaited {
-                awaited.complete();
+            if let Some(feed) = fetched.feed.take() {
+                feed.blocks.complete();
             }
             Ok(fetched)
         };
@@ -273,8 +271,6 @@ struct Rebuilder<'a> {
     suspect: &'a Mutex<Option<AfterSuspect>>,
     /// Where the plan goes, until it is made.
     planned_in: Option<Sender<Planned>>,
-    /// The blocks that the rebuild waits for, and the last one.
-    awaited: Option<(Arc<AwaitedBlocks>, Height)>,
 }
 
 impl Rebuilder<'_> {
@@ -314,7 +310,7 @@ impl Follower for Rebuilder<'_> {
         chain: &HeaderChain,
         target: Height,
         (missing, missing_bytes): (u32, u64),
-    ) -> Result<Option<(Height, Option<Height>)>, Error> {
+    ) -> Result<Option<Feed>, Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
@@ -345,7 +341,7 @@ impl Follower for Rebuilder<'_> {
         let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
         let invalid = self.chainstate.invalid;
         let planned = plan(files, rebuild, invalid, None, Some(awaiting), sink, self.stop_fetch)?;
-        let Some(awaited) = planned.awaited() else {
+        let Some(blocks) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
             return if prunes { Err(error()) } else { Ok(None) };
@@ -361,44 +357,17 @@ impl Follower for Rebuilder<'_> {
         let uses_claims =
             options.hints.is_none() && !options.unprune && options.chain.undo == UndoPolicy::Auto && !prunes;
         if options.spent_coins && uses_claims {
-            awaited.take_claims(PeerClaims::new(claims_dir(files, options), end.0 as usize + 1));
+            blocks.take_claims(PeerClaims::new(claims_dir(files, options), end.0 as usize + 1));
         }
-        self.awaited = Some((awaited, end));
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);
-        Ok(prunes.then_some((end, indexed)))
+        Ok(Some(Feed { blocks, end, indexed }))
     }
 
-    fn stored(&mut self, height: Height, (file, data_pos): (FileNo, ByteOffset), block: CheckedBlock) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.place(height, file, data_pos, block);
-        }
-    }
-
-    fn wants_coins(&self) -> bool {
-        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
-        claims.is_some_and(PeerClaims::are_wanted)
-    }
-
-    fn claimed(&mut self, height: Height, undo: &[u8], peer: &str) -> Result<(), Error> {
-        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
-        claims.map_or(Ok(()), |claims| claims.add(self.files.disk, height, undo, peer))
-    }
-
-    fn given(&mut self, next: Height, is_held: bool) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.give(next, is_held);
-        }
-    }
-
-    fn take_settled(&mut self) -> Option<Height> {
-        self.awaited.as_ref().and_then(|(awaited, _)| awaited.take_settled())
-    }
-
-    fn deleted(&mut self, files: &[FileNo]) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.add_deleted(files);
-        }
+    fn stops_rebuild(&mut self, end: Height, fork: Height, target: Height) -> bool {
+        let is_useless = fork < end || !is_sooner_connected(end, target);
+        self.stop_rebuild.fetch_or(is_useless, Ordering::Relaxed);
+        is_useless
     }
 
     fn known_invalid(&self) -> &[BlockHash] {
@@ -411,13 +380,6 @@ impl Follower for Rebuilder<'_> {
             Some(AfterSuspect::EndBelow(_)) if self.options.prune_bytes.is_some() => Some(Height(0)),
             Some(AfterSuspect::EndBelow(height)) => Some(height),
             Some(AfterSuspect::Connect(_)) | None => None,
-        }
-    }
-
-    fn chain_changed(&mut self, fork: Height, target: Height) {
-        let is_other = |(_, last): &mut (_, Height)| fork < *last || !is_sooner_connected(*last, target);
-        if self.awaited.take_if(is_other).is_some() {
-            self.stop_rebuild.store(true, Ordering::Relaxed);
         }
     }
 }

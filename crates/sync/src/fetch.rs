@@ -14,7 +14,7 @@ use api::{
 };
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
-    blocks::{damage::KnownDamage, files::Files},
+    blocks::{claims::PeerClaims, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
     plan::indexes::SetAside,
     stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
@@ -59,7 +59,7 @@ mod seeds;
 mod sources;
 mod withheld;
 
-pub use follower::{Follower, TipFollower};
+pub use follower::{Feed, Follower, TipFollower};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -94,6 +94,8 @@ pub struct Fetched {
     pub left_out: Option<MarkedBranch>,
     /// The blocks above it that peers claim to have.
     pub shortfall: Option<Shortfall>,
+    /// The way to the rebuild, which is to be told that it is complete.
+    pub feed: Option<Feed>,
 }
 
 /// What the loop does at present.
@@ -237,6 +239,8 @@ struct Fetch<'a> {
     client: Client,
     chain: HeaderChain,
     stored: StoredBlocks,
+    /// The way to the rebuild, if there is one.
+    feed: Option<Feed>,
     report: DownloadReport,
     phase: Phase,
     given: Given,
@@ -273,7 +277,7 @@ struct Given {
     missing: (u32, u64),
     /// Which files are deleted, if any are.
     pruning: Option<Pruning>,
-    /// The last arguments of [`Follower::given`].
+    /// With pruning, what the feed knows of the blocks that come.
     announced: Option<(Height, bool)>,
     /// Where blocks lie in the block files that need no download once their headers have come.
     unknown: UnknownBlocks,
@@ -340,6 +344,7 @@ impl<'a> Fetch<'a> {
             client,
             chain,
             stored,
+            feed: None,
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
             given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None, unknown },
@@ -357,7 +362,8 @@ impl<'a> Fetch<'a> {
         let hash = self.chain.hash(height).unwrap_or_default();
         let (left_out, shortfall) = (self.left_out(), self.shortfall());
         let peers = self.seen.peers.into_senders();
-        Fetched { report: self.report, height, hash, peers, chain: self.chain, known, left_out, shortfall }
+        let Self { report, chain, feed, .. } = self;
+        Fetched { report, height, hash, peers, chain, known, left_out, shortfall, feed }
     }
 }
 
@@ -383,7 +389,7 @@ impl Fetch<'_> {
                 self.seen.sources.note_failure(&peer, peer.clone(), reason.clone(), false);
                 self.sink.peer(PeerEvent::Closed { peer, reason });
             }
-            self.client.ask_spent_coins(self.follower.wants_coins());
+            self.client.ask_spent_coins(self.claims().is_some_and(PeerClaims::are_wanted));
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
                 if !self.take_lock()? {
@@ -462,7 +468,7 @@ impl Fetch<'_> {
         self.stored.truncate(fork);
         self.index.true_to = self.index.true_to.map(|height| height.min(fork));
         self.index.reorganised = self.index.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
-        self.follower.chain_changed(fork, self.target());
+        self.check_feed(fork);
         self.client.leave_branch(fork.0);
         let first = Height(fork.0 + 1);
         if self.given.next > first {
@@ -470,6 +476,12 @@ impl Fetch<'_> {
             self.client.truncate_download(first.0);
             self.count_blocks_to_come();
         }
+    }
+
+    /// Ends the feed if the chain, which has other blocks above `fork` now, is not that of the rebuild.
+    fn check_feed(&mut self, fork: Height) {
+        let target = self.target();
+        self.feed.take_if(|feed| self.follower.stops_rebuild(feed.end, fork, target));
     }
 
     /// Stores the genesis block, for which no peer is asked.
@@ -495,7 +507,9 @@ impl Fetch<'_> {
                     self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
                     self.index.true_to = self.index.true_to.map(|height| height.min(below));
-                    self.follower.stored(height, (file, data_pos), block);
+                    if let Some(feed) = &self.feed {
+                        feed.blocks.place(height, file, data_pos, block);
+                    }
                 }
                 self.given.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
                 self.report.blocks += 1;
@@ -542,13 +556,13 @@ impl Fetch<'_> {
             }
             self.save()?;
             self.given.missing = self.missing_blocks();
-            match self.follower.headers_known(&self.chain, self.target(), self.given.missing)? {
-                Some((end, indexed)) => {
+            self.feed = self.follower.headers_known(&self.chain, self.target(), self.given.missing)?;
+            match self.feed.as_ref().zip(self.options.prune_bytes) {
+                Some((&Feed { end, indexed, .. }, bytes)) => {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
                     let infos = self.writing.writer.infos();
-                    let new = |bytes| Pruning::new(network, bytes, file_len, end, indexed, &infos);
-                    self.given.pruning = self.options.prune_bytes.map(new);
+                    self.given.pruning = Some(Pruning::new(network, bytes, file_len, end, indexed, &infos));
                 }
                 None => self.check_space()?,
             }
@@ -618,7 +632,9 @@ impl Fetch<'_> {
         }
         if self.given.pruning.is_some() && self.given.announced != Some((self.given.next, is_held)) {
             self.given.announced = Some((self.given.next, is_held));
-            self.follower.given(self.given.next, is_held);
+            if let Some(feed) = &self.feed {
+                feed.blocks.give(self.given.next, is_held);
+            }
         }
     }
 

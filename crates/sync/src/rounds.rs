@@ -72,8 +72,7 @@ fn sync_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
-    check_follow(options)?;
-    check_unprune(options)?;
+    check_end(options)?;
     new_datadir::create(disk, &options.chain, false, sink)?;
     let rebuild = options.rebuild();
     let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
@@ -86,25 +85,21 @@ fn sync_in_place(
     })
 }
 
-/// Refuses what would keep the chainstate away from the tip.
-fn check_follow(options: &SyncOptions) -> Result<(), Error> {
-    let SyncOptions { chain, follow, prune_bytes, blocks_only, .. } = options;
-    if !follow || prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
-        return Ok(());
-    }
-    let detail = "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, \
-                  and not blocks alone";
-    Err(Error::new(ErrorKind::Usage, detail))
-}
-
-/// Refuses what would leave a pruned node.
-fn check_unprune(options: &SyncOptions) -> Result<(), Error> {
-    let SyncOptions { chain, unprune, prune_bytes, blocks_only, .. } = options;
-    if !unprune || prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
-        return Ok(());
-    }
-    let detail = "a full node needs all blocks and a chainstate made of them: no pruning, no last block, and \
-                  not blocks alone";
+/// Refuses what would keep the chainstate away from the tip, or leave a pruned node.
+fn check_end(options: &SyncOptions) -> Result<(), Error> {
+    let SyncOptions { chain, follow, unprune, prune_bytes, blocks_only, .. } = options;
+    let is_partial = prune_bytes.is_some() || *blocks_only || chain.stop_at_height.is_some();
+    let detail = match (is_partial, follow, unprune) {
+        (true, true, _) => {
+            "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, and not \
+             blocks alone"
+        }
+        (true, false, true) => {
+            "a full node needs all blocks and a chainstate made of them: no pruning, no last block, and not \
+             blocks alone"
+        }
+        _ => return Ok(()),
+    };
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
@@ -228,7 +223,7 @@ impl Round<'_> {
         let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
-        let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall } = it;
+        let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall, .. } = it;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
         let is_pruned_now = options.prune_bytes.is_some() && near.is_some() && rebuilt.is_none();

@@ -2,6 +2,7 @@
 
 use super::Fetch;
 use api::{error::Error, event::Event, note::Note};
+use chain::blocks::claims::PeerClaims;
 use net::{
     client::SentCoins,
     peer::{PeerId, SpentCoinsFault},
@@ -10,6 +11,11 @@ use net::{
 use wire::{BlockHash, Height, SpentCoinsError, SpentCoinsForm};
 
 impl Fetch<'_> {
+    /// Where claims of what blocks spend go, if the rebuild takes them.
+    pub(super) fn claims(&self) -> Option<&PeerClaims> {
+        self.feed.as_ref().and_then(|feed| feed.blocks.claims())
+    }
+
     /// Remembers who has sent the coins of a block, and returns them.
     pub(super) fn note_coins(&mut self, block: BlockHash, coins: SentCoins) -> (SpentCoinsForm, Vec<u8>) {
         let SentCoins { peer, target, form, bytes } = coins;
@@ -35,7 +41,8 @@ impl Fetch<'_> {
             Ok(undo) if self.chain.hash(height) == Some(hash) => {
                 self.report.blocks_with_coins += 1;
                 self.report.coins_bytes += coins_len as u64;
-                self.follower.claimed(height, &undo, &target.to_string())
+                let claims = self.claims();
+                claims.map_or(Ok(()), |it| it.add(self.files.disk, height, &undo, &target.to_string()))
             }
             Ok(_) => Ok(()),
             Err(flaw) => {

@@ -2,12 +2,23 @@
 
 use api::error::Error;
 use chain::{
-    blocks::block_check::CheckedBlock, header_chain::HeaderChain, invalid_blocks::InvalidBlock,
+    blocks::awaited::AwaitedBlocks, header_chain::HeaderChain, invalid_blocks::InvalidBlock,
     stored_blocks::StoredBlocks,
 };
 use disk::index::FileInfo;
-use std::time::Instant;
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use std::{sync::Arc, time::Instant};
+use wire::{BlockHash, FileNo, Height};
+
+/// The way of blocks from a download to the rebuild behind it, and back, with pruning, of what may be
+/// deleted.
+pub struct Feed {
+    /// Where the blocks are, as they come.
+    pub blocks: Arc<AwaitedBlocks>,
+    /// The last block that the rebuild needs.
+    pub end: Height,
+    /// With pruning, the last block that may be deleted, if an index needs those above.
+    pub indexed: Option<Height>,
+}
 
 /// What a follower does that has the download stay at the tip. The datadir is locked only while it is
 /// changed.
@@ -47,9 +58,8 @@ pub trait Follower {
     }
 
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have. If block
-    /// files are deleted behind the follower, returns the last block that it needs, and the last one that may
-    /// be deleted, if an index needs those above.
+    /// `missing` is the number of those that are not stored, and about how many bytes they have. If a rebuild
+    /// begins now, returns what feeds it.
     ///
     /// # Errors
     /// What makes the download useless.
@@ -58,36 +68,15 @@ pub trait Follower {
         _chain: &HeaderChain,
         _target: Height,
         _missing: (u32, u64),
-    ) -> Result<Option<(Height, Option<Height>)>, Error> {
+    ) -> Result<Option<Feed>, Error> {
         Ok(None)
     }
 
-    /// A block of the chain was stored, at this position of a file.
-    fn stored(&mut self, _height: Height, _at: (FileNo, ByteOffset), _block: CheckedBlock) {}
-
-    /// Whether the coins that blocks spend are of use at present.
-    fn wants_coins(&self) -> bool {
+    /// The chain has other blocks above `fork` now, and the last one to download is at `target`: whether the
+    /// rebuild of the blocks up to `end` is of no use any more, and was told to stop.
+    fn stops_rebuild(&mut self, _end: Height, _fork: Height, _target: Height) -> bool {
         false
     }
-
-    /// A block of the chain is going to be stored, of which `peer` claims this undo data.
-    fn claimed(&mut self, _height: Height, _undo: &[u8], _peer: &str) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
-    fn chain_changed(&mut self, _fork: Height, _target: Height) {}
-
-    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
-    fn given(&mut self, _next: Height, _is_held: bool) {}
-
-    /// With pruning: the lowest block that is needed, if it has changed since the last call.
-    fn take_settled(&mut self) -> Option<Height> {
-        None
-    }
-
-    /// With pruning: these files were deleted.
-    fn deleted(&mut self, _files: &[FileNo]) {}
 
     /// Blocks that this run has found invalid, which are marked in the block index. Peers that offer them are
     /// closed.

@@ -50,7 +50,8 @@ impl Fetch<'_> {
     /// With pruning, deletes the files that are not needed any more.
     pub(super) fn prune(&mut self) -> Result<(), Error> {
         let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
-        let Some(settled) = self.follower.take_settled() else { return Ok(()) };
+        let settled = self.feed.as_ref().and_then(|feed| feed.blocks.take_settled());
+        let Some(settled) = settled else { return Ok(()) };
         self.given.announced = None;
         if pruning.settle(settled) {
             self.stored.forget_pruned(settled);
@@ -81,7 +82,9 @@ impl Fetch<'_> {
         let infos = self.flush()?;
         write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
         (self.index.unsaved, self.index.is_behind) = (0, false);
-        self.follower.deleted(&files);
+        if let Some(feed) = &self.feed {
+            feed.blocks.add_deleted(&files);
+        }
         delete_files(self.files, files.into_iter())
     }
 }
