@@ -15,9 +15,10 @@ use api::{
     stage::Stage,
 };
 use chain::{
-    blocks::{awaited::AwaitedBlocks, block_check::CheckedBlock, claims::PeerClaims, files::Files},
+    blocks::{awaited::AwaitedBlocks, claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
     plan::{
+        best_block::branch_outside,
         existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning, require_continuable},
         planner::AfterSuspect,
@@ -36,7 +37,7 @@ use std::{
     thread,
     time::Duration,
 };
-use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
+use wire::{BlockHash, Height, Network};
 
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
@@ -154,7 +155,7 @@ fn of_both(
         (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
         (_, Some(Err(error))) if must_rebuild && !is_interrupted => Err(explain_pruned(error.clone())),
         (Err(error), _) => Err(error),
-        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone())),
+        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone(), "downloaded")),
         (Ok(fetched), _) => Ok(fetched),
     }
 }
@@ -207,22 +208,15 @@ fn branch_of(
     tip: BlockHash,
 ) -> Result<Option<(Height, Height)>, Error> {
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let (mut hash, mut height) = (tip, None);
-    for _ in 0..MAX_LEFT {
-        let Some(entry) = rows.entry(&hash)? else { break };
-        let height = *height.get_or_insert(entry.height);
-        if chain.hash(entry.height) == Some(hash) {
-            return Ok(Some((height, entry.height)));
-        }
-        hash = entry.header.prev;
-    }
-    Ok(None)
+    let (branch, fork) = branch_outside(&rows, tip, |height| chain.hash(height))?;
+    let tip = branch.first().filter(|_| branch.len() < MAX_LEFT as usize).map(|tip| tip.height);
+    Ok(tip.zip(fork))
 }
 
-/// An interrupted rebuild leaves more than there was before the download.
-pub fn explain_interrupt(mut error: Error) -> Error {
+/// An interrupted rebuild leaves more than there was before; `done` is what was done with all blocks.
+pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
     if error.kind == ErrorKind::Interrupted {
-        error.detail = "interrupted; all blocks are downloaded, the chainstate is unchanged".to_owned();
+        error.detail = format!("interrupted; all blocks are {done}, the chainstate is unchanged");
     }
     error
 }
@@ -369,36 +363,8 @@ impl Follower for Rebuilder<'_> {
         Ok(prunes.then_some((end, indexed)))
     }
 
-    fn stored(&mut self, height: Height, (file, data_pos): (FileNo, ByteOffset), block: CheckedBlock) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.place(height, file, data_pos, block);
-        }
-    }
-
-    fn wants_coins(&self) -> bool {
-        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
-        claims.is_some_and(PeerClaims::are_wanted)
-    }
-
-    fn claimed(&mut self, height: Height, undo: &[u8], peer: &str) -> Result<(), Error> {
-        let claims = self.awaited.as_ref().and_then(|(awaited, _)| awaited.claims());
-        claims.map_or(Ok(()), |claims| claims.add(self.files.disk, height, undo, peer))
-    }
-
-    fn given(&mut self, next: Height, is_held: bool) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.give(next, is_held);
-        }
-    }
-
-    fn take_settled(&mut self) -> Option<Height> {
-        self.awaited.as_ref().and_then(|(awaited, _)| awaited.take_settled())
-    }
-
-    fn deleted(&mut self, files: &[FileNo]) {
-        if let Some((awaited, _)) = &self.awaited {
-            awaited.add_deleted(files);
-        }
+    fn awaited(&self) -> Option<&AwaitedBlocks> {
+        self.awaited.as_ref().map(|(awaited, _)| &**awaited)
     }
 
     fn known_invalid(&self) -> &[BlockHash] {

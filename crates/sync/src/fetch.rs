@@ -14,7 +14,7 @@ use api::{
 };
 use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
-    blocks::{damage::KnownDamage, files::Files},
+    blocks::{awaited::AwaitedBlocks, claims::PeerClaims, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
     plan::indexes::SetAside,
     stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
@@ -383,7 +383,8 @@ impl Fetch<'_> {
                 self.seen.sources.note_failure(&peer, peer.clone(), reason.clone(), false);
                 self.sink.peer(PeerEvent::Closed { peer, reason });
             }
-            self.client.ask_spent_coins(self.follower.wants_coins());
+            let claims = self.follower.awaited().and_then(AwaitedBlocks::claims);
+            self.client.ask_spent_coins(claims.is_some_and(PeerClaims::are_wanted));
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
                 if !self.take_lock()? {
@@ -447,10 +448,10 @@ impl Fetch<'_> {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
                 self.seen.sources.note_progress(self.client.now());
-                let median_time_past_prev = self.chain.median_time_before(height);
+                let expected = self.chain.expected(height, hash);
                 self.writing.in_hand += 1;
                 let coins = coins.map(|coins| self.note_coins(hash, coins));
-                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins };
+                let block = ArrivedBlock { expected, bytes, coins };
                 // The writers run until this end is dropped.
                 let _ = arrived.send(block);
             }
@@ -495,7 +496,9 @@ impl Fetch<'_> {
                     self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
                     self.index.true_to = self.index.true_to.map(|height| height.min(below));
-                    self.follower.stored(height, (file, data_pos), block);
+                    if let Some(awaited) = self.follower.awaited() {
+                        awaited.place(height, file, data_pos, block);
+                    }
                 }
                 self.given.pruning.iter_mut().for_each(|pruning| pruning.stored(height, len));
                 self.report.blocks += 1;
@@ -618,7 +621,9 @@ impl Fetch<'_> {
         }
         if self.given.pruning.is_some() && self.given.announced != Some((self.given.next, is_held)) {
             self.given.announced = Some((self.given.next, is_held));
-            self.follower.given(self.given.next, is_held);
+            if let Some(awaited) = self.follower.awaited() {
+                awaited.give(self.given.next, is_held);
+            }
         }
     }
 

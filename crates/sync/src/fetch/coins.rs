@@ -2,6 +2,7 @@
 
 use super::Fetch;
 use api::{error::Error, event::Event, note::Note};
+use chain::blocks::{awaited::AwaitedBlocks, claims::PeerClaims};
 use net::{
     client::SentCoins,
     peer::{PeerId, SpentCoinsFault},
@@ -35,7 +36,10 @@ impl Fetch<'_> {
             Ok(undo) if self.chain.hash(height) == Some(hash) => {
                 self.report.blocks_with_coins += 1;
                 self.report.coins_bytes += coins_len as u64;
-                self.follower.claimed(height, &undo, &target.to_string())
+                let claims = self.follower.awaited().and_then(AwaitedBlocks::claims);
+                let add =
+                    |claims: &PeerClaims| claims.add(self.files.disk, height, &undo, &target.to_string());
+                claims.map_or(Ok(()), add)
             }
             Ok(_) => Ok(()),
             Err(flaw) => {

@@ -2,12 +2,12 @@
 
 use api::error::Error;
 use chain::{
-    blocks::block_check::CheckedBlock, header_chain::HeaderChain, invalid_blocks::InvalidBlock,
+    blocks::awaited::AwaitedBlocks, header_chain::HeaderChain, invalid_blocks::InvalidBlock,
     stored_blocks::StoredBlocks,
 };
 use disk::index::FileInfo;
 use std::time::Instant;
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use wire::{BlockHash, FileNo, Height};
 
 /// What a follower does that has the download stay at the tip. The datadir is locked only while it is
 /// changed.
@@ -62,32 +62,14 @@ pub trait Follower {
         Ok(None)
     }
 
-    /// A block of the chain was stored, at this position of a file.
-    fn stored(&mut self, _height: Height, _at: (FileNo, ByteOffset), _block: CheckedBlock) {}
-
-    /// Whether the coins that blocks spend are of use at present.
-    fn wants_coins(&self) -> bool {
-        false
-    }
-
-    /// A block of the chain is going to be stored, of which `peer` claims this undo data.
-    fn claimed(&mut self, _height: Height, _undo: &[u8], _peer: &str) -> Result<(), Error> {
-        Ok(())
+    /// The blocks for which the follower waits: they are told what is stored, and with pruning, what was
+    /// given out and what was deleted.
+    fn awaited(&self) -> Option<&AwaitedBlocks> {
+        None
     }
 
     /// The chain has other blocks above `fork` now, and the last one to download is at `target`.
     fn chain_changed(&mut self, _fork: Height, _target: Height) {}
-
-    /// With pruning: all blocks below `next` are stored or come, and the download holds back there or not.
-    fn given(&mut self, _next: Height, _is_held: bool) {}
-
-    /// With pruning: the lowest block that is needed, if it has changed since the last call.
-    fn take_settled(&mut self) -> Option<Height> {
-        None
-    }
-
-    /// With pruning: these files were deleted.
-    fn deleted(&mut self, _files: &[FileNo]) {}
 
     /// Blocks that this run has found invalid, which are marked in the block index. Peers that offer them are
     /// closed.

@@ -8,7 +8,7 @@ use api::{
     size::HumanSize,
     subject::Subject,
 };
-use chain::stored_blocks::write_index;
+use chain::{blocks::awaited::AwaitedBlocks, stored_blocks::write_index};
 use vfs::During as _;
 use wire::{FileNo, Height, Network};
 
@@ -50,7 +50,8 @@ impl Fetch<'_> {
     /// With pruning, deletes the files that are not needed any more.
     pub(super) fn prune(&mut self) -> Result<(), Error> {
         let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
-        let Some(settled) = self.follower.take_settled() else { return Ok(()) };
+        let settled = self.follower.awaited().and_then(AwaitedBlocks::take_settled);
+        let Some(settled) = settled else { return Ok(()) };
         self.given.announced = None;
         if pruning.settle(settled) {
             self.stored.forget_pruned(settled);
@@ -81,7 +82,7 @@ impl Fetch<'_> {
         let infos = self.flush()?;
         write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
         (self.index.unsaved, self.index.is_behind) = (0, false);
-        self.follower.deleted(&files);
+        self.follower.awaited().into_iter().for_each(|awaited| awaited.add_deleted(&files));
         delete_files(self.files, files.into_iter())
     }
 }
