@@ -26,11 +26,8 @@ const FLUSH_BYTES: u64 = 1 << 30;
 
 /// A block that a peer has sent.
 pub struct ArrivedBlock {
-    pub height: Height,
-    /// Hash of its first 80 bytes, which is that of the chain's block at this height.
-    pub hash: BlockHash,
-    /// Median time past of the block below it.
-    pub median_time_past_prev: BlockTime,
+    /// What it must be; its hash is that of its first 80 bytes.
+    pub expected: ExpectedBlock,
     /// The serialised block.
     pub bytes: Vec<u8>,
     /// The coins that it spends, as a peer has sent them.
@@ -155,10 +152,10 @@ impl<'a> BlockWriter<'a> {
         hashes: &mut BlockHashes,
         handled: &Sender<HandledBlock>,
     ) -> bool {
-        let (height, hash, len) = (block.height, block.hash, block.bytes.len());
+        let (ExpectedBlock { height, hash, .. }, len) = (block.expected, block.bytes.len());
         let coins_len = block.coins.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let send = |outcome| handled.send(HandledBlock { height, hash, len, coins_len, outcome }).is_ok();
-        match check_arrived(self.params, &block, arena, hashes) {
+        match check_arrived(&block.expected, &block.bytes, arena, hashes) {
             Err(outcome) => send(outcome),
             Ok((time, BlockSums { legacy_sigops })) => {
                 let undo = claimed_undo(&block, arena).map(Box::new);
@@ -214,20 +211,19 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// Checks all rules of a block that need no other block than the headers below it. Returns its time and sums;
-/// `hashes` are those of the block then.
+/// Checks that bytes are a certain block, and all its rules that need no other block than the headers below
+/// it. Returns its time and sums; `hashes` are those of the block then.
 ///
 /// # Errors
 /// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
 pub fn check_arrived(
-    params: &'static ChainParams,
-    block: &ArrivedBlock,
+    expected: &ExpectedBlock,
+    bytes: &[u8],
     arena: &mut BlockArena,
     hashes: &mut BlockHashes,
 ) -> Result<(BlockTime, BlockSums), BlockOutcome> {
-    let view = arena.parse(&block.bytes).map_err(|_| BlockOutcome::Mutated)?;
-    let &ArrivedBlock { height, hash, median_time_past_prev, .. } = block;
-    match (ExpectedBlock { params, height, hash, median_time_past_prev }).check(&view, &[], hashes) {
+    let view = arena.parse(bytes).map_err(|_| BlockOutcome::Mutated)?;
+    match expected.check(&view, &[], hashes) {
         Ok(sums) => Ok((view.header().time, sums)),
         Err(BlockFlaw::Invalid(violation)) if !may_be_merkle_nodes(&view) => {
             Err(BlockOutcome::Invalid(violation))
@@ -241,7 +237,7 @@ fn claimed_undo(block: &ArrivedBlock, arena: &mut BlockArena) -> Option<Result<V
     let (form, coins) = block.coins.as_ref()?;
     let view = arena.parse(&block.bytes).ok()?;
     let inputs: Vec<usize> = view.txs().skip(1).map(|tx| tx.input_count()).collect();
-    Some(form.read_undo(coins, &block.hash, inputs.iter().copied()))
+    Some(form.read_undo(coins, &block.expected.hash, inputs.iter().copied()))
 }
 
 /// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
@@ -254,6 +250,7 @@ fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header_chain::HeaderChain;
     use crossbeam::channel::unbounded;
     use digest::obfuscation::Obfuscation;
     use disk::{
@@ -290,10 +287,9 @@ mod tests {
         let (arrived_in, arrived) = unbounded();
         let (outcomes_in, outcomes) = unbounded();
         for _ in 0..500 {
-            let (height, hash, median_time_past_prev) = (Height(0), params.genesis_hash, BlockTime(0));
-            let bytes = params.genesis_block();
-            let coins = None;
-            arrived_in.send(ArrivedBlock { height, hash, median_time_past_prev, bytes, coins }).unwrap();
+            let expected = HeaderChain::new(params).expected(Height(0), params.genesis_hash);
+            let (bytes, coins) = (params.genesis_block(), None);
+            arrived_in.send(ArrivedBlock { expected, bytes, coins }).unwrap();
         }
         drop(arrived_in);
         thread::scope(|scope| {

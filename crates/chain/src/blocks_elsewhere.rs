@@ -7,11 +7,11 @@
 //! where the next run finds them.
 
 use crate::{
-    block_writer::{ArrivedBlock, check_arrived},
+    block_writer::check_arrived,
     blocks::{block_hashes::BlockHashes, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
     plan::indexes::{self, SetAside},
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, all_files, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -21,11 +21,9 @@ use api::{
     source_report::SourceReport,
 };
 use disk::{
-    blk::BlockRecord,
     block_files::{AppendOptions, BlockAppender, BlockFiles},
     datadir::{BLOCKS, FileKind, file_no},
     keyed_search::{KeyedSearch, begins_with_block},
-    scan::for_each_block,
 };
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
@@ -35,7 +33,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::{Disk, During as _};
-use wire::{BlockArena, BlockHash, BlockTime, ByteOffset, Header, Height};
+use wire::{BlockArena, BlockHash, BlockTime, Header, Height};
 
 /// Bytes after which the block index is written.
 const SAVE_BYTES: u64 = 2 << 30;
@@ -95,7 +93,6 @@ pub fn take(
     let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
     let mut taking = Taking {
         files,
-        by_hash: chain.heights_by_hash(),
         chain,
         stored,
         appender: block_files.append_after(infos, append_options),
@@ -191,8 +188,6 @@ fn block_files_in(disk: &dyn Disk, params: &ChainParams, folder: &Path) -> Resul
 struct Taking<'a> {
     files: &'a Files<'a>,
     chain: HeaderChain,
-    /// The heights of the chain, in the order of the hashes of their blocks.
-    by_hash: Vec<Height>,
     stored: StoredBlocks,
     appender: BlockAppender<'a>,
     /// Number of blocks that were wanted at first.
@@ -271,7 +266,7 @@ impl Taking<'_> {
             }
             report.blocks += 1;
             let hash = record.header.hash();
-            let Some(height) = self.height_of(hash) else {
+            let Some(height) = self.chain.height_of(&hash) else {
                 if has_proof_of_work(self.files.params, &hash, record.header.bits) {
                     self.unknown.iter_mut().for_each(|unknown| unknown.extend([(hash, record.header)]));
                 }
@@ -281,21 +276,13 @@ impl Taking<'_> {
                 continue;
             }
             let Some(bytes) = search.read_block(&record, &mut arena)? else { continue };
-            let median_time_past_prev = self.chain.median_time_before(height);
-            let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
+            let expected = self.chain.expected(height, hash);
             // A damaged copy: the block may be elsewhere too.
-            let Ok((time, _)) = check_arrived(self.files.params, &block, &mut arena, &mut hashes) else {
-                continue;
-            };
-            self.store(height, time, &block.bytes, hashes.txids.len() as u32)?;
+            let Ok((time, _)) = check_arrived(&expected, &bytes, &mut arena, &mut hashes) else { continue };
+            self.store(height, time, &bytes, hashes.txids.len() as u32)?;
             report.used += 1;
         }
         Ok(())
-    }
-
-    fn height_of(&self, hash: BlockHash) -> Option<Height> {
-        let at = self.by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height)).ok()?;
-        self.by_hash.get(at).copied()
     }
 
     /// Adds the headers of blocks that were found above the chain. Blocks of the datadir that they reach stay
@@ -307,8 +294,7 @@ impl Taking<'_> {
         if self.chain.work() == before {
             return Ok(false);
         }
-        self.by_hash = self.chain.heights_by_hash();
-        let (infos, own) = (self.appender.infos_mut(), all_files(self.files)?);
+        let (infos, own) = (self.appender.infos_mut(), self.files.beyond_use(&[])?);
         let (in_place, _) = self.stored.find_beyond(self.files, &self.chain, infos, &own)?;
         // They need no space, but the block index does not have them.
         self.unsaved += u64::from(in_place);
@@ -359,12 +345,11 @@ pub fn count_elsewhere(
             return Err(Error::interrupted());
         }
         let mut candidates = Vec::new();
-        let note = |record: &BlockRecord| {
+        // What cannot be read helps nobody.
+        let _ = files.each_block(number, 0, |record| {
             let at = damaged.binary_search_by_key(&record.hash, |(hash, _)| *hash);
             candidates.extend(at.ok().filter(|_| record.is_readable).map(|at| (at, record.data_pos)));
-        };
-        // What cannot be read helps nobody.
-        let _ = for_each_block(files.disk, files.datadir, files.obfuscation, number, ByteOffset(0), note);
+        });
         for (at, data_pos) in candidates {
             let Some((hash, height)) = damaged.get(at) else { continue };
             if !found.contains(&at) && files.check_stored(hash, *height, number, data_pos).is_ok() {

@@ -4,6 +4,7 @@
 //! `disk::replace` implements the mechanism: the new databases are built beside the old ones and replace them
 //! all at once, whatever happens in between.
 
+use crate::threads::lock;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
@@ -20,7 +21,7 @@ use disk::{
 };
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, OnceLock},
 };
 use vfs::{Disk, During as _};
 
@@ -49,49 +50,41 @@ pub struct Destination<'d> {
 }
 
 impl<'d> Destination<'d> {
+    /// Creates the directories in which these databases are built, which are in the order of `replaceable`.
+    fn begin(
+        disk: &'d dyn Disk,
+        datadir: Datadir,
+        databases: &[&str],
+        keep_old: bool,
+        is_elsewhere: bool,
+    ) -> Result<Self, Error> {
+        let paths: Vec<_> = databases.iter().map(Path::new).collect();
+        let replacement = Replacement::begin(disk, datadir.net_dir(), &paths, random()?, keep_old)?;
+        let index = (databases.first() == Some(&INDEX)).then(|| replacement.building(0).to_owned());
+        let index = index.map(OnceLock::from).unwrap_or_default();
+        let building = replacement.building(databases.len() - 1).to_owned();
+        Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
+    }
+
     /// Creates the directories in which the new databases are built; with `--scan` also that of the block
     /// index. Returns an error for anything that would make the commit fail at the end.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
     pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
-        let databases = if options.chain.scan { vec![CHAINSTATE, INDEX] } else { vec![CHAINSTATE] };
-        // In the same order as `replaceable`.
-        let databases: Vec<_> = databases.into_iter().rev().map(Path::new).collect();
-        let replacement =
-            Replacement::begin(disk, datadir.net_dir(), &databases, random()?, options.chain.keep_old)?;
-        let index = OnceLock::new();
-        if options.chain.scan {
-            let _ = index.set(replacement.building(0).to_owned());
-        }
-        let building = replacement.building(usize::from(options.chain.scan)).to_owned();
-        let is_elsewhere = options.output.is_some();
-        Ok(Self { datadir, disk, is_elsewhere, replacement: Mutex::new(replacement), building, index })
+        let databases: &[_] = if options.chain.scan { &[INDEX, CHAINSTATE] } else { &[CHAINSTATE] };
+        Self::begin(disk, datadir, databases, options.chain.keep_old, options.output.is_some())
     }
 
     /// Creates the directory of a new block index that replaces only the old one.
     pub fn of_index(disk: &'d dyn Disk, datadir: Datadir, keep_old: bool) -> Result<Self, Error> {
-        let databases = [Path::new(INDEX)];
-        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, keep_old)?;
-        let building = replacement.building(0).to_owned();
-        let index = OnceLock::from(building.clone());
-        let replacement = Mutex::new(replacement);
-        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
+        Self::begin(disk, datadir, &[INDEX], keep_old, false)
     }
 
     /// Creates the directories of the chainstate of a snapshot, of which there is none yet, and of the block
     /// index that belongs to it.
     pub fn of_snapshot(disk: &'d dyn Disk, datadir: Datadir) -> Result<Self, Error> {
-        let databases = [INDEX, SNAPSHOT_CHAINSTATE].map(Path::new);
-        let replacement = Replacement::begin(disk, datadir.net_dir(), &databases, random()?, false)?;
-        let index = OnceLock::from(replacement.building(0).to_owned());
-        let building = replacement.building(1).to_owned();
-        let replacement = Mutex::new(replacement);
-        Ok(Self { datadir, disk, is_elsewhere: false, replacement, building, index })
-    }
-
-    fn replacement(&self) -> MutexGuard<'_, Replacement<'d>> {
-        self.replacement.lock().unwrap_or_else(PoisonError::into_inner)
+        Self::begin(disk, datadir, &[INDEX, SNAPSHOT_CHAINSTATE], false, false)
     }
 
     /// The datadir that will contain the databases.
@@ -110,7 +103,7 @@ impl<'d> Destination<'d> {
             if self.is_elsewhere {
                 self.check_no_index()?;
             }
-            let mut replacement = self.replacement();
+            let mut replacement = lock(&self.replacement);
             replacement.add_first(Path::new(INDEX))?;
             let _ = self.index.set(replacement.building(0).to_owned());
         }
@@ -136,12 +129,12 @@ impl<'d> Destination<'d> {
 
     /// Removes what this job has built so far, so that it can build again.
     pub fn start_over(&self) -> Result<(), Error> {
-        Ok(self.replacement().start_over()?)
+        Ok(lock(&self.replacement).start_over()?)
     }
 
     /// Removes what this job has built, after a failure.
     pub fn discard(&self) {
-        self.replacement().discard();
+        lock(&self.replacement).discard();
     }
 
     /// The final path of the new chainstate.
@@ -173,7 +166,7 @@ impl<'d> Destination<'d> {
     /// # Errors
     /// Any I/O error; the old databases are then in place.
     pub fn commit(&self, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
-        match self.replacement().commit() {
+        match lock(&self.replacement).commit() {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {
@@ -182,6 +175,18 @@ impl<'d> Destination<'d> {
             }
         }
     }
+}
+
+/// Calls `replace`, which builds a new block index at [`Destination::building`] and commits it. If it fails,
+/// what it has built is removed, and the old index is in place.
+pub fn replace_index<T>(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    keep_old: bool,
+    replace: impl FnOnce(&Destination<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let target = Destination::of_index(disk, datadir.clone(), keep_old)?;
+    replace(&target).inspect_err(|_| target.discard())
 }
 
 /// Size of the files in a directory; `None` if it is missing or cannot be read.

@@ -5,7 +5,7 @@
 //! then the block index is exchanged. After a crash in between, the appended bytes are beyond those in use.
 
 use crate::{
-    block_writer::{ArrivedBlock, BlockOutcome, check_arrived},
+    block_writer::{BlockOutcome, check_arrived},
     stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use crate::{
@@ -18,15 +18,17 @@ use api::{
     event::EventSink,
     options::ReindexOptions,
 };
+use digest::obfuscation::Obfuscation;
 use disk::{
     blk::write_record,
     block_files::{AppendOptions, BlockFiles, RecordBuffer},
     datadir::FileKind,
     keyed_search::{KeyedRecord, KeyedSearch},
 };
+use rules::ChainParams;
 use std::path::Path;
-use vfs::{AtomicFile, During as _};
-use wire::{BlockArena, BlockTime, FileNo, Header, Height, Reader};
+use vfs::{AtomicFile, Disk, During as _};
+use wire::{BlockArena, BlockHash, BlockTime, FileNo, Header, Height, Reader};
 
 /// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
 const MAX_FILE_LEN: u64 = 8_100_000;
@@ -36,7 +38,9 @@ const MAX_NAMED_BLOCKS: usize = 5;
 
 /// A block that was passed, and that is wanted.
 struct GivenBlock {
-    block: ArrivedBlock,
+    height: Height,
+    hash: BlockHash,
+    bytes: Vec<u8>,
     time: BlockTime,
     tx_count: u32,
 }
@@ -50,15 +54,15 @@ struct GivenBlock {
 pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse)?;
-    let wanted = Wanted { files, chain: &chain, stored: &stored, by_hash: chain.heights_by_hash() };
+    let wanted = Wanted { files, chain: &chain, stored: &stored };
     let mut given: Vec<GivenBlock> = Vec::new();
     for path in &options.blocks {
         let found = wanted.read(path).map_err(|error| error.in_file(path, None))?;
-        if given.iter().all(|other| other.block.hash != found.block.hash) {
+        if given.iter().all(|other| other.hash != found.hash) {
             given.push(found);
         }
     }
-    let mut moved: Vec<Height> = given.iter().map(|given| given.block.height).collect();
+    let mut moved: Vec<Height> = given.iter().map(|given| given.height).collect();
     moved.sort_unstable();
     indexes::before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes)?
         .apply(files, sink)?;
@@ -67,9 +71,9 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
     let mut appender = block_files.append_after(infos, append_options);
     stored.forget_damaged(&chain, &[]);
-    for GivenBlock { block, time, tx_count } in &given {
-        let (file, pos) = appender.append_block(block.height, *time, &block.bytes)?;
-        stored.set(block.height, file, pos, *tx_count);
+    for GivenBlock { height, bytes, time, tx_count, .. } in &given {
+        let (file, pos) = appender.append_block(*height, *time, bytes)?;
+        stored.set(*height, file, pos, *tx_count);
     }
     appender.flush()?;
     write_index(files, &chain, &stored, appender.infos(), &[], sink)?;
@@ -82,10 +86,20 @@ pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
     let Files { disk, datadir, obfuscation, params, .. } = *files;
     let numbers = datadir.blk_files(disk)?;
     let Some(last) = numbers.last().filter(|_| has_lost_genesis(files, &numbers)) else { return Ok(()) };
-    let (path, mut record) = (datadir.blk_path(FileNo(last.0 + 1)), Vec::new());
+    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(last.0 + 1)))
+}
+
+/// Writes a block file that has only the genesis block.
+pub fn write_genesis(
+    disk: &dyn Disk,
+    params: &ChainParams,
+    obfuscation: Obfuscation,
+    path: &Path,
+) -> Result<(), Error> {
+    let mut record = Vec::new();
     write_record(&mut record, params.magic, &params.genesis_block());
     obfuscation.apply(&mut record, 0);
-    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
+    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), path, &record)?)
 }
 
 /// Whether the first block file has the genesis block with another key, before blocks with the right one, and
@@ -115,8 +129,6 @@ struct Wanted<'a> {
     files: &'a Files<'a>,
     chain: &'a HeaderChain,
     stored: &'a StoredBlocks,
-    /// The heights of the chain, in the order of the hashes of their blocks.
-    by_hash: Vec<Height>,
 }
 
 impl Wanted<'_> {
@@ -134,15 +146,12 @@ impl Wanted<'_> {
         let header =
             Header::read(&mut Reader::new(&bytes)).map_err(|error| self.unwanted(&error.to_string()))?;
         let hash = header.hash();
-        let found = self.by_hash.binary_search_by_key(&Some(hash), |&height| self.chain.hash(height));
-        let Some(&height) = found.ok().and_then(|at| self.by_hash.get(at)) else {
+        let Some(height) = self.chain.height_of(&hash) else {
             let what = format!("this is block {hash}, which is not in the chain of the block index");
             return Err(self.unwanted(&what));
         };
-        let median_time_past_prev = self.chain.median_time_before(height);
-        let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
         let mut hashes = BlockHashes::default();
-        let checked = check_arrived(self.files.params, &block, &mut arena, &mut hashes);
+        let checked = check_arrived(&self.chain.expected(height, hash), &bytes, &mut arena, &mut hashes);
         let (time, _) = checked.map_err(|outcome| match outcome {
             BlockOutcome::Invalid(violation) => Error::violation(&violation).at_block(height, hash),
             _ => {
@@ -151,11 +160,11 @@ impl Wanted<'_> {
                 Error::new(ErrorKind::Usage, detail).at_block(height, hash)
             }
         })?;
-        if self.is_sound(&block) {
+        if self.is_sound(height, &bytes) {
             let what = format!("block {hash} (height {height}) is stored, and not damaged");
             return Err(self.unwanted(&what));
         }
-        Ok(GivenBlock { block, time, tx_count: hashes.txids.len() as u32 })
+        Ok(GivenBlock { height, hash, bytes, time, tx_count: hashes.txids.len() as u32 })
     }
 
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, Error> {
@@ -170,12 +179,11 @@ impl Wanted<'_> {
     }
 
     /// Whether a block is where the block index places it.
-    fn is_sound(&self, block: &ArrivedBlock) -> bool {
+    fn is_sound(&self, height: Height, bytes: &[u8]) -> bool {
         let mut record = RecordBuffer::default();
-        self.stored.place(block.height).is_some_and(|(file, pos)| {
+        self.stored.place(height).is_some_and(|(file, pos)| {
             let open = self.files.open_records(FileKind::Blk, file);
-            open.is_ok_and(|open| open.read(pos, &mut record).is_ok())
-                && record.bytes().starts_with(&block.bytes)
+            open.is_ok_and(|open| open.read(pos, &mut record).is_ok()) && record.bytes().starts_with(bytes)
         })
     }
 

@@ -4,10 +4,11 @@
 //! can make it no longer than [`HeaderChain::add`] allows: memory is bounded, and the chain is used only once
 //! it has the network's minimum work.
 
+use crate::blocks::block_check::ExpectedBlock;
 use rules::{
     Ancestors, ChainParams, HeaderContext, U256, Violation, ViolationClass, check_header, median_time_past,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use wire::{BlockHash, BlockTime, Header, Height};
 
 /// Number of headers above that which the time since the genesis block suggests, in percent.
@@ -40,8 +41,6 @@ struct Branch {
     headers: Vec<Header>,
     /// Hash of the last one.
     tip: BlockHash,
-    /// Sum of work of the headers above the fork.
-    work: U256,
 }
 
 /// See the module.
@@ -54,16 +53,18 @@ pub struct HeaderChain {
     branch: Option<Branch>,
     /// Heights by the first bytes of the hashes of the chain's blocks, and of those that it had.
     heights: HashMap<[u8; 8], Height>,
-    /// Blocks that were found invalid, with those above them.
-    invalid: HashSet<BlockHash>,
-    /// Blocks that the block index marks as invalid, with their heights.
-    marked: HashMap<BlockHash, Height>,
-    /// Blocks that no peer has.
-    withheld: HashSet<BlockHash>,
+    /// Blocks that are not added whatever their headers are, and why.
+    refused: HashMap<BlockHash, RefusedHeaders>,
 }
 
 fn work_of(headers: &[Header]) -> U256 {
     headers.iter().fold(U256::ZERO, |sum, header| sum.wrapping_add(rules::work(header.bits)))
+}
+
+/// Returns the hash of one of consecutive headers: it is in the next one, and `last` is that of the last one.
+fn hash_at(headers: &[Header], last: BlockHash, at: usize) -> Option<BlockHash> {
+    let next = headers.get(at + 1).map(|next| next.prev);
+    next.or_else(|| (at + 1 == headers.len()).then_some(last))
 }
 
 /// Part of a hash that no two blocks with work share, which ends with zeros.
@@ -71,16 +72,20 @@ fn first_bytes(hash: &BlockHash) -> [u8; 8] {
     hash.0.first_chunk().copied().unwrap_or_default()
 }
 
-/// The headers below a new one: the chain up to a height, and a branch above it.
+/// The headers below a new one: the chain up to a height, what is kept of the branch above it, and the new
+/// ones.
 struct Below<'a> {
     chain: &'a [Header],
-    branch: &'a [Header],
+    kept: &'a [Header],
+    new: &'a [Header],
 }
 
 impl Below<'_> {
     fn at(&self, height: Height) -> &Header {
         let at = height.0 as usize;
-        self.chain.get(at).unwrap_or_else(|| &self.branch[at - self.chain.len()])
+        let above = || at - self.chain.len();
+        let kept = || self.kept.get(above());
+        self.chain.get(at).or_else(kept).unwrap_or_else(|| &self.new[above() - self.kept.len()])
     }
 }
 
@@ -123,9 +128,7 @@ impl HeaderChain {
             work: rules::work(params.genesis.bits),
             branch: None,
             heights: HashMap::new(),
-            invalid: HashSet::new(),
-            marked: HashMap::new(),
-            withheld: HashSet::new(),
+            refused: HashMap::new(),
         };
         chain.note_heights(Height(0));
         chain
@@ -162,10 +165,7 @@ impl HeaderChain {
 
     /// Returns the hash of the block at a height; `None` above the tip.
     pub fn hash(&self, height: Height) -> Option<BlockHash> {
-        match self.headers.get(height.0 as usize + 1) {
-            Some(next) => Some(next.prev),
-            None => (height == self.tip_height()).then_some(self.tip),
-        }
+        hash_at(&self.headers, self.tip, height.0 as usize)
     }
 
     /// Returns the heights of all blocks in the order of their hashes.
@@ -181,6 +181,12 @@ impl HeaderChain {
         let start = end.saturating_sub(rules::header::MEDIAN_TIME_SPAN);
         let times: Vec<BlockTime> = self.headers[start..end].iter().map(|header| header.time).collect();
         if times.is_empty() { BlockTime(0) } else { median_time_past(&times) }
+    }
+
+    /// What the block with this hash must be if it is the one at `height`.
+    pub fn expected(&self, height: Height, hash: BlockHash) -> ExpectedBlock {
+        let median_time_past_prev = self.median_time_before(height);
+        ExpectedBlock { params: self.params, height, hash, median_time_past_prev }
     }
 
     /// Adds headers that follow each other; `hashes` are theirs, and `parent` is the block that the first one
@@ -213,51 +219,42 @@ impl HeaderChain {
         let known = known.count();
         parent.0 += known as u32;
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
-        let shared = if on_chain { parent } else { self.branch.as_ref().map_or(parent, |it| it.fork) };
-        let none = AddedHeaders { new: 0, height: parent, shared, fork: None, from_future: None };
+        let (fork, kept) = match &self.branch {
+            Some(branch) if !on_chain => {
+                (branch.fork, &branch.headers[..(parent.0 - branch.fork.0) as usize])
+            }
+            _ => (parent, Default::default()),
+        };
+        let none = AddedHeaders { new: 0, height: parent, shared: fork, fork: None, from_future: None };
         if hashes.is_empty() {
             return Ok(none);
         }
         if u64::from(parent.0) + headers.len() as u64 > self.most_headers(now) {
             return Err(RefusedHeaders::TooMany);
         }
-        let extends_chain = on_chain && parent == self.tip_height();
-        let mut branch = match self.branch.take_if(|_| !on_chain) {
-            Some(branch) => branch,
-            None => Branch { fork: parent, headers: Vec::new(), tip: self.tip, work: U256::ZERO },
-        };
-        // What the new headers replace comes back if none of them is valid.
-        let shared = (parent.0 - branch.fork.0) as usize;
-        let (replaced, before) = (branch.headers.split_off(shared), (branch.tip, branch.work));
-        let violation = self.validate(&mut branch, headers, hashes, now).err();
-        let from_future = violation.as_ref().is_some_and(|it| it.rule.class == ViolationClass::TimeFuture);
-        let new = branch.headers.len() - shared;
-        if new == 0 || violation.is_some() && !from_future {
-            self.restore(branch, shared, replaced, before);
-            let from_future = headers.first().filter(|_| from_future).map(|header| header.time);
-            let early = AddedHeaders { from_future, ..none };
-            return from_future.map(|_| early).ok_or(RefusedHeaders::Invalid);
+        let (new, violation) = self.validate(fork, kept, headers, hashes, now);
+        if violation.is_some_and(|violation| violation.rule.class != ViolationClass::TimeFuture) {
+            return Err(RefusedHeaders::Invalid);
         }
         let from_future = headers.get(new).map(|header| header.time);
-        let kept = if replaced.is_empty() { branch.work } else { work_of(&branch.headers[..shared]) };
-        branch.work = kept.wrapping_add(work_of(&headers[..new]));
-        branch.tip = hashes.get(new - 1).copied().unwrap_or_default();
-        let height = Height(parent.0 + new as u32);
-        if extends_chain || branch.work > self.work_above(branch.fork) {
-            let fork = (branch.fork < self.tip_height()).then_some(branch.fork);
-            if fork.is_some() {
-                self.truncate(branch.fork);
-            }
-            self.work = self.work.wrapping_add(branch.work);
-            let first = Height(self.headers.len() as u32);
-            self.headers.append(&mut branch.headers);
-            self.tip = branch.tip;
-            self.note_heights(first);
-            return Ok(AddedHeaders { new, height, shared: height, fork, from_future });
+        let Some(&tip) = hashes[..new].last() else { return Ok(AddedHeaders { from_future, ..none }) };
+        let mut above = self.branch.take_if(|_| !on_chain).map(|branch| branch.headers).unwrap_or_default();
+        above.truncate((parent.0 - fork.0) as usize);
+        above.extend(&headers[..new]);
+        let (height, work) = (Height(parent.0 + new as u32), work_of(&above));
+        if work <= work_of(&self.headers[fork.0 as usize + 1..]) {
+            self.branch = Some(Branch { fork, headers: above, tip });
+            return Ok(AddedHeaders { new, height, shared: fork, fork: None, from_future });
         }
-        let added = AddedHeaders { new, height, shared: branch.fork, fork: None, from_future };
-        self.branch = Some(branch);
-        Ok(added)
+        let left = (fork < self.tip_height()).then_some(fork);
+        if left.is_some() {
+            self.truncate(fork);
+        }
+        let first = Height(self.headers.len() as u32);
+        self.headers.append(&mut above);
+        (self.tip, self.work) = (tip, self.work.wrapping_add(work));
+        self.note_heights(first);
+        Ok(AddedHeaders { new, height, shared: height, fork: left, from_future })
     }
 
     /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last
@@ -285,32 +282,24 @@ impl HeaderChain {
     /// Returns why headers with these hashes above `parent` are not added, whatever they are, and the number
     /// of headers before the first of them.
     pub fn first_refused(&self, parent: BlockHash, hashes: &[BlockHash]) -> Option<(usize, RefusedHeaders)> {
-        let is_known = |hash: &BlockHash| {
-            self.invalid.contains(hash) || self.marked.contains_key(hash) || self.withheld.contains(hash)
-        };
-        let at = [parent].iter().chain(hashes).position(is_known)?;
-        let hash = at.checked_sub(1).and_then(|at| hashes.get(at)).copied().unwrap_or(parent);
-        let refused = match self.marked.get(&hash) {
-            _ if self.invalid.contains(&hash) => RefusedHeaders::KnownInvalid,
-            Some(&height) => RefusedHeaders::Marked(hash, height),
-            None => RefusedHeaders::Withheld,
-        };
-        Some((at.saturating_sub(1), refused))
+        let all = [parent].into_iter().chain(hashes.iter().copied());
+        let (at, refused) = all.enumerate().find_map(|(at, hash)| Some((at, self.refused.get(&hash)?)))?;
+        Some((at.saturating_sub(1), refused.clone()))
     }
 
     /// Returns whether a block was found invalid.
     pub fn is_invalid(&self, hash: &BlockHash) -> bool {
-        self.invalid.contains(hash)
+        matches!(self.refused.get(hash), Some(RefusedHeaders::KnownInvalid))
     }
 
     /// Records that the block index marks a block as invalid. It must not be in the chain.
     pub fn note_marked(&mut self, hash: BlockHash, height: Height) {
-        self.marked.insert(hash, height);
+        self.refused.insert(hash, RefusedHeaders::Marked(hash, height));
     }
 
     /// Records that a block was found invalid by this run. It must not be in the chain.
     pub fn note_invalid(&mut self, hash: BlockHash) {
-        self.invalid.insert(hash);
+        self.refused.insert(hash, RefusedHeaders::KnownInvalid);
     }
 
     /// Removes a block that was found invalid, and what follows it. Headers of these blocks are refused from
@@ -319,19 +308,19 @@ impl HeaderChain {
         let hashes = (height.0..=self.tip_height().0).filter_map(|height| self.hash(Height(height)));
         let hashes: Vec<BlockHash> = hashes.collect();
         self.cut(height);
-        self.invalid.extend(hashes);
+        hashes.into_iter().for_each(|hash| self.note_invalid(hash));
     }
 
     /// Removes a block that no peer has, and what follows it: the chain would end there for ever. Headers
     /// above it are refused from now on.
     pub fn set_aside(&mut self, height: Height) {
         let hash = self.cut(height);
-        self.withheld.extend(hash);
+        self.refused.extend(hash.map(|hash| (hash, RefusedHeaders::Withheld)));
     }
 
     /// Takes headers of blocks that were set aside again, when there is another peer that may have them.
     pub fn forget_withheld(&mut self) {
-        self.withheld.clear();
+        self.refused.retain(|_, why| !matches!(why, RefusedHeaders::Withheld));
     }
 
     /// Removes the blocks from `height` on, and returns the hash of the first of them.
@@ -342,38 +331,26 @@ impl HeaderChain {
         Some(hash)
     }
 
-    /// Takes new headers of a branch back.
-    fn restore(
-        &mut self,
-        mut branch: Branch,
-        shared: usize,
-        replaced: Vec<Header>,
-        (tip, work): (BlockHash, U256),
-    ) {
-        branch.headers.truncate(shared);
-        branch.headers.extend(replaced);
-        (branch.tip, branch.work) = (tip, work);
-        if !branch.headers.is_empty() {
-            self.branch = Some(branch);
-        }
-    }
-
+    /// Validates headers above a block of the chain and what is `kept` of the branch there. Returns the
+    /// number of those before the first one that breaks a rule, and which rule that is.
     fn validate(
         &self,
-        branch: &mut Branch,
+        fork: Height,
+        kept: &[Header],
         headers: &[Header],
         hashes: &[BlockHash],
         now: BlockTime,
-    ) -> Result<(), Violation> {
-        let chain = &self.headers[..=branch.fork.0 as usize];
-        for (header, hash) in headers.iter().zip(hashes) {
-            let ancestors = Below { chain, branch: &branch.headers };
-            let height = Height((chain.len() + branch.headers.len()) as u32);
-            let params = self.params;
-            check_header(&HeaderContext { params, height, header, hash, ancestors: &ancestors, now })?;
-            branch.headers.push(*header);
+    ) -> (usize, Option<Violation>) {
+        let (params, chain) = (self.params, &self.headers[..=fork.0 as usize]);
+        for (number, (header, hash)) in headers.iter().zip(hashes).enumerate() {
+            let ancestors = &Below { chain, kept, new: &headers[..number] };
+            let height = Height((chain.len() + kept.len() + number) as u32);
+            let context = HeaderContext { params, height, header, hash, ancestors, now };
+            if let Err(violation) = check_header(&context) {
+                return (number, Some(violation));
+            }
         }
-        Ok(())
+        (headers.len(), None)
     }
 
     /// Number of headers that there can be at most.
@@ -388,11 +365,9 @@ impl HeaderChain {
         expected * factor * (100 + SPARE_HEADERS_PERCENT) / 100
     }
 
-    fn work_above(&self, height: Height) -> U256 {
-        work_of(&self.headers[height.0 as usize + 1..])
-    }
-
     fn truncate(&mut self, tip: Height) {
+        // It would follow a block that the chain does not have any more.
+        self.branch.take_if(|branch| branch.fork > tip);
         if let Some(hash) = self.hash(tip) {
             self.headers.truncate(tip.0 as usize + 1);
             self.tip = hash;
@@ -424,11 +399,7 @@ impl HeaderChain {
 
     fn branch_hash(&self, height: Height) -> Option<BlockHash> {
         let branch = self.branch.as_ref()?;
-        let at = height.0.checked_sub(branch.fork.0 + 1)? as usize;
-        match branch.headers.get(at + 1) {
-            Some(next) => Some(next.prev),
-            None => (at + 1 == branch.headers.len()).then_some(branch.tip),
-        }
+        hash_at(&branch.headers, branch.tip, height.0.checked_sub(branch.fork.0 + 1)? as usize)
     }
 }
 
@@ -544,6 +515,22 @@ mod tests {
         }
         let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
         assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));
+    }
+
+    /// Its headers were once added above another block of the same height.
+    #[test]
+    fn a_branch_above_a_block_that_the_chain_has_lost_is_forgotten() {
+        let (mut chain, genesis, time) = chain();
+        let (first, hashes) = mine((genesis, time), 6, 1);
+        chain.add(genesis, &first, &hashes, NOW).unwrap();
+        let (branch, of_branch) = mine((hashes[3], first[3].time), 5, 2);
+        chain.add(hashes[3], &branch[..1], &of_branch[..1], NOW).unwrap();
+        let (better, of_better) = mine((hashes[1], first[1].time), 5, 3);
+        assert_eq!(chain.add(hashes[1], &better, &of_better, NOW).unwrap().fork, Some(Height(2)));
+        let above = chain.add(of_branch[0], &branch[1..], &of_branch[1..], NOW);
+        assert!(matches!(above, Err(RefusedHeaders::Unconnected)), "{above:?}");
+        let found: Vec<_> = (3..=7).filter_map(|height| chain.hash(Height(height))).collect();
+        assert_eq!((found, chain.tip_height()), (of_better, Height(7)));
     }
 
     #[test]

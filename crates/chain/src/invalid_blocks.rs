@@ -44,7 +44,7 @@ pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockH
 /// [`ErrorKind::Usage`](api::error::ErrorKind::Usage) for a block that is not in the block index; any I/O
 /// error; a damaged block index.
 pub fn reconsider(files: &Files<'_>, which: Reconsider) -> Result<(), Error> {
-    let marked = tree_of_index(files, files.params)?.0.reconsider(which)?;
+    let marked = tree_of_index(files)?.0.reconsider(which)?;
     unmark(files, &marked)
 }
 

@@ -8,13 +8,14 @@
 //! older than the files: their headers come from peers, and then they are looked for once more.
 
 use crate::{
-    block_writer::{ArrivedBlock, check_arrived},
+    block_writer::check_arrived,
+    blocks::{
+        block_hashes::BlockHashes,
+        files::{Files, info_mut},
+    },
+    commit::replace_index,
     header_chain::HeaderChain,
-};
-use crate::{
-    blocks::{block_hashes::BlockHashes, files::Files},
-    commit::Destination,
-    plan::{existing_state::ExistingState, planner::tree_of_index},
+    plan::{best_block::branch_outside, existing_state::ExistingState, planner::tree_of_index},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -22,7 +23,7 @@ use api::{
     remedy::Remedy,
 };
 use disk::{
-    blk::{BlockRecord, BlockScanner},
+    blk::BlockRecord,
     datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index},
     made_undo::keep_made_undo,
@@ -84,11 +85,6 @@ pub struct DatadirContents {
 
 /// Blocks in the block files whose headers are not known: from which byte on they lie in which files.
 pub type UnknownBlocks = BTreeMap<FileNo, u64>;
-
-/// All block files of a datadir, whatever the block index places in them.
-pub fn all_files(files: &Files<'_>) -> Result<UnknownBlocks, Error> {
-    Ok(files.datadir.blk_files(files.disk)?.into_iter().map(|number| (number, 0)).collect())
-}
 
 impl StoredBlocks {
     /// Returns whether a block is stored, or was deleted by pruning.
@@ -174,41 +170,31 @@ impl StoredBlocks {
     /// Forgets blocks that are not whole in their files. Returns whether there are any, and whether the last
     /// file has fewer bytes than are in use.
     fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(bool, bool), Error> {
-        let (mut is_last_short, mut has_lost) = (false, false);
-        for (number, info) in (0..).map(FileNo).zip(infos) {
+        let (listed, mut has_lost) = (infos.len() as u32, false);
+        for number in (0..listed).map(FileNo).chain(self.placed.range(FileNo(listed)..).copied()) {
+            // A file that the index does not list has a block.
+            let used = infos.get(number.0 as usize).map_or(1, |info| u64::from(info.size));
             let len = files.len(FileKind::Blk, number)?;
-            is_last_short = len < u64::from(info.size);
-            if is_last_short {
+            if len < used {
                 self.short_files.insert(number, len);
-            }
-        }
-        for &number in self.placed.range(FileNo(infos.len() as u32)..) {
-            if files.len(FileKind::Blk, number)? == 0 {
-                self.short_files.insert(number, 0);
             }
         }
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
             let number = FileNo(position.file);
             let len = match self.short_files.get(&number) {
                 Some(&len) => len,
-                None if (number.0 as usize) < infos.len() => continue,
+                None if number.0 < listed => continue,
                 None => 0,
             };
-            // The length of the block is before it.
-            if u64::from(position.pos) < len {
-                let path = files.path(FileKind::Blk, number);
-                let open = files.open(FileKind::Blk, number)?.0;
-                let at = u64::from(position.pos).saturating_sub(4);
-                let mut size = [0; 4];
-                open.read_exact_at(&mut size, at).during("read", &path)?;
-                files.obfuscation.apply(&mut size, at);
-                if u64::from(position.pos) + u64::from(u32::from_le_bytes(size)) <= len {
-                    continue;
-                }
+            let pos = u64::from(position.pos);
+            if pos < len && pos + u64::from(files.record_len(FileKind::Blk, number, pos)?) <= len {
+                continue;
             }
             *position = Position::default();
             has_lost = true;
         }
+        let is_last_short = listed.checked_sub(1).map(FileNo);
+        let is_last_short = is_last_short.is_some_and(|last| self.short_files.contains_key(&last));
         Ok((has_lost || !self.short_files.is_empty(), is_last_short))
     }
 
@@ -264,27 +250,15 @@ impl DatadirContents {
             // What remains of it stays as it is.
             contents.infos.push(FileInfo::default());
         }
-        let beyond = contents.beyond_use(files)?;
+        let beyond = files.beyond_use(&contents.infos)?;
         let DatadirContents { chain, stored, infos, .. } = &mut contents;
         (contents.found, contents.unknown) = stored.find_beyond(files, chain, infos, &beyond)?;
         Ok(contents)
     }
 
-    /// Where the block files have bytes beyond those in use.
-    fn beyond_use(&self, files: &Files<'_>) -> Result<UnknownBlocks, Error> {
-        let mut beyond = UnknownBlocks::default();
-        for number in files.datadir.blk_files(files.disk)? {
-            let used = self.infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
-            if files.len(FileKind::Blk, number)? > used {
-                beyond.insert(number, used);
-            }
-        }
-        Ok(beyond)
-    }
-
     fn of_index(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
         let params = files.params;
-        let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files, params)?;
+        let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files)?;
         let branch = tree.best_headers();
         // Only what follows is kept, so that little memory is needed.
         drop(tree);
@@ -341,50 +315,38 @@ impl StoredBlocks {
         parts: &UnknownBlocks,
     ) -> Result<(u32, UnknownBlocks), Error> {
         let (mut found, mut unknown) = (0, UnknownBlocks::default());
-        let by_hash = if parts.is_empty() { Vec::new() } else { chain.heights_by_hash() };
+        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         for (&number, &from) in parts {
-            let before = found;
-            let path = files.path(FileKind::Blk, number);
-            let (open, _) = files.open(FileKind::Blk, number)?;
-            let mut scanner = BlockScanner::new(open.as_ref(), &path, files.params.magic, files.obfuscation)?;
-            scanner.skip_to(ByteOffset(from));
-            let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-            while let Some(record) = scanner.next_record()? {
-                let BlockRecord { data_pos, size, header, hash, tx_count, .. } = record;
-                let at = by_hash.binary_search_by_key(&Some(hash), |&height| chain.hash(height));
-                let Some(&height) = at.ok().and_then(|at| by_hash.get(at)) else {
-                    unknown.insert(number, from);
-                    continue;
-                };
+            let (before, mut records) = (found, Vec::new());
+            files.each_block(number, from, |record| match chain.height_of(&record.hash) {
+                None => drop(unknown.insert(number, from)),
                 // Neither this program nor bitcoind could read it there.
-                if self.has(height) || !record.is_readable {
+                Some(_) if !record.is_readable => {}
+                Some(height) => records.push((height, *record)),
+            })?;
+            for (height, BlockRecord { data_pos, size, header, hash, tx_count, .. }) in records {
+                if self.has(height) {
                     continue;
                 }
                 let mut bytes = vec![0; size as usize];
-                open.read_exact_at(&mut bytes, data_pos.0).during("read", &path)?;
-                files.obfuscation.apply(&mut bytes, data_pos.0);
-                let median_time_past_prev = chain.median_time_before(height);
-                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins: None };
-                if check_arrived(files.params, &block, &mut arena, &mut hashes).is_err() {
+                files.read(FileKind::Blk, number, data_pos.0, &mut bytes)?;
+                if check_arrived(&chain.expected(height, hash), &bytes, &mut arena, &mut hashes).is_err() {
                     continue;
                 }
-                if infos.len() <= number.0 as usize {
-                    infos.resize(number.0 as usize + 1, FileInfo::default());
+                let info = info_mut(infos, number);
+                if info.size == 0 {
+                    // What a copied `rev` file has stays.
+                    let len = files.len(FileKind::Rev, number)?;
+                    info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
                 }
-                if let Some(info) = infos.get_mut(number.0 as usize) {
-                    if info.size == 0 {
-                        // What a copied `rev` file has stays.
-                        let len = files.len(FileKind::Rev, number)?;
-                        info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
-                    }
-                    info.size = info.size.max((data_pos.0 + u64::from(size)) as u32);
-                    info.add_block(height, header.time.0.into());
-                }
+                info.size = info.size.max((data_pos.0 + u64::from(size)) as u32);
+                info.add_block(height, header.time.0.into());
                 self.set(height, number, data_pos, tx_count);
                 found += 1;
             }
             if found > before {
                 // Before the block index places them.
+                let path = files.path(FileKind::Blk, number);
                 files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
             }
         }
@@ -456,14 +418,10 @@ pub fn find_in_index(
 
 /// Returns the blocks outside the chain on which the chainstate is: some of them are marked invalid.
 fn below_chainstate(files: &Files<'_>, chain: &HeaderChain) -> Result<HashSet<BlockHash>, Error> {
-    let mut found = HashSet::new();
-    let Some(mut hash) = ExistingState::read(files, false)?.best_block else { return Ok(found) };
+    let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(HashSet::new()) };
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    while let Some(entry) = rows.entry(&hash)?.filter(|entry| chain.hash(entry.height) != Some(hash)) {
-        found.insert(hash);
-        hash = entry.header.prev;
-    }
-    Ok(found)
+    let (branch, _) = branch_outside(&rows, best, |height| chain.hash(height))?;
+    Ok(branch.iter().map(|entry| entry.hash).collect())
 }
 
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
@@ -479,7 +437,6 @@ pub fn write_index(
     deleted: &[FileNo],
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
-    let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
     let params = files.params;
     let below_chainstate = below_chainstate(files, chain)?;
     let added = chain.heights_by_hash().into_iter().filter_map(|height| {
@@ -506,7 +463,7 @@ pub fn write_index(
             entry.status.0 |= BlockStatus::FAILED_VALID;
         }
     };
-    let commit = || {
+    replace_index(files.disk, files.datadir, false, |target| {
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
         let has_pruned = stored.has_pruned() || !deleted.is_empty();
@@ -514,7 +471,6 @@ pub fn write_index(
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
         // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
         // stays right.
-        keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink))
-    };
-    commit().map(drop).inspect_err(|_| target.discard())
+        keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink).map(drop))
+    })
 }

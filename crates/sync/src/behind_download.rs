@@ -18,6 +18,7 @@ use chain::{
     blocks::{claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
     plan::{
+        best_block::branch_outside,
         existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning, require_continuable},
         planner::AfterSuspect,
@@ -152,7 +153,7 @@ fn of_both(
         (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
         (_, Some(Err(error))) if must_rebuild && !is_interrupted => Err(explain_pruned(error.clone())),
         (Err(error), _) => Err(error),
-        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone())),
+        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone(), "downloaded")),
         (Ok(fetched), _) => Ok(fetched),
     }
 }
@@ -205,22 +206,15 @@ fn branch_of(
     tip: BlockHash,
 ) -> Result<Option<(Height, Height)>, Error> {
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let (mut hash, mut height) = (tip, None);
-    for _ in 0..MAX_LEFT {
-        let Some(entry) = rows.entry(&hash)? else { break };
-        let height = *height.get_or_insert(entry.height);
-        if chain.hash(entry.height) == Some(hash) {
-            return Ok(Some((height, entry.height)));
-        }
-        hash = entry.header.prev;
-    }
-    Ok(None)
+    let (branch, fork) = branch_outside(&rows, tip, |height| chain.hash(height))?;
+    let tip = branch.first().filter(|_| branch.len() < MAX_LEFT as usize).map(|tip| tip.height);
+    Ok(tip.zip(fork))
 }
 
-/// An interrupted rebuild leaves more than there was before the download.
-pub fn explain_interrupt(mut error: Error) -> Error {
+/// An interrupted rebuild leaves more than there was before; `done` is what was done with all blocks.
+pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
     if error.kind == ErrorKind::Interrupted {
-        error.detail = "interrupted; all blocks are downloaded, the chainstate is unchanged".to_owned();
+        error.detail = format!("interrupted; all blocks are {done}, the chainstate is unchanged");
     }
     error
 }

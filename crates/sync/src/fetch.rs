@@ -453,10 +453,10 @@ impl Fetch<'_> {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
                 self.seen.sources.note_progress(self.client.now());
-                let median_time_past_prev = self.chain.median_time_before(height);
+                let expected = self.chain.expected(height, hash);
                 self.writing.in_hand += 1;
                 let coins = coins.map(|coins| self.note_coins(hash, coins));
-                let block = ArrivedBlock { height, hash, median_time_past_prev, bytes, coins };
+                let block = ArrivedBlock { expected, bytes, coins };
                 // The writers run until this end is dropped.
                 let _ = arrived.send(block);
             }

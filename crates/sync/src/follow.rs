@@ -21,7 +21,10 @@ use api::{
     report::UpdateReport,
 };
 use chain::{
-    blocks::{chain::BlockPosition, files::Files},
+    blocks::{
+        chain::BlockPosition,
+        files::{Files, info_mut},
+    },
     header_chain::HeaderChain,
     invalid_blocks::{InvalidBlock, mark_invalid},
     plan::{
@@ -285,11 +288,7 @@ impl AtTip<'_> {
         done: &mut UpdateReport,
     ) -> Result<Plan, Error> {
         for &(file, info) in changed {
-            let number = file.0 as usize;
-            if plan.index_files.len() <= number {
-                plan.index_files.resize(number + 1, FileInfo::default());
-            }
-            plan.index_files.get_mut(number).into_iter().for_each(|known| *known = info);
+            *info_mut(&mut plan.index_files, file) = info;
         }
         if chain.work() <= plan.choice.work {
             return Ok(plan);

@@ -1,7 +1,9 @@
 //! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
 
 use api::{error::Error, event::EventSink, machine::random, options::ChainOptions};
-use chain::{blocks::files::obfuscation, commit::Destination, session::lock_for_change};
+use chain::{
+    blocks::files::obfuscation, commit::replace_index, given_blocks::write_genesis, session::lock_for_change,
+};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     chainstate::read_best_block,
@@ -15,7 +17,7 @@ use disk::{
 };
 use rules::ChainParams;
 use std::path::Path;
-use vfs::{AtomicFile, Disk, During as _, dir_of};
+use vfs::{Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
 
 /// Creates the datadir, unless it has block files. Each step is complete after a power
@@ -57,10 +59,7 @@ pub fn create(
         commit_index(disk, &datadir, &index, sink)?;
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
-    let (path, mut record) = (datadir.blk_path(FileNo(0)), Vec::new());
-    write_record(&mut record, params.magic, &params.genesis_block());
-    obfuscation.apply(&mut record, 0);
-    Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), &path, &record)?)
+    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(0)))
 }
 
 /// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was
@@ -108,12 +107,10 @@ fn commit_index(
     index: &BlockIndex,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
-    let target = Destination::of_index(disk, datadir.clone(), false)?;
-    let commit = || {
+    replace_index(disk, datadir, false, |target| {
         write_block_index(disk, target.building(), index)?;
         target.commit(sink).map(drop)
-    };
-    commit().inspect_err(|_| target.discard())
+    })
 }
 
 /// Creates the directories down to that of the block files, whose names a power cut does not take back.

@@ -1,6 +1,7 @@
 //! Downloads the blocks that are damaged or missing, and rebuilds only what needs it.
 
 use crate::{
+    behind_download::explain_interrupt,
     fetch::{Fetched, Follower, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
@@ -242,7 +243,8 @@ fn rebuild_chainstate(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<ReindexReport, Error> {
-    let report = reindex(disk, options, sink, interrupt).map_err(explain_interrupt)?;
+    let report =
+        reindex(disk, options, sink, interrupt).map_err(|error| explain_interrupt(error, "stored"))?;
     for note in report.notes.iter().filter(|_| options.chain.reconsider.is_some()) {
         if let Warning::InvalidBlock { hash, error } = note
             && let Some(height) = error.height
@@ -261,7 +263,7 @@ fn remake_undo(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
-    engine::undo::make(disk, chain, sink, interrupt).map_err(explain_interrupt)
+    engine::undo::make(disk, chain, sink, interrupt).map_err(|error| explain_interrupt(error, "stored"))
 }
 
 /// The note about what is damaged or missing.
@@ -434,20 +436,12 @@ fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<()
 /// Whether a block is on the chain with the most work. A chain with more work that the block index marks as
 /// invalid is reported.
 fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash, sink: &dyn EventSink) -> Result<bool, Error> {
-    let (mut tree, _) = tree_of_index(files, files.params)?;
+    let (mut tree, _) = tree_of_index(files)?;
     let branch = tree.best_headers();
     if let Some((height, hash, tip)) = tree.marked_invalid(hash) {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
     }
     Ok(tree.locate(hash, &branch, Height(0)).is_some_and(|best| best.fork == best.known.height))
-}
-
-/// An interrupted rebuild leaves more than there was before.
-fn explain_interrupt(mut error: Error) -> Error {
-    if error.kind == ErrorKind::Interrupted {
-        error.detail = "interrupted; all blocks are stored, the chainstate is unchanged".to_owned();
-    }
-    error
 }
 
 /// Nothing follows the download.

@@ -72,7 +72,7 @@ fn sync_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
-    check_end(options)?;
+    check_options(options)?;
     new_datadir::create(disk, &options.chain, false, sink)?;
     let rebuild = options.rebuild();
     let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
@@ -86,20 +86,17 @@ fn sync_in_place(
 }
 
 /// Refuses what would keep the chainstate away from the tip, or leave a pruned node.
-fn check_end(options: &SyncOptions) -> Result<(), Error> {
+fn check_options(options: &SyncOptions) -> Result<(), Error> {
     let SyncOptions { chain, follow, unprune, prune_bytes, blocks_only, .. } = options;
-    let is_partial = prune_bytes.is_some() || *blocks_only || chain.stop_at_height.is_some();
-    let detail = match (is_partial, follow, unprune) {
-        (true, true, _) => {
-            "a run that stays at the tip needs all blocks and a chainstate: no pruning, no last block, and not \
-             blocks alone"
-        }
-        (true, false, true) => {
-            "a full node needs all blocks and a chainstate made of them: no pruning, no last block, and not \
-             blocks alone"
-        }
+    let needs_all = match (follow, unprune) {
+        (true, _) => "a run that stays at the tip needs all blocks and a chainstate",
+        (_, true) => "a full node needs all blocks and a chainstate made of them",
         _ => return Ok(()),
     };
+    if prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
+        return Ok(());
+    }
+    let detail = format!("{needs_all}: no pruning, no last block, and not blocks alone");
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
@@ -352,7 +349,7 @@ impl Round<'_> {
         let suspected = can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
         let done = reindex_planned(files, rebuild, planned, suspected, sink, interrupt);
         *suspect = found.get();
-        done.map_err(explain_interrupt)
+        done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.

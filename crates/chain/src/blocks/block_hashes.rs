@@ -55,19 +55,4 @@ impl BlockHashes {
             self.wtxids.extend(witnessed);
         }
     }
-
-    /// Hashes only header and transactions, without witnesses.
-    pub fn txids_of_block(&mut self, block: &BlockView<'_>) {
-        let header = block.header().to_bytes();
-        let mut messages = Vec::with_capacity(1 + block.tx_count());
-        messages.push(Message([&header, &[], &[]]));
-        messages.extend(block.txs().map(|tx| tx.txid_message()));
-        self.digests.clear();
-        sha256d_many(&messages, &mut self.digests);
-
-        let mut digests = self.digests.drain(..);
-        self.block = BlockHash(digests.next().unwrap_or_default());
-        self.txids.clear();
-        self.txids.extend(digests.map(Txid));
-    }
 }

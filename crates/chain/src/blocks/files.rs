@@ -11,13 +11,15 @@ use api::{error::Error, subject::Subject};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
+    blk::BlockRecord,
     block_files::{BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
-    index::{IndexEntry, IndexRows},
+    index::{FileInfo, IndexEntry, IndexRows},
+    scan::for_each_block,
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
 use rules::{BlockSums, ChainParams, Violation};
-use std::{io, path::PathBuf};
+use std::{collections::BTreeMap, io, path::PathBuf};
 use vfs::{Disk, During as _, ReadAt};
 use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
 
@@ -32,6 +34,15 @@ pub struct Files<'a> {
     pub params: &'static ChainParams,
     /// The blocks that a download stores while a job runs behind it.
     pub awaited: Option<&'a AwaitedBlocks>,
+}
+
+/// Returns the block index's entry for a pair of files, which is added if it is missing.
+pub fn info_mut(infos: &mut Vec<FileInfo>, number: FileNo) -> &mut FileInfo {
+    let at = number.0 as usize;
+    if infos.len() <= at {
+        infos.resize(at + 1, FileInfo::default());
+    }
+    &mut infos[at]
 }
 
 /// Reads the key that obfuscates the block files of a datadir, and checks it with about `files_max` of them
@@ -138,6 +149,51 @@ impl Files<'_> {
         let path = self.path(kind, file);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
         opened.map_err(|source| Self::not_opened(kind, path, source))
+    }
+
+    /// Reads bytes of a file from a position on, without obfuscation.
+    ///
+    /// # Errors
+    /// The same errors as [`Files::open`]; [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if the file
+    /// ends before them.
+    pub fn read(&self, kind: FileKind, file: FileNo, pos: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let (open, _) = self.open(kind, file)?;
+        let failed = |source| Error::reading(self.path(kind, file), pos, source);
+        open.read_exact_at(bytes, pos).map_err(failed)?;
+        self.obfuscation.apply(bytes, pos);
+        Ok(())
+    }
+
+    /// Returns the length in bytes that the frame before the position `pos` of a record states. Nothing is
+    /// checked.
+    pub fn record_len(&self, kind: FileKind, file: FileNo, pos: u64) -> Result<u32, Error> {
+        let mut len = [0; 4];
+        self.read(kind, file, pos.saturating_sub(len.len() as u64), &mut len)?;
+        Ok(u32::from_le_bytes(len))
+    }
+
+    /// Returns which block files have bytes beyond those that the block index's entries for them count as
+    /// used, and from which byte on.
+    pub fn beyond_use(&self, infos: &[FileInfo]) -> Result<BTreeMap<FileNo, u64>, Error> {
+        let mut beyond = BTreeMap::new();
+        for number in self.datadir.blk_files(self.disk)? {
+            let used = infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
+            if self.len(FileKind::Blk, number)? > used {
+                beyond.insert(number, used);
+            }
+        }
+        Ok(beyond)
+    }
+
+    /// Calls `each` for the blocks of a file from a byte on. Returns the number of those of another chain
+    /// ([`disk::departed`]), which are left out.
+    pub fn each_block(
+        &self,
+        file: FileNo,
+        from: u64,
+        each: impl FnMut(&BlockRecord),
+    ) -> Result<u32, DiskError> {
+        for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), each)
     }
 
     /// Opens a file for reading records.

@@ -8,7 +8,7 @@
 use crate::{
     blocks::files::Files,
     plan::{
-        best_block::KnownBlock,
+        best_block::{BestBlock, KnownBlock},
         planner::{Plan, links_of_index},
         tree::Tree,
     },
@@ -21,11 +21,10 @@ use api::{
     remedy::Remedy,
     subject::Subject,
 };
-use disk::datadir::FileKind;
-use disk::{blk::BlockRecord, chainstate::read_best_block, scan::for_each_block};
+use disk::{chainstate::read_best_block, datadir::FileKind};
 use std::{collections::BTreeMap, error::Error as _, io};
 use vfs::{Disk, FileError};
-use wire::{BlockHash, ByteOffset, Height};
+use wire::{BlockHash, Height};
 
 /// Maximum number of blocks that a node downloads ahead of its best block (Core `BLOCK_DOWNLOAD_WINDOW`). If
 /// more than that have no undo data, it was lost.
@@ -64,7 +63,7 @@ impl ExistingState {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
         let mut existing = Self { best_block, ..Self::default() };
-        let tree = scan.then(|| links_of_index(files, files.params));
+        let tree = scan.then(|| links_of_index(files.disk, &files.datadir.index_dir(), files.params));
         let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
         if let Some((mut tree, ..)) = tree {
             existing.index = tree.connected();
@@ -155,64 +154,36 @@ impl ExistingState {
     }
 
     fn loss(&self, plan: &Plan, is_scan: bool) -> Option<LowerTip> {
-        let tip = plan.chain.tip_height();
+        let (tip, choice) = (plan.chain.tip_height(), &plan.choice);
         let chainstate = match (self.best_block, plan.best_block) {
-            (Some(_), Some(best)) if best.known.work > plan.choice.work => Some(LowerTip {
-                tip,
-                what: LowerPart::Chainstate,
-                height: Some(best.known.height),
-                hash: Some(best.known.hash),
-                blocks: best.known.height.0.saturating_sub(best.fork.0),
-                gap: best.gap,
-                is_by_damage: false,
-            }),
-            (Some(best), None) => Some(LowerTip {
-                tip,
-                what: LowerPart::Chainstate,
-                height: self.best_in_index.map(|known| known.height),
-                hash: Some(best),
-                blocks: self.best_in_index.map_or(1, |known| known.height.0.saturating_sub(tip.0).max(1)),
-                gap: Some(Gap::Lost),
-                is_by_damage: false,
-            }),
+            (Some(_), Some(BestBlock { known, fork, gap, .. })) if known.work > choice.work => {
+                let blocks = known.height.0.saturating_sub(fork.0);
+                Some(lower_tip(plan, LowerPart::Chainstate, Some(known), blocks, gap))
+            }
+            (Some(best), None) => {
+                let known = self.best_in_index;
+                let blocks = known.map_or(1, |known| known.height.0.saturating_sub(tip.0).max(1));
+                let lower = lower_tip(plan, LowerPart::Chainstate, known, blocks, Some(Gap::Lost));
+                Some(LowerTip { hash: Some(best), ..lower })
+            }
             _ => None,
         };
         let index = if is_scan { self.index_loss(plan) } else { None };
         let unknown = self.best_block.is_none() && self.index.is_none() && is_scan;
-        let undo = (unknown && plan.choice.unconnected > DOWNLOAD_WINDOW).then_some(LowerTip {
-            tip,
-            what: LowerPart::Blocks,
-            height: None,
-            hash: None,
-            blocks: plan.choice.unconnected,
-            gap: plan.choice.gap,
-            is_by_damage: false,
-        });
-        let orphans = plan.choice.orphans.filter(|orphans| orphans.were_connected && !plan.stops_as_asked);
-        let orphans = orphans.map(|orphans| LowerTip {
-            tip,
-            what: LowerPart::Blocks,
-            height: None,
-            hash: None,
-            blocks: orphans.blocks,
-            gap: Some(Gap::Lost),
-            is_by_damage: false,
-        });
+        let undo = (unknown && choice.unconnected > DOWNLOAD_WINDOW)
+            .then(|| lower_tip(plan, LowerPart::Blocks, None, choice.unconnected, choice.gap));
+        let orphans = choice.orphans.filter(|orphans| orphans.were_connected && !plan.stops_as_asked);
+        let orphans =
+            orphans.map(|orphans| lower_tip(plan, LowerPart::Blocks, None, orphans.blocks, Some(Gap::Lost)));
         chainstate.or(index).or(undo).or(orphans)
     }
 
     /// What a plan by a scan would lose of the blocks that the old index had connected.
     pub fn index_loss(&self, plan: &Plan) -> Option<LowerTip> {
-        let tip = plan.chain.tip_height();
-        self.index.filter(|known| known.work > plan.choice.work).map(|known| LowerTip {
-            tip,
-            what: LowerPart::BlockIndex,
-            height: Some(known.height),
-            hash: Some(known.hash),
-            blocks: known.height.0.saturating_sub(tip.0).max(1),
-            gap: if plan.stops_as_asked { None } else { plan.choice.gap.or(Some(Gap::Lost)) },
-            is_by_damage: false,
-        })
+        let known = self.index.filter(|known| known.work > plan.choice.work)?;
+        let blocks = known.height.0.saturating_sub(plan.chain.tip_height().0).max(1);
+        let gap = if plan.stops_as_asked { None } else { plan.choice.gap.or(Some(Gap::Lost)) };
+        Some(lower_tip(plan, LowerPart::BlockIndex, Some(known), blocks, gap))
     }
 
     fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
@@ -237,6 +208,18 @@ impl ExistingState {
     }
 }
 
+/// A plan that is lower than `what`, whose last block is `known`.
+fn lower_tip(
+    plan: &Plan,
+    what: LowerPart,
+    known: Option<KnownBlock>,
+    blocks: u32,
+    gap: Option<Gap>,
+) -> LowerTip {
+    let (height, hash) = known.map(|known| (known.height, known.hash)).unzip();
+    LowerTip { tip: plan.chain.tip_height(), what, height, hash, blocks, gap, is_by_damage: false }
+}
+
 /// Returns what was read from a database; `None` if that failed for any reason except a missing permission.
 fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T>, Error> {
     let error = match read {
@@ -255,14 +238,10 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
 /// Nobody needs copies of the chain's blocks.
 fn warn_of_records_beyond_index(files: &Files<'_>, plan: &Plan, sink: &dyn EventSink) -> Result<(), Error> {
     let mut beyond = BTreeMap::new();
-    for file in files.datadir.blk_files(files.disk)? {
-        let used = plan.index_files.get(file.0 as usize).map_or(0, |info| u64::from(info.size));
-        if files.len(FileKind::Blk, file)? > used {
-            let note = |record: &BlockRecord| {
-                beyond.entry(record.hash).or_insert((file, used));
-            };
-            for_each_block(files.disk, files.datadir, files.obfuscation, file, ByteOffset(used), note)?;
-        }
+    for (file, used) in files.beyond_use(&plan.index_files)? {
+        files.each_block(file, used, |record| {
+            beyond.entry(record.hash).or_insert((file, used));
+        })?;
     }
     if !beyond.is_empty() {
         for height in (0..=plan.chain.tip_height().0).map(Height) {

@@ -12,7 +12,7 @@
 
 use crate::{
     blocks::{damage::KnownDamage, files::Files},
-    plan::planner::Plan,
+    plan::{best_block::branch_outside, planner::Plan},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -26,9 +26,8 @@ use disk::{
     node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
 };
 use std::{
+    borrow::Cow,
     cell::{Cell, OnceCell},
-    collections::HashMap,
-    fmt,
 };
 use vfs::During as _;
 use wire::{BlockHash, Height};
@@ -36,50 +35,21 @@ use wire::{BlockHash, Height};
 /// Number of blocks that stay below an index's best block, with that block (Core `PRUNE_LOCK_BUFFER`).
 const PRUNE_BUFFER: u32 = 11;
 
-/// Why an index cannot stay as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Harm {
-    /// Blocks from this height on get other places.
-    Moved(Height),
-    /// The database does not open.
-    Unreadable,
-    /// The block index, or the new one, lacks its best block.
-    BestBlockUnknown,
-    /// Its best block is not on the new chain, and this block above the fork is lost.
-    CannotRewind(Height),
-    /// Block files are deleted that bitcoind never deletes with this index.
-    NeedsAllBlocks,
-    /// It ends at this height, and blocks above it are deleted.
-    BlocksDeleted(Height),
-}
+/// Why an index cannot stay as it is: what its name is followed by in an error.
+type Harm = Cow<'static, str>;
 
-impl fmt::Display for Harm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Moved(height) => write!(
-                f,
-                "its rows have the places of blocks in the block files, and blocks from height {height} on \
-                 get other places in the block index, so that it would deny transactions that exist"
-            ),
-            Self::Unreadable => f.write_str("it does not open, so that nothing can be told of its rows"),
-            Self::BestBlockUnknown => {
-                f.write_str("its best block is not in the block index, with which bitcoind does not start")
-            }
-            Self::CannotRewind(height) => write!(
-                f,
-                "its best block is above the new chain, and bitcoind would stop when it rewinds the index, \
-                 because block {height} or its undo data is lost"
-            ),
-            Self::NeedsAllBlocks => {
-                f.write_str("it needs all blocks, so that bitcoind does not use it with -prune")
-            }
-            Self::BlocksDeleted(height) => write!(
-                f,
-                "it ends at block {height}, and blocks above that would be deleted from which bitcoind \
-                 continues it"
-            ),
-        }
-    }
+const UNREADABLE: &str = "it does not open, so that nothing can be told of its rows";
+
+/// No remedy, since it cannot be made with pruning.
+const NEEDS_ALL_BLOCKS: &str = "it needs all blocks, so that bitcoind does not use it with -prune";
+
+/// Blocks from this height on get other places.
+fn moves_from(height: Height) -> Harm {
+    let harm = format!(
+        "its rows have the places of blocks in the block files, and blocks from height {height} on get other \
+         places in the block index, so that it would deny transactions that exist"
+    );
+    harm.into()
 }
 
 /// The indexes that a command must set aside before its changes count, because the caller said so.
@@ -126,7 +96,7 @@ pub fn before_moves(
         }
         let current = files.datadir.index_dir().join("CURRENT");
         if !files.disk.exists(&current).during("look for", &current)? {
-            return Ok(Some(Harm::Moved(lowest)));
+            return Ok(Some(moves_from(lowest)));
         }
         let index = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         // Rows without a best block can be of any block.
@@ -142,7 +112,7 @@ pub fn before_moves(
                 is_covered = is_covered || index.entry(&hash)?.is_some_and(|it| it.status.was_connected());
             }
         }
-        Ok(is_covered.then_some(Harm::Moved(lowest)))
+        Ok(is_covered.then(|| moves_from(lowest)))
     })
 }
 
@@ -171,13 +141,13 @@ pub fn before_pruning(
     let set_aside = check_each(files, may_set_aside, |kind, contents| {
         if !kind.needs_undo() {
             let is_there = kind == IndexKind::Unknown || *contents != IndexContents::default();
-            return Ok(is_there.then_some(Harm::NeedsAllBlocks));
+            return Ok(is_there.then_some(NEEDS_ALL_BLOCKS.into()));
         }
         if deleted.is_some_and(|deleted| deleted.made.contains(&kind)) {
             return Ok(None);
         }
         if contents.has_positions {
-            return Ok(Some(Harm::Unreadable));
+            return Ok(Some(UNREADABLE.into()));
         }
         let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else { return Ok(None) };
         let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
@@ -185,7 +155,11 @@ pub fn before_pruning(
             let height = fork_of(&rows, *best, hash_at)?.unwrap_or_default();
             let last_deleted = Height(height.0.saturating_sub(PRUNE_BUFFER));
             if last_deleted.0 + 1 < kept_from.0 {
-                return Ok(Some(Harm::BlocksDeleted(height)));
+                let harm = format!(
+                    "it ends at block {height}, and blocks above that would be deleted from which bitcoind \
+                     continues it"
+                );
+                return Ok(Some(harm.into()));
             }
             last.set(Some(last.get().map_or(last_deleted, |other| other.min(last_deleted))));
         }
@@ -237,7 +211,7 @@ pub fn before_rebuild(
     sink: &dyn EventSink,
 ) -> Result<SetAside, Error> {
     let chain = &plan.chain;
-    let entries = Entries { files, plan, old: OnceCell::new(), new: OnceCell::new() };
+    let entries = Entries { files, plan, old: OnceCell::new() };
     let is_lost = |entry: &IndexEntry, needs_undo: bool| {
         let is_damaged = damage.is_some_and(|damage| {
             damage.has_block(&entry.hash) || needs_undo && damage.has_undo(&entry.hash)
@@ -252,15 +226,21 @@ pub fn before_rebuild(
         if contents.has_positions
             && let Some(height) = entries.first_moved()?
         {
-            return Ok(Some(Harm::Moved(height)));
+            return Ok(Some(moves_from(height)));
         }
         for best in &contents.best_blocks {
             let Some(mut entry) = entries.find(best)? else {
-                return Ok(Some(Harm::BestBlockUnknown));
+                let harm = "its best block is not in the block index, with which bitcoind does not start";
+                return Ok(Some(harm.into()));
             };
             while (needs_undo || kind == IndexKind::TxoSpender) && !chain.has(entry.height, &entry.hash) {
                 if is_lost(&entry, needs_undo) {
-                    return Ok(Some(Harm::CannotRewind(entry.height)));
+                    let harm = format!(
+                        "its best block is above the new chain, and bitcoind would stop when it rewinds the \
+                         index, because block {} or its undo data is lost",
+                        entry.height
+                    );
+                    return Ok(Some(harm.into()));
                 }
                 let Some(below) = entries.find(&entry.header.prev)? else { break };
                 entry = below;
@@ -285,8 +265,6 @@ struct Entries<'a> {
     plan: &'a Plan,
     /// The block index in place.
     old: OnceCell<IndexRows<'a>>,
-    /// Where entries are in the new one.
-    new: OnceCell<HashMap<BlockHash, usize>>,
 }
 
 impl Entries<'_> {
@@ -324,9 +302,8 @@ impl Entries<'_> {
         let Some(index) = &self.plan.new_index else {
             return Ok(self.old()?.map(|rows| rows.entry(hash)).transpose()?.flatten());
         };
-        let all = || index.entries.iter().enumerate();
-        let by_hash = self.new.get_or_init(|| all().map(|(number, entry)| (entry.hash, number)).collect());
-        Ok(by_hash.get(hash).and_then(|&number| index.entries.get(number)).copied())
+        let at = index.entries.binary_search_by_key(hash, |entry| entry.hash).ok();
+        Ok(at.and_then(|at| index.entries.get(at)).copied())
     }
 }
 
@@ -344,14 +321,14 @@ fn check_each(
             Ok(contents) => harm_of(index.kind, &contents)?,
             Err(disk::DiskError::LevelDb(_)) => {
                 let all = IndexContents { has_positions: true, ..IndexContents::default() };
-                harm_of(index.kind, &all)?.map(|_| Harm::Unreadable)
+                harm_of(index.kind, &all)?.map(|_| UNREADABLE.into())
             }
             Err(error) => return Err(error.into()),
         };
         if let Some(harm) = harm {
             if !may_set_aside.allow(index.kind) {
                 reasons.push(format!("{}: {harm}", index.name));
-                can_be_made &= harm != Harm::NeedsAllBlocks && index.name == index.kind.dir_name();
+                can_be_made &= harm != NEEDS_ALL_BLOCKS && index.name == index.kind.dir_name();
                 if let Some(slot) = kinds.iter_mut().find(|slot| slot.is_none()) {
                     *slot = Some(index.kind);
                 }
@@ -376,14 +353,8 @@ fn check_each(
 /// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
 pub fn fork_of(
     index: &IndexRows<'_>,
-    mut hash: BlockHash,
+    hash: BlockHash,
     hash_at: impl Fn(Height) -> Option<BlockHash>,
 ) -> Result<Option<Height>, Error> {
-    while let Some(entry) = index.entry(&hash)? {
-        if hash_at(entry.height) == Some(hash) {
-            return Ok(Some(entry.height));
-        }
-        hash = entry.header.prev;
-    }
-    Ok(None)
+    Ok(branch_outside(index, hash, hash_at)?.1)
 }

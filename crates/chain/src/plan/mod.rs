@@ -3,7 +3,6 @@
 pub mod best_block;
 pub mod chain_request;
 pub mod existing_state;
-pub mod headers;
 pub mod indexes;
 pub mod planner;
 pub mod second_chainstate;

@@ -6,12 +6,15 @@
 //! Otherwise, a rebuild with hints and without undo data opens none for blocks up to the hints' last one.
 
 use crate::{
-    blocks::{chain::Chain, files::Files},
+    blocks::{
+        chain::Chain,
+        files::{Files, info_mut},
+    },
     plan::{
         best_block::BestBlock,
         chain_request::ChainRequest,
         second_chainstate::{CHECKED_AT_START, Obstacle, SecondChainstate},
-        siblings::Siblings,
+        siblings::{Scanned, Siblings},
         tree::{Choice, ChosenChain, Node, Tree},
     },
 };
@@ -33,9 +36,10 @@ use disk::{
 use rules::{ChainParams, pow::has_proof_of_work};
 use std::{
     collections::HashMap,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
-use vfs::During as _;
+use vfs::Disk;
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 
 /// Number of blocks whose parents are looked for in all blocks of their files.
@@ -200,7 +204,7 @@ pub fn plan(
         let below_marked = choice.reconsidered.map_or(u32::MAX, |Height(height)| height.saturating_sub(1));
         Height(fork.max(with_undo.min(below_marked)) + 1)
     });
-    let new_index = scanned.map(|(scan, order)| index_of_scan(&scan, &order, &tree, &branch, is_contested));
+    let new_index = scanned.map(|scanned| index_of_scan(&scanned, &tree, &branch, is_contested));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let existing = files.datadir.blk_files(files.disk)?;
     let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
@@ -240,7 +244,10 @@ pub fn plan(
 
 /// Of a pruned node, blocks are missing that nothing but a download brings back.
 fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
-    let is_pruned = || links_of_index(files, files.params).is_ok_and(|(_, index, _)| index.pruned);
+    let is_pruned = || {
+        links_of_index(files.disk, &files.datadir.index_dir(), files.params)
+            .is_ok_and(|(_, index, _)| index.pruned)
+    };
     match error.kind {
         ErrorKind::Damaged if is_pruned() => {
             let mut error = error.without_remedies().with_remedies([Remedy::Unprune]);
@@ -257,8 +264,8 @@ fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
 /// The blocks of a datadir, before a chain is chosen.
 struct Found {
     tree: Tree<'static>,
-    /// With a scan: what it found, and the numbers of its blocks ordered by hash.
-    scanned: Option<(Scan, Vec<u32>)>,
+    /// With a scan: what it found.
+    scanned: Option<Scanned>,
     /// With a scan: the blocks whose undo data could be that of a sibling.
     contested: Vec<u32>,
     /// Without a scan: the block index's entry for each pair of files.
@@ -270,19 +277,18 @@ struct Found {
 }
 
 fn find(files: &Files<'_>, scan: bool, now: BlockTime, interrupt: &AtomicBool) -> Result<Found, Error> {
-    let params = files.params;
     if !scan {
-        let (tree, index) = tree_of_index(files, params)?;
+        let (tree, index) = tree_of_index(files)?;
         let BlockIndex { files: index_files, pruned: is_pruned, departed, .. } = index;
         return Ok(Found { tree, scanned: None, contested: Vec::new(), index_files, is_pruned, departed });
     }
     let scan = scan_all(files, interrupt)?;
     let departed = scan.departed;
-    let mut order = by_hash(&scan);
-    let mut tree = tree_of_scan(files, &scan, &order, params, now)?;
-    tree.prefer_sound_copies(files, &scan, &mut order)?;
-    let contested = Siblings::new(files, &scan, &order).assign(&mut tree, interrupt)?;
-    let (scanned, index_files, is_pruned) = (Some((scan, order)), Vec::new(), false);
+    let mut scanned = Scanned::new(scan);
+    let mut tree = tree_of_scan(files, &scanned.blocks, now)?;
+    tree.prefer_sound_copies(files, &mut scanned.blocks)?;
+    let contested = Siblings::new(files, &scanned).assign(&mut tree, interrupt)?;
+    let (scanned, index_files, is_pruned) = (Some(scanned), Vec::new(), false);
     Ok(Found { tree, scanned, contested, index_files, is_pruned, departed })
 }
 
@@ -329,9 +335,7 @@ fn lacks_last_undo(files: &Files<'_>, tree: &Tree<'_>, branch: &[u32]) -> Result
     for &number in branch.iter().skip(1).rev().take(CHECKED_AT_START) {
         let data = tree.data_pos(number);
         let Some(((file, _), pos)) = data.zip(tree.undo_pos(number)) else { return Ok(true) };
-        let path = files.path(FileKind::Rev, file);
-        let found = files.disk.metadata(&path).during("look at", &path)?;
-        if found.is_none_or(|found| found.len <= pos.0) {
+        if files.len(FileKind::Rev, file)? <= pos.0 {
             return Ok(true);
         }
     }
@@ -361,13 +365,11 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
 /// The files with the first blocks whose parents were not found, and each file before: the parents come
 /// shortly before their children.
 fn files_with_hidden_blocks(params: &ChainParams, scan: &Scan) -> Vec<FileNo> {
-    let order = by_hash(scan);
-    let is_missing = |hash: &BlockHash| {
-        order.binary_search_by_key(hash, |&number| scan.blocks[number as usize].hash).is_err()
-    };
+    let mut hashes: Vec<BlockHash> = scan.blocks.iter().map(|block| block.hash).collect();
+    hashes.sort_unstable();
     let is_orphan = |block: &&ScannedBlock| {
         block.hash != params.genesis_hash
-            && is_missing(&block.header.prev)
+            && hashes.binary_search(&block.header.prev).is_err()
             && has_proof_of_work(params, &block.hash, block.header.bits)
     };
     let orphans = scan.blocks.iter().filter(is_orphan).take(MAX_ORPHANS);
@@ -375,26 +377,8 @@ fn files_with_hidden_blocks(params: &ChainParams, scan: &Scan) -> Vec<FileNo> {
     with_hidden.collect()
 }
 
-/// Returns the numbers of the scanned blocks, ordered by hash; copies of a block in file order, but copies
-/// with undo data first, because Core writes undo data for the copy in its index.
-fn by_hash(scan: &Scan) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..scan.blocks.len() as u32).collect();
-    order.sort_unstable_by_key(|&number| {
-        let block = &scan.blocks[number as usize];
-        (block.hash, block.undo_pos.is_none(), number)
-    });
-    order
-}
-
-fn tree_of_scan<'a>(
-    files: &Files<'_>,
-    scan: &Scan,
-    order: &[u32],
-    params: &'a ChainParams,
-    now: BlockTime,
-) -> Result<Tree<'a>, Error> {
-    let blocks = || order.iter().map(|&number| &scan.blocks[number as usize]);
-    let nodes = blocks().map(|block| {
+fn tree_of_scan(files: &Files<'_>, blocks: &[ScannedBlock], now: BlockTime) -> Result<Tree<'static>, Error> {
+    let nodes = blocks.iter().map(|block| {
         let data = Some((block.file, block.data_pos));
         Node::new(&block.header, data, block.undo_pos, false).ok_or_else(|| {
             let detail = "a block or its undo data lies above 4 GiB, which no file of Bitcoin Core reaches";
@@ -402,39 +386,35 @@ fn tree_of_scan<'a>(
         })
     });
     let nodes = nodes.collect::<Result<_, Error>>()?;
-    let hashes = blocks().map(|block| block.hash).collect();
+    let hashes = blocks.iter().map(|block| block.hash).collect();
     let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| {
-        blocks().for_each(|block| link(block.hash, block.header.prev));
+        blocks.iter().for_each(|block| link(block.hash, block.header.prev));
         Ok(())
     };
-    Tree::link(hashes, nodes, links, params, now)
+    Tree::link(hashes, nodes, links, files.params, now)
 }
 
 /// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
 /// between the two passes only what is needed is kept. The returned index has no entries.
-pub fn tree_of_index<'a>(
-    files: &Files<'_>,
-    params: &'a ChainParams,
-) -> Result<(Tree<'a>, BlockIndex), Error> {
-    let (tree, index, heights) = links_of_index(files, params)?;
+pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), Error> {
+    let dir = files.datadir.index_dir();
+    let (tree, index, heights) = links_of_index(files.disk, &dir, files.params)?;
     if index.reindexing {
-        return Err(damaged_index(
-            files,
-            "the block index is incomplete: a bitcoind -reindex was interrupted",
-        ));
+        let detail = "the block index is incomplete: a bitcoind -reindex was interrupted";
+        return Err(damaged_index(&dir, detail));
     }
     if let Some((hash, height, recorded)) = tree.wrong_height(&heights) {
         let detail = format!(
             "the block index places block {hash} at height {recorded}, but it is at height {height}; \
              bitcoind would not start"
         );
-        return Err(damaged_index(files, detail));
+        return Err(damaged_index(&dir, detail));
     }
     Ok((tree, index))
 }
 
-fn damaged_index(files: &Files<'_>, detail: impl Into<String>) -> Error {
-    Error::damaged(detail).in_file(files.datadir.index_dir(), None).about(Subject::BlockIndex)
+fn damaged_index(dir: &Path, detail: impl Into<String>) -> Error {
+    Error::damaged(detail).in_file(dir, None).about(Subject::BlockIndex)
 }
 
 /// The tree of a block index, all but the blocks of the index, and the heights that it records.
@@ -442,13 +422,17 @@ type IndexLinks<'a> = (Tree<'a>, BlockIndex, Vec<Height>);
 
 /// Like [`tree_of_index`], also if heights are wrong, which do not matter for which block follows which, or
 /// if a `-reindex` was interrupted.
-pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<IndexLinks<'a>, Error> {
+pub fn links_of_index<'a>(
+    disk: &dyn Disk,
+    dir: &Path,
+    params: &'a ChainParams,
+) -> Result<IndexLinks<'a>, Error> {
     let advise = |error| match Error::from(error) {
         error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
         error => error,
     };
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
-    let rows = IndexRows::open(files.disk, &files.datadir.index_dir()).map_err(advise)?;
+    let rows = IndexRows::open(disk, dir).map_err(advise)?;
     let index = rows.stream(|entry| {
         let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
@@ -461,7 +445,7 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
     });
     let index = index.map_err(advise)?;
     if hashes.is_empty() {
-        return Err(damaged_index(files, "the block index is empty"));
+        return Err(damaged_index(dir, "the block index is empty"));
     }
     let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| rows.stream_links(link).map_err(advise);
     // Core does not check whether headers in its index are from the future.
@@ -473,22 +457,19 @@ pub fn links_of_index<'a>(files: &Files<'_>, params: &'a ChainParams) -> Result<
 /// Among contested blocks, only those of the chain have undo data: bitcoind writes it again for any other one
 /// that it connects.
 fn index_of_scan(
-    scan: &Scan,
-    order: &[u32],
+    scanned: &Scanned,
     tree: &Tree<'_>,
     branch: &[u32],
     is_contested: impl Fn(&u32) -> bool,
 ) -> BlockIndex {
     let mut index = BlockIndex::default();
-    for file in &scan.files {
-        index.files.resize(file.file.0 as usize + 1, FileInfo::default());
-        if let Some(info) = index.files.last_mut() {
-            (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
-        }
+    for file in &scanned.files {
+        let info = info_mut(&mut index.files, file.file);
+        (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
         index.last_file = file.file;
     }
     for (number, height) in tree.valid() {
-        let block = &scan.blocks[order[number as usize] as usize];
+        let block = &scanned.blocks[number as usize];
         if tree.data_pos(number).is_none() {
             index.entries.push(IndexEntry::of_header(block.hash, block.header, height));
             continue;
@@ -498,9 +479,7 @@ fn index_of_scan(
         let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
         status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
-        if let Some(info) = index.files.get_mut(block.file.0 as usize) {
-            info.add_block(height, block.header.time.0.into());
-        }
+        info_mut(&mut index.files, block.file).add_block(height, block.header.time.0.into());
         index.entries.push(IndexEntry {
             hash: block.hash,
             header: block.header,
@@ -528,9 +507,11 @@ fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[File
         // Records do not overlap, so only the last one can end later.
         if end < len
             && let Some(last) = positions.filter(|&pos| pos < end).max()
-            && undo_end(files, number, last)?.is_none_or(|record_end| record_end > end)
         {
-            end = last;
+            let record_len = files.record_len(FileKind::Rev, number, last)?;
+            if last + u64::from(record_len) + CHECKSUM_LEN as u64 > end {
+                end = last;
+            }
         }
         ends.insert(number, end);
     }
@@ -540,59 +521,37 @@ fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[File
     Ok(())
 }
 
-/// Returns where a record of undo data ends; `None` if there is no space for a frame before it.
-fn undo_end(files: &Files<'_>, number: FileNo, pos: u64) -> Result<Option<u64>, Error> {
-    let mut len = [0; 4];
-    let Some(at) = pos.checked_sub(len.len() as u64) else { return Ok(None) };
-    let (file, _) = files.open(FileKind::Rev, number)?;
-    let read = file.read_exact_at(&mut len, at);
-    read.map_err(|error| Error::reading(files.path(FileKind::Rev, number), at, error))?;
-    files.obfuscation.apply(&mut len, at);
-    Ok(Some(pos + u64::from(u32::from_le_bytes(len)) + CHECKSUM_LEN as u64))
-}
-
 /// Checks that each file exists and is long enough for its last block to start in it; returns the approximate
 /// number of bytes to read. `source` says where the positions of blocks are from.
 fn check_files(files: &Files<'_>, chain: &Chain, source: &str) -> Result<u64, Error> {
     for (file, heights) in chain.by_file() {
-        let (_, blk_len) = files.open(FileKind::Blk, file)?;
-        let Some(&last) = heights.last() else { continue };
-        let beyond = |what: &str, height: Height, pos: u64, path, len: u64| {
-            Error::damaged(format!(
-                "{source} places {what} at byte {pos}, but the file has {len} bytes; the file is truncated, \
-                 or {source} belongs to other files"
-            ))
-            .at_block(height, chain.block(height).hash)
-            .in_file(path, Some(pos))
-            .about(Subject::BlockIndex)
-        };
-        let last_pos = chain.block(last).data_pos.0;
-        if last_pos >= blk_len {
-            return Err(beyond("a block", last, last_pos, files.path(FileKind::Blk, file), blk_len));
-        }
-        if let Some(small) =
-            heights.iter().find(|&&height| chain.block(height).data_pos.0 < RECORD_HEADER_LEN as u64)
-        {
-            return Err(position_inside_frame(chain, *small, files.path(FileKind::Blk, file)));
-        }
-        let undo = heights.iter().filter_map(|&height| Some((chain.block(height).undo_pos?.0, height)));
-        if let Some((undo_pos, height)) = undo.clone().max() {
-            let (_, rev_len) = files.open(FileKind::Rev, file)?;
-            if undo_pos >= rev_len {
-                return Err(beyond("undo data", height, undo_pos, files.path(FileKind::Rev, file), rev_len));
-            }
-        }
-        if let Some((_, height)) = undo.min().filter(|&(pos, _)| pos < RECORD_HEADER_LEN as u64) {
-            return Err(position_inside_frame(chain, height, files.path(FileKind::Rev, file)));
+        for kind in [FileKind::Blk, FileKind::Rev] {
+            let placed = heights.iter().filter_map(|&height| {
+                let block = chain.block(height);
+                let pos = if kind == FileKind::Blk { Some(block.data_pos) } else { block.undo_pos };
+                Some((pos?.0, height))
+            });
+            let Some((last, of_last)) = placed.clone().max() else { continue };
+            let (_, len) = files.open(kind, file)?;
+            let (height, pos, detail) = match placed.min() {
+                _ if last >= len => {
+                    let what = if kind == FileKind::Blk { "a block" } else { "undo data" };
+                    let detail = format!(
+                        "{source} places {what} at byte {last}, but the file has {len} bytes; the file is \
+                         truncated, or {source} belongs to other files"
+                    );
+                    (of_last, last, detail)
+                }
+                Some((first, height)) if first < RECORD_HEADER_LEN as u64 => {
+                    (height, 0, "the block index places a record before byte 8".to_owned())
+                }
+                _ => continue,
+            };
+            return Err(Error::damaged(detail)
+                .at_block(height, chain.block(height).hash)
+                .in_file(files.path(kind, file), Some(pos))
+                .about(Subject::BlockIndex));
         }
     }
     Ok(chain.file_bytes())
-}
-
-/// The error for a position that is smaller than a record header.
-fn position_inside_frame(chain: &Chain, height: Height, path: std::path::PathBuf) -> Error {
-    Error::damaged("the block index places a record before byte 8")
-        .at_block(height, chain.block(height).hash)
-        .in_file(path, Some(0))
-        .about(Subject::BlockIndex)
 }

@@ -27,7 +27,7 @@ use disk::{
 use rules::ChainParams;
 use std::{fmt, path::PathBuf};
 use vfs::{Disk, During as _};
-use wire::{BlockHash, FileNo, Height};
+use wire::{BlockHash, Height};
 
 /// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
 pub const CHECKED_AT_START: usize = 6;
@@ -48,66 +48,23 @@ struct Blocks {
     best: BlockHash,
 }
 
-/// Why bitcoind does not start with two chainstates.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Obstacle {
-    /// The file `base_blockhash` is too short.
-    NoBase,
-    /// Core's source has no hash of a snapshot of this block.
-    NoSnapshot(BlockHash),
-    /// The database does not open.
-    NotOpen(String),
-    /// The block index does not have this block.
-    NotInIndex(BlockHash),
-    /// The chainstate ends above the snapshot's block.
-    Above {
-        /// Height of its last block.
-        tip: Height,
-        /// Height of the snapshot's block.
-        base: Height,
-    },
-    /// The chainstate ends on another branch than that of the snapshot's block.
-    OtherBranch {
-        /// Height of its last block.
-        tip: Height,
-        /// Hash of the snapshot's block.
-        base: BlockHash,
-        /// Height of the last block that both branches have.
-        fork: Height,
-    },
-    /// A block of the second chainstate is damaged or missing.
-    LostBlock(Height),
-    /// The undo data of one of its last blocks is missing.
-    NoUndo(Height),
-    /// The block index is older than the snapshot's chainstate.
-    OlderIndex(Height),
+/// Why bitcoind does not start with two chainstates: a clause about the second one, which is `it`.
+#[derive(Clone, Debug)]
+pub struct Obstacle {
+    clause: String,
+    /// The height of the snapshot's block, if the chainstate ends above it.
+    base_below: Option<Height>,
+}
+
+impl Obstacle {
+    fn new(clause: impl Into<String>) -> Self {
+        Self { clause: clause.into(), base_below: None }
+    }
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoBase => write!(f, "its file {SNAPSHOT_BASE} is too short"),
-            Self::NoSnapshot(base) => {
-                write!(f, "Bitcoin Core's source has no hash of a snapshot of its block {base}")
-            }
-            Self::NotOpen(error) => write!(f, "it does not open: {error}"),
-            Self::NotInIndex(hash) => write!(f, "the block index does not have its block {hash}"),
-            Self::Above { tip, base } => {
-                write!(f, "the chainstate ends at height {tip}, above the snapshot's block at height {base}")
-            }
-            Self::OtherBranch { tip, base, fork } => write!(
-                f,
-                "the chainstate ends at height {tip} of a branch that leaves that of the snapshot's block \
-                 {base} above height {fork}"
-            ),
-            Self::LostBlock(height) => write!(f, "its block at height {height} is damaged or missing"),
-            Self::NoUndo(height) => write!(f, "its block at height {height} has no undo data"),
-            Self::OlderIndex(height) => write!(
-                f,
-                "the block index is older: the mark of witnesses is missing for the block at height \
-                 {height}, and bitcoind would ask for a -reindex"
-            ),
-        }
+        f.write_str(&self.clause)
     }
 }
 
@@ -119,12 +76,14 @@ impl SecondChainstate {
         let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };
         let mut hash = BlockHash::default();
         if found.len < hash.0.len() as u64 {
-            return Ok(Some(Self { dir, blocks: Err(Obstacle::NoBase) }));
+            let obstacle = Obstacle::new(format!("its file {SNAPSHOT_BASE} is too short"));
+            return Ok(Some(Self { dir, blocks: Err(obstacle) }));
         }
         let file = disk.open(&base).during("open for reading", &base)?;
         file.read_exact_at(&mut hash.0, 0).during("read", &base)?;
         if params.pinned_utxo_set(&hash).is_none() {
-            return Ok(Some(Self { dir, blocks: Err(Obstacle::NoSnapshot(hash)) }));
+            let clause = format!("Bitcoin Core's source has no hash of a snapshot of its block {hash}");
+            return Ok(Some(Self { dir, blocks: Err(Obstacle::new(clause)) }));
         }
         let best = match ChainstateReader::open(disk, &dir) {
             // bitcoind completes it when it starts.
@@ -133,8 +92,10 @@ impl SecondChainstate {
         };
         let blocks = match best.map_err(Error::from) {
             Ok(Some(best)) => Ok(Blocks { base: hash, best }),
-            Ok(None) => Err(Obstacle::NotOpen("it has no best block".to_owned())),
-            Err(error) if error.kind == ErrorKind::Damaged => Err(Obstacle::NotOpen(error.detail.clone())),
+            Ok(None) => Err(Obstacle::new("it does not open: it has no best block")),
+            Err(error) if error.kind == ErrorKind::Damaged => {
+                Err(Obstacle::new(format!("it does not open: {}", error.detail)))
+            }
             Err(error) => return Err(error),
         };
         Ok(Some(Self { dir, blocks }))
@@ -159,7 +120,8 @@ impl SecondChainstate {
             Ok(blocks) => *blocks,
             Err(obstacle) => return Ok(Some(obstacle.clone())),
         };
-        let locate = |hash| tree.locate(&hash, branch, Height(0)).ok_or(Obstacle::NotInIndex(hash));
+        let unknown = |hash| Obstacle::new(format!("the block index does not have its block {hash}"));
+        let locate = |hash| tree.locate(&hash, branch, Height(0)).ok_or_else(|| unknown(hash));
         let (base, best) = match (locate(base_hash), locate(best)) {
             (Ok(base), Ok(best)) => (base, best),
             (Err(obstacle), _) | (_, Err(obstacle)) => return Ok(Some(obstacle)),
@@ -167,26 +129,38 @@ impl SecondChainstate {
         if let Some(tip) = branch.len().checked_sub(1).map(|tip| Height(tip as u32))
             && base.fork != tip
         {
-            return Ok(Some(match base.fork == base.known.height {
-                true => Obstacle::Above { tip, base: base.fork },
-                false => Obstacle::OtherBranch { tip, base: base_hash, fork: base.fork },
-            }));
+            let fork = base.fork;
+            if fork == base.known.height {
+                let clause = format!(
+                    "the chainstate ends at height {tip}, above the snapshot's block at height {fork}"
+                );
+                return Ok(Some(Obstacle { clause, base_below: Some(fork) }));
+            }
+            return Ok(Some(Obstacle::new(format!(
+                "the chainstate ends at height {tip} of a branch that leaves that of the snapshot's block \
+                 {base_hash} above height {fork}"
+            ))));
         }
-        let mut numbers = tree.branch_to(&best.known.hash);
-        let heights = (0..numbers.len() as u32).rev().map(Height);
-        numbers.reverse();
-        let above = || numbers.iter().copied().zip(heights.clone()).filter(|(_, height)| *height > best.fork);
+        let numbers = tree.branch_to(&best.known.hash);
+        let heights = || (best.fork.0 + 1..=best.known.height.0).rev().map(Height);
+        let above = || heights().filter_map(|height| Some((*numbers.get(height.0 as usize)?, height)));
         if let Some((_, height)) = above().find(|&(number, _)| is_lost(number)) {
-            return Ok(Some(Obstacle::LostBlock(height)));
+            let clause = format!("its block at height {height} is damaged or missing");
+            return Ok(Some(Obstacle::new(clause)));
         }
         if let Some(height) = first_without_mark(files, tree, above())? {
-            return Ok(Some(Obstacle::OlderIndex(height)));
+            return Ok(Some(Obstacle::new(format!(
+                "the block index is older: the mark of witnesses is missing for the block at height \
+                 {height}, and bitcoind would ask for a -reindex"
+            ))));
         }
         for (number, height) in above().take(CHECKED_AT_START) {
             // bitcoind ends its check at the first block that is not stored.
             let Some((file, _)) = tree.data_pos(number) else { break };
-            if !has_undo(files, file, tree.undo_pos(number).map_or(0, |pos| pos.0))? {
-                return Ok(Some(Obstacle::NoUndo(height)));
+            let undo_pos = tree.undo_pos(number).map_or(u64::MAX, |pos| pos.0);
+            if files.len(FileKind::Rev, file)? <= undo_pos {
+                let clause = format!("its block at height {height} has no undo data");
+                return Ok(Some(Obstacle::new(clause)));
             }
         }
         Ok(None)
@@ -196,20 +170,11 @@ impl SecondChainstate {
     pub fn error(&self, obstacle: &Obstacle) -> Error {
         let detail =
             format!("this is the chainstate of a snapshot, and bitcoind could not start with it: {obstacle}");
-        let stop = match obstacle {
-            Obstacle::Above { base, .. } => Some(Remedy::StopAtHeight(*base)),
-            _ => None,
-        };
         Error::new(ErrorKind::Usage, detail)
             .in_file(&self.dir, None)
             .about(Subject::SecondChainstate)
-            .with_remedies(stop)
+            .with_remedies(obstacle.base_below.map(Remedy::StopAtHeight))
     }
-}
-
-/// Whether a `rev` file reaches this position, at which a record can be.
-fn has_undo(files: &Files<'_>, file: FileNo, pos: u64) -> Result<bool, Error> {
-    Ok(pos > 0 && files.len(FileKind::Rev, file)? > pos)
 }
 
 /// Returns a block that is not stored, and for which the block index does not have the mark that the loading

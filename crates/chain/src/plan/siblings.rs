@@ -10,9 +10,9 @@ use crate::{
     plan::tree::Tree,
 };
 use api::error::Error;
-use disk::datadir::FileKind;
 use disk::{
-    scan::{Scan, ScannedBlock},
+    datadir::FileKind,
+    scan::{Scan, ScannedBlock, ScannedFile},
     undo::{UndoArena, UndoView},
 };
 use std::{
@@ -30,12 +30,34 @@ const EXTRA_READ_BYTES: u64 = 1 << 30;
 /// Cost of a step from a block to its parent, in bytes.
 const STEP_BYTES: u64 = 64;
 
+/// What a scan has found.
+pub struct Scanned {
+    /// The blocks in the order of the tree's: by hash; copies of a block in file order, but copies with undo
+    /// data first, because Core writes undo data for the copy in its index.
+    pub blocks: Vec<ScannedBlock>,
+    /// Positions of further undo records that match a block, by the place of the block.
+    pub other_undo: HashMap<(FileNo, ByteOffset), Vec<ByteOffset>>,
+    pub files: Vec<ScannedFile>,
+}
+
+impl Scanned {
+    pub fn new(scan: Scan) -> Self {
+        let Scan { mut blocks, files, .. } = scan;
+        let mut other_undo = HashMap::<_, Vec<_>>::new();
+        for (number, pos) in scan.other_undo {
+            let block = &blocks[number as usize];
+            other_undo.entry((block.file, block.data_pos)).or_default().push(pos);
+        }
+        blocks
+            .sort_unstable_by_key(|block| (block.hash, block.undo_pos.is_none(), block.file, block.data_pos));
+        Self { blocks, other_undo, files }
+    }
+}
+
 /// A scan, and the tree of its blocks.
 pub struct Siblings<'a> {
     files: &'a Files<'a>,
-    scan: &'a Scan,
-    /// Indices into the scan of the tree's blocks, by number.
-    order: &'a [u32],
+    scanned: &'a Scanned,
     budget: u64,
 }
 
@@ -48,17 +70,18 @@ struct Claim {
 }
 
 impl<'a> Siblings<'a> {
-    /// Takes a scan; `order` has the index into the scan of each block of the tree.
-    pub fn new(files: &'a Files<'a>, scan: &'a Scan, order: &'a [u32]) -> Self {
-        let bytes: u64 = scan.files.iter().map(|file| file.size + file.undo_size).sum();
-        Self { files, scan, order, budget: bytes.saturating_add(EXTRA_READ_BYTES) }
+    /// Takes a scan, whose blocks are those of the tree.
+    pub fn new(files: &'a Files<'a>, scanned: &'a Scanned) -> Self {
+        let bytes: u64 = scanned.files.iter().map(|file| file.size + file.undo_size).sum();
+        Self { files, scanned, budget: bytes.saturating_add(EXTRA_READ_BYTES) }
     }
 
     /// Assigns to each block of the tree whose undo data is ambiguous the record that matches it, or none.
     /// Returns the numbers, ascending, of blocks whose record also matches a sibling, or was not compared.
     pub fn assign(mut self, tree: &mut Tree<'_>, interrupt: &AtomicBool) -> Result<Vec<u32>, Error> {
+        let is_ambiguous = |block: &ScannedBlock| block.shared || !self.other_records(block).is_empty();
         let ambiguous: Vec<(u32, Height)> =
-            tree.linked().filter(|&(number, _)| self.is_ambiguous(self.position(number))).collect();
+            tree.linked().filter(|&(number, _)| self.block(number).is_some_and(is_ambiguous)).collect();
         let mut contested = Vec::new();
         let mut owners: HashMap<(FileNo, ByteOffset), Vec<u32>> = HashMap::new();
         for (number, height) in ambiguous {
@@ -83,25 +106,13 @@ impl<'a> Siblings<'a> {
         Ok(contested)
     }
 
-    fn position(&self, number: u32) -> u32 {
-        self.order.get(number as usize).copied().unwrap_or(u32::MAX)
-    }
-
     fn block(&self, number: u32) -> Option<&'a ScannedBlock> {
-        self.scan.blocks.get(self.position(number) as usize)
-    }
-
-    fn is_ambiguous(&self, position: u32) -> bool {
-        let shared = self.scan.blocks.get(position as usize).is_some_and(|block| block.shared);
-        shared || self.other_records(position).next().is_some()
+        self.scanned.blocks.get(number as usize)
     }
 
     /// Returns further undo records of a scanned block.
-    fn other_records(&self, position: u32) -> impl Iterator<Item = ByteOffset> + use<'a> {
-        let other_records = &self.scan.other_undo;
-        let first = other_records.partition_point(|(block, _)| *block < position);
-        let from = other_records.get(first..).unwrap_or_default().iter();
-        from.take_while(move |(block, _)| *block == position).map(|(_, pos)| *pos)
+    fn other_records(&self, block: &ScannedBlock) -> &'a [ByteOffset] {
+        self.scanned.other_undo.get(&(block.file, block.data_pos)).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns the record that matches a block, or `Some(None)` if no record does; `None` if this could not
@@ -113,7 +124,7 @@ impl<'a> Siblings<'a> {
         height: Height,
     ) -> Result<Option<Option<ByteOffset>>, Error> {
         let Some(block) = self.block(number) else { return Ok(None) };
-        for pos in block.undo_pos.into_iter().chain(self.other_records(self.position(number))) {
+        for pos in block.undo_pos.into_iter().chain(self.other_records(block).iter().copied()) {
             match self.matches(tree, (number, height), block, pos)? {
                 Some(true) => return Ok(Some(Some(pos))),
                 Some(false) => {}
@@ -177,8 +188,10 @@ impl<'a> Siblings<'a> {
 
     /// Reads the undo data of a record whose checksum the scan has verified.
     fn read_undo(&mut self, file: FileNo, pos: ByteOffset) -> Result<Option<Vec<u8>>, Error> {
-        let Some(len) = self.read(FileKind::Rev, file, pos.0.saturating_sub(4), 4)? else { return Ok(None) };
-        let len = len.first_chunk().copied().map_or(0, u32::from_le_bytes);
+        if !self.spend(4) {
+            return Ok(None);
+        }
+        let len = self.files.record_len(FileKind::Rev, file, pos.0)?;
         self.read(FileKind::Rev, file, pos.0, len as usize)
     }
 
@@ -187,11 +200,8 @@ impl<'a> Siblings<'a> {
         if !self.spend(len as u64) {
             return Ok(None);
         }
-        let (open, _) = self.files.open(kind, file)?;
         let mut bytes = vec![0; len];
-        let failed = |source| Error::reading(self.files.path(kind, file), pos, source);
-        open.read_exact_at(&mut bytes, pos).map_err(failed)?;
-        self.files.obfuscation.apply(&mut bytes, pos);
+        self.files.read(kind, file, pos, &mut bytes)?;
         Ok(Some(bytes))
     }
 }

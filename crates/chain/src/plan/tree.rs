@@ -342,23 +342,24 @@ impl<'a> Tree<'a> {
         heights
     }
 
-    /// Returns the numbers of the stored blocks that do not descend from genesis. One without proof of work
-    /// is no block, but damage.
-    fn find_orphans(&self, heights: &[u32]) -> Vec<u32> {
+    /// Returns the numbers of the stored blocks that do not descend from genesis, after all blocks were
+    /// evaluated. One without proof of work is no block, but damage.
+    fn find_orphans(&self) -> Vec<u32> {
         let is_orphan = |&number: &u32| {
             let (node, hash) = (&self.nodes[number as usize], self.hashes.get(number));
-            heights[number as usize] == NONE
+            node.state & (LINKED | FAILED) == 0
                 && node.data_pos.is_some()
-                && !node.has(FAILED)
+                && self.find_linked(hash).is_none()
                 && has_proof_of_work(self.params, hash, node.bits)
         };
         (0..self.nodes.len() as u32).filter(is_orphan).collect()
     }
 
-    /// Looks at the `orphans` above the block `tip`: their heights are unknown, but their times show that
-    /// they were above it. A node that downloads has blocks whose parents have not come yet. Those have no
+    /// Looks at the orphans above the block `tip`: their heights are unknown, but their times show that they
+    /// were above it. A node that downloads has blocks whose parents have not come yet. Those have no
     /// undo data, so they are no loss, unless undo data is lost too.
-    fn orphans_above(&self, tip: &BestTip, orphans: &[u32]) -> Option<Orphans> {
+    fn orphans_above(&self, tip: &BestTip) -> Option<Orphans> {
+        let orphans = self.find_orphans();
         let time = |number: u32| self.nodes[number as usize].time;
         let above = || orphans.iter().copied().filter(|number| time(*number) >= time(tip.node));
         let last = above().max_by_key(|number| time(*number))?;
@@ -376,7 +377,8 @@ impl<'a> Tree<'a> {
 
     /// Returns the numbers of the linked blocks ordered by height and then by number, and the end of each
     /// height's part of the list.
-    fn by_height(&self, mut heights: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
+    fn by_height(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut heights = self.heights();
         for (number, height) in (0..).zip(&mut heights) {
             if self.hashes.is_repeated(number) {
                 *height = NONE;
@@ -425,12 +427,13 @@ impl<'a> Tree<'a> {
     }
 
     /// Evaluates all blocks, parents before children, and finds the most-work ones.
-    fn evaluate_all(&mut self, order: &[u32], ends: &[u32], request: &ChainRequest<'_>) -> BestTips {
+    fn evaluate_all(&mut self, request: &ChainRequest<'_>) -> BestTips {
+        let (order, ends) = self.by_height();
         let mut best_tips = BestTips::default();
         let preferred = request.tie_break().and_then(|hash| self.hashes.find(&hash));
         let (mut parents, mut parents_work): (&[u32], Vec<U256>) = (&[], Vec::new());
         let (mut begin, mut work) = (0, Vec::new());
-        for (height, &end) in (0..).map(Height).zip(ends) {
+        for (height, &end) in (0..).map(Height).zip(&ends) {
             let level = &order[begin..end as usize];
             for &number in level {
                 let before = parents.binary_search(&self.nodes[number as usize].parent).ok();
@@ -522,24 +525,15 @@ impl<'a> Tree<'a> {
         self.mark_invalid(request.invalid);
         self.mark_known(request.connected);
         request.damage.into_iter().for_each(|damage| self.mark_damaged(damage));
-        let heights = self.heights();
-        let orphans = self.find_orphans(&heights);
-        let (order, ends) = self.by_height(heights);
-        let best_tips = self.evaluate_all(&order, &ends, request);
-        drop((order, ends));
-        let mut chosen = self.pick(&best_tips, &orphans, request)?;
+        let best_tips = self.evaluate_all(request);
+        let mut chosen = self.pick(&best_tips, request)?;
         (chosen.choice.reconsidered, chosen.choice.unmarked) = self.passing(&chosen.branch);
         Ok(chosen)
     }
 
-    fn pick(
-        &self,
-        best_tips: &BestTips,
-        orphans: &[u32],
-        request: &ChainRequest<'_>,
-    ) -> Result<ChosenChain, Error> {
+    fn pick(&self, best_tips: &BestTips, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
         let tip = best_tips.connected.ok_or_else(errors::no_genesis)?;
-        let orphans = self.orphans_above(&tip, orphans);
+        let orphans = self.orphans_above(&tip);
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {
             let is_altered = self.nodes[block.node as usize].has(BREAKS_RULE);
@@ -564,9 +558,7 @@ impl<'a> Tree<'a> {
             Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
             _ => 0,
         };
-        let mut branch = Vec::with_capacity(tip.height.0 as usize + 1);
-        branch.extend(self.branch(tip.node));
-        branch.reverse();
+        let mut branch = self.chain_to(tip.node);
         let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
         let checked_to = request.believes_checked.then(|| self.checked_to(&branch)).flatten();
@@ -619,6 +611,26 @@ impl<'a> Tree<'a> {
     pub fn branch(&self, from: u32) -> impl Iterator<Item = u32> + Clone {
         let parent = |number: u32| self.nodes.get(number as usize).map(|node| node.parent);
         std::iter::successors(Some(from), move |&number| parent(number).filter(|&parent| parent != NONE))
+    }
+
+    /// Returns numbers and heights of a block that descends from genesis and of its ancestors, back to
+    /// genesis.
+    fn branch_with_heights(&self, from: u32) -> impl Iterator<Item = (u32, Height)> + Clone {
+        let heights = (0..self.branch(from).count() as u32).rev().map(Height);
+        self.branch(from).zip(heights)
+    }
+
+    /// Returns the numbers of the ancestors of a block from genesis on, and its own.
+    fn chain_to(&self, tip: u32) -> Vec<u32> {
+        let mut chain = Vec::with_capacity(self.branch(tip).count());
+        chain.extend(self.branch(tip));
+        chain.reverse();
+        chain
+    }
+
+    /// Returns the number of a block that descends from genesis, after all blocks were evaluated.
+    fn find_linked(&self, hash: &BlockHash) -> Option<u32> {
+        self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))
     }
 
     /// Reports whether block and undo data are on disk (the genesis block needs no undo data).

@@ -429,7 +429,7 @@ impl Examination<'_> {
     ) -> Result<Compared, Error> {
         let assumed = self.options.chain.assume_valid.hash(files.params);
         let readable = refuse_flat(self.disk, &self.datadir.index_dir()).map_err(Error::from);
-        let (mut tree, index) = match readable.and_then(|()| tree_of_index(files, files.params)) {
+        let (mut tree, index) = match readable.and_then(|()| tree_of_index(files)) {
             Ok(read) => read,
             Err(error) => {
                 let scripts = assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum()));

@@ -20,7 +20,7 @@ use api::{
     note::Notes,
 };
 use chain::{
-    commit::Destination,
+    commit::replace_index,
     plan::existing_state::{Accepted, ExistingState},
     session::Session,
 };
@@ -257,15 +257,13 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
     if job.interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let target = Destination::of_index(files.disk, files.datadir.clone(), job.options.keep_old)?;
-    let put_in_place = || {
+    let kept = replace_index(files.disk, files.datadir, job.options.keep_old, |target| {
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
         rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
         new.put_in_place()?;
         target.commit(job.sink)
-    };
-    let kept = put_in_place().inspect_err(|_| target.discard())?;
+    })?;
     if let Err(error) = new.clean_up() {
         job.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }

@@ -14,7 +14,7 @@ use api::{
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
-    commit::Destination,
+    commit::replace_index,
     plan::{
         chain_request::ChainRequest,
         existing_state::ExistingState,
@@ -49,7 +49,7 @@ pub fn ensure_index(
     interrupt: &AtomicBool,
 ) -> Result<Vec<BlockHash>, Error> {
     let best = ExistingState::read(files, false)?.best_block;
-    let (flaw, placed) = match tree_of_index(files, files.params) {
+    let (flaw, placed) = match tree_of_index(files) {
         Ok((tree, index)) => match best.filter(|best| !tree.has(best)) {
             Some(best) if must_have_best && !index.pruned => {
                 let placed = tree.linked().filter(|(number, _)| tree.data_pos(*number).is_some()).count();
@@ -150,12 +150,10 @@ fn put_in_place(
     sink: &dyn EventSink,
     write: impl FnOnce(&Path) -> Result<(), DiskError>,
 ) -> Result<(), Error> {
-    let target = Destination::of_index(files.disk, files.datadir.clone(), false)?;
-    let commit = || {
+    replace_index(files.disk, files.datadir, false, |target| {
         write(target.building())?;
         // It waits for a rebuild to go on that knows other places.
         clear_made_undo(files.disk, files.datadir)?;
         target.commit(sink).map(drop)
-    };
-    commit().inspect_err(|_| target.discard())
+    })
 }

@@ -200,7 +200,7 @@ impl Job<'_> {
                 if height >= end || height.0 == 0 {
                     return Ok(());
                 }
-                hashes.txids_of_block(block);
+                hashes.without_wtxids(block, &[]);
                 for ((number, tx), txid) in block.txs().enumerate().zip(&hashes.txids) {
                     if !wanted.txids.contains(&prefix(txid)) {
                         continue;

@@ -42,7 +42,7 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
 
 /// Returns why bitcoind does not start with both chainstates as they are.
 pub fn current_obstacle(files: &Files<'_>, second: &SecondChainstate) -> Result<Option<Obstacle>, Error> {
-    let (mut tree, _) = tree_of_index(files, files.params)?;
+    let (mut tree, _) = tree_of_index(files)?;
     let _ = tree.best_headers();
     let best = read_best_block(files.disk, &files.datadir.chainstate_dir())?;
     let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));

@@ -226,7 +226,7 @@ impl OutputFinder<'_> {
             located.check(block.bytes(), arena, hashes)?.0
         } else {
             let block = located.parse(block.bytes(), arena)?;
-            hashes.txids_of_block(&block);
+            hashes.without_wtxids(&block, &[]);
             located.check_hash(hashes.block)?;
             block
         };

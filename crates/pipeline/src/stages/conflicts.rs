@@ -48,7 +48,7 @@ pub fn first_conflict(
         while source.read(&mut block, &stop)? {
             // Malformed blocks have faults of their own.
             let Ok(view) = arena.parse_first(block.block.bytes()) else { continue };
-            hashes.txids_of_block(&view);
+            hashes.without_wtxids(&view, &[]);
             collect_changes(&view, block.height, &hashes.txids, (outpoints, &txids), &mut changes);
         }
         Ok(changes)

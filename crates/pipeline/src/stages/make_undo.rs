@@ -332,7 +332,7 @@ impl<'a> Worker<'a> {
         spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
         done.ages.add(height, &claims);
         if let Some(observer) = shared.observer {
-            hashes.txids_of_block(block);
+            hashes.without_wtxids(block, &[]);
             let (params, hash, txids) = (shared.params, hashes.block, &hashes.txids[..]);
             let observed = ObservedBlock { params, height, hash, block, txids, claims: &claims };
             observer.take(&observed).map_err(BlockFault::Failed)?;

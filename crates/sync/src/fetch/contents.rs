@@ -7,7 +7,7 @@ use chain::{
     blocks::{damage::KnownDamage, files::Files},
     commit::Destination,
     plan::indexes::{self, SetAside},
-    stored_blocks::{DatadirContents, PrunedBlocks, all_files, write_index},
+    stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
 use std::mem;
 use wire::Height;
@@ -38,7 +38,7 @@ pub(super) fn read_contents(
         *has_lost = false;
         if options.chain.stop_at_height.is_none() {
             // The block index was made by a scan, which found blocks that it could not place.
-            *unknown = all_files(files)?;
+            *unknown = files.beyond_use(&[])?;
         }
     }
     // Blocks above the known headers will be stored too.

@@ -7,6 +7,7 @@ use disk::{
     snapshot::{SnapshotReader, SnapshotWriter},
 };
 use engine::{Disk, snapshot::LoadedSnapshotReport};
+use rules::pow::has_proof_of_work;
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
@@ -155,6 +156,9 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
                     header.nonce += 7;
                     if height > 0 {
                         header.prev = last.hash;
+                    }
+                    while !has_proof_of_work(*PARAMS, &header.hash(), header.bits) {
+                        header.nonce += 1;
                     }
                     last = IndexEntry::of_header(header.hash(), header, Height(tip.height.0 + height));
                     entries.push(last);

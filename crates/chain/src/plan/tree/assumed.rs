@@ -1,6 +1,6 @@
 //! Up to which height of the chosen chain scripts need not be run.
 
-use super::{BestTip, CHECKED, Choice, LINKED, Node, Tree};
+use super::{BestTip, CHECKED, Choice, Node, Tree};
 use disk::index::{BlockStatus, IndexEntry};
 use rules::U256;
 use wire::{BlockHash, Height};
@@ -34,7 +34,7 @@ impl Tree<'_> {
         assumed: BlockHash,
         best: &BestTip,
     ) -> Option<Height> {
-        let assumed = self.hashes.find(&assumed).filter(|&number| self.nodes[number as usize].has(LINKED))?;
+        let assumed = self.find_linked(&assumed)?;
         if best.work < self.params.minimum_chain_work {
             return None;
         }

@@ -32,20 +32,16 @@ impl Tree<'_> {
     /// If blocks with more work than the chain of `best` are left out because the block index marks one as
     /// invalid: that block, and the height of the last one.
     pub fn marked_invalid(&mut self, best: &BlockHash) -> Option<(Height, BlockHash, Height)> {
-        let (order, ends) = self.by_height(self.heights());
-        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
+        let failed = self.evaluate_all(&ChainRequest::default()).failed;
         let work = self.work_of(self.branch_to(best).into_iter());
-        best_tips
-            .failed
-            .filter(|failed| failed.work > work)
-            .and_then(|tip| self.marked_invalid_below(&tip, &[]))
+        failed.filter(|failed| failed.work > work).and_then(|tip| self.marked_invalid_below(&tip, &[]))
     }
 
     /// Returns the hints' last block if it is on disk but a block below it is not.
     pub(super) fn hints_end_above_gap(&self, request: &ChainRequest<'_>) -> Option<u32> {
-        let end = self.hashes.find(&request.end_without_undo()?.hash?)?;
+        let end = self.find_linked(&request.end_without_undo()?.hash?)?;
         let node = &self.nodes[end as usize];
-        let is_usable = node.has(LINKED) && node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
+        let is_usable = node.data_pos.is_some() && node.state & (FAILED | INVALID) == 0;
         (is_usable && !node.has(CONNECTED)).then_some(end)
     }
 
@@ -64,47 +60,35 @@ impl Tree<'_> {
 
     /// Validates all headers, and returns the last block up to which all data and undo data are on disk.
     pub fn connected(&mut self) -> Option<KnownBlock> {
-        let (order, ends) = self.by_height(self.heights());
-        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
-        best_tips.connected.map(|tip| KnownBlock {
-            hash: *self.hashes.get(tip.node),
-            height: tip.height,
-            work: tip.work,
-        })
+        let connected = self.evaluate_all(&ChainRequest::default()).connected;
+        connected.map(|BestTip { node, height, work }| KnownBlock { hash: self.hash(node), height, work })
     }
 
     /// Validates all headers, and returns the numbers of those of the chain with the most work, from genesis
     /// on, whether their blocks are on disk or not.
     pub fn best_headers(&mut self) -> Vec<u32> {
-        let (order, ends) = self.by_height(self.heights());
-        let best_tips = self.evaluate_all(&order, &ends, &ChainRequest::default());
-        let mut branch: Vec<u32> = best_tips.header.iter().flat_map(|tip| self.branch(tip.node)).collect();
-        branch.reverse();
-        branch
+        let best = self.evaluate_all(&ChainRequest::default()).header;
+        best.map(|tip| self.chain_to(tip.node)).unwrap_or_default()
     }
 
     /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
     /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
     pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
-        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED))?;
-        let height = self.branch(number).count().checked_sub(1)? as u32;
-        let known =
-            KnownBlock { hash: *hash, height: Height(height), work: self.work_of(self.branch(number)) };
-        let is_chosen = |&(number, height): &(u32, u32)| branch.get(height as usize) == Some(&number);
-        let mut branch_above = self.branch(number).zip((0..=height).rev());
-        let fork = branch_above.clone().find(is_chosen).map_or(0, |(_, height)| height);
-        let can_be_left = branch_above.all(|(number, height)| height <= fork || self.has_undo(number));
+        let number = self.find_linked(hash)?;
+        let mut below = self.branch_with_heights(number);
+        let (_, height) = below.clone().next()?;
+        let known = KnownBlock { hash: *hash, height, work: self.work_of(self.branch(number)) };
+        let is_chosen = |&(number, height): &(u32, Height)| branch.get(height.0 as usize) == Some(&number);
+        let fork = below.clone().find(is_chosen).map_or(Height(0), |(_, height)| height);
+        let can_be_left = below.all(|(number, height)| height <= fork || self.has_undo(number));
         let gap = self.gap_above(number, undo_from);
-        Some(BestBlock { known, fork: Height(fork), can_be_left, gap })
+        Some(BestBlock { known, fork, can_be_left, gap })
     }
 
     /// Returns the numbers of a block and its ancestors, from genesis on; none if it does not descend from
     /// it.
     pub fn branch_to(&self, hash: &BlockHash) -> Vec<u32> {
-        let number = self.hashes.find(hash).filter(|&number| self.nodes[number as usize].has(LINKED));
-        let mut branch: Vec<u32> = number.into_iter().flat_map(|number| self.branch(number)).collect();
-        branch.reverse();
-        branch
+        self.find_linked(hash).map(|number| self.chain_to(number)).unwrap_or_default()
     }
 
     /// Returns the numbers of the files in which blocks are placed.
@@ -122,8 +106,7 @@ impl Tree<'_> {
 
     /// Returns the lowest reason why the block or an ancestor cannot be connected.
     pub(super) fn gap_above(&self, number: u32, undo_from: Height) -> Option<Gap> {
-        let heights = (0..self.branch(number).count() as u32).rev().map(Height);
-        let gaps = self.branch(number).zip(heights).filter_map(|(number, height)| {
+        let gaps = self.branch_with_heights(number).filter_map(|(number, height)| {
             let node = &self.nodes[number as usize];
             if node.state & (FAILED | INVALID) != 0 {
                 return Some(Gap::Invalid(height));

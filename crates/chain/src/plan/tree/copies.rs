@@ -4,30 +4,28 @@
 use super::Tree;
 use crate::blocks::files::Files;
 use api::error::{Error, ErrorKind};
-use disk::scan::Scan;
+use disk::scan::ScannedBlock;
 use std::mem::swap;
 use wire::Height;
 
 impl Tree<'_> {
-    /// If the first of several copies of a block is damaged and another one is not, exchanges them. `order`
-    /// has the index into the scan of each block of the tree.
+    /// If the first of several copies of a block is damaged and another one is not, exchanges them, also in
+    /// `blocks`, which the scan has found: those of the tree.
     pub fn prefer_sound_copies(
         &mut self,
         files: &Files<'_>,
-        scan: &Scan,
-        order: &mut [u32],
+        blocks: &mut [ScannedBlock],
     ) -> Result<(), Error> {
         let first = |&(number, _): &(u32, Height)| self.is_copy(number + 1);
         let with_copies: Vec<(u32, Height)> = self.linked().filter(first).collect();
         for (number, height) in with_copies {
             let copies = (number + 1..).take_while(|&copy| self.is_copy(copy));
             for copy in std::iter::once(number).chain(copies) {
-                let at = order.get(copy as usize).and_then(|&at| scan.blocks.get(at as usize));
-                let Some(block) = at else { continue };
+                let Some(block) = blocks.get(copy as usize) else { continue };
                 match files.check_stored(&block.hash, height, block.file, block.data_pos) {
                     Ok(()) => {
                         self.exchange_places(number, copy);
-                        order.swap(number as usize, copy as usize);
+                        blocks.swap(number as usize, copy as usize);
                         break;
                     }
                     Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => {}

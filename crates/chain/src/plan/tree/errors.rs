@@ -25,8 +25,7 @@ pub(super) fn above_last(stop: Height, last: Height) -> Error {
 impl Tree<'_> {
     /// Returns the error for a block that has its own data but is not connected, because of a block below it.
     pub(super) fn gap_error(&self, block: u32, undo_from: Height) -> Error {
-        let heights = (0..self.branch(block).count() as u32).rev().map(Height);
-        let gap = self.branch(block).zip(heights).filter(|&(number, height)| {
+        let gap = self.branch_with_heights(block).filter(|&(number, height)| {
             let node = &self.nodes[number as usize];
             let has_all = self.has_undo(number) || height < undo_from && node.data_pos.is_some();
             node.has(BREAKS_RULE) || !has_all

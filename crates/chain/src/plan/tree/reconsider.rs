@@ -58,7 +58,7 @@ impl Tree<'_> {
         }
         of.iter().for_each(|&number| found[number as usize] = true);
         // Parents come before their children.
-        for number in self.by_height(self.heights()).0 {
+        for number in self.by_height().0 {
             let parent = self.nodes[number as usize].parent;
             found[number as usize] |= found.get(parent as usize).is_some_and(|found| *found);
         }

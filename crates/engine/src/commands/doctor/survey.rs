@@ -10,11 +10,9 @@ use chain::{
     plan::{best_block::BestBlock, tree::Tree},
 };
 use disk::{
-    blk::BlockRecord,
     block_files::RecordBuffer,
     datadir::{Datadir, FileKind},
     index::FileInfo,
-    scan::for_each_block,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::{Disk, During as _};
@@ -83,8 +81,7 @@ pub fn has_genesis(files: &Files<'_>) -> bool {
 
 fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<bool, Error> {
     let mut is_found = false;
-    let look = |record: &BlockRecord| is_found |= record.hash == *hash;
-    for_each_block(files.disk, files.datadir, files.obfuscation, number, ByteOffset(0), look)?;
+    files.each_block(number, 0, |record| is_found |= record.hash == *hash)?;
     Ok(is_found)
 }
 
@@ -92,18 +89,12 @@ fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<boo
 /// When it starts, a pruned node deletes the files below the last one of which nothing is in use (Core
 /// `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node overwrites one day.
 pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, state: &mut FilesState) {
-    for number in files.datadir.blk_files(files.disk).unwrap_or_default() {
-        let used = used_bytes(infos, FileKind::Blk, number);
-        if files.len(FileKind::Blk, number).is_ok_and(|len| len <= used) {
-            continue;
-        }
+    for (number, used) in files.beyond_use(infos).unwrap_or_default() {
         let before = state.unknown_blocks;
-        let count = |record: &BlockRecord| {
+        let departed = files.each_block(number, used, |record| {
             state.unknown_blocks += 1;
             state.unknown_bytes += u64::from(record.size);
-        };
-        let from = (number, ByteOffset(used));
-        let departed = for_each_block(files.disk, files.datadir, files.obfuscation, from.0, from.1, count);
+        });
         state.departed += departed.unwrap_or_default();
         let has_some = state.unknown_blocks > before;
         let is_deleted = is_pruned && used == 0 && (number.0 as usize) < infos.len().saturating_sub(1);

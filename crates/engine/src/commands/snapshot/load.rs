@@ -28,7 +28,11 @@ use api::{
     json::{HashText, JsonSchema, PathText, Seconds, Serialize},
     note::NoteTexts,
 };
-use chain::{commit::Destination, plan::headers::Headers, session::Session};
+use chain::{
+    commit::Destination,
+    plan::{best_block::KnownBlock, planner::links_of_index},
+    session::Session,
+};
 use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, ChainstateWriter, read_best_block},
@@ -164,38 +168,39 @@ fn blocks_below(
     }
     let index_dir = datadir.index_dir();
     let in_index = |error: Error| error.in_file(&index_dir, None);
-    let headers = Headers::read(disk, &index_dir, options.params)?;
-    let Some(block) = headers.find(&base).filter(|block| headers.height(*block) == pinned.height) else {
+    let mut tree = links_of_index(disk, &index_dir, options.params)?.0;
+    let best_headers = tree.best_headers();
+    let locate = |hash: &BlockHash| tree.locate(hash, &best_headers, Height(0));
+    let Some(block) = locate(&base).filter(|block| block.known.height == pinned.height) else {
         let detail = format!(
             "the block index has no header of the snapshot's block {base}; start bitcoind until it has \
              synchronised the headers, and stop it"
         );
         return Err(in_index(usage(detail)));
     };
-    if headers.has_failed(block) {
+    if tree.failed().binary_search(&base).is_ok() {
         let detail = format!("the block index marks the snapshot's block {base} as invalid");
         return Err(in_index(usage(detail)));
     }
-    if headers.best().and_then(|best| headers.ancestor(best, pinned.height)) != Some(block) {
+    if block.fork != pinned.height {
         let detail = "another chain of headers than that of the snapshot's block has more work";
         return Err(in_index(usage(detail.to_owned())));
     }
     let chainstate = datadir.chainstate_dir();
     if let Some(best) = read_best_block(disk, &chainstate)? {
         let detail = format!("the chainstate's best block {best} is not in the block index");
-        let known = headers
-            .find(&best)
+        let best_block = locate(&best)
             .ok_or_else(|| Error::damaged(detail).in_file(&chainstate, None).about(Subject::Chainstate))?;
-        if headers.work(known) >= headers.work(block) {
+        let KnownBlock { height, work, .. } = best_block.known;
+        if work >= block.known.work {
             let detail = format!(
-                "the chainstate is at height {} already; a snapshot of height {} would be of no use",
-                headers.height(known),
+                "the chainstate is at height {height} already; a snapshot of height {} would be of no use",
                 pinned.height
             );
             return Err(usage(detail).in_file(&chainstate, None));
         }
         // Otherwise bitcoind would end when it next starts (`Chainstate::ReachedTarget`).
-        if headers.ancestor(block, headers.height(known)) != Some(known) {
+        if best_block.fork != height {
             let detail = format!(
                 "the chainstate's best block {best} is not below the snapshot's block: it is on another \
                  branch, and bitcoind could not start with both; start bitcoind until it has left that branch"
@@ -203,8 +208,8 @@ fn blocks_below(
             return Err(usage(detail).in_file(&chainstate, None).with_remedies([Remedy::MoveAway]));
         }
     }
-    let mut below: Vec<BlockHash> = headers.chain_to(block).collect();
-    below.retain(|hash| *hash != options.params.genesis_hash);
+    let below = best_headers.iter().skip(1).take(pinned.height.0 as usize);
+    let mut below: Vec<BlockHash> = below.map(|&number| tree.hash(number)).collect();
     below.sort_unstable();
     Ok(below)
 }
