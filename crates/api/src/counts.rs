@@ -1,14 +1,12 @@
 //! Numbers of blocks and of what is in them.
 
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
 use std::ops::AddAssign;
 use wire::BlockView;
 
+reported! {
 /// Numbers of blocks, transactions, inputs and outputs that were read and checked. The genesis block counts
 /// as a block with one transaction; coinbase inputs do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Counts {
     /// Number of blocks.
     pub blocks: u64,
@@ -17,13 +15,12 @@ pub struct Counts {
     /// Number of inputs that spend a coin.
     pub inputs: u64,
     /// Number of outputs, unspendable ones included.
-    #[cfg_attr(feature = "serde", serde(rename = "outputs_created"))]
-    pub outputs: u64,
+    pub outputs as "outputs_created": u64,
     /// Bytes of serialised blocks.
     pub block_bytes: u64,
     /// Number of inputs whose scripts were run.
-    #[cfg_attr(feature = "serde", serde(rename = "script_inputs"))]
-    pub scripts: u64,
+    pub scripts as "script_inputs": u64,
+}
 }
 
 impl Counts {

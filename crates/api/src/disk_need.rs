@@ -1,8 +1,6 @@
 //! How much disk space a run will need: an estimate on the safe side, before it starts.
 //! `docs/adr/0005-bounded-memory.md` explains the numbers.
 
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
 use crate::{
     error::{Error, ErrorKind},
     remedy::Remedy,
@@ -24,19 +22,17 @@ const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
 /// Block bytes per byte of undo data, at least: on mainnet 7.
 const BLOCK_BYTES_PER_UNDO_BYTE: u64 = 5;
 
+reported! {
 /// Disk space needed, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DiskNeed {
     /// For the new chainstate, which is written beside the old one.
-    #[cfg_attr(feature = "serde", serde(rename = "chainstate_bytes"))]
-    pub chainstate: u64,
+    pub chainstate as "chainstate_bytes": u64,
     /// For temporary files.
-    #[cfg_attr(feature = "serde", serde(rename = "temporary_bytes"))]
-    pub temporary: u64,
+    pub temporary as "temporary_bytes": u64,
     /// For undo data that is made.
-    #[cfg_attr(feature = "serde", serde(rename = "undo_bytes"))]
-    pub undo: u64,
+    pub undo as "undo_bytes": u64,
+}
 }
 
 impl DiskNeed {

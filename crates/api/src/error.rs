@@ -21,7 +21,7 @@ use vfs::{FileError, Limit, NotRegular, UnfinishedError, lacks_locks};
 use wire::{BlockHash, Height, OutPoint, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The request makes no sense for this datadir (a height above the tip, a wrong network).
@@ -37,6 +37,7 @@ pub enum ErrorKind {
     /// The caller asked to stop.
     Interrupted,
     /// A bug in Peregrine: an invariant does not hold.
+    #[default]
     Internal,
 }
 
@@ -48,7 +49,7 @@ pub enum ErrorKind {
 pub struct Error(Box<ErrorInfo>);
 
 /// The contents of an [`Error`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct ErrorInfo {
     /// The kind of error.
@@ -89,22 +90,7 @@ pub struct ErrorInfo {
 impl Error {
     /// An error with kind and text only.
     pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self(Box::new(ErrorInfo {
-            kind,
-            height: None,
-            block_hash: None,
-            txid: None,
-            input: None,
-            requirement: None,
-            rule: None,
-            core: None,
-            file: None,
-            offset: None,
-            detail: detail.into(),
-            subjects: Vec::new(),
-            remedies: Vec::new(),
-            cause: None,
-        }))
+        Self(Box::new(ErrorInfo { kind, detail: detail.into(), ..ErrorInfo::default() }))
     }
 
     /// The error for a caller that asked to stop.

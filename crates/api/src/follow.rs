@@ -5,35 +5,31 @@ use crate::json::{JsonSchema, Seconds, Serialize};
 use std::{collections::VecDeque, time::Duration};
 use wire::{BlockHash, Height};
 
+reported! {
 /// Blocks that were connected at the tip and committed together: mostly one, more in a burst or a
 /// reorganisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ConnectedAtTip {
     /// Height of the last of them.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of blocks.
     pub blocks: u32,
     /// Number of blocks of another branch that were disconnected before.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_disconnected"))]
-    pub disconnected: u32,
+    pub disconnected as "blocks_disconnected": u32,
     /// Number of transactions in the blocks that were connected.
     pub transactions: u64,
     /// Time from the first announcement until all was on the medium.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// The part of it after the first of the blocks had come.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds_since_arrival", with = "Seconds"))]
-    pub since_arrival: Duration,
+    pub since_arrival as "seconds_since_arrival" with "Seconds": Duration,
+}
 }
 
 /// Why a run no longer stays at the tip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
 pub enum FollowEnd {
     /// The caller has interrupted it.
     Interrupted,
@@ -43,24 +39,21 @@ pub enum FollowEnd {
     DatadirChanged,
 }
 
+reported! {
 /// What happened at the tip.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FollowReport {
     /// Number of blocks that were connected.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_connected"))]
-    pub connected: u64,
+    pub connected as "blocks_connected": u64,
     /// Number of blocks that were disconnected.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_disconnected"))]
-    pub disconnected: u64,
+    pub disconnected as "blocks_disconnected": u64,
     /// The last of them, in order; at most [`FollowReport::MAX_LAST`].
-    #[cfg_attr(feature = "serde", serde(rename = "connected"))]
-    pub last: VecDeque<ConnectedAtTip>,
+    pub last as "connected": VecDeque<ConnectedAtTip>,
     /// How long the run stayed at the tip.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Why it ended.
     pub end: FollowEnd,
+}
 }
 
 impl FollowReport {

@@ -3,6 +3,9 @@
 //! The crates above it re-export what belongs to their operations.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod reported;
+
 pub mod block_observer;
 pub mod counts;
 pub mod disk_need;

@@ -19,37 +19,32 @@ pub enum Gap {
     Lost,
 }
 
+reported! {
 /// A result that is lower than what it replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct LowerTip {
     /// Height of the last block of the result.
-    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
-    pub tip: Height,
+    pub tip as "tip_height": Height,
     /// What is higher.
-    #[cfg_attr(feature = "serde", serde(rename = "part"))]
-    pub what: LowerPart,
+    pub what as "part": LowerPart,
     /// Height that it reaches, if known.
     pub height: Option<Height>,
     /// Hash of its last block, if known.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: Option<BlockHash>,
+    pub hash as "block_hash": Option<BlockHash>,
     /// Number of blocks that would be lost.
-    #[cfg_attr(feature = "serde", serde(rename = "lost_blocks"))]
-    pub blocks: u32,
+    pub blocks as "lost_blocks": u32,
     /// Why the result ends below it; `None` if the caller asked for that.
     #[cfg_attr(feature = "serde", serde(flatten, with = "GapFacts"))]
     pub gap: Option<Gap>,
     /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
     /// accepted ([`crate::options::ReindexOptions::until_damage`]).
-    #[cfg_attr(feature = "serde", serde(rename = "by_damage"))]
-    pub is_by_damage: bool,
+    pub is_by_damage as "by_damage": bool,
+}
 }
 
 /// Which part of a datadir would become lower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
 pub enum LowerPart {
     /// The chainstate.
     Chainstate,

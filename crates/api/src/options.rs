@@ -29,8 +29,7 @@ pub const KEPT_BYTES_MAX: u64 = 128 << 20;
 
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "lowercase"))]
 pub enum Matching {
     /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
     Parallel,

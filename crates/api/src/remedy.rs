@@ -6,46 +6,41 @@ use strum::{EnumIter, EnumMessage, EnumProperty, IntoEnumIterator, IntoStaticStr
 use vfs::{Disk, Limit};
 use wire::{Height, Network};
 
-/// Something that the user can do about an error. `Display` words it for users of this library; the command
-/// line names its own option, if the command that has failed has it, or another command
-/// ([`Self::command_text`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, EnumIter, EnumMessage, EnumProperty, IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Remedy {
+/// Defines the remedies. Each has a text for users of this library; some have one for a command that has the
+/// option that helps (`with`), and one that names another command.
+macro_rules! remedies {
+    ($($(#[$meta:meta])* $name:ident $(($value:ty))? $({$($fields:tt)*})?: $message:literal
+        $(, with $option:literal: $with:literal)? $(, command: $command:literal)?;)*) => {
+        /// Something that the user can do about an error. `Display` words it for users of this library; the
+        /// command line names its own option, if the command that has failed has it, or another command
+        /// ([`Self::command_text`]).
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, EnumIter, EnumMessage, EnumProperty, IntoStaticStr)]
+        #[strum(serialize_all = "kebab-case")]
+        #[non_exhaustive]
+        pub enum Remedy {$(
+            $(#[$meta])*
+            #[strum(
+                message = $message,
+                props($(option = $option, with_option = $with,)? $(command = $command)?)
+            )]
+            $name $(($value))? $({$($fields)*})?,
+        )*}
+    };
+}
+
+remedies! {
     /// Do not read the block index, but scan the block files and write a new index
     /// ([`crate::options::ChainOptions::scan`]).
-    #[strum(
-        message = "rebuild the block index by scanning the block files",
-        props(
-            option = "scan",
-            with_option = "run again with --scan to rebuild without the block index",
-            command = "rebuild both databases with: peregrine reindex --scan"
-        )
-    )]
-    RebuildIndex,
+    RebuildIndex: "rebuild the block index by scanning the block files",
+        with "scan": "run again with --scan to rebuild without the block index",
+        command: "rebuild both databases with: peregrine reindex --scan";
     /// Discard the checkpoint of an interrupted run ([`crate::options::ResumeOptions::restart`]).
-    #[strum(
-        message = "start over without the checkpoint",
-        props(option = "restart", with_option = "pass --restart to discard the checkpoint and start over")
-    )]
-    StartOver,
+    StartOver: "start over without the checkpoint",
+        with "restart": "pass --restart to discard the checkpoint and start over";
     /// Run the interrupted job again with the options that it had.
-    #[strum(
-        message = "repeat the interrupted job with its options",
-        props(command = "repeat the command of that run to resume it")
-    )]
-    RepeatOptions,
+    RepeatOptions: "repeat the interrupted job with its options",
+        command: "repeat the command of that run to resume it";
     /// Run the interrupted job again, to complete it.
-    #[strum(
-        message = "run the same job again to resume: {done} of {total} blocks are saved",
-        props(
-            option = "restart",
-            with_option = "run the same command again, without --restart, to resume: {done} of {total} \
-                blocks are saved",
-            command = "run the same command again to resume: {done} of {total} blocks are saved"
-        )
-    )]
     Resume {
         /// Number of blocks that are done.
         done: u32,
@@ -53,298 +48,159 @@ pub enum Remedy {
         total: u32,
         /// Whether the interrupted run discarded a checkpoint, which the next one must not do.
         without_restart: bool,
-    },
+    }: "run the same job again to resume: {done} of {total} blocks are saved",
+        with "restart": "run the same command again, without --restart, to resume: {done} of {total} blocks \
+            are saved",
+        command: "run the same command again to resume: {done} of {total} blocks are saved";
     /// Allow more memory ([`crate::options::ChainOptions::memory_bytes`]).
-    #[strum(message = "allow more memory", props(option = "memory", with_option = "raise --memory"))]
-    MoreMemory,
+    MoreMemory: "allow more memory", with "memory": "raise --memory";
     /// Use fewer threads ([`crate::options::ChainOptions::threads`]).
-    #[strum(message = "use fewer threads", props(option = "threads", with_option = "use fewer --threads"))]
-    FewerThreads,
-    #[strum(message = "free some space and run again")]
-    FreeDiskSpace,
+    FewerThreads: "use fewer threads", with "threads": "use fewer --threads";
+    FreeDiskSpace: "free some space and run again";
     /// Write the result to another place ([`crate::options::ReindexOptions::output`]).
-    #[strum(
-        message = "write the result to another place",
-        props(option = "output", with_option = "write elsewhere with --output")
-    )]
-    OtherOutput,
+    OtherOutput: "write the result to another place", with "output": "write elsewhere with --output";
     /// Write the result to a directory that is empty or new ([`crate::options::ReindexOptions::output`]).
-    #[strum(message = "pass an empty or new directory")]
-    EmptyOutput,
+    EmptyOutput: "pass an empty or new directory";
     /// Write temporary files to another place ([`crate::options::ChainOptions::work_dir`]).
-    #[strum(
-        message = "use another work directory",
-        props(option = "work-dir", with_option = "pass another --work-dir")
-    )]
-    OtherWorkDir,
+    OtherWorkDir: "use another work directory", with "work-dir": "pass another --work-dir";
     /// Choose another name for a file.
-    #[strum(message = "choose another name")]
-    OtherName,
+    OtherName: "choose another name";
     /// Create the directory that a file is to be in.
-    #[strum(message = "create its directory")]
-    CreateDirectory,
+    CreateDirectory: "create its directory";
     /// Move away what is at a path.
-    #[strum(message = "move it away")]
-    MoveAway,
+    MoveAway: "move it away";
     /// Move away the chainstate of a snapshot, so that bitcoind starts without it.
-    #[strum(message = "move the directory away (bitcoind -reindex-chainstate would remove it)")]
-    MoveSnapshotAway,
+    MoveSnapshotAway: "move the directory away (bitcoind -reindex-chainstate would remove it)";
     /// Mount a file system one level higher.
-    #[strum(message = "mount it one level higher and put a symbolic link here")]
-    MountHigher,
+    MountHigher: "mount it one level higher and put a symbolic link here";
     /// Do not keep the old databases ([`crate::options::ChainOptions::keep_old`]).
-    #[strum(
-        message = "do not keep the old databases",
-        props(option = "keep-old", with_option = "leave out --keep-old")
-    )]
-    DropOldDatabases,
+    DropOldDatabases: "do not keep the old databases", with "keep-old": "leave out --keep-old";
     /// Make these indexes anew in the same run.
-    #[strum(
-        message = "make the indexes that are named anew in the same run",
-        props(option = "index", with_option = "pass {options} to make what is named anew in this run")
-    )]
-    BringIndexes([Option<IndexKind>; 4]),
+    BringIndexes([Option<IndexKind>; 4]): "make the indexes that are named anew in the same run",
+        with "index": "pass {options} to make what is named anew in this run";
     /// Set indexes aside that would become wrong ([`crate::options::ReindexOptions::set_aside_indexes`]).
-    #[strum(
-        message = "set the indexes that are named aside, so that bitcoind builds them again",
-        props(
-            option = "set-aside-indexes",
-            with_option = "pass --set-aside-indexes to set just these aside: bitcoind builds them again \
-                when it starts",
-            command = "set them aside and rebuild with: peregrine reindex --set-aside-indexes"
-        )
-    )]
-    SetIndexesAside,
+    SetIndexesAside: "set the indexes that are named aside, so that bitcoind builds them again",
+        with "set-aside-indexes": "pass --set-aside-indexes to set just these aside: bitcoind builds them \
+            again when it starts",
+        command: "set them aside and rebuild with: peregrine reindex --set-aside-indexes";
     /// Choose this height as the last one ([`crate::options::ChainOptions::stop_at_height`]).
-    #[strum(message = "stop at height {height}", props(option = "to", with_option = "pass --to {height}"))]
-    StopAtHeight(Height),
+    StopAtHeight(Height): "stop at height {height}", with "to": "pass --to {height}";
     /// Check blocks that are marked invalid ([`crate::options::ChainOptions::reconsider`]).
-    #[strum(
-        message = "have blocks that are marked invalid checked again",
-        props(
-            option = "reconsider",
-            with_option = "pass --reconsider if a mark is wrong: marked blocks are checked then",
-            command = "if a mark is wrong, have the blocks checked with: peregrine reindex --reconsider"
-        )
-    )]
-    Reconsider,
+    Reconsider: "have blocks that are marked invalid checked again",
+        with "reconsider": "pass --reconsider if a mark is wrong: marked blocks are checked then",
+        command: "if a mark is wrong, have the blocks checked with: peregrine reindex --reconsider";
     /// Accept a result that is lower than what it replaces
     /// ([`crate::options::ReindexOptions::accept_lower_tip`]).
-    #[strum(
-        message = "accept the lower state if it is wanted",
-        props(
-            option = "accept-lower-tip",
-            with_option = "pass --accept-lower-tip if the lower state is wanted",
-            command = "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip"
-        )
-    )]
-    AcceptLowerTip,
+    AcceptLowerTip: "accept the lower state if it is wanted",
+        with "accept-lower-tip": "pass --accept-lower-tip if the lower state is wanted",
+        command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
     /// Rebuild the chainstate, and accept that it becomes lower.
-    #[strum(
-        message = "rebuild the chainstate, and accept the lower state",
-        props(command = "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip")
-    )]
-    ReindexToLowerTip,
+    ReindexToLowerTip: "rebuild the chainstate, and accept the lower state",
+        command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
     /// Rebuild the block index and the chainstate.
-    #[strum(
-        message = "rebuild the block index and the chainstate from the block files",
-        props(command = "rebuild both databases with: peregrine reindex --scan")
-    )]
-    ReindexByScan,
+    ReindexByScan: "rebuild the block index and the chainstate from the block files",
+        command: "rebuild both databases with: peregrine reindex --scan";
     /// Finish or undo a replacement of databases that was interrupted (`recover`).
-    #[strum(
-        message = "finish or undo that with recover",
-        props(command = "finish or undo that with: peregrine recover")
-    )]
-    Recover,
+    Recover: "finish or undo that with recover", command: "finish or undo that with: peregrine recover";
     /// Choose this network ([`crate::options::ChainOptions::params`]).
-    #[strum(message = "choose chain {chain}", props(option = "chain", with_option = "pass --chain {chain}"))]
-    ChooseNetwork(Network),
+    ChooseNetwork(Network): "choose chain {chain}", with "chain": "pass --chain {chain}";
     /// Name the challenge of the signet ([`crate::options::ChainOptions::params`]).
-    #[strum(
-        message = "name the challenge of this signet",
-        props(option = "signetchallenge", with_option = "pass this signet's --signetchallenge")
-    )]
-    NameChallenge,
+    NameChallenge: "name the challenge of this signet",
+        with "signetchallenge": "pass this signet's --signetchallenge";
     /// Download blocks that are damaged or missing (`repair`).
-    #[strum(
-        message = "download the block from a peer",
-        props(command = "download what is damaged with: peregrine repair")
-    )]
-    Repair,
+    Repair: "download the block from a peer", command: "download what is damaged with: peregrine repair";
     /// Pass blocks that are damaged or missing ([`crate::options::ReindexOptions::blocks`]).
-    #[strum(
-        message = "pass the block in a file",
-        props(command = "pass the block with: peregrine reindex --block FILE")
-    )]
-    GiveBlock,
+    GiveBlock: "pass the block in a file", command: "pass the block with: peregrine reindex --block FILE";
     /// Rebuild the chainstate up to the block below the damage
     /// ([`crate::options::ReindexOptions::until_damage`]).
-    #[strum(
-        message = "rebuild the chainstate up to the block below",
-        props(command = "rebuild up to the damage with: peregrine reindex --until-damage")
-    )]
-    EndBelowDamage,
+    EndBelowDamage: "rebuild the chainstate up to the block below",
+        command: "rebuild up to the damage with: peregrine reindex --until-damage";
     /// Take blocks from block files, those of the datadir itself or others (`RepairOptions::sources`).
-    #[strum(
-        message = "take blocks from the files in a folder, each with its own key",
-        props(command = "take blocks from the files of a folder, each with its own key, with: peregrine \
-                repair --from DIR")
-    )]
-    TakeFromFiles,
+    TakeFromFiles: "take blocks from the files in a folder, each with its own key",
+        command: "take blocks from the files of a folder, each with its own key, with: peregrine repair \
+            --from DIR";
     /// Name a peer to download from (`PeerOptions::connect`).
-    #[strum(message = "name a peer", props(option = "connect", with_option = "name a peer with --connect"))]
-    NamePeer,
+    NamePeer: "name a peer", with "connect": "name a peer with --connect";
     /// Restore the file that the error names.
-    #[strum(message = "restore the file")]
-    RestoreFile,
+    RestoreFile: "restore the file";
     /// Restore files that are missing.
-    #[strum(message = "restore the files")]
-    RestoreFiles,
+    RestoreFiles: "restore the files";
     /// Run `bitcoind -reindex`, to write a new block index.
-    #[strum(message = "run bitcoind -reindex")]
-    BitcoindReindex,
+    BitcoindReindex: "run bitcoind -reindex";
     /// Run `bitcoind -reindex`, to download blocks again.
-    #[strum(serialize = "bitcoind-reindex", message = "let bitcoind -reindex download the blocks again")]
-    BitcoindDownload,
-    #[strum(message = "rebuild the chainstate", props(command = "rebuild it with: peregrine reindex"))]
-    RebuildChainstate,
+    #[strum(serialize = "bitcoind-reindex")]
+    BitcoindDownload: "let bitcoind -reindex download the blocks again";
+    RebuildChainstate: "rebuild the chainstate", command: "rebuild it with: peregrine reindex";
     /// Name the index that is to be made (`make_indexes`).
-    #[strum(
-        message = "name the index that is to be made",
-        props(command = "name one, as in: peregrine index make txindex")
-    )]
-    NameIndex,
+    NameIndex: "name the index that is to be made", command: "name one, as in: peregrine index make txindex";
     /// Make the index anew (`make_indexes`).
-    #[strum(message = "make the index anew", props(command = "make it with: peregrine index make"))]
-    MakeIndex,
+    MakeIndex: "make the index anew", command: "make it with: peregrine index make";
     /// Check the range again, on another machine if need be (`check_range`).
-    #[strum(
-        message = "check that range again, and merge its delta instead",
-        props(command = "check the range again, into another directory, with: peregrine range check")
-    )]
-    CheckRangeAgain,
+    CheckRangeAgain: "check that range again, and merge its delta instead",
+        command: "check the range again, into another directory, with: peregrine range check";
     /// Pass each of the deltas once (`merge_deltas`).
-    #[strum(message = "pass each delta once")]
-    GiveAllDeltas,
+    GiveAllDeltas: "pass each delta once";
     /// Verify the blocks, to find the first conflict.
-    #[strum(message = "run verify")]
-    Verify,
+    Verify: "run verify";
     /// Let bitcoind validate the blocks below the snapshot that it started from.
-    #[strum(message = "start bitcoind and let it finish that first")]
-    LetBitcoindFinish,
+    LetBitcoindFinish: "start bitcoind and let it finish that first";
     /// End the program that uses the files.
-    #[strum(message = "stop bitcoind (or the other program), wait until it has ended, and run again")]
-    EndOtherProgram,
+    EndOtherProgram: "stop bitcoind (or the other program), wait until it has ended, and run again";
     /// Wait until another process of Peregrine ends.
-    #[strum(message = "wait until it has ended")]
-    Wait,
+    Wait: "wait until it has ended";
     /// Allow this process to access the file.
-    #[strum(message = "run it as the owner, or grant the permission")]
-    GrantPermission,
+    GrantPermission: "run it as the owner, or grant the permission";
     /// Mount the file system for writing.
-    #[strum(message = "mount the file system for writing")]
-    MountWritable,
+    MountWritable: "mount the file system for writing";
     /// Mount the file system with locks.
-    #[strum(message = "this file system has no locks: mount it with them (on NFS, without nolock and with \
-            lockd), or use another one; bitcoind needs them too")]
-    MountWithLocks,
+    MountWithLocks: "this file system has no locks: mount it with them (on NFS, without nolock and with \
+            lockd), or use another one; bitcoind needs them too";
     /// Run the command as the user with this id.
-    #[strum(message = "run as user id {user}")]
-    RunAs(u32),
+    RunAs(u32): "run as user id {user}";
     /// Raise a limit of the system.
-    #[strum(message = "{limit}")]
-    RaiseLimit(Limit),
+    RaiseLimit(Limit): "{limit}";
     /// Raise the limit on processes and threads.
-    #[strum(message = "raise the limit on processes (ulimit -u, or pids.max of the control group)")]
-    RaiseProcessLimit,
+    RaiseProcessLimit: "raise the limit on processes (ulimit -u, or pids.max of the control group)";
     /// Correct the clock of the machine.
-    #[strum(message = "if the clock of this machine is wrong, correct it")]
-    CorrectClock,
+    CorrectClock: "if the clock of this machine is wrong, correct it";
     /// Choose a later assumed-valid block ([`crate::options::ChainOptions::assume_valid`]).
-    #[strum(
-        message = "choose a later assumed-valid block",
-        props(option = "assumevalid", with_option = "pass a later block with --assumevalid")
-    )]
-    LaterAssumedBlock,
+    LaterAssumedBlock: "choose a later assumed-valid block",
+        with "assumevalid": "pass a later block with --assumevalid";
     /// Use undo data ([`crate::options::HintOptions::without_undo`]).
-    #[strum(message = "use undo data")]
-    UseUndoData,
+    UseUndoData: "use undo data";
     /// Make the undo data that is missing or damaged (`make_undo`).
-    #[strum(
-        message = "make the undo data that is missing or damaged",
-        props(command = "make it with: peregrine undo make")
-    )]
-    MakeUndo,
+    MakeUndo: "make the undo data that is missing or damaged", command: "make it with: peregrine undo make";
     /// Run without hints ([`crate::options::ReindexOptions::hints`]).
-    #[strum(message = "run without hints")]
-    WithoutHints,
+    WithoutHints: "run without hints";
     /// Run without hints if they are wrong, and find the first wrong one
     /// ([`crate::options::HintOptions::on_failure_join`]).
-    #[strum(
-        message = "fall back to a rebuild without hints to find the first wrong hint",
-        props(
-            option = "on-hint-failure",
-            with_option = "pass --on-hint-failure join to find the first wrong hint"
-        )
-    )]
-    FallBackToJoin,
+    FallBackToJoin: "fall back to a rebuild without hints to find the first wrong hint",
+        with "on-hint-failure": "pass --on-hint-failure join to find the first wrong hint";
     /// Name the format of a hint file.
-    #[strum(
-        message = "name the format",
-        props(command = "name the format with: peregrine hints convert --from")
-    )]
-    NameHintFormat,
+    NameHintFormat: "name the format", command: "name the format with: peregrine hints convert --from";
     /// Pass a datadir whose blocks complete what a hint file contains.
-    #[strum(message = "pass a datadir", props(option = "datadir", with_option = "pass --datadir"))]
-    GiveDatadir,
+    GiveDatadir: "pass a datadir", with "datadir": "pass --datadir";
     /// Delete block files (`SyncOptions::prune_bytes`).
-    #[strum(message = "prune again", props(option = "prune", with_option = "pass --prune"))]
-    Prune,
+    Prune: "prune again", with "prune": "pass --prune";
     /// Download the blocks again that were deleted (`SyncOptions::unprune`).
-    #[strum(
-        message = "download the blocks again that were deleted",
-        props(
-            option = "unprune",
-            with_option = "pass --unprune to download them again",
-            command = "download the deleted blocks again with: peregrine sync --unprune"
-        )
-    )]
-    Unprune,
+    Unprune: "download the blocks again that were deleted",
+        with "unprune": "pass --unprune to download them again",
+        command: "download the deleted blocks again with: peregrine sync --unprune";
     /// Delete no block files (`SyncOptions::prune_bytes`).
-    #[strum(
-        message = "download into another datadir without pruning",
-        props(option = "prune", with_option = "download into another --datadir without --prune")
-    )]
-    WithoutPruning,
+    WithoutPruning: "download into another datadir without pruning",
+        with "prune": "download into another --datadir without --prune";
     /// Name the Merkle root of the snapshot (`FetchOptions::root`).
-    #[strum(
-        message = "name the Merkle root, from someone whom you trust with all coins",
-        props(
-            option = "root",
-            with_option = "pass --root with a Merkle root of someone whom you trust with all coins"
-        )
-    )]
-    NameRoot,
+    NameRoot: "name the Merkle root, from someone whom you trust with all coins",
+        with "root": "pass --root with a Merkle root of someone whom you trust with all coins";
     /// Take the root that the sources state (`FetchOptions::trust_sources`).
-    #[strum(
-        message = "trust the sources with all coins",
-        props(
-            option = "trust-sources",
-            with_option = "pass --trust-sources if you trust those who made the sources: the coins could \
-                be forged"
-        )
-    )]
-    TrustSources,
+    TrustSources: "trust the sources with all coins",
+        with "trust-sources": "pass --trust-sources if you trust those who made the sources: the coins could \
+            be forged";
     /// Name another source of the snapshot too (`FetchOptions::sources`).
-    #[strum(message = "name another source too")]
-    AddSource,
+    AddSource: "name another source too";
     /// Wait for peers that have what is missing (`PeerOptions::wait`).
-    #[strum(
-        message = "wait for a peer that has what is missing",
-        props(option = "wait", with_option = "pass --wait to try until a peer has it")
-    )]
-    WaitForPeers,
+    WaitForPeers: "wait for a peer that has what is missing",
+        with "wait": "pass --wait to try until a peer has it";
 }
 
 impl Remedy {

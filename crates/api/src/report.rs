@@ -16,80 +16,67 @@ use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
 use hints::pinned::Pinned;
 use std::{path::PathBuf, time::Duration};
+use strum::VariantArray;
 use wire::{BlockHash, FileNo, Height, Network, Sats};
 
+reported! {
 /// Result of `reindex`.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ReindexReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the chainstate's best block.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of blocks, transactions, inputs and outputs that were read and checked.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub counts: Counts,
     /// Number of coins in the chainstate.
-    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
-    pub txouts: u64,
+    pub txouts as "coins": u64,
     /// Sum of their amounts.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
     /// the rebuild fails.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
-    pub is_pinned: bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// Which scripts were run; `None` if scripts were not checked.
-    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
-    pub scripts: Option<ScriptsReport>,
+    pub scripts with "ScriptsFields": Option<ScriptsReport>,
     /// How spends were matched with coins.
     pub matching: Matching,
     /// Which hints were used; `None` without hints.
     pub hints: Option<HintsReport>,
     /// Number of blocks that an interrupted run had completed before.
-    #[cfg_attr(feature = "serde", serde(rename = "resumed_blocks"))]
-    pub resumed: u32,
+    pub resumed as "resumed_blocks": u32,
     /// The memory budget, in bytes.
-    #[cfg_attr(feature = "serde", serde(rename = "memory_budget_bytes"))]
-    pub memory_bytes: u64,
+    pub memory_bytes as "memory_budget_bytes": u64,
     /// What was spilled because it exceeded the memory budget.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub spilled: SpillVolume,
     /// Ages of the spent coins, as far as this run has seen them: not in blocks that an interrupted run had
     /// completed, those that hints cover without undo data, or a chain that was connected in order.
-    #[cfg_attr(feature = "serde", serde(rename = "spend_ages"))]
-    pub ages: SpendAges,
+    pub ages as "spend_ages": SpendAges,
     /// Number of worker threads.
     pub threads: usize,
     /// Time from the call to the commit.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Time in each stage; the times of the parallel stages (read, check, scripts, match) are sums over all
     /// threads. A check without undo data adds its own.
     pub stages: Vec<StageTime>,
     /// What limited the speed.
     pub bound_by: BoundBy,
     /// The SHA-256 kernel that was used.
-    #[cfg_attr(feature = "serde", serde(rename = "sha256", with = "KernelName"))]
-    pub sha256_kernel: Kernel,
+    pub sha256_kernel as "sha256" with "KernelName": Kernel,
     /// How many bytes were hashed, and how fast this machine hashes.
     pub sha256_limit: Sha256Limit,
     /// Peak resident memory, in bytes; `None` if the system does not report it.
     pub peak_memory_bytes: Option<u64>,
     /// Path of the chainstate.
-    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
-    pub chainstate: PathBuf,
+    pub chainstate with "PathText": PathBuf,
     /// Paths of the replaced databases that were kept, on request or because they contain something that
     /// cannot be moved to the new one.
-    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
-    pub kept: Vec<PathBuf>,
+    pub kept with "PathTexts": Vec<PathBuf>,
     /// Which undo data was made; `None` if no undo data could be made.
     pub undo: Option<UndoReport>,
     /// Number of blocks that the replaced databases had and the new ones lack: 0, unless the caller accepted
@@ -100,43 +87,35 @@ pub struct ReindexReport {
     pub damaged_blocks: u32,
     /// Number of stored blocks above the last one that have no undo data; bitcoind connects them when it
     /// starts.
-    #[cfg_attr(feature = "serde", serde(rename = "unconnected_blocks"))]
-    pub unconnected: u32,
+    pub unconnected as "unconnected_blocks": u32,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
 }
 
 /// The time that a stage took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct StageTime {
     /// The stage.
     pub stage: Stage,
     /// Its time.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub time: Duration,
+    pub time as "seconds" with "Seconds": Duration,
 }
 
 /// Which undo data was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoReport {
     /// Number of blocks whose undo data was missing or damaged, and was made.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_made"))]
-    pub blocks: u32,
+    pub blocks as "blocks_made": u32,
     /// Numbers of the `rev` files that were made, because there were none.
-    #[cfg_attr(feature = "serde", serde(rename = "files_made", with = "RevNames"))]
-    pub made: Vec<FileNo>,
+    pub made as "files_made" with "RevNames": Vec<FileNo>,
     /// Numbers of the `rev` files to which undo data was appended.
-    #[cfg_attr(feature = "serde", serde(rename = "files_mended", with = "RevNames"))]
-    pub mended: Vec<FileNo>,
+    pub mended as "files_mended" with "RevNames": Vec<FileNo>,
+}
 }
 
 /// What limited the speed of a rebuild.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum BoundBy {
     /// Waiting for blocks to be downloaded.
@@ -162,32 +141,29 @@ wire::named!(BoundBy {
     Finish = "writing and reading back the chainstate",
 });
 
+reported! {
 /// Which hints were used, and what remains to be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct HintsReport {
     /// Height of the last block that the hints cover.
     pub height: Height,
     /// Kind of the aggregate.
-    #[cfg_attr(feature = "serde", serde(with = "AggregateName"))]
-    pub aggregate: AggregateKind,
+    pub aggregate with "AggregateName": AggregateKind,
     /// Whether undo data was used up to that height. If not, the assumed-valid block vouches there that each
     /// coin was created before it was spent, and for maturity, relative locks, fees and scripts.
     pub with_undo: bool,
     /// The SHA-256 of the hint file when it is not packed.
-    #[cfg_attr(feature = "serde", serde(with = "DigestText"))]
-    pub sha256: [u8; 32],
+    pub sha256 with "DigestText": [u8; 32],
     /// Whether that is the digest of a published file.
-    #[cfg_attr(feature = "serde", serde(with = "PinnedName"))]
-    pub pinned: Pinned,
+    pub pinned with "PinnedName": Pinned,
     /// What was not checked, because the assumed-valid block vouches for it.
     pub trusted: &'static [Trusted],
 }
+}
 
 /// What an assumed-valid block vouches for where hints are used without undo data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, VariantArray)]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
 pub enum Trusted {
     /// Scripts.
     Scripts,
@@ -205,14 +181,7 @@ pub enum Trusted {
 
 impl Trusted {
     /// All of them.
-    pub const ALL: &'static [Self] = &[
-        Self::Scripts,
-        Self::Order,
-        Self::CoinbaseMaturity,
-        Self::RelativeLockTimes,
-        Self::Fees,
-        Self::SignatureOperations,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 }
 
 /// Which scripts were run.
@@ -238,8 +207,7 @@ written! {
 
 /// Which of the scripts of a chain were run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
 pub enum CheckedScripts {
     /// All of them.
     All,
@@ -251,8 +219,7 @@ pub enum CheckedScripts {
 
 /// Why scripts were assumed to be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
 pub enum ScriptTrust {
     /// The assumed-valid block vouches for them.
     AssumedValidBlock,
@@ -282,44 +249,36 @@ impl ScriptsReport {
     }
 }
 
+reported! {
 /// How much was spilled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SpillVolume {
     /// Number of sorted runs written, by spills and merges.
-    #[cfg_attr(feature = "serde", serde(rename = "temporary_runs"))]
-    pub runs: u64,
+    pub runs as "temporary_runs": u64,
     /// Total bytes written.
-    #[cfg_attr(feature = "serde", serde(rename = "temporary_bytes_written"))]
-    pub bytes_written: u64,
+    pub bytes_written as "temporary_bytes_written": u64,
     /// Bytes on disk now.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub bytes: u64,
     /// Peak bytes on disk.
-    #[cfg_attr(feature = "serde", serde(rename = "temporary_bytes_peak"))]
-    pub peak_bytes: u64,
+    pub peak_bytes as "temporary_bytes_peak": u64,
 }
 
 /// Result of `update`.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UpdateReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the chainstate's best block before.
     pub height_before: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash_before"))]
-    pub hash_before: BlockHash,
+    pub hash_before as "block_hash_before": BlockHash,
     /// Height of the chainstate's best block now.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of blocks that were disconnected.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_disconnected"))]
-    pub disconnected: u32,
+    pub disconnected as "blocks_disconnected": u32,
     /// What was connected.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub counts: Counts,
@@ -328,22 +287,18 @@ pub struct UpdateReport {
     /// Number of commits.
     pub commits: u32,
     /// Which scripts were run; `None` if scripts were not checked.
-    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
-    pub scripts: Option<ScriptsReport>,
+    pub scripts with "ScriptsFields": Option<ScriptsReport>,
     /// Number of threads.
     pub threads: usize,
     /// Time from the call to the last commit.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Time in each stage.
     pub stages: Vec<StageTime>,
     /// Path of the chainstate.
-    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
-    pub chainstate: PathBuf,
+    pub chainstate with "PathText": PathBuf,
     /// Whether old block files were deleted to save space.
-    #[cfg_attr(feature = "serde", serde(rename = "pruned"))]
-    pub is_pruned: bool,
+    pub is_pruned as "pruned": bool,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }

@@ -1,17 +1,16 @@
 //! What a source of blocks has given.
 
 #[cfg(feature = "serde")]
-use crate::json::{JsonSchema, PathText, Serialize};
+use crate::json::PathText;
 use disk::departed::WRITTEN_BY;
 use std::{fmt, path::PathBuf};
 
+reported! {
 /// What a file or folder has given from which blocks were to be taken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SourceReport {
     /// The file or folder.
-    #[cfg_attr(feature = "serde", serde(rename = "source", with = "PathText"))]
-    pub path: PathBuf,
+    pub path as "source" with "PathText": PathBuf,
     /// Number of files that may be block files.
     pub files: u32,
     /// Number of these that were read; the others were not needed any more.
@@ -21,11 +20,10 @@ pub struct SourceReport {
     /// Number of blocks that were found.
     pub blocks: u32,
     /// Number of these that were missing or damaged, and were taken.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_used"))]
-    pub used: u32,
+    pub used as "blocks_used": u32,
     /// Number of blocks of another chain, which are passed over ([`disk::departed`]).
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_departed"))]
-    pub departed: u32,
+    pub departed as "blocks_departed": u32,
+}
 }
 
 impl fmt::Display for SourceReport {

@@ -5,8 +5,7 @@ use crate::json::{JsonSchema, Serialize};
 
 /// A stage, as reports and events name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "lowercase"))]
 pub enum Stage {
     /// Downloading headers from peers, and validating them.
     Headers,

@@ -1,43 +1,37 @@
 //! What `gettxoutsetinfo` returns.
 
 #[cfg(feature = "serde")]
-use crate::json::{HashText, JsonSchema, OptionalHashText, Serialize};
+use crate::json::{HashText, OptionalHashText};
 use crate::{error::Error, hex_reversed, subject::Subject};
 use disk::utxo_stats::UtxoStats;
 use rules::ChainParams;
 use wire::{BlockHash, Height, Network, Sats};
 
+reported! {
 /// The fields of `gettxoutsetinfo`.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UtxoStatsReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the best block; `None` if the block index does not have it.
     pub height: Option<Height>,
     /// The chainstate's best block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub best_block: BlockHash,
+    pub best_block as "block_hash": BlockHash,
     /// Number of coins.
-    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
-    pub txouts: u64,
+    pub txouts as "coins": u64,
     /// Number of transactions with coins.
     pub transactions: u64,
     /// Core's measure of the set's size, independent of the database.
     pub bogosize: u64,
     /// Sum of all amounts.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// Hash of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Whether Core's source pins the same hash for the best block; `None` if it pins none.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash"))]
-    pub pinned: Option<bool>,
+    pub pinned as "matches_core_assumeutxo_hash": Option<bool>,
     /// MuHash of the set, in internal byte order; `None` if it was not asked for.
-    #[cfg_attr(feature = "serde", serde(with = "OptionalHashText"))]
-    pub muhash: Option<[u8; 32]>,
+    pub muhash with "OptionalHashText": Option<[u8; 32]>,
+}
 }
 
 impl UtxoStatsReport {

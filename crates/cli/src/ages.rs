@@ -6,30 +6,15 @@ mod picture;
 use crate::{
     args::common::ReadingArgs,
     limits::reading_threads,
-    paths,
-    progress::stages,
-    rows::Rows,
+    prelude::*,
     stats_at::{self, MAX_HEIGHTS},
-    units::{btc, count, counted},
 };
-use clap::Args as ClapArgs;
 use engine::{
-    AtomicFile, BlockHash, BlockTime, ChainOptions, Error, ErrorKind, Height, Network, RealDisk, Sats,
+    AtomicFile, BlockTime, Sats,
     blocks::{BlockRange, HashAt, ReadBlocksOptions},
 };
 use export::{AgeRow, AgeTable, Columns, PROGRAM, RowFile};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{
-    collections::BTreeSet,
-    ffi::OsStr,
-    ops::RangeInclusive,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
 use tables::{
     ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
@@ -38,7 +23,7 @@ use tables::{
 /// Number of blocks that a thread reads at a time.
 const PART_BLOCKS: u32 = 1_000;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct AgesArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,

@@ -3,22 +3,10 @@
 pub mod common;
 
 #[cfg(feature = "export")]
-use crate::export::ExportCommand;
+use crate::export;
 use crate::{
-    core_args::CoreJsonArgs,
-    doctor::DoctorArgs,
-    hints::HintsCommand,
-    index::IndexCommand,
-    packaging::{CompletionsArgs, EXIT_CODES, ManArgs},
-    range::RangeCommand,
-    reindex::ReindexArgs,
-    repair::RepairArgs,
-    snapshot::SnapshotCommand,
-    sync::SyncArgs,
-    undo::UndoCommand,
-    update::UpdateArgs,
-    utxo::UtxoCommand,
-    verify::VerifyArgs,
+    core_args, doctor, hints, index, packaging, range, reindex, repair, snapshot, sync, undo, update, utxo,
+    verify,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use peregrine::{version, wrap};
@@ -26,7 +14,7 @@ use peregrine::{version, wrap};
 /// Rebuilds a Bitcoin Core chainstate from its block files.
 #[derive(Parser, Debug)]
 #[command(name = "peregrine", version, long_version = version::long_version())]
-#[command(about, after_help = EXIT_CODES)]
+#[command(about, after_help = packaging::EXIT_CODES)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -57,59 +45,47 @@ pub fn definition() -> clap::Command {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Examine a datadir without changing it: what is damaged or missing, and which command helps
-    Doctor(DoctorArgs),
+    Doctor(doctor::DoctorArgs),
     /// Rebuild the chainstate from block and undo files, and replace the old one
-    Reindex(ReindexArgs),
+    Reindex(reindex::ReindexArgs),
     /// Connect the stored blocks above the chainstate, and switch to a heavier stored branch
-    Update(UpdateArgs),
+    Update(update::UpdateArgs),
     /// Download headers and blocks from peers, and build the chainstate
-    Sync(SyncArgs),
+    Sync(sync::SyncArgs),
     /// Download the blocks that are damaged or missing, and rebuild what needs it
-    Repair(RepairArgs),
+    Repair(repair::RepairArgs),
     /// Finish or undo a replacement of databases that was interrupted
-    Recover(CoreJsonArgs),
+    Recover(core_args::CoreJsonArgs),
     /// Show what sync knows of the addresses of peers
-    Peers(CoreJsonArgs),
+    Peers(core_args::CoreJsonArgs),
     /// Check block and undo files as reindex does, without changing the datadir
-    Verify(VerifyArgs),
+    Verify(verify::VerifyArgs),
     /// Make, inspect, convert or check SwiftSync hints
-    Hints {
-        #[command(subcommand)]
-        command: HintsCommand,
-    },
+    #[command(subcommand)]
+    Hints(hints::HintsCommand),
     /// Make, inspect, verify, load, share or fetch UTXO snapshots, in the format of dumptxoutset
-    Snapshot {
-        #[command(subcommand)]
-        command: SnapshotCommand,
-    },
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     /// Check undo data (rev files), or make what is missing or damaged
-    Undo {
-        #[command(subcommand)]
-        command: UndoCommand,
-    },
+    #[command(subcommand)]
+    Undo(undo::UndoCommand),
     /// Make, check or continue bitcoind's indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex
-    Index {
-        #[command(subcommand)]
-        command: IndexCommand,
-    },
+    #[command(subcommand)]
+    Index(index::IndexCommand),
     /// Inspect the UTXO set on disk
-    Utxo {
-        #[command(subcommand)]
-        command: UtxoCommand,
-    },
+    #[command(subcommand)]
+    Utxo(utxo::UtxoCommand),
     /// Write coins in formats of programs that work with data
     #[cfg(feature = "export")]
-    Export {
-        #[command(subcommand)]
-        command: ExportCommand,
-    },
+    #[command(subcommand)]
+    Export(export::ExportCommand),
     /// Check a chain on several machines: each takes ranges of it
     #[command(subcommand)]
-    Range(RangeCommand),
+    Range(range::RangeCommand),
     /// Print a script that completes commands and options in a shell
-    Completions(CompletionsArgs),
+    Completions(packaging::CompletionsArgs),
     /// Write the man pages to a folder
-    Man(ManArgs),
+    Man(packaging::ManArgs),
 }
 
 #[cfg(test)]

@@ -2,27 +2,13 @@
 
 mod next_line;
 
-use crate::{
-    args::common::DatadirArgs,
-    core_args::Located,
-    progress::stages,
-    rows::Rows,
-    run_note::RunNote,
-    units::{count, durations},
-};
-use clap::Args as ClapArgs;
+use crate::{prelude::*, run_note::RunNote, units::durations};
 use engine::{
-    Error, ErrorKind, FileKind, Height, HumanSize, Network, RealDisk,
+    FileKind,
     doctor::{Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, ScriptWork},
 };
 use next_line::NextLine;
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-    shell::user_name,
-};
-use schemars::JsonSchema;
-use serde::Serialize;
+use peregrine::shell::user_name;
 use std::{
     fs,
     time::{Duration, UNIX_EPOCH},
@@ -31,7 +17,7 @@ use std::{
 /// Number of blocks below which a datadir may be one that bitcoind began because a disk was not mounted.
 const TINY: u32 = 100;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct DoctorArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,

@@ -1,41 +1,27 @@
 //! The commands `peregrine export`: coins and blocks, for programs that work with data.
 
-mod blocks;
-mod history;
-mod utxo;
+pub mod blocks;
+pub mod history;
+pub mod utxo;
 
-#[cfg(test)]
-pub use blocks::ExportedBlocksJson;
-pub use blocks::{ExportBlocksArgs, ExportOutputsArgs, ExportScriptsArgs};
-pub use history::ExportHistoryArgs;
-#[cfg(test)]
-pub use history::ExportedHistoryJson;
-pub use utxo::ExportUtxoArgs;
-#[cfg(test)]
-pub use utxo::ExportedUtxo;
-
-use crate::units::{count, counted};
-use clap::Subcommand;
-use engine::{Error, HumanSize};
+use crate::prelude::*;
 use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable, WrittenFiles};
-use peregrine::output::Done;
-use std::path::{Path, PathBuf};
 use tables::columns_of;
 
 #[derive(Subcommand, Debug)]
 pub enum ExportCommand {
     /// Write all coins of the chainstate, of a snapshot, or after a block, as Parquet, Arrow, CSV or SQLite
-    Utxo(ExportUtxoArgs),
+    Utxo(utxo::ExportUtxoArgs),
     /// Write a row for each block: what Bitcoin Core's getblockstats returns, and the header
-    Blocks(ExportBlocksArgs),
+    Blocks(blocks::ExportBlocksArgs),
     /// Write a row for each transaction, with its fee
-    Transactions(ExportBlocksArgs),
+    Transactions(blocks::ExportBlocksArgs),
     /// Write a row for each input, with the coin that it spends
-    Inputs(ExportScriptsArgs),
+    Inputs(blocks::ExportScriptsArgs),
     /// Write a row for each output, spent or not, and by which input it is spent
-    Outputs(ExportOutputsArgs),
+    Outputs(blocks::ExportOutputsArgs),
     /// Write what each output script got and spent, with its balance, sorted by script
-    History(ExportHistoryArgs),
+    History(history::ExportHistoryArgs),
 }
 
 /// Runs a command.
@@ -45,7 +31,7 @@ pub fn run(command: &ExportCommand) -> Done {
         ExportCommand::Blocks(args) => blocks::export::<BlockTable>(args, false, None),
         ExportCommand::Transactions(args) => blocks::export::<TransactionTable>(args, false, None),
         ExportCommand::Inputs(args) => blocks::export::<InputTable>(&args.blocks, args.addresses, None),
-        ExportCommand::Outputs(ExportOutputsArgs { scripts, spends }) => {
+        ExportCommand::Outputs(blocks::ExportOutputsArgs { scripts, spends }) => {
             blocks::export::<OutputTable>(&scripts.blocks, scripts.addresses, Some(spends))
         }
         ExportCommand::History(args) => history::history(args),

@@ -1,26 +1,10 @@
 //! The commands `peregrine hints make`, `info`, `convert` and `check`.
 
-use crate::{
-    args::common::{CheckArgs, MakeArgs},
-    core_args::CoreArgs,
-    paths,
-    progress::{Style, stages},
-    rows::Rows,
-    run,
-    units::{count, counted},
-};
-use clap::{Args as ClapArgs, Subcommand};
+use crate::{args::common::MakeArgs, core_args::CoreArgs, prelude::*};
 use engine::{
-    BlockHash, Height, Network, RealDisk, Watch, hex,
+    hex,
     hints::{CoinSource, HintCheck, HintFileInfo, HintFormat, HintInfo, Packing, WrongHint},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 #[derive(Subcommand, Debug)]
 pub enum HintsCommand {
@@ -34,7 +18,7 @@ pub enum HintsCommand {
     Check(CheckHintsArgs),
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct MakeHintsArgs {
     #[command(flatten)]
     pub make: MakeArgs,
@@ -54,7 +38,7 @@ pub struct MakeHintsArgs {
 }
 
 /// An existing hint file.
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct HintsFileArgs {
     /// Hint file
     pub file: PathBuf,
@@ -68,7 +52,7 @@ pub struct HintsFileArgs {
     pub json: bool,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ConvertHintsArgs {
     #[command(flatten)]
     pub file: HintsFileArgs,
@@ -86,7 +70,7 @@ pub struct ConvertHintsArgs {
     pub core: CoreArgs,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct CheckHintsArgs {
     /// Hint file
     pub file: PathBuf,
@@ -132,17 +116,7 @@ pub struct CheckJson {
     first_wrong: Option<WrongHint>,
 }
 
-/// Runs a command.
-pub fn run(command: &HintsCommand) -> Done {
-    match command {
-        HintsCommand::Make(args) => make(args),
-        HintsCommand::Info(args) => info(args),
-        HintsCommand::Convert(args) => convert(args),
-        HintsCommand::Check(args) => check(args),
-    }
-}
-
-fn make(args: &MakeHintsArgs) -> Done {
+pub fn make(args: &MakeHintsArgs) -> Done {
     let MakeHintsArgs { make: args, format, snapshot, chainstate } = args;
     let snapshot = snapshot.clone().map(CoinSource::Snapshot);
     let source = snapshot.or_else(|| chainstate.then_some(CoinSource::Chainstate));
@@ -151,15 +125,9 @@ fn make(args: &MakeHintsArgs) -> Done {
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
     let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| match &source {
         None => engine::hints::make(&RealDisk, &options, &args.output, *format, sink, interrupt),
-        Some(source) => engine::hints::make_from_coins(
-            &RealDisk,
-            &options,
-            source,
-            &args.output,
-            *format,
-            sink,
-            interrupt,
-        ),
+        Some(from) => {
+            engine::hints::make_from_coins(&RealDisk, &options, from, &args.output, *format, sink, interrupt)
+        }
     })?;
     described(&args.output, made)
 }
@@ -170,12 +138,12 @@ fn described(path: &Path, hints: HintInfo) -> Done {
     Ok(reply(&info_json(path, &info), Exit::Done, info_rows))
 }
 
-fn info(args: &HintsFileArgs) -> Done {
+pub fn info(args: &HintsFileArgs) -> Done {
     let info = engine::hints::info(&RealDisk, &args.file, args.from)?;
     Ok(reply(&info_json(&args.file, &info), Exit::Done, info_rows))
 }
 
-fn convert(args: &ConvertHintsArgs) -> Done {
+pub fn convert(args: &ConvertHintsArgs) -> Done {
     let located = args.core.datadir.as_ref().map(|_| args.core.locate()).transpose()?;
     let options = located.map(|located| located.chain_options());
     let (from, from_format) = (&args.file.file, args.file.from);
@@ -187,7 +155,7 @@ fn convert(args: &ConvertHintsArgs) -> Done {
     described(&args.output, done)
 }
 
-fn check(args: &CheckHintsArgs) -> Done {
+pub fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.check.options(&located);
     let check = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {

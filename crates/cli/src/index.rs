@@ -1,26 +1,13 @@
 //! The commands `peregrine index make`, `check` and `update`.
 
 use crate::{
-    args::common::{DatadirArgs, NamedIndexes, index_kind, size},
-    core_args::Located,
-    paths,
-    progress::{Style, stages},
-    rows::Rows,
-    run,
+    args::common::{NamedIndexes, index_kind},
+    prelude::*,
 };
-use clap::{Args, Subcommand};
-use engine::{ChainOptions, RealDisk};
 use indexes::{
     CheckedIndexesReport, IndexKind, IndexObserver, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-    remedy::warning_text,
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 #[derive(Subcommand, Debug)]
 pub enum IndexCommand {
@@ -84,15 +71,6 @@ impl IndexRunArgs {
     }
 }
 
-/// Runs a command.
-pub fn run(command: &IndexCommand) -> Done {
-    match command {
-        IndexCommand::Make(args) => make(args),
-        IndexCommand::Check(args) => check(args),
-        IndexCommand::Update(args) => update(args),
-    }
-}
-
 /// What a command reports that changes the chainstate, with the indexes that were continued or made after it.
 #[derive(Serialize, JsonSchema)]
 pub struct WithIndexes<T> {
@@ -146,7 +124,7 @@ impl<'a> IndexesAfter<'a> {
     }
 }
 
-fn make(args: &MakeIndexArgs) -> Done {
+pub fn make(args: &MakeIndexArgs) -> Done {
     let MakeIndexArgs { run, txindex_rows, keep_old } = args;
     let located = run.datadir.core.locate()?;
     paths::check_work_dir(&located, run.work_dir.as_deref())?;
@@ -160,7 +138,7 @@ fn make(args: &MakeIndexArgs) -> Done {
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
-fn update(args: &IndexRunArgs) -> Done {
+pub fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_work_dir(&located, args.work_dir.as_deref())?;
     let options = args.options(&located);
@@ -170,7 +148,7 @@ fn update(args: &IndexRunArgs) -> Done {
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
-fn check(args: &IndexRunArgs) -> Done {
+pub fn check(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
     let checked = args.datadir.run(Some(&options.chain), stages::CHECK_INDEXES, |sink, interrupt| {

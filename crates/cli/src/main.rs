@@ -23,6 +23,7 @@ mod packaging;
 mod paths;
 mod peer_args;
 mod peers;
+mod prelude;
 mod progress;
 mod range;
 mod recover;
@@ -79,15 +80,35 @@ fn run_command(command: Command, root: clap::Command) -> output::Done {
         Command::Recover(args) => recover::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Verify(args) => verify::verify(&args),
-        Command::Hints { command } => hints::run(&command),
-        Command::Snapshot { command } => snapshot::run(&command),
-        Command::Undo { command } => undo::run(&command),
-        Command::Index { command } => index::run(&command),
-        Command::Range(command) => range::run(&command),
+        Command::Hints(hints::HintsCommand::Make(args)) => hints::make(&args),
+        Command::Hints(hints::HintsCommand::Info(args)) => hints::info(&args),
+        Command::Hints(hints::HintsCommand::Convert(args)) => hints::convert(&args),
+        Command::Hints(hints::HintsCommand::Check(args)) => hints::check(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Make(args)) => snapshot::make(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Info(args)) => snapshot::info(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Verify(args)) => snapshot::verify(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Load(args)) => snapshot::load(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Share(args)) => shared_snapshot::share(&args),
+        Command::Snapshot(snapshot::SnapshotCommand::Fetch(args)) => shared_snapshot::fetch(&args),
+        Command::Undo(undo::UndoCommand::Check(args)) => undo::check(&args),
+        Command::Undo(undo::UndoCommand::Make(args)) => undo::make(&args),
+        Command::Undo(undo::UndoCommand::Export(args)) => undo::export(&args),
+        Command::Index(index::IndexCommand::Make(args)) => index::make(&args),
+        Command::Index(index::IndexCommand::Check(args)) => index::check(&args),
+        Command::Index(index::IndexCommand::Update(args)) => index::update(&args),
+        Command::Range(range::RangeCommand::Plan(args)) => range::plan(&args),
+        Command::Range(range::RangeCommand::Files(args)) => range::files(&args),
+        Command::Range(range::RangeCommand::Check(args)) => range::check(&args),
+        Command::Range(range::RangeCommand::Merge(args)) => range::merge(&args),
+        Command::Range(range::RangeCommand::Finish(args)) => range::finish(&args),
         #[cfg(feature = "export")]
-        Command::Export { command } => export::run(&command),
+        Command::Export(command) => export::run(&command),
+        Command::Utxo(utxo::UtxoCommand::Stats(args)) => utxo::stats(&args),
+        Command::Utxo(utxo::UtxoCommand::Get(args)) => utxo::get(&args),
+        Command::Utxo(utxo::UtxoCommand::Scan(args)) => utxo::scan(&args),
+        #[cfg(feature = "export")]
+        Command::Utxo(utxo::UtxoCommand::Ages(args)) => ages::run(&args),
         Command::Completions(args) => packaging::completions(&args, root),
         Command::Man(args) => packaging::man(&args, root),
-        Command::Utxo { command } => utxo::run(&command),
     }
 }

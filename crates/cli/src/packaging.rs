@@ -1,15 +1,11 @@
 //! The files that a package contains beside the program: man pages and completions for shells, both derived
 //! from the definition of the command line.
 
-use clap::{Arg, Args as ClapArgs, Command, builder::Resettable};
+use crate::prelude::*;
+use clap::{Arg, Command, builder::Resettable};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use engine::{Error, ErrorKind};
-use peregrine::{exit::Exit, output::Done};
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io};
 
 /// What the help and the man pages say about exit codes.
 pub const EXIT_CODES: &str = "\
@@ -66,13 +62,13 @@ const EXAMPLES: &[&str] = &[
     "peregrine verify",
 ];
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct CompletionsArgs {
     /// Shell that is to read the script
     pub shell: Shell,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ManArgs {
     /// Folder for the pages; it is made if it is missing, and pages in it are replaced
     pub dir: PathBuf,

@@ -1,11 +1,7 @@
 //! Which peers a command uses, and how.
 
-use crate::{core_args::Located, peers};
-use clap::{
-    Args as ClapArgs,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use engine::{Error, ErrorKind};
+use crate::{peers, prelude::*};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
@@ -17,7 +13,7 @@ const PROXY_PORT: u16 = 9_050;
 pub const PEERS: usize = 64;
 
 /// Options of all commands that download from peers.
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct PeerArgs {
     /// Download from this peer only; can be given repeatedly
     #[arg(long, value_name = "HOST[:PORT]")]

@@ -7,20 +7,13 @@ pub use json::{DeltaJson, FilesJson};
 pub use plan_file::PlanJson;
 
 use crate::{
-    args::common::{DatadirArgs, ResumeArgs, one_per_core, size},
+    args::common::one_per_core,
     core_args::{ASSUME_VALID, assume_valid},
-    paths,
-    progress::{Style, stages},
-    run,
+    prelude::*,
 };
-use clap::{Args as ClapArgs, Subcommand};
-use engine::{AssumeValid, ChainOptions, Height, RealDisk, ScriptChecks, Watch};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
+use engine::{AssumeValid, ScriptChecks};
 use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions};
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::num::NonZeroUsize;
 
 /// This program, as reports of who has checked what name it.
 const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
@@ -39,7 +32,7 @@ pub enum RangeCommand {
     Finish(FinishArgs),
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -69,7 +62,7 @@ pub struct PlanArgs {
     pub output: PathBuf,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct FilesArgs {
     /// The plan
     #[arg(long, value_name = "FILE")]
@@ -84,7 +77,7 @@ pub struct FilesArgs {
     pub json: bool,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct CheckArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -113,7 +106,7 @@ pub struct CheckArgs {
     pub resume: ResumeArgs,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct MergeArgs {
     /// Directories that range check or range merge has written
     #[arg(value_name = "DIR", required = true)]
@@ -148,7 +141,7 @@ pub struct MergeArgs {
     pub progress: Style,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct FinishArgs {
     /// Directories that range merge has written
     #[arg(value_name = "DIR", required = true)]
@@ -180,18 +173,7 @@ fn percent(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "must be above 0 and at most 100".to_owned())
 }
 
-/// Runs a command.
-pub fn run(command: &RangeCommand) -> Done {
-    match command {
-        RangeCommand::Plan(args) => plan(args),
-        RangeCommand::Files(args) => files(args),
-        RangeCommand::Check(args) => check(args),
-        RangeCommand::Merge(args) => merge(args),
-        RangeCommand::Finish(args) => finish(args),
-    }
-}
-
-fn plan(args: &PlanArgs) -> Done {
+pub fn plan(args: &PlanArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
     let chain = args.datadir.checking_options(&located, None, args.assumevalid);
@@ -209,12 +191,12 @@ fn plan(args: &PlanArgs) -> Done {
     Ok(reply(&described, Exit::Done, |described| described.rows(&args.output, &plan)))
 }
 
-fn files(args: &FilesArgs) -> Done {
+pub fn files(args: &FilesArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     Ok(reply(&FilesJson::new(&plan, args.range)?, Exit::Done, FilesJson::rows))
 }
 
-fn check(args: &CheckArgs) -> Done {
+pub fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let located = args.datadir.core.locate_on(plan.network())?;
     paths::check_output(None, &located, &args.output)?;
@@ -236,7 +218,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn merge(args: &MergeArgs) -> Done {
+pub fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads: args.threads };
     let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
@@ -246,7 +228,7 @@ fn merge(args: &MergeArgs) -> Done {
     Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::rows))
 }
 
-fn finish(args: &FinishArgs) -> Done {
+pub fn finish(args: &FinishArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let chain = match args.recheck {
         Some(_) => {

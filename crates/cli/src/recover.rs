@@ -1,14 +1,7 @@
 //! The command `peregrine recover`.
 
-use crate::{core_args::CoreJsonArgs, rows::Rows};
-use engine::{
-    RealDisk,
-    recover::{Recovery, RecoveryReport},
-};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
+use crate::{core_args::CoreJsonArgs, prelude::*};
+use engine::recover::{Recovery, RecoveryReport};
 
 /// Runs the command.
 pub fn run(args: &CoreJsonArgs) -> Done {

@@ -1,27 +1,23 @@
 //! The command `peregrine reindex`.
 
 use crate::{
-    args::common::{CheckArgs, IndexArgs, MarkArgs, OnHintFailure, ResumeArgs},
-    core_args::Located,
+    args::common::{IndexArgs, MarkArgs, OnHintFailure},
     hint_location::HintLocation,
     index::IndexesAfter,
-    paths,
-    progress::stages,
+    prelude::*,
     report,
     run::run,
     shared_report::{RecordedOptions, ReportToShare},
     storage::StorageJson,
 };
-use clap::Args as ClapArgs;
 use engine::{
-    ChainOptions, Error, ErrorKind, Height, RealDisk,
     hints::{AggregateKind, HintOptions},
     reindex::{Engine, ReindexOptions},
 };
-use peregrine::{exit::Exit, output::Done, run_log::Run};
-use std::{net::SocketAddr, path::PathBuf};
+use peregrine::run_log::Run;
+use std::net::SocketAddr;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ReindexArgs {
     #[command(flatten)]
     pub check: CheckArgs,

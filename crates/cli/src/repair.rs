@@ -1,24 +1,16 @@
 //! The command `peregrine repair`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, IndexArgs, MarkArgs, ResumeArgs, RunArgs},
-    core_args::Located,
+    args::common::{IndexArgs, MarkArgs},
     index::IndexesAfter,
-    paths,
     peer_args::PeerArgs,
-    progress::stages,
+    prelude::*,
     report::{reindex_rows, undo_files_text},
-    rows::Rows,
     sync::shortfall_text,
-    units::{count, counted},
 };
-use clap::Args as ClapArgs;
-use engine::{ChainOptions, Error, HumanSize, RealDisk};
-use peregrine::{exit::Exit, output::Done, remedy::warning_text};
-use std::path::PathBuf;
 use sync::{DownloadReport, RepairOptions, RepairReport};
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct RepairArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,

@@ -1,20 +1,13 @@
 //! Reports as text.
 
-use crate::{
-    rows::Rows,
-    units::{btc, count},
-};
+use crate::prelude::*;
 use engine::{
-    Counts, Disk as _, FileKind, FileNo, Height, HumanMemory, HumanSize, Network, RealDisk, hex,
-    hex_reversed,
+    Counts, Disk as _, FileKind, FileNo, HumanMemory, hex,
     hints::Pinned,
     reindex::{CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, StageTime},
     verify::{Comparison, VerifyReport},
 };
-use peregrine::{remedy::warning_text, shell::user_name};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::Path;
+use peregrine::shell::user_name;
 
 /// What was made of which file, or written to it.
 #[derive(Serialize, JsonSchema)]
@@ -60,9 +53,7 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>) -> Rows {
     };
     let matched = format!("; each spend matched with its coin ({})", report.matching.name());
     let matched = if hints.is_none() { &matched } else { "" };
-    Rows::default()
-        .line(chainstate_text(report.network, report.height, &report.chainstate))
-        .row("block", report.hash)
+    chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
         .row("checked", format!("{rules}\n{}{matched}", counts_text(counts)))
@@ -89,9 +80,10 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>) -> Rows {
         .row("next", next_text(&report.chainstate, report.unconnected, prune))
 }
 
-/// Returns the first line of a report on a chainstate that was written.
-pub fn chainstate_text(network: Network, height: Height, chainstate: &Path) -> String {
-    format!("chainstate of {network} at height {height} is in {}", chainstate.display())
+/// Begins a report on a chainstate that was written.
+pub fn chainstate_rows(network: Network, height: Height, hash: BlockHash, chainstate: &Path) -> Rows {
+    let head = format!("chainstate of {network} at height {height} is in {}", chainstate.display());
+    Rows::default().line(head).row("block", hash)
 }
 
 /// Returns the numbers of what was checked.

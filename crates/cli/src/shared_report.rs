@@ -2,26 +2,19 @@
 //! developers. It names no user, no host and no path; what is wrong with a chain is in it as codes only.
 
 use crate::{
-    args::common::CheckArgs,
-    core_args::Located,
+    prelude::*,
     progress::{PointJson, Recorder, StageStartJson},
     storage::StorageJson,
 };
-use engine::{CORE_VERSION, ChainOptions, Error, reindex::ReindexReport, verify::VerifyReport};
+use engine::{CORE_VERSION, reindex::ReindexReport, verify::VerifyReport};
 use peregrine::{
-    exit::Exit,
     output::{self, SCHEMA},
     run_log::{Run, create_new},
     version,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
-use std::{
-    env,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{env, io::Write as _};
 
 /// A run, without names and paths.
 #[derive(Serialize, JsonSchema)]

@@ -1,34 +1,18 @@
 //! The commands `peregrine snapshot share` and `fetch`: snapshots in chunks, for peers.
 
 use crate::{
-    args::common::{DatadirArgs, RunArgs, one_per_core, threads},
+    args::common::{one_per_core, threads},
     hint_location::HintLocation,
-    paths,
-    progress::{Style, stages},
+    prelude::*,
     report::{WithFile, pinned_text, set_hash_text},
-    rows::Rows,
-    run,
-    units::{count, counted},
 };
-use clap::Args as ClapArgs;
 use engine::{
-    BlockHash, ChainOptions, Error, Height, RealDisk, UndoPolicy, Watch, hex_reversed,
+    UndoPolicy,
     snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize};
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ShareSnapshotArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -55,7 +39,7 @@ pub struct ShareSnapshotArgs {
     pub run: RunArgs,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct FetchSnapshotArgs {
     /// Folders of chunks, their https URLs, or snapshot files with a file utxotree beside them. A chunk that
     /// is wrong in one source is taken from another

@@ -1,28 +1,15 @@
-//! The commands `peregrine snapshot make`, `info`, `verify` and `load`. [`shared_snapshot`] has the others.
+//! The commands `peregrine snapshot make`, `info`, `verify` and `load`. `shared_snapshot.rs` has the others.
 
 use crate::{
-    args::common::{DatadirArgs, MakeArgs},
-    paths,
-    progress::stages,
-    report::{WithFile, chainstate_text, pinned_text, set_hash_text},
-    rows::Rows,
-    shared_snapshot::{self, FetchSnapshotArgs, ShareSnapshotArgs},
-    units::count,
+    args::common::MakeArgs,
+    prelude::*,
+    report::{WithFile, chainstate_rows, pinned_text, set_hash_text},
+    shared_snapshot::{FetchSnapshotArgs, ShareSnapshotArgs},
 };
-use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, ChainOptions, Height, Network, RealDisk, hex_reversed,
     hints::AggregateKind,
     snapshot::{LoadedSnapshotReport, SnapshotMetadata, SnapshotReport, SnapshotVerdict},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-    remedy::warning_text,
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
@@ -43,7 +30,7 @@ pub enum SnapshotCommand {
     Fetch(FetchSnapshotArgs),
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct MakeSnapshotArgs {
     #[command(flatten)]
     pub make: MakeArgs,
@@ -54,7 +41,7 @@ pub struct MakeSnapshotArgs {
 }
 
 /// An existing snapshot.
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct SnapshotFileArgs {
     /// Snapshot file
     pub file: PathBuf,
@@ -64,7 +51,7 @@ pub struct SnapshotFileArgs {
     pub json: bool,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct VerifySnapshotArgs {
     /// Snapshot file
     pub file: PathBuf,
@@ -78,7 +65,7 @@ pub struct VerifySnapshotArgs {
     pub aggregate: AggregateKind,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct LoadSnapshotArgs {
     /// Snapshot file, of a block whose UTXO set has its hash in Bitcoin Core's source
     pub file: PathBuf,
@@ -103,19 +90,7 @@ pub struct SnapshotJson {
     matches_blocks: Option<bool>,
 }
 
-/// Runs a command.
-pub fn run(command: &SnapshotCommand) -> Done {
-    match command {
-        SnapshotCommand::Make(args) => make(args),
-        SnapshotCommand::Info(args) => info(args),
-        SnapshotCommand::Verify(args) => verify(args),
-        SnapshotCommand::Load(args) => load(args),
-        SnapshotCommand::Share(args) => shared_snapshot::share(args),
-        SnapshotCommand::Fetch(args) => shared_snapshot::fetch(args),
-    }
-}
-
-fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done {
+pub fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
@@ -138,12 +113,12 @@ fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, pinned))
 }
 
-fn info(args: &SnapshotFileArgs) -> Done {
+pub fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot::info(&RealDisk, &args.file)?;
     Ok(reply(&snapshot_json(&args.file, &metadata, None), Exit::Done, rows))
 }
 
-fn verify(args: &VerifySnapshotArgs) -> Done {
+pub fn verify(args: &VerifySnapshotArgs) -> Done {
     let VerifySnapshotArgs { file, datadir, .. } = args;
     let network = engine::snapshot::info(&RealDisk, file)?.network();
     let threads = datadir.threads;
@@ -158,7 +133,7 @@ fn verify(args: &VerifySnapshotArgs) -> Done {
     Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, rows))
 }
 
-fn load(args: &LoadSnapshotArgs) -> Done {
+pub fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);
     let report = args.datadir.run(None, stages::LOAD, |sink, interrupt| {
@@ -169,9 +144,7 @@ fn load(args: &LoadSnapshotArgs) -> Done {
 
 fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows {
     let next = "start bitcoind: it continues from this block, and validates the blocks below it";
-    Rows::default()
-        .line(chainstate_text(report.network, report.height, &report.chainstate))
-        .row("block", report.hash)
+    chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("coins", count(report.coins))
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, Some(true)))
         .each("note", report.notes.iter().map(warning_text))

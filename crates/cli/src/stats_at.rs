@@ -1,26 +1,14 @@
 //! `peregrine utxo stats --at`: the statistics of the UTXO set at other heights, from the blocks. Amounts in
 //! JSON are in satoshis.
 
-use crate::{
-    args::common::{DatadirArgs, RunArgs},
-    progress::stages,
-    rows::Rows,
-    units::btc,
-};
-use clap::Args as ClapArgs;
+use crate::prelude::*;
 use engine::{
-    ChainOptions, Error, ErrorKind, Height, Network, RealDisk, Sats, hex_reversed,
+    Sats,
     utxo::{BlockAmounts, UtxoStatsAt},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct AtArgs {
     /// Instead, check all blocks up to these heights, and print what gettxoutsetinfo reports about each with
     /// Bitcoin Core's coinstatsindex; needs neither a chainstate nor undo data

@@ -1,30 +1,22 @@
 //! The command `peregrine sync`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, IndexArgs, MarkArgs, OnHintFailure, ResumeArgs, RunArgs, size},
-    core_args::Located,
+    args::common::{IndexArgs, MarkArgs, OnHintFailure},
     hint_location::HintLocation,
     index::IndexesAfter,
-    paths,
     peer_args::{PeerArgs, is_direct},
-    progress::stages,
+    prelude::*,
     report,
-    rows::Rows,
-    units::{counted, duration},
+    units::duration,
     update::update_rows,
 };
-use clap::Args as ClapArgs;
-use engine::{
-    ChainOptions, Error, ErrorKind, Height, HumanSize, RealDisk,
-    hints::{AggregateKind, HintOptions},
-};
-use peregrine::{exit::Exit, output::Done, remedy::warning_text};
+use engine::hints::{AggregateKind, HintOptions};
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
     SyncReport,
 };
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct SyncArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,

@@ -7,7 +7,7 @@ use crate::{
     hints::{CheckJson, InfoJson},
     index::WithIndexes,
     peers::PeersJson,
-    progress::ProgressJson,
+    progress::lines::ProgressJson,
     range::{DeltaJson, FilesJson, PlanJson},
     report::WithFile,
     shared_report::SharedReport,
@@ -74,17 +74,17 @@ fn reports(of: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
         #[cfg(feature = "export")]
         ("utxo ages", of.subschema_for::<crate::ages::AgesJson>()),
         #[cfg(feature = "export")]
-        ("export utxo", of.subschema_for::<crate::export::ExportedUtxo>()),
+        ("export utxo", of.subschema_for::<crate::export::utxo::ExportedUtxo>()),
         #[cfg(feature = "export")]
-        ("export blocks", of.subschema_for::<crate::export::ExportedBlocksJson>()),
+        ("export blocks", of.subschema_for::<crate::export::blocks::ExportedBlocksJson>()),
         #[cfg(feature = "export")]
-        ("export transactions", of.subschema_for::<crate::export::ExportedBlocksJson>()),
+        ("export transactions", of.subschema_for::<crate::export::blocks::ExportedBlocksJson>()),
         #[cfg(feature = "export")]
-        ("export inputs", of.subschema_for::<crate::export::ExportedBlocksJson>()),
+        ("export inputs", of.subschema_for::<crate::export::blocks::ExportedBlocksJson>()),
         #[cfg(feature = "export")]
-        ("export outputs", of.subschema_for::<crate::export::ExportedBlocksJson>()),
+        ("export outputs", of.subschema_for::<crate::export::blocks::ExportedBlocksJson>()),
         #[cfg(feature = "export")]
-        ("export history", of.subschema_for::<crate::export::ExportedHistoryJson>()),
+        ("export history", of.subschema_for::<crate::export::history::ExportedHistoryJson>()),
         ("range plan", of.subschema_for::<PlanJson>()),
         ("range files", of.subschema_for::<FilesJson>()),
         ("range check", of.subschema_for::<DeltaJson>()),

@@ -1,25 +1,10 @@
 //! The commands `peregrine undo check`, `make` and `export`.
 
-use crate::{
-    args::common::{DatadirArgs, RunArgs, size},
-    limits::reading_threads,
-    paths,
-    progress::stages,
-    report::undo_files_text,
-    rows::Rows,
-    units::count,
-};
-use clap::{Args, Subcommand};
+use crate::{limits::reading_threads, prelude::*, report::undo_files_text};
 use engine::{
-    ChainOptions, FileKind, Height, HumanSize, RealDisk,
+    FileKind,
     undo::{ExportedUndo, MadeUndoReport, UndoCheck, UndoFileCheck},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-    remedy::warning_text,
-};
-use std::path::PathBuf;
 
 #[derive(Subcommand, Debug)]
 pub enum UndoCommand {
@@ -80,16 +65,7 @@ pub struct ExportUndoArgs {
     pub memory: Option<u64>,
 }
 
-/// Runs a command.
-pub fn run(command: &UndoCommand) -> Done {
-    match command {
-        UndoCommand::Check(args) => check(args),
-        UndoCommand::Make(args) => make(args),
-        UndoCommand::Export(args) => export(args),
-    }
-}
-
-fn check(args: &CheckUndoArgs) -> Done {
+pub fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = ChainOptions { scan: args.scan, ..args.datadir.default_options(&located, None) };
     let check = args.datadir.run(Some(&options), stages::CHECK, |sink, interrupt| {
@@ -119,7 +95,7 @@ fn check_rows(check: &UndoCheck) -> Rows {
     rows.each("help", help).each("note", check.notes.iter().map(warning_text))
 }
 
-fn make(args: &MakeUndoArgs) -> Done {
+pub fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.chain_options(&located, &args.run);
     let options = ChainOptions { keep_old: args.keep_old, ..chain };
@@ -142,7 +118,7 @@ fn made_rows(made: &MadeUndoReport) -> Rows {
         .each("note", made.notes.iter().map(warning_text))
 }
 
-fn export(args: &ExportUndoArgs) -> Done {
+pub fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check_output(None, &located, &args.output)?;
     let chain = args.datadir.default_options(&located, args.memory);

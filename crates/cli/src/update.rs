@@ -1,19 +1,15 @@
 //! The command `peregrine update`: its options and its report.
 
 use crate::{
-    args::common::{DatadirArgs, MarkArgs, NamedIndexes, size},
+    args::common::{MarkArgs, NamedIndexes},
     core_args::{ASSUME_VALID, assume_valid},
     index::IndexesAfter,
-    progress::stages,
-    report::{chainstate_text, checked_text, next_text, scripts_text, stages_text},
-    rows::Rows,
-    units::counted,
+    prelude::*,
+    report::{chainstate_rows, checked_text, next_text, scripts_text, stages_text},
 };
-use clap::Args as ClapArgs;
-use engine::{AssumeValid, ChainOptions, Height, RealDisk, update::UpdateReport};
-use peregrine::{exit::Exit, output::Done, remedy::warning_text};
+use engine::{AssumeValid, update::UpdateReport};
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct UpdateArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -76,9 +72,7 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
         counted(report.commits, "commit"),
         stages_text(&report.stages)
     );
-    Rows::default()
-        .line(chainstate_text(report.network, report.height, &report.chainstate))
-        .row("block", report.hash)
+    chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("before", before)
         .row("checked", checked)
         .row("scripts", scripts_text(report.scripts))

@@ -2,29 +2,19 @@
 //! are in satoshis.
 
 #[cfg(feature = "export")]
-use crate::ages::{self, AgesArgs};
+use crate::ages::AgesArgs;
 use crate::{
-    args::common::DatadirArgs,
     core_args::CoreArgs,
     descriptor,
-    progress::stages,
+    prelude::*,
     report::set_hash_text,
-    rows::Rows,
     stats_at::{self, AtArgs},
-    units::{btc, count, counted},
 };
 use bitcoin::{Script, hex::DisplayHex as _};
-use clap::{Args as ClapArgs, Subcommand};
 use engine::{
-    BlockHash, Error, ErrorKind, Height, Network, OutPoint, RealDisk, Sats, Watch, hex_reversed,
+    OutPoint, Sats,
     utxo::{FoundCoin, StoredCoin, UtxoStatsReport},
 };
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::ops::RangeInclusive;
 use tables::script_type::{self, ScriptType};
 
@@ -41,7 +31,7 @@ pub enum UtxoCommand {
     Ages(AgesArgs),
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct StatsArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -54,7 +44,7 @@ pub struct StatsArgs {
     pub at: AtArgs,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct GetArgs {
     /// Outpoints: TXID:VOUT
     #[arg(value_name = "OUTPOINT", required = true)]
@@ -68,7 +58,7 @@ pub struct GetArgs {
     pub json: bool,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ScanArgs {
     /// Addresses, scripts in hex, or output descriptors, with or without checksum
     #[arg(value_name = "DESCRIPTOR|ADDRESS|SCRIPT", required = true)]
@@ -147,18 +137,7 @@ struct FoundJson {
     block_hash: Option<BlockHash>,
 }
 
-/// Runs a command.
-pub fn run(command: &UtxoCommand) -> Done {
-    match command {
-        UtxoCommand::Stats(args) => stats(args),
-        UtxoCommand::Get(args) => get(args),
-        UtxoCommand::Scan(args) => scan(args),
-        #[cfg(feature = "export")]
-        UtxoCommand::Ages(args) => ages::run(args),
-    }
-}
-
-fn stats(args: &StatsArgs) -> Done {
+pub fn stats(args: &StatsArgs) -> Done {
     if !args.at.at.is_empty() {
         return stats_at::run(&args.datadir, &args.at);
     }
@@ -175,7 +154,7 @@ fn stats(args: &StatsArgs) -> Done {
     Ok(reply(&stats, exit, stats_rows))
 }
 
-fn get(args: &GetArgs) -> Done {
+pub fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
     let report = engine::utxo::get(&RealDisk, &located.chain_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
@@ -190,7 +169,7 @@ fn get(args: &GetArgs) -> Done {
     Ok(reply(&json, exit, get_rows))
 }
 
-fn scan(args: &ScanArgs) -> Done {
+pub fn scan(args: &ScanArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = located.network();
     let mut wanted = Vec::new();

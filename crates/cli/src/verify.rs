@@ -1,21 +1,13 @@
 //! The command `peregrine verify`.
 
 use crate::{
-    args::common::CheckArgs,
-    paths,
-    progress::stages,
+    prelude::*,
     report,
     shared_report::{RecordedOptions, ReportToShare},
 };
-use clap::Args as ClapArgs;
-use engine::{ChainOptions, Height, RealDisk, verify::VerifyReport};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use std::path::PathBuf;
+use engine::verify::VerifyReport;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct VerifyArgs {
     #[command(flatten)]
     pub check: CheckArgs,

@@ -66,11 +66,11 @@ impl<K: Column> Column for Optional<K> {
 }
 
 /// Defines the types of columns: the value of a row, what the documentation calls it, the type in Arrow, a
-/// builder, and how a value is appended to it, with the bytes that it takes if they differ.
+/// builder, how a value is appended to it, and the bytes that the value takes if they differ.
 macro_rules! columns {
     (
         $($(#[$doc:meta])* $kind:ident($value:ty), $text:literal, $data_type:expr, $builder:ty = $new:expr,
-            |$to:ident, $from:ident| $append:expr;)*
+            |$to:ident, $from:ident| $append:expr $(, $bytes:expr)?;)*
         [$($optional:ident = $inner:ident, $optional_text:literal;)*]
     ) => {
         $(
@@ -90,7 +90,8 @@ macro_rules! columns {
                 }
 
                 fn append($to: &mut Self::Builder, $from: Self::Value<'_>) -> usize {
-                    $append
+                    $append;
+                    0 $(+ $bytes)?
                 }
 
                 fn append_null(builder: &mut Self::Builder) {
@@ -114,38 +115,26 @@ macro_rules! columns {
 columns! {
     /// 32 bytes, in the order of the hash function: Bitcoin Core prints them reversed.
     Hash([u8; 32]), "32 bytes", DataType::FixedSizeBinary(HASH_LEN),
-        FixedSizeBinaryBuilder = FixedSizeBinaryBuilder::new(HASH_LEN), |to, value| {
-            // It fails only for another length.
-            let _ = to.append_value(value);
-            0
-        };
+        FixedSizeBinaryBuilder = FixedSizeBinaryBuilder::new(HASH_LEN),
+        // It fails only for another length.
+        |to, value| to.append_value(value).unwrap_or_default();
     /// A height, an index, a number of things or a size: 31 bits are enough for each of a valid block. It has
     /// a sign, so that a difference of two is right.
-    Count(u32), "int32", DataType::Int32, Int32Builder = Int32Builder::new(), |to, value| {
-        to.append_value(i32::try_from(value).unwrap_or(i32::MAX));
-        0
-    };
+    Count(u32), "int32", DataType::Int32, Int32Builder = Int32Builder::new(),
+        |to, value| to.append_value(i32::try_from(value).unwrap_or(i32::MAX));
     /// 32 bits without a sign, in a number of 64 bits with one.
-    Bits(u32), "int64", DataType::Int64, Int64Builder = Int64Builder::new(), |to, value| {
-        to.append_value(value.into());
-        0
-    };
+    Bits(u32), "int64", DataType::Int64, Int64Builder = Int64Builder::new(),
+        |to, value| to.append_value(value.into());
     /// A time in seconds since 1970. Parquet has no timestamps in seconds.
     Time(u32), "timestamp", DataType::Timestamp(TimeUnit::Millisecond, Some(UTC.into())),
-        TimestampMillisecondBuilder = TimestampMillisecondBuilder::new().with_timezone(UTC), |to, value| {
-            to.append_value(i64::from(value) * 1_000);
-            0
-        };
+        TimestampMillisecondBuilder = TimestampMillisecondBuilder::new().with_timezone(UTC),
+        |to, value| to.append_value(i64::from(value) * 1_000);
     /// A number of 64 bits with a sign.
-    I64(i64), "int64", DataType::Int64, Int64Builder = Int64Builder::new(), |to, value| {
-        to.append_value(value);
-        0
-    };
+    I64(i64), "int64", DataType::Int64, Int64Builder = Int64Builder::new(),
+        |to, value| to.append_value(value);
     /// Whether something is the case.
-    Bool(bool), "bool", DataType::Boolean, BooleanBuilder = BooleanBuilder::new(), |to, value| {
-        to.append_value(value);
-        0
-    };
+    Bool(bool), "bool", DataType::Boolean, BooleanBuilder = BooleanBuilder::new(),
+        |to, value| to.append_value(value);
     /// The name of a script type.
     ScriptType(&'static str), "string",
         DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
@@ -153,18 +142,11 @@ columns! {
             // It fails only for more names than the keys can count.
             StringDictionaryBuilder::new_with_dictionary(0, &StringArray::from(SCRIPT_TYPES.to_vec()))
                 .unwrap_or_default(),
-        |to, value| {
-            to.append_value(value);
-            0
-        };
-    Bytes(&'a [u8]), "bytes", DataType::Binary, BinaryBuilder = BinaryBuilder::new(), |to, value| {
-        to.append_value(value);
-        value.len()
-    };
-    Text(&'a str), "string", DataType::Utf8, StringBuilder = StringBuilder::new(), |to, value| {
-        to.append_value(value);
-        value.len()
-    };
+        |to, value| to.append_value(value);
+    Bytes(&'a [u8]), "bytes", DataType::Binary, BinaryBuilder = BinaryBuilder::new(),
+        |to, value| to.append_value(value), value.len();
+    Text(&'a str), "string", DataType::Utf8, StringBuilder = StringBuilder::new(),
+        |to, value| to.append_value(value), value.len();
     [
         OptionalCount = Count, "int32 or null";
         OptionalTime = Time, "timestamp or null";

@@ -72,14 +72,13 @@ impl<T: BlockRows> PartConsumer for Part<'_, T> {
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
         let Self { rows, turn, batches, ready } = self;
         T::each_row(block, &rows.columns, |row| {
-            ready.extend(batches.add(row).map_err(|error| internal(&error))?);
+            ready.extend(batches.add(row).map_err(internal)?);
             if ready.len() < BATCHES_READY_MAX { Ok(()) } else { send_all(turn, ready, rows.sender) }
         })
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        let rest = self.batches.take().map_err(|error| internal(&error))?;
-        self.ready.extend(rest);
+        self.ready.extend(self.batches.take().map_err(internal)?);
         send_all(&self.turn, &mut self.ready, self.rows.sender)?;
         self.turn.end();
         Ok(())

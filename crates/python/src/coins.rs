@@ -27,12 +27,11 @@ pub fn rows(
         let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
             send(with_coin_row(coin, times, addresses, |row| batches.add(row)), sender)
         };
-        let mut stats = None;
+        let (mut stats, watch) = (None, Watch { sink: &sink, interrupt });
         match height {
             None => {
                 let coins = StoredCoins::Chainstate(chain.clone());
                 let memory = chain.memory_bytes.saturating_sub(export::MAX_MEMORY);
-                let watch = Watch { sink: &sink, interrupt };
                 stats = Some(engine::utxo::read(&RealDisk, &coins, memory, with_times, each, watch)?);
             }
             Some(height) => {
@@ -40,14 +39,8 @@ pub fn rows(
                     stats = Some(read(each)?);
                     Ok(())
                 };
-                engine::utxo::read_after(
-                    &RealDisk,
-                    &chain,
-                    &[Height(height)].into(),
-                    with_times,
-                    each_set,
-                    Watch { sink: &sink, interrupt },
-                )?;
+                let heights = [Height(height)].into();
+                engine::utxo::read_after(&RealDisk, &chain, &heights, with_times, each_set, watch)?;
             }
         }
         let stats = stats.ok_or_else(Error::interrupted)?;

@@ -17,12 +17,9 @@ create_exception!(
 );
 
 /// Returns the exception of an error.
-pub fn raised(py: Python<'_>, error: &engine::Error) -> PyErr {
+pub fn raised(error: engine::Error) -> PyErr {
     let raised = Error::new_err(error.to_string());
-    match set_attributes(raised.value(py), error) {
-        Ok(()) => raised,
-        Err(other) => other,
-    }
+    Python::attach(|py| set_attributes(raised.value(py), &error)).err().unwrap_or(raised)
 }
 
 /// The attributes are the fields that reports and failures have in the command line's JSON.

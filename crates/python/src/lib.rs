@@ -47,6 +47,9 @@ macro_rules! argument {
     (addresses) => {
         "- `addresses`: also make the column `address`"
     };
+    (spent) => {
+        "- `spent`: also make the columns that begin with `spent_`"
+    };
     (columns) => {
         "- `columns`: the names of the columns that are made; if it is None, all but `address` and\n  \
          those that begin with `spent_`"
@@ -103,27 +106,31 @@ fn utxo(
     memory: Option<u64>,
     work_dir: Option<PathBuf>,
 ) -> PyResult<RowStream> {
-    let columns =
-        columns_of::<CoinTable>(columns.as_deref(), addresses, false).map_err(|error| raised(py, &error))?;
-    let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
-    let chain = chain.map_err(|error| raised(py, &error))?;
+    let columns = columns_of::<CoinTable>(columns.as_deref(), addresses, false).map_err(raised)?;
+    let chain = Place { datadir, chain, blocksdir, threads, memory }.options().map_err(raised)?;
     coins::rows(py, ChainOptions { work_dir, scan, ..chain }, height, columns)
 }
 
-/// Defines a function that gives a table of what blocks contain; those with scripts can have addresses.
+/// Defines a function that gives a table of what blocks contain: those with scripts can have addresses, and
+/// outputs the inputs that spend them.
 macro_rules! block_rows {
-    ($(#[$doc:meta])* $name:literal $function:ident $table:ty, $list:ident $(, $addresses:ident)?) => {
+    (
+        $(#[$doc:meta])*
+        $name:literal $function:ident $table:ty, $list:ident
+        $(, $addresses:ident $($spent:ident $work_dir:ident)?)?
+    ) => {
         $(#[$doc])*
         ///
         /// Arguments:
         ///
-        #[doc = arguments!(datadir from_height to_height chain blocksdir $($addresses)?)]
-        #[doc = arguments!(columns scan threads memory)]
+        #[doc = arguments!(datadir from_height to_height chain blocksdir $($addresses $($spent)?)?)]
+        #[doc = arguments!(columns scan threads memory $($($work_dir)?)?)]
         #[doc = export::$list!()]
         #[pyfunction]
         #[pyo3(name = $name, signature = (
-            datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, $($addresses=false,)?
-            columns=None, scan=false, threads=None, memory=None
+            datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None,
+            $($addresses=false, $($spent=false,)?)? columns=None, scan=false, threads=None, memory=None,
+            $($($work_dir=None)?)?
         ))]
         #[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
         fn $function(
@@ -133,78 +140,46 @@ macro_rules! block_rows {
             to_height: Option<u32>,
             chain: Option<&str>,
             blocksdir: Option<PathBuf>,
-            $($addresses: bool,)?
+            $($addresses: bool, $($spent: bool,)?)?
             columns: Option<Vec<String>>,
             scan: bool,
             threads: Option<NonZeroUsize>,
             memory: Option<u64>,
+            $($($work_dir: Option<PathBuf>,)?)?
         ) -> PyResult<RowStream> {
-            let place = Place { datadir, chain, blocksdir, threads, memory };
-            let addresses = false $(|| $addresses)?;
-            let columns = columns_of::<$table>(columns.as_deref(), addresses, false);
-            let columns = columns.map_err(|error| raised(py, &error))?;
-            let chain = place.options().map_err(|error| raised(py, &error))?;
-            blocks::rows::<$table>(py, ChainOptions { scan, ..chain }, from_height, to_height, columns)
+            let (addresses, spent) = (false $(|| $addresses)?, false $($(|| $spent)?)?);
+            let columns = columns_of::<$table>(columns.as_deref(), addresses, spent).map_err(raised)?;
+            let chain = Place { datadir, chain, blocksdir, threads, memory }.options().map_err(raised)?;
+            let chain = ChainOptions { $($($work_dir,)?)? scan, ..chain };
+            blocks::rows::<$table>(py, chain, from_height, to_height, columns)
         }
     };
 }
 
 block_rows! {
-    /// Reads blocks, in order of height: what `getblockstats` returns, and the header.
-    ///
-    /// Undo files are needed. A coin's age is the difference of the `mediantime` of two blocks.
-    "blocks" blocks_table BlockTable, block_columns
+/// Reads blocks, in order of height: what `getblockstats` returns, and the header.
+///
+/// Undo files are needed. A coin's age is the difference of the `mediantime` of two blocks.
+"blocks" blocks_table BlockTable, block_columns
 }
 block_rows! {
-    /// Reads the transactions of blocks with their fees, in the order of the chain. Undo files are
-    /// needed.
-    "transactions" transactions TransactionTable, transaction_columns
+/// Reads the transactions of blocks with their fees, in the order of the chain. Undo files are
+/// needed.
+"transactions" transactions TransactionTable, transaction_columns
 }
 block_rows! {
-    /// Reads the inputs of blocks with the coins that they spend, in the order of the chain.
-    ///
-    /// Coinbases have none. Undo files are needed.
-    "inputs" inputs InputTable, input_columns, addresses
+/// Reads the inputs of blocks with the coins that they spend, in the order of the chain.
+///
+/// Coinbases have none. Undo files are needed.
+"inputs" inputs InputTable, input_columns, addresses
 }
-
+block_rows! {
 /// Reads the outputs of blocks, spent or not, in the order of the chain.
 ///
 /// With `spent`, or with columns that begin with `spent_`, also the inputs that spend them: all blocks from
 /// `from_height` on are read first, and undo files are needed. What does not fit into half of the memory
 /// goes to temporary files.
-///
-/// Arguments:
-///
-#[doc = arguments!(datadir from_height to_height chain blocksdir addresses)]
-/// - `spent`: also make the columns that begin with `spent_`
-#[doc = arguments!(columns scan threads memory work_dir)]
-#[doc = export::output_columns!()]
-#[pyfunction]
-#[pyo3(signature = (
-    datadir, from_height=0, to_height=None, *, chain=None, blocksdir=None, addresses=false, spent=false,
-    columns=None, scan=false, threads=None, memory=None, work_dir=None
-))]
-#[expect(clippy::too_many_arguments, reason = "in Python they have names and defaults")]
-fn outputs(
-    py: Python<'_>,
-    datadir: PathBuf,
-    from_height: u32,
-    to_height: Option<u32>,
-    chain: Option<&str>,
-    blocksdir: Option<PathBuf>,
-    addresses: bool,
-    spent: bool,
-    columns: Option<Vec<String>>,
-    scan: bool,
-    threads: Option<NonZeroUsize>,
-    memory: Option<u64>,
-    work_dir: Option<PathBuf>,
-) -> PyResult<RowStream> {
-    let columns = columns_of::<OutputTable>(columns.as_deref(), addresses, spent)
-        .map_err(|error| raised(py, &error))?;
-    let chain = Place { datadir, chain, blocksdir, threads, memory }.options();
-    let chain = ChainOptions { work_dir, scan, ..chain.map_err(|error| raised(py, &error))? };
-    blocks::rows::<OutputTable>(py, chain, from_height, to_height, columns)
+"outputs" outputs OutputTable, output_columns, addresses spent work_dir
 }
 
 /// Rebuilds the chainstate from block and undo files, and replaces the old one.
@@ -297,8 +272,7 @@ fn rebuild_chainstate<'py>(
             },
         })
     };
-    let options = options().map_err(|error| raised(py, &error))?;
-    rebuild::rebuild(py, options, progress)
+    rebuild::rebuild(py, options().map_err(raised)?, progress)
 }
 
 /// Bitcoin's UTXO set and blocks as Arrow record batches, from the files of a Bitcoin Core node.

@@ -1,8 +1,13 @@
 //! A rebuild of the chainstate, with events for a function of the caller.
 
-use crate::{error::raised, report::rebuild_report, work::Work};
+use crate::{
+    error::raised,
+    report::{dictionary, rebuild_report},
+    work::Work,
+};
 use engine::{CoinProgress, Event, Progress, RealDisk, Stage, reindex, reindex::ReindexOptions};
 use pyo3::{prelude::*, types::PyDict};
+use serde_json::json;
 
 /// Maximum number of events that wait for the caller's function. Others are dropped; the report has warnings
 /// too.
@@ -21,7 +26,7 @@ pub fn rebuild<'py>(
         };
         reindex(&RealDisk, &options, &sink, interrupt)
     });
-    let mut work = work.map_err(|error| raised(py, &error))?;
+    let mut work = work.map_err(raised)?;
     let mut stage = None;
     let watched = loop {
         match work.receive_with_signals(py) {
@@ -38,10 +43,10 @@ pub fn rebuild<'py>(
     let finished = py.detach(|| if watched.is_ok() { work.finish() } else { work.stop() });
     match (watched, finished) {
         (Ok(()), Ok(report)) => rebuild_report(py, &report),
-        (Ok(()), Err(error)) => Err(raised(py, &error)),
+        (Ok(()), Err(error)) => Err(raised(error)),
         (Err(exception), finished) => {
             // How the rebuild ended, such as what it has saved.
-            exception.set_cause(py, finished.err().map(|error| raised(py, &error)));
+            exception.set_cause(py, finished.err().map(raised));
             Err(exception)
         }
     }
@@ -49,34 +54,26 @@ pub fn rebuild<'py>(
 
 /// Calls the caller's function with an event, if it is one for people.
 fn call(progress: &Bound<'_, PyAny>, event: &Event, stage: &mut Option<Stage>) -> PyResult<()> {
-    let fields = PyDict::new(progress.py());
     if let Event::Started(started) = event {
         *stage = Some(*started);
     }
-    fields.set_item("stage", stage.map(Stage::name))?;
-    match event {
-        Event::Started(_) => fields.set_item("event", "stage")?,
-        Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }) => {
-            fields.set_item("event", "progress")?;
-            fields.set_item("blocks", blocks)?;
-            fields.set_item("blocks_total", blocks_total)?;
-            fields.set_item("bytes", bytes)?;
-            fields.set_item("bytes_total", bytes_total)?;
-        }
+    let fields = match event {
+        Event::Started(_) => json!({ "event": "stage" }),
+        Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }) => json!({
+            "event": "progress",
+            "blocks": blocks,
+            "blocks_total": blocks_total,
+            "bytes": bytes,
+            "bytes_total": bytes_total,
+        }),
         Event::Coins(CoinProgress { coins, coins_total }) => {
-            fields.set_item("event", "progress")?;
-            fields.set_item("coins", coins)?;
-            fields.set_item("coins_total", coins_total)?;
+            json!({ "event": "progress", "coins": coins, "coins_total": coins_total })
         }
-        Event::Note(note) => {
-            fields.set_item("event", "message")?;
-            fields.set_item("text", note.to_string())?;
-        }
-        Event::Warning(warning) => {
-            fields.set_item("event", "message")?;
-            fields.set_item("text", warning.to_string())?;
-        }
+        Event::Note(note) => json!({ "event": "message", "text": note.to_string() }),
+        Event::Warning(warning) => json!({ "event": "message", "text": warning.to_string() }),
         _ => return Ok(()),
-    }
-    progress.call1((fields,)).map(|_| ())
+    };
+    let fields = dictionary(progress.py(), &fields)?;
+    fields.set_item("stage", stage.map(Stage::name))?;
+    progress.call1((fields,)).map(drop)
 }

@@ -69,8 +69,7 @@ impl RowStream {
     /// The columns, as a capsule of Arrow's C interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(&*self.schema);
-        let schema = schema.map_err(|error| raised(py, &internal(&error)))?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        PyCapsule::new_with_value(py, schema.map_err(internal).map_err(raised)?, c"arrow_schema")
     }
 
     /// The rows, as a capsule of Arrow's C interface. The types of the columns are those of the schema,
@@ -100,7 +99,7 @@ impl RowStream {
         let unfinished = || Error::new(ErrorKind::Usage, "the rows have not been read to their end yet");
         let outcome = Arc::clone(&self.taking().outcome);
         let outcome = outcome.get().cloned().unwrap_or_else(|| Err(unfinished()));
-        dictionary(py, &outcome.map_err(|error| raised(py, &error))?)
+        dictionary(py, &outcome.map_err(raised)?)
     }
 }
 
@@ -119,7 +118,7 @@ impl Reader {
     /// Begins to read, and waits until there is a batch.
     fn begin(py: Python<'_>, schema: SchemaRef, read: Arc<Read>) -> PyResult<Self> {
         let work = Work::begin(BATCHES_QUEUED_MAX, move |sender, interrupt| read(sender, interrupt));
-        let work = work.map_err(|error| raised(py, &error))?;
+        let work = work.map_err(raised)?;
         let mut reader = Self {
             schema,
             first: work.receive_with_signals(py)?,
@@ -128,7 +127,7 @@ impl Reader {
             outcome: Outcome::default(),
         };
         if reader.first.is_none() {
-            py.detach(|| reader.end()).map_err(|error| raised(py, &error))?;
+            py.detach(|| reader.end()).map_err(raised)?;
         }
         Ok(reader)
     }
@@ -209,14 +208,14 @@ pub fn send(
     batch: Result<Option<RecordBatch>, ArrowError>,
     sender: &Sender<RecordBatch>,
 ) -> Result<(), Error> {
-    match batch.map_err(|error| internal(&error))? {
+    match batch.map_err(internal)? {
         Some(batch) => sender.send(batch).map_err(|_| Error::interrupted()),
         None => Ok(()),
     }
 }
 
 /// The error for batches that Arrow refuses.
-pub fn internal(error: &ArrowError) -> Error {
+pub fn internal(error: ArrowError) -> Error {
     Error::new(ErrorKind::Internal, format!("{error}; please report this bug"))
 }
 

@@ -17,6 +17,11 @@ use export::{
 };
 use std::iter::repeat;
 
+/// Takes rows of a table.
+pub trait AddRow<T: Table>: FnMut(T::Row<'_>) -> Result<(), Error> {}
+
+impl<T: Table, F: FnMut(T::Row<'_>) -> Result<(), Error>> AddRow<T> for F {}
+
 /// A table of what blocks contain.
 pub trait BlockRows: Table {
     /// Whether the coins are needed that blocks spend.
@@ -27,21 +32,13 @@ pub trait BlockRows: Table {
     ///
     /// # Errors
     /// Those of `add`; [`engine::ErrorKind::Damaged`] if undo data has a malformed coin.
-    fn each_row(
-        data: &BlockData<'_>,
-        columns: &Columns,
-        add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error>;
+    fn each_row(data: &BlockData<'_>, columns: &Columns, add: impl AddRow<Self>) -> Result<(), Error>;
 }
 
 impl BlockRows for BlockTable {
     const FILE_BLOCKS: u32 = 10_000;
 
-    fn each_row(
-        data: &BlockData<'_>,
-        _columns: &Columns,
-        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn each_row(data: &BlockData<'_>, _columns: &Columns, mut add: impl AddRow<Self>) -> Result<(), Error> {
         let (header, stats) = (data.block.header(), BlockStats::of(data));
         let ages = SpentAges::of(data);
         let [p10, p25, p50, p75, p90] = stats.feerate_percentiles;
@@ -119,11 +116,7 @@ impl SpentAges {
 const SECONDS_PER_DAY: i128 = 86_400;
 
 impl BlockRows for TransactionTable {
-    fn each_row(
-        data: &BlockData<'_>,
-        _columns: &Columns,
-        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn each_row(data: &BlockData<'_>, _columns: &Columns, mut add: impl AddRow<Self>) -> Result<(), Error> {
         let wtxids = data.wtxids.iter().map(|wtxid| wtxid.0);
         // Without witnesses, both ids are the same.
         let wtxids = wtxids.chain(data.txids.iter().skip(data.wtxids.len()).map(|txid| txid.0));
@@ -156,11 +149,7 @@ impl BlockRows for TransactionTable {
 }
 
 impl BlockRows for InputTable {
-    fn each_row(
-        data: &BlockData<'_>,
-        columns: &Columns,
-        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn each_row(data: &BlockData<'_>, columns: &Columns, mut add: impl AddRow<Self>) -> Result<(), Error> {
         let txs = data.block.txs().zip(0..).zip(data.txids).skip(1);
         let inputs =
             txs.flat_map(|((tx, tx_index), txid)| tx.inputs().zip(0..).zip(repeat((tx, tx_index, txid))));
@@ -208,11 +197,7 @@ impl BlockRows for InputTable {
 impl BlockRows for OutputTable {
     const NEEDS_COINS: bool = false;
 
-    fn each_row(
-        data: &BlockData<'_>,
-        columns: &Columns,
-        mut add: impl FnMut(Self::Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn each_row(data: &BlockData<'_>, columns: &Columns, mut add: impl AddRow<Self>) -> Result<(), Error> {
         let addresses = columns.has_addresses::<Self>().then_some(data.params.network);
         let mut spent_by = data.spent_by.iter();
         for ((tx, tx_index), txid) in data.block.txs().zip(0..).zip(data.txids) {

@@ -2,28 +2,10 @@
 //! have the same number of blocks.
 
 use super::written_text;
-use crate::{
-    args::common::ReadingArgs,
-    limits::WORKER_BYTES,
-    paths,
-    progress::stages,
-    rows::Rows,
-    units::{btc, counted},
-};
-use clap::Args as ClapArgs;
-use engine::{
-    BlockHash, ChainOptions, Error, ErrorKind, Height, Network, RealDisk,
-    blocks::{BlockRange, HashAt, SpentTo, UnspentOutputs},
-    hex_reversed,
-};
+use crate::{args::common::ReadingArgs, limits::WORKER_BYTES, prelude::*};
+use engine::blocks::{BlockRange, HashAt, SpentTo, UnspentOutputs};
 use export::{Columns, DatasetOptions, FileFormat, ParquetOptions, WrittenFiles};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{num::NonZeroU32, path::PathBuf, time::Instant};
+use std::{num::NonZeroU32, time::Instant};
 use tables::{BlockFiles, BlockRows, read_options};
 
 /// The part of it that is for a row group.
@@ -33,7 +15,7 @@ const ROW_BYTES: u64 = 128;
 /// Maximum number of rows in a row group.
 const MAX_ROW_GROUP: i64 = 1 << 24;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ExportBlocksArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,
@@ -79,7 +61,7 @@ pub struct ExportBlocksArgs {
     pub output: PathBuf,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ExportScriptsArgs {
     #[command(flatten)]
     pub blocks: ExportBlocksArgs,
@@ -89,7 +71,7 @@ pub struct ExportScriptsArgs {
     pub addresses: bool,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ExportOutputsArgs {
     #[command(flatten)]
     pub scripts: ExportScriptsArgs,
@@ -98,7 +80,7 @@ pub struct ExportOutputsArgs {
     pub spends: SpendsArgs,
 }
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct SpendsArgs {
     /// Also write by which input each output is spent: all columns that begin with spent_ [not with --append]
     #[arg(long, conflicts_with_all = ["columns", "append"])]

@@ -1,34 +1,19 @@
 //! `peregrine export history`: what each output script got and spent, in files by script hash and height.
 
 use super::written_text;
-use crate::{
-    args::common::ReadingArgs,
-    paths,
-    progress::stages,
-    rows::Rows,
-    units::{btc, count},
-};
-use clap::Args as ClapArgs;
+use crate::{args::common::ReadingArgs, prelude::*};
 use engine::{
-    ChainOptions, Error, ErrorKind, Height, RealDisk,
     blocks::HashAt,
-    hex_reversed,
     history::{HistoryRange, HistoryReport, ReadHistoryOptions},
 };
 use export::{DatasetOptions, FileFormat, HistoryDataset, HistoryTable, WrittenFiles};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr, time::Instant};
+use std::{fmt, num::NonZeroU32, str::FromStr, time::Instant};
 use tables::HistoryFiles;
 
 /// Maximum number of files for the history of the scripts of a folder.
 const FOLDER_FILES: u32 = HistoryDataset::FOLDER_FILES;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ExportHistoryArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,

@@ -1,35 +1,16 @@
 //! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, or those after a block, for
 //! programs that work with data.
 
-use crate::{
-    args::common::{DatadirArgs, RunArgs, undo_policy},
-    paths,
-    progress::stages,
-    report::set_hash_text,
-    rows::Rows,
-    units::{btc, count, counted},
-};
-use clap::Args as ClapArgs;
+use crate::{args::common::undo_policy, prelude::*, report::set_hash_text};
 use engine::{
-    ChainOptions, Disk as _, Error, ErrorKind, Height, HumanSize, Network, RealDisk, UndoPolicy, UtxoElement,
-    Watch, hex_reversed,
+    Disk as _, UndoPolicy, UtxoElement,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
 };
 use export::{CoinTable, Columns, Format, Metadata, PROGRAM, Writer};
-use peregrine::{
-    exit::Exit,
-    output::{Done, reply},
-};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{collections::BTreeSet, time::Instant};
 use tables::with_coin_row;
 
-#[derive(ClapArgs, Debug)]
+#[derive(Args, Debug)]
 pub struct ExportUtxoArgs {
     #[command(flatten)]
     pub datadir: DatadirArgs,
@@ -104,16 +85,16 @@ pub enum ExportedUtxo {
 
 /// Exports the coins of a chainstate or a snapshot, or those after some blocks.
 pub fn utxo(args: &ExportUtxoArgs) -> Done {
-    check(args)?;
-    let exported = if args.at.is_empty() { stored(args) } else { after_blocks(args) };
+    let columns = &columns(args)?;
+    let exported = if args.at.is_empty() { stored(args, columns) } else { after_blocks(args, columns) };
     Ok(reply(&exported?, Exit::Done, |exported| match exported {
         ExportedUtxo::One(set) => rows(set),
         ExportedUtxo::Several { sets, .. } => Rows::all(sets.iter().map(rows)),
     }))
 }
 
-/// Refuses options that do not go together.
-fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
+/// Returns the columns that are written. Refuses options that do not go together.
+fn columns(args: &ExportUtxoArgs) -> Result<Columns, Error> {
     let RunArgs { assumevalid, work_dir, .. } = &args.run;
     let text = if (args.addresses || !args.columns.is_empty()) && args.format == Format::Sqlite {
         "the table of --format sqlite has the columns of Bitcoin Core's; leave out --addresses and \
@@ -123,27 +104,27 @@ fn check(args: &ExportUtxoArgs) -> Result<(), Error> {
     } else if args.at.len() > 1 && args.undo.is_some() {
         "--undo is for one --at; for several, no undo data is used"
     } else {
-        return super::columns::<CoinTable>(&args.columns, args.addresses, false).map(drop);
+        return super::columns::<CoinTable>(&args.columns, args.addresses, false);
     };
     Err(Error::new(ErrorKind::Usage, text))
 }
 
 /// Exports the coins of a chainstate or a snapshot.
-fn stored(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
+fn stored(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo, Error> {
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
-    let with_times = with_times(args)?;
+    let with_times = with_times(args, columns);
     args.datadir.run(Some(&options), stages::EXPORT, |sink, interrupt| {
         let read = |each: &mut EachCoin<'_>| {
             engine::utxo::read(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
         };
-        write_set(args, &args.output, network, read).map(ExportedUtxo::One)
+        write_set(args, columns, &args.output, network, read).map(ExportedUtxo::One)
     })
 }
 
 /// Exports the coins after some blocks; if they are several, each set to an output of its own in a new
 /// directory.
-fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
+fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo, Error> {
     let located = args.datadir.core.locate()?;
     paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
     let options = args.datadir.chain_options(&located, &args.run);
@@ -162,19 +143,13 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
             Some(dir) if args.format == Format::Parquet => dir.join(height.to_string()),
             Some(dir) => dir.join(format!("{height}.{}", args.format)),
         };
-        sets.push(write_set(args, &path, located.network(), |each| read(each))?);
+        sets.push(write_set(args, columns, &path, located.network(), |each| read(each))?);
         Ok(())
     };
-    let with_times = with_times(args)?;
+    let with_times = with_times(args, columns);
     let done = args.datadir.run(Some(&options), stages, |sink, interrupt| {
-        engine::utxo::read_after(
-            &RealDisk,
-            &options,
-            &heights,
-            with_times,
-            each_set,
-            Watch { sink, interrupt },
-        )
+        let watch = Watch { sink, interrupt };
+        engine::utxo::read_after(&RealDisk, &options, &heights, with_times, each_set, watch)
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {
         // Only if it is empty; the outputs in it are complete.
@@ -188,9 +163,8 @@ fn after_blocks(args: &ExportUtxoArgs) -> Result<ExportedUtxo, Error> {
 }
 
 /// Whether the times of blocks are written.
-fn with_times(args: &ExportUtxoArgs) -> Result<bool, Error> {
-    let columns = super::columns::<CoinTable>(&args.columns, args.addresses, false)?;
-    Ok(args.format != Format::Sqlite && columns.has_times::<CoinTable>())
+fn with_times(args: &ExportUtxoArgs, columns: &Columns) -> bool {
+    args.format != Format::Sqlite && columns.has_times::<CoinTable>()
 }
 
 fn create_dir(path: &Path) -> Result<&Path, Error> {
@@ -204,14 +178,14 @@ fn create_dir(path: &Path) -> Result<&Path, Error> {
 /// Writes the coins that `read` gives.
 fn write_set(
     args: &ExportUtxoArgs,
+    columns: &Columns,
     path: &Path,
     network: Network,
     read: impl FnOnce(&mut EachCoin<'_>) -> Result<UtxoStatsReport, Error>,
 ) -> Result<ExportedJson, Error> {
     let started = Instant::now();
-    let columns = super::columns::<CoinTable>(&args.columns, args.addresses, false)?;
     let addresses = columns.has_addresses::<CoinTable>().then_some(network);
-    let mut writer = create(args, &columns, path)?;
+    let mut writer = create(args, columns, path)?;
     let stats = read(&mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
         Ok(with_coin_row(coin, times, addresses, |row| writer.add(row))?)
     })?;

@@ -2,7 +2,7 @@
 //! downloaded. Each line fits into the terminal's width.
 
 use super::state::{Amount, State, Work};
-use crate::units::{clock, count};
+use crate::units::{clock, count, counted};
 use engine::{HumanShare, HumanSize, Stage};
 use std::time::Instant;
 use sync::{DownloadLimit, PeerStatus, TransportVersion};
@@ -107,16 +107,16 @@ pub const fn transport_name(transport: TransportVersion) -> &'static str {
     }
 }
 
-pub fn count_of(peers: usize) -> String {
-    format!("{peers} {}", if peers == 1 { "peer" } else { "peers" })
-}
-
 /// A line for each of the peers that have delivered most, below a summary. Narrow tables have fewer
 /// columns.
 fn peers_table(peers: &[PeerStatus], limit: DownloadLimit, width: usize) -> Vec<String> {
     let now = peers.iter().filter_map(|peer| peer.bytes_per_second).fold(0.0, |sum, speed| sum + speed);
-    let summary =
-        format!("{}, {}/s now, limited by {}", count_of(peers.len()), HumanSize(now as u64), limit.name());
+    let summary = format!(
+        "{}, {}/s now, limited by {}",
+        counted(peers.len() as u64, "peer"),
+        HumanSize(now as u64),
+        limit.name()
+    );
     let row = |cells: [String; 7]| {
         let [peer, transport, ping, speed, size, blocks, program] = cells;
         match width {

@@ -2,10 +2,10 @@
 //! programs.
 
 use super::{
-    frame::{count_of, rate_text},
+    frame::rate_text,
     state::{Amount, State, Work},
 };
-use crate::units::{count, duration};
+use crate::units::{count, counted, duration};
 use engine::{HumanShare, Note, Stage, Warning};
 use peregrine::output::json;
 use schemars::JsonSchema;
@@ -69,14 +69,12 @@ fn time() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }
 
-/// The line about a message.
-pub fn message(level: Level, text: &str) -> String {
-    format!("{} {:<7} {text}", time(), level.name())
-}
-
-/// The JSON object about a message.
-pub fn message_json(level: Level, text: &str, note: Option<Code<'_>>) -> String {
-    json(&ProgressJson::Message { time: time(), level, note, text: text.to_owned() })
+/// The line about a message. `note` is what it is about, for programs.
+pub fn message(level: Level, text: &str, note: Option<Code<'_>>, as_json: bool) -> String {
+    match as_json {
+        true => json(&ProgressJson::Message { time: time(), level, note, text: text.to_owned() }),
+        false => format!("{} {:<7} {text}", time(), level.name()),
+    }
 }
 
 /// The line about a stage that begins.
@@ -89,7 +87,7 @@ pub fn stage(state: &State, stage: Stage, as_json: bool) -> String {
         Some((number, stages)) => format!("stage {number} of {stages}: {stage}"),
         None => format!("stage: {stage}"),
     };
-    message(Level::Info, &text)
+    message(Level::Info, &text, None, false)
 }
 
 /// The line about how much is done; `None` before the first stage, and at the tip, where each block is a
@@ -117,9 +115,9 @@ pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
         parts.extend(amount.remaining(now).map(|time| format!("{} left", duration(time))));
     }
     if let Some((peers, limit)) = &state.peers {
-        parts.extend([count_of(peers.len()), format!("limited by {}", limit.name())]);
+        parts.extend([counted(peers.len() as u64, "peer"), format!("limited by {}", limit.name())]);
     }
-    Some(message(Level::Info, &parts.join(", ")))
+    Some(message(Level::Info, &parts.join(", "), None, false))
 }
 
 fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson<'static> {

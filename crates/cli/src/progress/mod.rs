@@ -8,12 +8,10 @@
 //! stage that sends no events.
 
 mod frame;
-mod lines;
+pub mod lines;
 mod state;
 
 pub use frame::transport_name;
-#[cfg(test)]
-pub use lines::ProgressJson;
 
 use crate::{peers, run_note::NoteKeeper, units::count};
 use anstream::{AutoStream, ColorChoice};
@@ -50,6 +48,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The stages of each command, if they do not depend on too much.
+#[cfg_attr(not(feature = "export"), expect(dead_code, reason = "some are those of exports"))]
 pub mod stages {
     use engine::Stage::{self, *};
 
@@ -71,16 +70,11 @@ pub mod stages {
     pub const CHECK_INDEXES: &[Stage] = &[Plan, Read, Check];
     pub const CHECK: &[Stage] = &[Plan, Check];
     pub const DOCTOR: &[Stage] = &[Plan, Check, Prove];
-    #[cfg(feature = "export")]
     pub const EXPORT: &[Stage] = &[Export];
-    #[cfg(feature = "export")]
     pub const EXPORT_HEIGHT: &[Stage] = &[Plan, Check, Finish, Export];
-    #[cfg(feature = "export")]
     pub const EXPORT_HEIGHTS: &[Stage] = &[Plan, Connect, Export];
     pub const EXPORT_BLOCKS: &[Stage] = &[Plan, Export];
-    #[cfg(feature = "export")]
     pub const EXPORT_HISTORY: &[Stage] = &[Plan, Read, Export, Prove];
-    #[cfg(feature = "export")]
     pub const EXPORT_SPENT: &[Stage] = &[Plan, Read, Export];
     pub const SHARE_HEIGHT: &[Stage] = &[Plan, Check, Finish, Prove, Export];
     pub const SHARE_HEIGHTS: &[Stage] = &[Plan, Connect, Prove, Export];
@@ -232,9 +226,8 @@ impl Recorder {
                 };
                 stop::writing(|| bar.suspend(|| output::print_message(&text)));
             }
-            Shown::Lines { as_json: false, .. } => output::print_message(&lines::message(level, text)),
-            Shown::Lines { as_json: true, .. } => {
-                output::print_message(&lines::message_json(level, text, note));
+            Shown::Lines { as_json, .. } => {
+                output::print_message(&lines::message(level, text, note, *as_json));
             }
             Shown::None => {}
         }

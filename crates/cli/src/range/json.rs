@@ -1,16 +1,11 @@
 //! The reports of the commands about ranges.
 
 use crate::{
-    report::{chainstate_text, scripts_text, set_hash_text},
-    rows::Rows,
-    units::{btc, count, counted},
+    prelude::*,
+    report::{chainstate_rows, scripts_text, set_hash_text},
 };
-use engine::{Error, HumanSize, hex, hex_reversed};
-use peregrine::remedy::warning_text;
+use engine::hex;
 use ranges::{DeltaReport, RangeCheck, RangeFile, RangePlan, RangesReport};
-use schemars::JsonSchema;
-use serde::Serialize;
-use std::path::Path;
 
 /// The report of `range files`.
 #[derive(Serialize, JsonSchema)]
@@ -84,9 +79,7 @@ pub fn ranges_rows(report: &RangesReport) -> Rows {
         let (ranges, blocks) = (counted(ranges.len() as u32, "range"), counted(blocks, "block"));
         format!("{checker}: {ranges} with {blocks}, in {seconds} s{again}")
     });
-    Rows::default()
-        .line(chainstate_text(report.network, report.height, &report.chainstate))
-        .row("block", report.hash)
+    chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
         .row("muhash", hex_reversed(&report.muhash))

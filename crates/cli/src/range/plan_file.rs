@@ -1,18 +1,11 @@
 //! The file that describes a plan of ranges for people and programs. What all machines must agree on is in a
 //! second file, whose digest it has.
 
-use crate::{paths, report::scripts_text, rows::Rows};
-use engine::{
-    AtomicFile, BlockHash, CORE_VERSION, Disk as _, Error, ErrorKind, Height, Network, RealDisk, Subject,
-    hex, reindex::ScriptsReport,
-};
+use crate::{prelude::*, report::scripts_text};
+use engine::{AtomicFile, CORE_VERSION, Disk as _, Subject, hex, reindex::ScriptsReport};
 use ranges::RangePlan;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use serde::Deserialize;
+use std::io;
 
 /// Maximum length of the file in bytes.
 const MAX_LEN: u64 = 64 << 20;

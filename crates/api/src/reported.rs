@@ -1,0 +1,41 @@
+//! Defines what is reported, as structs and as enums.
+
+/// Defines types that become JSON with feature `serde`. There, a field has the same name, or the one after
+/// `as`; it is written as `serde` does it, or as the type in module `json` does that follows `with`. A kind
+/// of an enum is followed by its text.
+macro_rules! reported {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $struct:ident {$(
+            $(#[$doc:meta])* pub $field:ident $(as $name:literal)? $(with $writer:literal)?: $type:ty,
+        )*}
+    )+) => {$(
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+        $(#[$meta])*
+        pub struct $struct {$(
+            $(#[$doc])*
+            #[cfg_attr(feature = "serde", serde($(rename = $name,)? $(with = $writer)?))]
+            pub $field: $type,
+        )*}
+    )+};
+    ($(#[$meta:meta])* pub enum $enum:ident {$(
+        $(#[$about:meta])*
+        $kind:ident $(($inner:ty))? $({$(
+            $(#[$doc:meta])* $field:ident $(as $name:literal)? $(with $writer:literal)?: $type:ty,
+        )*})? => $text:literal $(, $value:expr)*;
+    )*}) => {
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+        #[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
+        $(#[$meta])*
+        #[non_exhaustive]
+        pub enum $enum {$(
+            $(#[$about])*
+            #[display($text $(, $value)*)]
+            $kind $(($inner))? $({$(
+                $(#[$doc])*
+                #[cfg_attr(feature = "serde", serde($(rename = $name,)? $(with = $writer)?))]
+                $field: $type,
+            )*})?,
+        )*}
+    };
+}
