@@ -2,7 +2,7 @@
 //! contents of all files depend only on the rows and their division into ranges.
 
 use digest::{obfuscation::Obfuscation, sha256::sha256};
-use peregrine_disk::chainstate::ChainstateWriter;
+use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::index::{
     BlockIndex, BlockStatus, FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index,
 };
@@ -28,19 +28,20 @@ fn chainstate(ranges: &[u32], script_len: usize) -> String {
     let dir = tempfile::tempdir().unwrap();
     let (key, count) = (Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]), ranges.len() as u32);
     let out = [&[9, 0x80, 0x80, 7][..], &vec![0x51; script_len]].concat();
-    let writer = ChainstateWriter::create(&RealDisk, dir.path(), key, count).unwrap();
+    let mut new = ChainstateReader::create(&RealDisk, dir.path(), key).unwrap();
+    let update = new.update(BlockHash([5; 32])).unwrap();
     let write = |(index, &coins): (u32, &u32)| {
-        let mut range = writer.range(index);
+        let mut range = update.numbered_range(index, count);
         for number in 0..coins {
             let mut txid = Txid([index as u8; 32]);
             txid.0[1..5].copy_from_slice(&number.to_be_bytes());
             let coin = Coin { code: number, out: &out };
-            range.add(&OutPoint { txid, vout: number % 3 }, &coin).unwrap();
+            range.set(&OutPoint { txid, vout: number % 3 }, Some(&coin)).unwrap();
         }
         range.finish().unwrap()
     };
     let tables: Vec<_> = (0..).zip(ranges).map(write).collect();
-    writer.finish(BlockHash([5; 32]), tables).unwrap();
+    update.commit(tables).unwrap();
     hash(dir.path())
 }
 
