@@ -6,11 +6,10 @@ use coins::{
     Delta, Entry, Join, Merge, SurvivorShard, Survivors,
     merge::{EntrySource, ShardSource},
 };
-use digest::obfuscation::Obfuscation;
 use digest::siphash::SipKey;
 use disk::{
     DiskError,
-    chainstate::{ChainstateReader, ChainstateWriter},
+    chainstate::ChainstateReader,
     sorted_run::{SortedRunCursor, SortedRunReader, SortedRunWriter},
     utxo_stats::{StatsPart, UtxoHasher},
 };
@@ -151,14 +150,8 @@ pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
 /// # Panics
 /// If the disk fails, or the coins are not in order.
 pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
-    let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
-    let writer = ChainstateWriter::create(&RealDisk, dir, key, 1).expect(DISK);
-    let mut rows = writer.range(0);
-    for (outpoint, coin) in coins {
-        rows.add(outpoint, coin).expect(DISK);
-    }
-    let rows = rows.finish().expect(DISK);
-    writer.finish(BlockHash::default(), [rows]).expect(DISK);
+    let (key, best_block) = ([1, 2, 3, 4, 5, 6, 7, 8], BlockHash::default());
+    testkit::datadir::write_chainstate(&RealDisk, dir, key, best_block, coins.iter().copied()).expect(DISK);
 }
 
 /// Opens a chainstate.

@@ -7,12 +7,11 @@ use indexes::{
     CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm, check_indexes, make_indexes,
     update_indexes,
 };
-use leveldb::{Database, TableWriter, write_database};
+use leveldb::{Database, write_database};
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    slice,
     sync::atomic::AtomicBool,
 };
 use testkit::fault::FaultDisk;
@@ -85,10 +84,7 @@ pub fn rows(dir: &Path) -> Rows {
 pub fn write_rows(dir: &Path, rows: &Rows) {
     fs::remove_dir_all(dir).unwrap();
     fs::create_dir_all(dir).unwrap();
-    let disk = FaultDisk::healthy();
-    let mut table = TableWriter::create(&disk, dir, 1).unwrap();
-    rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
-    write_database(&disk, dir, slice::from_ref(&table.finish().unwrap())).unwrap();
+    write_database(&FaultDisk::healthy(), dir, rows).unwrap();
 }
 
 /// The filters of a generated chain, one file after the other.

@@ -17,9 +17,8 @@ pub mod undo;
 pub mod update;
 pub mod ways;
 
-use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter},
+    chainstate::ChainstateReader,
     index::{BlockStatus, IndexEntry},
 };
 use engine::{
@@ -41,7 +40,7 @@ use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
     corrupt::{flip_bit, overwrite, snapshot},
-    datadir::Layout,
+    datadir::{Layout, write_chainstate},
     fault::FaultDisk,
     model::{Model, ModelStats},
 };
@@ -444,14 +443,8 @@ pub fn rewrite_chainstate(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>)
     let best = ChainstateReader::open(&vfs::RealDisk, &dir).unwrap().best_block();
     std::fs::remove_dir_all(&dir).unwrap();
     coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
-    let disk = FaultDisk::healthy();
-    let writer = ChainstateWriter::create(&disk, &dir, Obfuscation::from_key([7; 8]), 1).unwrap();
-    let mut range = writer.range(0);
-    for (outpoint, code, out) in &coins {
-        range.add(outpoint, &Coin { code: *code, out }).unwrap();
-    }
-    let tables = range.finish().unwrap();
-    writer.finish(best, [tables]).unwrap();
+    let coins = coins.iter().map(|(outpoint, code, out)| (*outpoint, Coin { code: *code, out }));
+    write_chainstate(&FaultDisk::healthy(), &dir, [7; 8], best, coins).unwrap();
 }
 
 /// The index entry of the block at `height` of the main chain.

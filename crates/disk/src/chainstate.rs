@@ -1,7 +1,7 @@
 //! `chainstate`: the LevelDB that contains the UTXO set.
 //!
-//! Core writes it incrementally with `CCoinsViewDB::BatchWrite` (`txdb.cpp`); this module writes it in one
-//! pass, in key order, or adds the changes of some blocks to it, all at once.
+//! Core writes it incrementally with `CCoinsViewDB::BatchWrite` (`txdb.cpp`); this module writes all coins in
+//! one pass, in key order, or adds the changes of some blocks to them, all at once.
 //!
 //! ```text
 //! 0e 00 "obfuscate_key"          -> 08 | key 8      written when the database is created     (xor)
@@ -23,17 +23,18 @@
 
 use crate::error::DiskError;
 use crate::row_kinds::{OF_CHAINSTATE, refuse_unknown};
-use crate::table_run::TableRun;
 use crate::xor::{OBFUSCATION_ROW, obfuscation_row_value, read_database_obfuscation};
 use digest::obfuscation::Obfuscation;
-use leveldb::{
-    ChangedRange, Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, TableMeta, UnsyncedTable,
-    write_database,
+use leveldb::{Cursor, Database, DatabaseUpdate, Lookup, OPEN_TABLE_BYTES, RangeUpdate};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
-use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 use wire::coin::{COIN_KEY_PREFIX, split_chainstate_key, write_chainstate_key};
 use wire::{BlockHash, Coin, CoinError, OutPoint, Reader, Txid};
+
+pub use leveldb::{ChangedRange, UnsyncedRange};
 
 const BEST_BLOCK: &[u8] = b"B";
 const HEAD_BLOCKS: &[u8] = b"H";
@@ -65,7 +66,7 @@ pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>,
     Ok(hashes.and_then(|hashes| hashes.first_chunk()).copied().map(BlockHash))
 }
 
-/// A chainstate, open for reading by any number of threads. It is not changed.
+/// A chainstate, open for reading by any number of threads. Only [`ChainstateReader::update`] changes it.
 pub struct ChainstateReader<'d> {
     database: Database<'d>,
     dir: PathBuf,
@@ -194,98 +195,151 @@ impl<'d> ChainstateReader<'d> {
         self.database.keep_open(usize::try_from(bytes / OPEN_TABLE_BYTES).unwrap_or(usize::MAX));
     }
 
+    /// Begins a new chainstate in `dir`, which is created if it is missing and must not contain a database.
+    /// Its values are obfuscated with `obfuscation`, which the caller chooses at random. There is no database
+    /// until the first change is committed ([`ChainstateUpdate::numbered_range`]).
+    ///
+    /// # Errors
+    /// [`DiskError::File`] if the directory cannot be created.
+    pub fn create(disk: &'d dyn Disk, dir: &Path, obfuscation: Obfuscation) -> Result<Self, DiskError> {
+        disk.create_dir_all(dir).during_creation(dir)?;
+        let (database, best_block) = (Database::new(disk, dir), BlockHash::default());
+        Ok(Self { database, dir: dir.to_owned(), best_block, obfuscation })
+    }
+
     /// Begins a change of the database: `best_block` becomes the best block, and coins are set or deleted.
     /// After a crash, the database has all of the change or nothing of it. The obfuscation stays.
     ///
     /// The caller has locked the datadir for changes.
     pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
         self.database.merge_if_many()?;
-        let Self { database, best_block: best, obfuscation, .. } = self;
-        Ok(ChainstateUpdate { rows: database.update()?, best, best_block, obfuscation: *obfuscation })
+        let Self { database, dir, best_block: best, obfuscation } = self;
+        let (rows, begun) = (database.update()?, AtomicU32::new(0));
+        Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, begun })
     }
 
     /// Begins to merge tables, so that look-ups stay fast after many changes; `None` if there is nothing to
     /// merge. The coins stay the same.
-    pub fn begin_merge(&mut self) -> Result<Option<ChainstateMerge<'_, 'd>>, DiskError> {
-        Ok(self.database.begin_merge()?.map(ChainstateMerge))
+    pub fn begin_merge(&mut self) -> Result<Option<DatabaseUpdate<'_, 'd>>, DiskError> {
+        Ok(self.database.begin_merge()?)
     }
 }
 
-/// A change of a chainstate that is being written, by any number of threads. If it is dropped before
-/// [`ChainstateUpdate::commit`], the chainstate is as it was.
+/// A change of a chainstate that is being written, by any number of threads, none of which waits for another.
+/// If it is dropped before [`ChainstateUpdate::commit`], the chainstate is as it was.
 pub struct ChainstateUpdate<'a, 'd> {
     rows: DatabaseUpdate<'a, 'd>,
+    dir: &'a Path,
     best: &'a mut BlockHash,
     best_block: BlockHash,
     obfuscation: Obfuscation,
+    /// Number of ranges that were begun.
+    begun: AtomicU32,
 }
 
+/// Number of the table of a new chainstate that has all other rows; the tables of coins have higher numbers.
+const META_TABLE: u64 = 1;
+
 impl ChainstateUpdate<'_, '_> {
-    /// Writes the changes of the coins from `start` on, below `end`, in the order of keys; `None` for the
-    /// first and the last range.
+    /// Begins the changes of the coins from `start` on, below `end`, in the order of keys; `None` for the
+    /// first and the last range. Ranges must not overlap, and together contain all coins.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails or changes are out of order.
-    pub fn write_range<'c>(
+    /// [`DiskError::LevelDb`] if the disk fails.
+    pub fn range(
         &self,
         start: Option<&OutPoint>,
         end: Option<&OutPoint>,
-        changes: impl Iterator<Item = (OutPoint, Option<Coin<'c>>)>,
-    ) -> Result<ChangedRange, DiskError> {
+    ) -> Result<CoinRange<'_>, DiskError> {
         let mut rows = self.rows.range(&key_of(start).unwrap_or_default(), key_of(end).as_deref());
         if start.is_none() {
-            let mut hash = self.best_block.0;
-            self.obfuscation.apply(&mut hash, 0);
-            rows.set(BEST_BLOCK, Some(&hash))?;
+            rows.set(BEST_BLOCK, Some(&self.best_row()))?;
         }
-        let (mut key, mut value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
-        for (outpoint, coin) in changes {
-            key.clear();
-            write_chainstate_key(&mut key, &outpoint);
-            value.clear();
-            if let Some(coin) = coin {
-                coin.write_chainstate_value(&mut value);
-                self.obfuscation.apply(&mut value, 0);
-            }
-            rows.set(&key, coin.is_some().then_some(&value[..]))?;
-        }
-        Ok(rows.finish()?)
+        Ok(self.coins(rows))
     }
 
-    /// Puts the change in place; `ranges` are all ranges, in order.
+    /// Begins the range `index` of `count` ranges of a new chainstate. The caller divides the keys; ranges
+    /// must not overlap.
+    ///
+    /// # Panics
+    /// If `index` is not below `count`: table numbers would collide; if the chainstate is not new.
+    pub fn numbered_range(&self, index: u32, count: u32) -> CoinRange<'_> {
+        assert!(index < count, "range {index} of {count}");
+        self.coins(self.rows.numbered_range(META_TABLE + 1 + u64::from(index), count as usize))
+    }
+
+    fn coins<'u>(&self, rows: RangeUpdate<'u>) -> CoinRange<'u> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let (key, value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
+        CoinRange { rows, obfuscation: self.obfuscation, key, value }
+    }
+
+    /// The value of the row of the best block.
+    fn best_row(&self) -> [u8; 32] {
+        let mut hash = self.best_block.0;
+        self.obfuscation.apply(&mut hash, 0);
+        hash
+    }
+
+    /// Puts the change in place; `ranges` are all ranges, in any order. When it returns, everything but the
+    /// name of the directory itself is on the medium.
     ///
     /// # Errors
-    /// [`DiskError::LevelDb`] if the disk fails. If only the last sync failed, the change may be in place;
-    /// otherwise, the database is as it was.
+    /// [`DiskError::CallerError`] if a range is missing; [`DiskError::LevelDb`] if ranges overlap or the disk
+    /// fails. If only the last sync failed, the change may be in place; otherwise, the database is as it was.
     pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
+        let mut ranges: Vec<ChangedRange> = ranges.into_iter().collect();
+        let (finished, begun) = (ranges.len(), self.begun.load(Ordering::Relaxed));
+        if finished != begun as usize {
+            let flaw = format!("{finished} of {begun} ranges are finished");
+            return Err(DiskError::CallerError { dir: self.dir.to_owned(), flaw });
+        }
+        if self.rows.is_of_new() {
+            let mut meta = self.rows.numbered_range(META_TABLE, 1);
+            meta.set(OBFUSCATION_ROW, Some(&obfuscation_row_value(self.obfuscation)))?;
+            meta.set(BEST_BLOCK, Some(&self.best_row()))?;
+            ranges.push(meta.finish()?);
+        }
         self.rows.commit(ranges)?;
         *self.best = self.best_block;
         Ok(())
     }
 }
 
-/// A merge of a chainstate's tables, by any number of threads. If it is dropped before
-/// [`ChainstateMerge::commit`], the tables are as they were.
-pub struct ChainstateMerge<'a, 'd>(DatabaseUpdate<'a, 'd>);
+/// Writes the coins of one range. It needs an output buffer of 1 MiB, and about 2 MiB of memory for filter
+/// and index of the open table.
+pub struct CoinRange<'u> {
+    rows: RangeUpdate<'u>,
+    obfuscation: Obfuscation,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
 
-impl ChainstateMerge<'_, '_> {
-    /// Merges the rows of coins whose txid (internal byte order) begins with `start` or a greater byte, and
-    /// below `end`; `None` for the first and the last range. Returns `None` if `should_stop` returned true.
-    pub fn merge_range(
-        &self,
-        start: Option<u8>,
-        end: Option<u8>,
-        should_stop: impl Fn() -> bool,
-    ) -> Result<Option<ChangedRange>, DiskError> {
-        let key = |byte: Option<u8>| byte.map(|byte| [COIN_KEY_PREFIX, byte]);
-        let (start, end) = (key(start), key(end));
-        let rows = self.0.range(start.as_ref().map_or(&[], |key| &key[..]), end.as_ref().map(|key| &key[..]));
-        Ok(rows.merge(should_stop)?)
+impl CoinRange<'_> {
+    /// Sets a coin, or deletes it if it is `None`; outpoints must ascend in key order.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if they do not, or the disk fails.
+    #[inline]
+    pub fn set(&mut self, outpoint: &OutPoint, coin: Option<&Coin<'_>>) -> Result<(), DiskError> {
+        self.key.clear();
+        write_chainstate_key(&mut self.key, outpoint);
+        self.value.clear();
+        if let Some(coin) = coin {
+            coin.write_chainstate_value(&mut self.value);
+            self.obfuscation.apply(&mut self.value, 0);
+        }
+        Ok(self.rows.set(&self.key, coin.is_some().then_some(&self.value[..]))?)
     }
 
-    /// Puts the merged tables in place; `ranges` are all ranges, in order.
-    pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
-        Ok(self.0.commit(ranges)?)
+    /// Completes the range, which may be empty, and syncs its tables.
+    pub fn finish(self) -> Result<ChangedRange, DiskError> {
+        Ok(self.rows.finish()?)
+    }
+
+    /// Completes the range; the caller syncs its tables.
+    pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
+        Ok(self.rows.complete()?)
     }
 }
 
@@ -360,138 +414,10 @@ impl CoinCursor<'_> {
     }
 }
 
-/// Writes a new chainstate on any number of threads: each takes a range of keys, and none waits for another.
-pub struct ChainstateWriter<'d> {
-    disk: &'d dyn Disk,
-    dir: PathBuf,
-    obfuscation: Obfuscation,
-    ranges: u32,
-}
-
-/// Number of the table with all other rows; the tables of coins have higher numbers.
-const META_TABLE: u64 = 1;
-
-impl<'d> ChainstateWriter<'d> {
-    /// Begins a chainstate in `dir`, which is created if it is missing and must not contain a database. Its
-    /// values are obfuscated with `obfuscation`, which the caller chooses at random. `ranges` is the number
-    /// of key ranges.
-    ///
-    /// # Errors
-    /// [`DiskError::File`] if the directory cannot be created.
-    pub fn create(
-        disk: &'d dyn Disk,
-        dir: &Path,
-        obfuscation: Obfuscation,
-        ranges: u32,
-    ) -> Result<Self, DiskError> {
-        disk.create_dir_all(dir).during_creation(dir)?;
-        Ok(Self { disk, dir: dir.to_owned(), obfuscation, ranges })
-    }
-
-    /// Begins the range number `index`. The caller divides the keys; ranges must not overlap.
-    ///
-    /// # Panics
-    /// If `index` is not below the number of ranges: table numbers would collide.
-    pub fn range(&self, index: u32) -> RangeWriter<'d> {
-        assert!(index < self.ranges, "range {index} of {}", self.ranges);
-        let first = META_TABLE + 1 + u64::from(index);
-        let tables = TableRun::new(self.disk, &self.dir, first, self.ranges.into());
-        let (key, value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
-        RangeWriter { tables, obfuscation: self.obfuscation, key, value }
-    }
-
-    /// Completes the database: `ranges` are the results of the writers of all ranges, in any order. When it
-    /// returns, everything but the name of the directory itself is on the medium.
-    ///
-    /// # Errors
-    /// [`DiskError::CallerError`] if a range is missing; [`DiskError::LevelDb`] if ranges overlap or the disk
-    /// fails.
-    pub fn finish(
-        self,
-        best_block: BlockHash,
-        ranges: impl IntoIterator<Item = RangeTables>,
-    ) -> Result<(), DiskError> {
-        let mut meta = TableRun::new(self.disk, &self.dir, META_TABLE, 1);
-        meta.add(OBFUSCATION_ROW, &obfuscation_row_value(self.obfuscation))?;
-        let mut hash = best_block.0;
-        self.obfuscation.apply(&mut hash, 0);
-        meta.add(BEST_BLOCK, &hash)?;
-        let mut tables = meta.finish()?;
-        let mut finished = 0;
-        for range in ranges {
-            finished += 1;
-            tables.extend(range.0);
-        }
-        if finished != self.ranges {
-            let flaw = format!("{finished} of {} ranges are finished", self.ranges);
-            return Err(DiskError::CallerError { dir: self.dir, flaw });
-        }
-        write_database(self.disk, &self.dir, &tables)?;
-        Ok(())
-    }
-}
-
-/// The finished and synced tables of a range, for [`ChainstateWriter::finish`].
-#[must_use]
-#[derive(Debug)]
-pub struct RangeTables(Vec<TableMeta>);
-
-impl RangeTables {
-    /// Total size of the tables, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.0.iter().map(|table| table.size).sum()
-    }
-}
-
-/// The finished tables of a range, not synced yet: another thread can wait for the medium.
-#[must_use = "tables must be synced before the chainstate is finished"]
-pub struct UnsyncedRange(Vec<UnsyncedTable>);
-
-impl UnsyncedRange {
-    /// Returns when all tables of the range are on the medium.
-    pub fn sync(self) -> Result<RangeTables, DiskError> {
-        Ok(RangeTables(self.0.into_iter().map(UnsyncedTable::sync).collect::<Result<_, _>>()?))
-    }
-}
-
-/// Writes the coins of one range. It needs an output buffer of 1 MiB, and about 2 MiB of memory for filter
-/// and index of the open table.
-pub struct RangeWriter<'d> {
-    tables: TableRun<'d>,
-    obfuscation: Obfuscation,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl RangeWriter<'_> {
-    /// Appends a coin; outpoints must ascend in key order.
-    ///
-    /// # Errors
-    /// [`DiskError::LevelDb`] if they do not, or the disk fails.
-    #[inline]
-    pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), DiskError> {
-        self.key.clear();
-        write_chainstate_key(&mut self.key, outpoint);
-        self.value.clear();
-        coin.write_chainstate_value(&mut self.value);
-        self.obfuscation.apply(&mut self.value, 0);
-        Ok(self.tables.add(&self.key, &self.value)?)
-    }
-
-    /// Completes the range, which may be empty, and syncs its tables.
-    pub fn finish(self) -> Result<RangeTables, DiskError> {
-        self.complete()?.sync()
-    }
-
-    /// Completes the range; the caller syncs its tables.
-    pub fn complete(self) -> Result<UnsyncedRange, DiskError> {
-        Ok(UnsyncedRange(self.tables.complete()?))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leveldb::write_database;
     use proptest::{collection::btree_set, collection::vec, prelude::*};
     use vfs::RealDisk;
     use wire::Sats;
@@ -504,13 +430,15 @@ mod tests {
 
     fn write(dir: &Path, coins: &Coins, splits: &[u8]) {
         let ranges = splits.len() as u32 + 1;
-        let writer = ChainstateWriter::create(&RealDisk, dir, Obfuscation::from_key(KEY), ranges).unwrap();
-        let mut open: Vec<_> = (0..ranges).map(|index| writer.range(index)).collect();
+        let mut new = ChainstateReader::create(&RealDisk, dir, Obfuscation::from_key(KEY)).unwrap();
+        let update = new.update(BEST).unwrap();
+        let mut open: Vec<_> = (0..ranges).map(|index| update.numbered_range(index, ranges)).collect();
         for (outpoint, code, out) in coins {
             let range = splits.iter().filter(|&&split| split <= outpoint.txid.0[0]).count();
-            open[range].add(outpoint, &Coin { code: *code, out }).unwrap();
+            open[range].set(outpoint, Some(&Coin { code: *code, out })).unwrap();
         }
-        writer.finish(BEST, open.into_iter().rev().map(|range| range.finish().unwrap())).unwrap();
+        let finished: Vec<_> = open.into_iter().rev().map(|range| range.finish().unwrap()).collect();
+        update.commit(finished).unwrap();
     }
 
     fn read(dir: &Path) -> Coins {
@@ -570,9 +498,7 @@ mod tests {
             ),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let mut tables = TableRun::new(&RealDisk, dir.path(), 1, 1);
-            rows.iter().for_each(|(key, value)| tables.add(key, value).unwrap());
-            write_database(&RealDisk, dir.path(), &tables.finish().unwrap()).unwrap();
+            write_database(&RealDisk, dir.path(), rows).unwrap();
             let error = ChainstateReader::open(&RealDisk, dir.path()).err().unwrap().to_string();
             assert!(error.contains(want), "{error}");
         }
@@ -589,10 +515,11 @@ mod tests {
         assert_eq!(reader.lookup().coin(&OutPoint::NULL).unwrap(), None);
 
         let path = dir.path().join("other");
-        let writer = ChainstateWriter::create(&RealDisk, &path, Obfuscation::default(), 2).unwrap();
-        let one = writer.range(0).finish().unwrap();
-        assert_eq!(one.bytes(), 0);
-        let error = writer.finish(BEST, [one]).unwrap_err().to_string();
+        let mut new = ChainstateReader::create(&RealDisk, &path, Obfuscation::default()).unwrap();
+        let update = new.update(BEST).unwrap();
+        let [one, _] = [0, 1].map(|index| update.numbered_range(index, 2).finish().unwrap());
+        assert_eq!(one.rows(), 0);
+        let error = update.commit([one]).unwrap_err().to_string();
         assert!(error.contains("1 of 2 ranges"), "{error}");
         assert!(!path.join("CURRENT").exists());
     }

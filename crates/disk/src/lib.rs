@@ -46,7 +46,6 @@ pub mod scratch_file;
 mod sealed;
 pub mod snapshot;
 pub mod sorted_run;
-pub mod table_run;
 pub mod undo;
 pub mod utxo_stats;
 pub mod utxo_tree;

@@ -43,7 +43,6 @@ mod tests {
         chainstate::ChainstateReader,
         chainstate::read_best_block,
         index::{IndexRows, read_block_index},
-        table_run::TableRun,
     };
     use leveldb::write_database;
     use vfs::RealDisk;
@@ -51,11 +50,7 @@ mod tests {
     /// A database whose rows have these keys.
     fn database(keys: &[&[u8]]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let mut rows = TableRun::new(&RealDisk, dir.path(), 1, 1);
-        for key in keys {
-            rows.add(key, &[0; 32]).unwrap();
-        }
-        write_database(&RealDisk, dir.path(), &rows.finish().unwrap()).unwrap();
+        write_database(&RealDisk, dir.path(), keys.iter().map(|key| (key, [0; 32]))).unwrap();
         dir
     }
 

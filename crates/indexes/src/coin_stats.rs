@@ -21,59 +21,7 @@ use wire::{BlockHash, Reader, Sats};
 /// Key of the row with the MuHash of all coins at the best block.
 pub const MUHASH: &[u8] = b"M";
 
-/// The numbers that a block adds to the totals. The MuHash is not among them.
-///
-/// ```text
-/// coins created | coins spent | bogosize created | bogosize spent | amount | subsidy
-/// | spent | created by the coinbase | created by others
-/// | unspendable: genesis | BIP 30 | scripts | unclaimed rewards
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct BlockNumbers([i64; 13]);
-
-impl BlockNumbers {
-    /// Length of the bytes in temporary files.
-    const BYTES: usize = 13 * 8;
-
-    /// Returns the numbers of a block that has this subsidy.
-    pub fn of(change: &StatsChange, subsidy: Sats) -> Self {
-        let StatsChange { created, spent, amounts, .. } = change;
-        let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = *amounts;
-        let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = unspendable;
-        // The amounts of a block that obeys the rules do not overflow.
-        let [more, less] = [created, spent].map(|coins| coins.total_amount.unwrap_or_default().0);
-        Self([
-            created.txouts.cast_signed(),
-            spent.txouts.cast_signed(),
-            created.bogosize.cast_signed(),
-            spent.bogosize.cast_signed(),
-            more - less,
-            subsidy.0,
-            prevout_spent.0,
-            coinbase.0,
-            new_outputs_ex_coinbase.0,
-            genesis_block.0,
-            bip30.0,
-            scripts.0,
-            unclaimed_rewards.0,
-        ])
-    }
-
-    /// Returns the numbers one after the other.
-    pub fn to_bytes(self) -> Vec<u8> {
-        self.0.map(i64::to_le_bytes).concat()
-    }
-
-    /// Reads what [`BlockNumbers::to_bytes`] wrote.
-    pub fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let mut numbers = [0; 13];
-        let words = bytes.as_chunks::<8>().0;
-        numbers.iter_mut().zip(words).for_each(|(into, word)| *into = i64::from_le_bytes(*word));
-        Self(numbers)
-    }
-}
-
-/// The numbers of a row, in its order. The MuHash is not among them.
+/// The numbers of a row, in its order, or what a block adds to them. The MuHash is not among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals([i128; 11]);
 
@@ -81,28 +29,49 @@ impl Totals {
     /// The numbers that have 32 bytes in a row. The others have 8.
     const WIDE: Range<usize> = 4..7;
 
-    /// Adds the numbers of the next block.
-    pub fn add(&mut self, BlockNumbers(block): &BlockNumbers) {
-        let [
-            created_coins,
-            spent_coins,
-            created_bogosize,
-            spent_bogosize,
-            amount,
-            subsidy,
-            spent,
-            coinbase,
-            others,
-            genesis,
-            bip30,
-            scripts,
-            unclaimed,
-        ] = block.map(i128::from);
-        let [coins, bogosize] = [created_coins - spent_coins, created_bogosize - spent_bogosize];
-        let added =
-            [coins, bogosize, amount, subsidy, spent, others, coinbase, genesis, bip30, scripts, unclaimed];
+    /// Length of the bytes in temporary files.
+    const BYTES: usize = 11 * 8;
+
+    /// Returns what a block adds that has this subsidy.
+    pub fn of_block(change: &StatsChange, subsidy: Sats) -> Self {
+        let StatsChange { created, spent, amounts, .. } = change;
+        let BlockAmounts { prevout_spent, coinbase, new_outputs_ex_coinbase, unspendable } = *amounts;
+        let UnspendableAmounts { genesis_block, bip30, scripts, unclaimed_rewards } = unspendable;
+        // The amounts of a block that obeys the rules do not overflow.
+        let [more, less] = [created, spent].map(|coins| coins.total_amount.unwrap_or_default().0);
+        let numbers = [
+            created.txouts.cast_signed() - spent.txouts.cast_signed(),
+            created.bogosize.cast_signed() - spent.bogosize.cast_signed(),
+            more - less,
+            subsidy.0,
+            prevout_spent.0,
+            new_outputs_ex_coinbase.0,
+            coinbase.0,
+            genesis_block.0,
+            bip30.0,
+            scripts.0,
+            unclaimed_rewards.0,
+        ];
+        Self(numbers.map(i128::from))
+    }
+
+    /// Adds what the next block adds.
+    pub fn add(&mut self, block: &Self) {
         // The row of a damaged index can have any number.
-        self.0.iter_mut().zip(added).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
+        self.0.iter_mut().zip(block.0).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
+    }
+
+    /// Returns the numbers of a block one after the other, for a temporary file.
+    pub fn to_bytes(self) -> Vec<u8> {
+        self.0.map(|number| (number as i64).to_le_bytes()).concat()
+    }
+
+    /// Reads what [`Totals::to_bytes`] wrote.
+    pub fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut numbers = [0; 11];
+        let words = bytes.as_chunks::<8>().0;
+        numbers.iter_mut().zip(words).for_each(|(into, word)| *into = i64::from_le_bytes(*word).into());
+        Self(numbers)
     }
 
     /// Returns the value of the row of a height.

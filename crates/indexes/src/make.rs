@@ -10,7 +10,7 @@ use crate::{
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport, TxForm},
     rows::{Row, TxRows},
     stored::StoredIndex,
-    write::{FilterFiles, InOrderWriter, NewTables, PutRow},
+    write::{FilterFiles, InOrderWriter, NewRows},
 };
 use api::{
     error::Error,
@@ -26,7 +26,7 @@ use disk::{
     node_indexes::IndexKind,
     replace::{CommitError, Replacement},
 };
-use leveldb::{Database, TableMeta, write_database};
+use leveldb::{ChangedRange, Database, DatabaseUpdate};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -118,9 +118,6 @@ struct Making<'a> {
     replacement: &'a Replacement<'a>,
 }
 
-/// The new tables of a database, and the number of their rows.
-type Tables = (Vec<TableMeta>, u64);
-
 impl Making<'_> {
     /// The directory that is built for an index.
     fn building(&self, kind: IndexKind) -> &Path {
@@ -143,10 +140,12 @@ impl Making<'_> {
         })
     }
 
-    /// Begins the table `first` of an index. The number of each table that follows is higher by `step`.
-    fn tables(&self, kind: IndexKind, first: usize, step: usize) -> NewTables<'_> {
-        let (disk, interrupt) = (self.job.files.disk, self.job.watch.interrupt);
-        NewTables::new(disk, &self.database(kind), first as u64, step as u64, interrupt)
+    /// Begins rows whose tables have the numbers `first`, `first + step` and so on.
+    fn rows<'u>(&self, update: &'u DatabaseUpdate<'_, '_>, first: usize, step: usize) -> NewRows<'u>
+    where
+        Self: 'u,
+    {
+        NewRows::new(update.numbered_range(first as u64, step), self.job.watch.interrupt)
     }
 
     /// Makes all indexes; returns what was written.
@@ -164,12 +163,19 @@ impl Making<'_> {
             let database = self.database(kind);
             files.disk.create_dir_all(&database).during_creation(&database)?;
         }
-        let tables = |kind| base_of(&bases, kind).map(|_| self.tables(kind, 1, 2));
+        let wanted: Vec<&Base> = self.kinds.iter().filter_map(|kind| base_of(&bases, *kind)).collect();
+        let new = |base: &&Base| Database::new(files.disk, &self.database(base.kind));
+        let mut databases: Vec<Database<'_>> = wanted.iter().map(new).collect();
+        let updates = databases.iter_mut().map(Database::update).collect::<Result<Vec<_>, _>>()?;
+        let rows = |kind| {
+            let (_, update) = wanted.iter().zip(&updates).find(|(base, _)| base.kind == kind)?;
+            Some(self.rows(update, 1, 2))
+        };
         let filter_dir = self.building(IndexKind::BlockFilter);
         let filter_files = || FilterFiles::new(files.disk, filter_dir, FilterPlace::default());
         let mut writer = InOrderWriter {
-            filters: tables(IndexKind::BlockFilter).map(|tables| (filter_files(), tables)),
-            stats: tables(IndexKind::CoinStats),
+            filters: rows(IndexKind::BlockFilter).map(|rows| (filter_files(), rows)),
+            stats: rows(IndexKind::CoinStats),
         };
         let Collected { rows, muhash, blocks_read } = match observed {
             Some((rows, blocks)) => self.job.collect_others(&bases, rows, Some(&blocks), &mut writer)?,
@@ -178,56 +184,55 @@ impl Making<'_> {
 
         watch.sink.event(Event::Started(Stage::Finish));
         let (mut in_order, mut indexes) = (writer.finish(&muhash)?, Vec::new());
-        for base in self.kinds.iter().filter_map(|kind| base_of(&bases, *kind)) {
+        for (base, update) in wanted.into_iter().zip(updates) {
             let (in_order, state) = in_order.remove(&base.kind).unzip();
-            let mut tables = Vec::from_iter(in_order.map(NewTables::finish).transpose()?);
+            let mut ranges = Vec::from_iter(in_order);
             let rows = rows.iter().find(|rows| rows.kind() == base.kind).map(|rows| &**rows);
-            self.write(base, rows, state, &mut tables)?;
-            let rows = self.complete(base.kind, tables)?;
+            self.write(base, rows, state, &update, &mut ranges)?;
+            let rows = ranges.iter().map(ChangedRange::rows).sum();
+            update.commit(ranges)?;
+            self.read_back(base.kind, rows)?;
             indexes.push(MadeIndex { name: base.kind, from_height: 0, rows, form: base.form() });
         }
         Ok(MadeIndexes { indexes, blocks_read, kept: Vec::new() })
     }
 
-    /// Writes tables with the first rows of an index, which include `state`, and with `rows`, those of
-    /// transactions.
+    /// Writes the first rows of an index, which include `state`, and `rows`, those of transactions.
     fn write(
         &self,
         base: &Base,
         rows: Option<&dyn TxRows>,
         state: Option<Row>,
-        tables: &mut Vec<Tables>,
+        update: &DatabaseUpdate<'_, '_>,
+        written: &mut Vec<ChangedRange>,
     ) -> Result<(), Error> {
         let IndexJob { plan, watch, .. } = *self.job;
         let ranges = rows.map_or(0, TxRows::ranges);
         // The rows of filters and of statistics, which have no ranges, are in the tables 1, 3, ...
         let step = ranges.max(1) + 1;
-        let mut first = self.tables(base.kind, step, step);
+        let mut first = self.rows(update, step, step);
         base.give_first_rows(&plan.chain, state, &mut |key, value, _| first.put(key, value))?;
-        tables.push(first.finish()?);
+        written.push(first.finish()?);
         let Some(rows) = rows else { return Ok(()) };
         let done = AtomicU32::new(0);
         let write = |range: usize| {
-            let mut tables = self.tables(base.kind, range + 1, step);
-            let sink = &mut |key: &[u8], value: &[u8], _| tables.put(key, value);
+            let mut new = self.rows(update, range + 1, step);
+            let sink = &mut |key: &[u8], value: &[u8], _| new.put(key, value);
             rows.give(&plan.chain, range, self.job.sort_bytes(), sink)?;
             let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / ranges as f64;
             let blocks = plan.chain.block_count() as f64 * share;
             pipeline::job::progress(watch.sink, plan, blocks as u32);
-            tables.finish()
+            new.finish()
         };
-        for written in for_all(self.job.budget.threads, 0..ranges, write)? {
-            tables.push(written?);
+        for range in for_all(self.job.budget.threads, 0..ranges, write)? {
+            written.push(range?);
         }
         Ok(())
     }
 
-    /// Completes a database of these tables, and reads all rows and filters back. Returns the number of rows.
-    fn complete(&self, kind: IndexKind, tables: Vec<Tables>) -> Result<u64, Error> {
+    /// Reads all rows of an index and its filters back: it has this number of rows.
+    fn read_back(&self, kind: IndexKind, rows: u64) -> Result<(), Error> {
         let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
-        let rows = tables.iter().map(|(_, rows)| rows).sum();
-        let tables: Vec<TableMeta> = tables.into_iter().flat_map(|(tables, _)| tables).collect();
-        write_database(disk, &dir, &tables)?;
         let found = count_rows(disk, &dir, threads).map_err(|error| error.of_written("the new index"))?;
         if found != rows {
             let what = format!("the new index, with {found} rows instead of {rows},");
@@ -236,7 +241,7 @@ impl Making<'_> {
         if kind == IndexKind::BlockFilter {
             check_filter_files(disk, &dir, self.building(kind))?;
         }
-        Ok(rows)
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The output of a block: what is made of it, without the blocks below, for its filter and its statistics.
 
-use crate::{block_filter::FilterBuilder, coin_stats::BlockNumbers, row_files::work_file};
+use crate::{block_filter::FilterBuilder, coin_stats::Totals, row_files::work_file};
 use api::{
     block_observer::{ObservedBlock, ObservedChain},
     error::Error,
@@ -29,7 +29,7 @@ pub struct BlockOutput {
     /// The encoded filter.
     pub filter: Option<Vec<u8>>,
     /// What the block adds to the statistics, and the MuHash of the coins that it creates and spends.
-    pub stats: Option<(BlockNumbers, MuHash3072)>,
+    pub stats: Option<(Totals, MuHash3072)>,
 }
 
 impl BlockOutput {
@@ -42,7 +42,7 @@ impl BlockOutput {
         let stats = with_stats.then(|| {
             let ObservedBlock { params, height, ref hash, block: view, txids, claims } = *block;
             let change = StatsChange::of(params, height, hash, view, txids, claims, &cancelled(block));
-            (BlockNumbers::of(&change, subsidy(params, height)), change.muhash)
+            (Totals::of_block(&change, subsidy(params, height)), change.muhash)
         });
         Ok(Self { filter, stats })
     }
@@ -63,7 +63,7 @@ impl BlockOutput {
             true => {
                 let (numbers, rest) = bytes.split_first_chunk()?;
                 let (muhash, rest) = rest.split_first_chunk()?;
-                (Some((BlockNumbers::of_bytes(numbers), MuHash3072::from_bytes(muhash)?)), rest)
+                (Some((Totals::of_bytes(numbers), MuHash3072::from_bytes(muhash)?)), rest)
             }
             false => (None, bytes),
         };
@@ -129,8 +129,8 @@ impl StoredOutputs {
         with_filter: bool,
         with_stats: bool,
     ) -> Result<Self, Error> {
-        // The name says which indexes the outputs are for: those for others are of no use.
-        let name = format!("outputs-{}{}", u8::from(with_filter), u8::from(with_stats));
+        // The name says which indexes the outputs are for, and in which form they are: others are of no use.
+        let name = format!("outputs2-{}{}", u8::from(with_filter), u8::from(with_stats));
         let path = |number: usize| work_file(chain.work_dir, &format!("{name}-{number}"));
         let (mut files, mut pieces) = (Vec::new(), vec![None; chain.blocks]);
         let is_fresh = !(0..chain.blocks as u32).any(|height| (chain.is_completed)(Height(height)));

@@ -15,7 +15,7 @@ use crate::{
     rows::{Row, TxRows},
     stored::StoredIndex,
     tx::Sequences,
-    write::{AddedRows, FilterFiles, InOrderWriter, add_rows},
+    write::{FilterFiles, InOrderWriter, NewRows, add_rows},
 };
 use api::{
     error::Error,
@@ -59,7 +59,10 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
         filter_files.map(|(index, base)| FilterFiles::new(job.files.disk, &index.dir, base.place));
     let updates = in_order.iter_mut().map(|index| Ok((index.kind, index.database.update()?)));
     let updates = updates.collect::<Result<Vec<_>, Error>>()?;
-    let added = |kind| updates.iter().find(|(other, _)| *other == kind).map(|(_, it)| AddedRows::new(it));
+    let added = |kind| {
+        let (_, update) = updates.iter().find(|(other, _)| *other == kind)?;
+        Some(NewRows::new(update.range(&[], None), job.watch.interrupt))
+    };
     let mut writer = InOrderWriter {
         filters: filter_files.zip(added(IndexKind::BlockFilter)),
         stats: added(IndexKind::CoinStats),
@@ -70,15 +73,15 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
     if job.watch.interrupt.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
     }
-    let added = writer.finish(&muhash)?.into_values().map(|(added, state)| Ok((added.finish()?, state)));
-    let added = added.collect::<Result<Vec<_>, Error>>()?;
+    let added = writer.finish(&muhash)?;
     let mut made = Vec::new();
     for index in &mut others {
         made.extend(complete(job, index, &bases, &rows, None)?);
     }
     // Both are in the order of the kinds.
     let mut committed = Vec::new();
-    for ((_, update), ((range, count), state)) in updates.into_iter().zip(added) {
+    for ((_, update), (range, state)) in updates.into_iter().zip(added.into_values()) {
+        let count = range.rows();
         update.commit([range])?;
         committed.push((count, state));
     }

@@ -8,8 +8,8 @@ use crate::{
 };
 use api::error::Error;
 use digest::muhash::MuHash3072;
-use disk::{node_indexes::IndexKind, table_run::TableRun};
-use leveldb::{ChangedRange, Database, DatabaseUpdate, RangeUpdate, TableMeta};
+use disk::node_indexes::IndexKind;
+use leveldb::{ChangedRange, Database, RangeUpdate};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -23,64 +23,30 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Number of rows between two checks whether the caller asked to stop.
 const STOP_CHECK_INTERVAL: u64 = 1 << 16;
 
-/// Puts rows of filters and statistics into a database, in ascending order of their keys.
-pub trait PutRow: Send {
-    /// Puts a row.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
+/// Rows that are put into a database, in ascending order of their keys, until the caller asks to stop.
+pub struct NewRows<'u> {
+    range: RangeUpdate<'u>,
+    interrupt: &'u AtomicBool,
 }
 
-/// Rows that become tables of a new database.
-pub struct NewTables<'a> {
-    run: TableRun<'a>,
-    rows: u64,
-    interrupt: &'a AtomicBool,
-}
-
-impl<'a> NewTables<'a> {
-    /// Begins the table `first` in `dir`. The number of each table that follows is higher by `step`.
-    pub fn new(disk: &'a dyn Disk, dir: &Path, first: u64, step: u64, interrupt: &'a AtomicBool) -> Self {
-        Self { run: TableRun::new(disk, dir, first, step), rows: 0, interrupt }
+impl<'u> NewRows<'u> {
+    /// Begins to put rows into `range`.
+    pub fn new(range: RangeUpdate<'u>, interrupt: &'u AtomicBool) -> Self {
+        Self { range, interrupt }
     }
 
-    /// Completes the tables; returns them and the number of rows.
-    pub fn finish(self) -> Result<(Vec<TableMeta>, u64), Error> {
-        Ok((self.run.finish()?, self.rows))
-    }
-}
-
-impl PutRow for NewTables<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.run.add(key, value)?;
-        self.rows += 1;
-        if self.rows.is_multiple_of(STOP_CHECK_INTERVAL) && self.interrupt.load(Ordering::Relaxed) {
+    /// Puts a row, over one with the same key.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.range.set(key, Some(value))?;
+        if self.range.rows().is_multiple_of(STOP_CHECK_INTERVAL) && self.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
         Ok(())
     }
-}
 
-/// Rows that are put into a database that exists, over those with the same keys.
-pub struct AddedRows<'u> {
-    range: RangeUpdate<'u>,
-    rows: u64,
-}
-
-impl<'u> AddedRows<'u> {
-    /// Begins to add rows to a database.
-    pub fn new(update: &'u DatabaseUpdate<'_, '_>) -> Self {
-        Self { range: update.range(&[], None), rows: 0 }
-    }
-
-    /// Returns the changed range, for the commit, and the number of rows.
-    pub fn finish(self) -> Result<(ChangedRange, u64), Error> {
-        Ok((self.range.finish()?, self.rows))
-    }
-}
-
-impl PutRow for AddedRows<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.rows += 1;
-        Ok(self.range.set(key, Some(value))?)
+    /// Completes the range, for the commit.
+    pub fn finish(self) -> Result<ChangedRange, Error> {
+        Ok(self.range.finish()?)
     }
 }
 
@@ -93,9 +59,10 @@ pub fn add_rows(
     give: impl FnOnce(&mut RowSink<'_>) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let update = database.update()?;
-    let mut added = AddedRows::new(&update);
-    give(&mut |key, value, _| added.put(key, value))?;
-    let (range, rows) = added.finish()?;
+    let mut range = update.range(&[], None);
+    give(&mut |key, value, _| Ok(range.set(key, Some(value))?))?;
+    let range = range.finish()?;
+    let rows = range.rows();
     update.commit([range])?;
     // Look-ups should ask few tables, also after many updates.
     database.merge_if_many()?;
@@ -178,29 +145,29 @@ impl<'a> FilterFiles<'a> {
 }
 
 /// Writes filters, their rows, and the rows of statistics, where they are wanted.
-pub struct InOrderWriter<'d, P> {
+pub struct InOrderWriter<'a> {
     /// The files of filters, and what puts the rows of filters into their database.
-    pub filters: Option<(FilterFiles<'d>, P)>,
+    pub filters: Option<(FilterFiles<'a>, NewRows<'a>)>,
     /// What puts the rows of statistics into their database.
-    pub stats: Option<P>,
+    pub stats: Option<NewRows<'a>>,
 }
 
-impl<P> InOrderWriter<'_, P> {
-    /// Writes and syncs what is left of the filters. Returns the written rows of each index, and the row from
-    /// which bitcoind continues. `muhash` is that of all coins.
-    pub fn finish(self, muhash: &MuHash3072) -> Result<BTreeMap<IndexKind, (P, Row)>, Error> {
+impl InOrderWriter<'_> {
+    /// Writes and syncs what is left of the filters and of the rows. Returns the rows of each index, for the
+    /// commit, and the row from which bitcoind continues. `muhash` is that of all coins.
+    pub fn finish(self, muhash: &MuHash3072) -> Result<BTreeMap<IndexKind, (ChangedRange, Row)>, Error> {
         let mut all = BTreeMap::new();
         if let Some((files, rows)) = self.filters {
-            all.insert(IndexKind::BlockFilter, (rows, files.finish()?.to_row()));
+            all.insert(IndexKind::BlockFilter, (rows.finish()?, files.finish()?.to_row()));
         }
         if let Some(rows) = self.stats {
-            all.insert(IndexKind::CoinStats, (rows, muhash_row(muhash)));
+            all.insert(IndexKind::CoinStats, (rows.finish()?, muhash_row(muhash)));
         }
         Ok(all)
     }
 }
 
-impl<P: PutRow> InOrderSink for InOrderWriter<'_, P> {
+impl InOrderSink for InOrderWriter<'_> {
     fn filter(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error> {
         let Some((files, rows)) = &mut self.filters else { return Ok(()) };
         let place = files.append(hash, &filter.encoded)?;

@@ -12,20 +12,23 @@
 //! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and creates
 //! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
 //! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. An update
-//! adds a log or tables to a database, all at once. The formats are LevelDB's (`doc/log_format.md`,
+//! adds a log or tables to a database, all at once; a new database is what its first update makes. The formats are LevelDB's (`doc/log_format.md`,
 //! `doc/table_format.md`, `doc/impl.md`), without compression.
 //!
 //! ```
-//! use peregrine_leveldb::{Database, TableWriter, write_database};
+//! use peregrine_leveldb::Database;
 //! use vfs::RealDisk;
 //!
 //! let dir = std::env::temp_dir().join(format!("peregrine-leveldb-{}", std::process::id()));
 //! std::fs::create_dir(&dir)?;
-//! // Tables can be written in parallel, each with rows in ascending order of their keys.
-//! let mut table = TableWriter::create(&RealDisk, &dir, 5)?;
-//! table.add(b"first key", b"value")?;
-//! table.add(b"second key", b"another value")?;
-//! write_database(&RealDisk, &dir, &[table.finish()?])?;
+//! let mut database = Database::new(&RealDisk, &dir);
+//! let update = database.update()?;
+//! // Ranges can be written in parallel, each with rows in ascending order of their keys.
+//! let (mut first, mut second) = (update.range(b"", Some(b"n")), update.range(b"n", None));
+//! first.set(b"first key", Some(b"value"))?;
+//! second.set(b"second key", Some(b"another value"))?;
+//! let ranges = [first.finish()?, second.finish()?];
+//! update.commit(ranges)?;
 //!
 //! let database = Database::open(&RealDisk, &dir)?;
 //! assert_eq!(database.get(b"second key")?, Some(b"another value".to_vec()));
@@ -50,10 +53,8 @@ mod writer;
 
 pub use cursor::Cursor;
 pub use lookup::Lookup;
-pub use manifest::TableMeta;
 pub use reader::{Database, OPEN_TABLE_BYTES};
-pub use update::{ChangedRange, DatabaseUpdate, RangeUpdate};
-pub use writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, table_path, write_database};
+pub use update::{ChangedRange, DatabaseUpdate, RangeUpdate, UnsyncedRange, write_database};
 
 use std::{ffi::OsStr, path::PathBuf};
 

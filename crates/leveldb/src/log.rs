@@ -1,5 +1,5 @@
 //! The framing of `NNNNNN.log` and `MANIFEST-NNNNNN`: records are divided into fragments that never cross a
-//! 32 KiB block. Written by LevelDB `log::Writer` and by `write_database`; read as by LevelDB `log::Reader`
+//! 32 KiB block. Written by LevelDB `log::Writer` and by updates; read as by LevelDB `log::Reader`
 //! with Core's `paranoid_checks`.
 //!
 //! ```text

@@ -1,5 +1,5 @@
 //! `CURRENT` and `MANIFEST-NNNNNN`: the list of a database's tables. Written by LevelDB `VersionSet` and by
-//! `write_database`; read as by LevelDB `VersionSet::Recover`.
+//! updates; read as by LevelDB `VersionSet::Recover`.
 //!
 //! `CURRENT` contains the manifest's file name and a newline. A manifest is a log (see `log`) of edits; the
 //! state is the result of all edits. An edit is a sequence of fields, each a varint tag and:
@@ -44,11 +44,11 @@ const TAG_PREVIOUS_LOG: u64 = 9;
 
 /// The properties of a table that the MANIFEST contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableMeta {
+pub(super) struct TableMeta {
     /// File number; the file is `NUMBER.ldb`.
-    pub number: u64,
+    pub(super) number: u64,
     /// Length of the file in bytes.
-    pub size: u64,
+    pub(super) size: u64,
     /// Internal keys of the first and last row.
     pub(super) smallest: Vec<u8>,
     pub(super) largest: Vec<u8>,
@@ -56,12 +56,12 @@ pub struct TableMeta {
 
 impl TableMeta {
     /// Key of the first row.
-    pub fn first(&self) -> &[u8] {
+    pub(super) fn first(&self) -> &[u8] {
         split_internal(&self.smallest).map_or(&[], |(user, _)| user)
     }
 
     /// Key of the last row.
-    pub fn last(&self) -> &[u8] {
+    pub(super) fn last(&self) -> &[u8] {
         split_internal(&self.largest).map_or(&[], |(user, _)| user)
     }
 }

@@ -35,6 +35,8 @@ pub struct Database<'d> {
     pub(super) memory: MemTable,
     /// Number of logs, whose rows are in memory.
     pub(super) log_count: usize,
+    /// Whether nothing of the database is on disk yet.
+    pub(super) is_new: bool,
     open: Mutex<OpenTables>,
     open_max: usize,
 }
@@ -47,6 +49,22 @@ struct OpenTables {
 }
 
 impl<'d> Database<'d> {
+    /// Begins a database without rows in `dir`, which must exist and not contain a database. Nothing is on disk
+    /// until its first change is ([`Database::update`]).
+    pub fn new(disk: &'d dyn Disk, dir: &Path) -> Self {
+        Self {
+            disk,
+            dir: dir.into(),
+            manifest: Manifest::default(),
+            sst_tables: BTreeSet::new(),
+            memory: MemTable::default(),
+            log_count: 0,
+            is_new: true,
+            open: Mutex::default(),
+            open_max: OPEN_TABLES,
+        }
+    }
+
     /// Opens the database in `dir`. Logs are read into memory (256 MiB at most), tables when they are needed.
     ///
     /// # Errors
@@ -85,9 +103,8 @@ impl<'d> Database<'d> {
         }
         let memory = read_logs(disk, dir, &logs, manifest.last_sequence)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
-        let (open, open_max) = (Mutex::default(), OPEN_TABLES);
-        let (dir, log_count) = (dir.into(), logs.len());
-        Ok(Self { disk, dir, manifest, sst_tables, memory, log_count, open, open_max })
+        let log_count = logs.len();
+        Ok(Self { manifest, sst_tables, memory, log_count, is_new: false, ..Self::new(disk, dir) })
     }
 
     /// Returns a cursor over all rows.

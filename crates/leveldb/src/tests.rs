@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rusty_leveldb::{DB, LdbIterator as _, Options};
 
 use super::*;
-use vfs::RealDisk;
+use vfs::{Disk as _, RealDisk};
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -84,17 +84,21 @@ fn sample_rows(count: u64) -> Rows {
 
 /// Writes `rows` as a database whose tables have about `table_size` bytes, and numbers in reverse key order.
 fn write(dir: &Path, rows: &Rows, table_size: u64) {
-    let (mut tables, mut writer) = (Vec::new(), None);
+    let mut database = Database::new(&RealDisk, dir);
+    let update = database.update().unwrap();
+    let (mut tables, mut open, mut bytes) = (Vec::new(), None, 0);
     for (key, value) in rows {
         let number = 1000 - tables.len() as u64;
-        let table = writer.get_or_insert_with(|| TableWriter::create(&RealDisk, dir, number).unwrap());
-        table.add(key, value).unwrap();
-        if table.size() >= table_size {
-            tables.extend(writer.take().map(|table| table.finish().unwrap()));
+        let table: &mut RangeUpdate<'_> = open.get_or_insert_with(|| update.numbered_range(number, 1));
+        table.set(key, Some(value)).unwrap();
+        bytes += key.len() as u64 + value.len() as u64;
+        if bytes >= table_size {
+            tables.extend(open.take().map(|table| table.finish().unwrap()));
+            bytes = 0;
         }
     }
-    tables.extend(writer.map(|table| table.finish().unwrap()));
-    write_database(&RealDisk, dir, &tables).unwrap();
+    tables.extend(open.map(|table| table.finish().unwrap()));
+    update.commit(tables).unwrap();
 }
 
 #[test]
@@ -189,22 +193,22 @@ fn threads_can_read_adjacent_ranges_that_add_up_to_all_rows() {
 fn rows_and_tables_out_of_order_are_refused() {
     for (first, second) in [("b", "a"), ("b", "b"), ("ab", "a"), ("b", "")] {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = TableWriter::create(&RealDisk, dir.path(), 1).unwrap();
-        writer.add(first.as_bytes(), b"").unwrap();
-        let error = writer.add(second.as_bytes(), b"").unwrap_err();
+        let error = write_database(&RealDisk, dir.path(), [(first, ""), (second, "")]).unwrap_err();
         assert!(matches!(error, LevelDbError::Order { .. }), "{error}");
     }
-    let table = |number, smallest: &[u8], largest: &[u8]| {
-        let [smallest, largest] = [smallest, largest].map(|key| [key, &[1; 8]].concat());
-        TableMeta { number, size: 9, smallest, largest }
-    };
     let dir = tempfile::tempdir().unwrap();
-    let error =
-        write_database(&RealDisk, dir.path(), &[table(2, b"c", b"d"), table(1, b"a", b"c")]).unwrap_err();
+    let mut database = Database::new(&RealDisk, dir.path());
+    let update = database.update().unwrap();
+    let ranges = [(2, [b"c", b"d"]), (1, [b"a", b"c"])].map(|(number, keys)| {
+        let mut range = update.numbered_range(number, 1);
+        keys.iter().for_each(|key| range.set(*key, Some(b"")).unwrap());
+        range.finish().unwrap()
+    });
+    let error = update.commit(ranges).unwrap_err();
     let path = dir.path().join("MANIFEST-000003");
     let want = format!("{}: key 63 does not come after 63; this is a bug, please report it", path.display());
     assert_eq!(error.to_string(), want);
-    assert!(files(dir.path()).is_empty());
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), ["000001.ldb", "000002.ldb"], "there is no database");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Changes a database, all at once, as LevelDB would: adds a log with new rows and deletions, or tables.
+//! The first change of a new database makes it one.
 //!
 //! A small change becomes a log of its own, which gets its name when it is on the medium: two syncs. LevelDB
 //! writes a table of each log when it opens the database.
@@ -15,12 +16,17 @@
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
 //! compacts them when it opens the database.
 //!
+//! All tables of a new database are in level 6, which has no limit, and all its rows have sequence number 1.
+//! There is no log; LevelDB begins one. A crash leaves a directory without `CURRENT`, which is not a database,
+//! or the complete database.
+//!
 //! A database that gets many changes from here is to be merged after each ([`Database::merge`],
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
 use std::{
     ffi::OsString,
-    mem,
+    iter, mem,
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -29,14 +35,15 @@ use hex_conservative::DisplayHex as _;
 use super::batch::{Batch, MemTable};
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::cursor::Cursor;
-use super::manifest::{LEVELS, Manifest, TableMeta, numbered};
+use super::manifest::{self, LEVELS, Manifest, TableMeta, manifest_name, numbered};
 use super::reader::Database;
-use super::writer::{TARGET_TABLE_SIZE, TableWriter, UnsyncedTable, put_in_place, table_path};
+use super::writer::{TableWriter, UnsyncedTable, table_path};
 use super::{LevelDbError, log};
-use vfs::{AtomicFile, During as _};
+use vfs::{AtomicFile, Disk, During as _, write_synced};
 
-/// Bytes of rows after which a table is finished: filter and index take some more.
-const TABLE_ROWS_LEN: u64 = TARGET_TABLE_SIZE / 16 * 15;
+/// Bytes of rows after which a table is finished. With filter and index, about 4 % more, it stays below Core's
+/// `DBWRAPPER_MAX_FILE_SIZE`.
+const TABLE_ROWS_LEN: u64 = (32 << 20) / 16 * 15;
 
 /// Maximum length of all logs in bytes: LevelDB begins a table after as much (of chainstates, 2 MiB).
 const LOG_BYTES: usize = 2 << 20;
@@ -67,10 +74,13 @@ pub struct DatabaseUpdate<'a, 'd> {
 pub struct RangeUpdate<'u> {
     database: &'u Database<'u>,
     sequence: u64,
-    next: &'u AtomicU64,
+    /// The numbers of its tables.
+    numbers: Box<dyn Iterator<Item = u64> + Send + 'u>,
     start: Vec<u8>,
     end: Option<Vec<u8>>,
     merged: Option<usize>,
+    /// Number of rows that were set.
+    rows: u64,
     /// The rows, as long as they are few enough for a log.
     log: Option<Batch>,
     last_key: Vec<u8>,
@@ -80,6 +90,26 @@ pub struct RangeUpdate<'u> {
     complete: Vec<UnsyncedTable>,
 }
 
+/// The complete changes of one range of keys, which may not be on the medium yet: another thread can wait.
+#[must_use = "a range must be synced before the change is put in place"]
+pub struct UnsyncedRange {
+    tables: Vec<UnsyncedTable>,
+    log: Option<Batch>,
+    rows: u64,
+}
+
+impl UnsyncedRange {
+    /// Returns when all tables of the range are on the medium.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    pub fn sync(self) -> Result<ChangedRange, LevelDbError> {
+        let Self { tables, log, rows } = self;
+        let tables = tables.into_iter().map(UnsyncedTable::sync).collect::<Result<_, _>>()?;
+        Ok(ChangedRange { tables, log, rows })
+    }
+}
+
 /// The complete changes of one range of keys, for [`DatabaseUpdate::commit`].
 #[must_use]
 pub struct ChangedRange {
@@ -87,6 +117,33 @@ pub struct ChangedRange {
     tables: Vec<TableMeta>,
     /// All rows of a small change, instead of tables: they are written when they are put in place.
     log: Option<Batch>,
+    rows: u64,
+}
+
+impl ChangedRange {
+    /// Number of rows that were set or deleted.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+/// Writes a new database of these rows, whose keys ascend, into `dir`, which must exist. The caller syncs the
+/// directory's own name.
+///
+/// # Errors
+/// [`LevelDbError::Order`] if the keys do not ascend; [`LevelDbError::File`] if the disk fails or `dir`
+/// contains a database.
+pub fn write_database<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    disk: &dyn Disk,
+    dir: &Path,
+    rows: impl IntoIterator<Item = (K, V)>,
+) -> Result<(), LevelDbError> {
+    let mut database = Database::new(disk, dir);
+    let update = database.update()?;
+    let mut range = update.range(&[], None);
+    rows.into_iter().try_for_each(|(key, value)| range.set(key.as_ref(), Some(value.as_ref())))?;
+    let range = range.finish()?;
+    update.commit([range])
 }
 
 impl<'d> Database<'d> {
@@ -169,9 +226,26 @@ impl DatabaseUpdate<'_, '_> {
     /// and together contain all keys. Only a range of all keys can become a log.
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> RangeUpdate<'_> {
         let is_whole = start.is_empty() && end.is_none();
-        let may_be_log = is_whole && self.merged.is_none() && self.database.log_count < MANY_LOGS;
+        let may_be_log =
+            is_whole && self.merged.is_none() && !self.database.is_new && self.database.log_count < MANY_LOGS;
         let log = may_be_log.then(|| Batch::new(self.sequence));
         RangeUpdate { log, ..self.range_in_tables(start, end) }
+    }
+
+    /// Begins rows of a new database, whose tables have the numbers `first`, `first + step` and so on, so that
+    /// threads cannot change them. The caller chooses numbers that differ from those of all other ranges.
+    ///
+    /// # Panics
+    /// If the database is not new, or `step` is 0.
+    pub fn numbered_range(&self, first: u64, step: usize) -> RangeUpdate<'_> {
+        assert!(self.database.is_new, "other tables can have these numbers");
+        let numbers = Box::new((first..).step_by(step));
+        RangeUpdate { numbers, ..self.range_in_tables(&[], None) }
+    }
+
+    /// Whether this is the first change of a new database.
+    pub fn is_of_new(&self) -> bool {
+        self.database.is_new
     }
 
     /// Like [`DatabaseUpdate::range`], for changes that do not become a log.
@@ -179,10 +253,11 @@ impl DatabaseUpdate<'_, '_> {
         RangeUpdate {
             database: self.database,
             sequence: self.sequence,
-            next: &self.next,
+            numbers: Box::new(iter::repeat_with(|| self.next.fetch_add(1, Ordering::Relaxed))),
             start: start.to_vec(),
             end: end.map(<[u8]>::to_vec),
             merged: self.merged,
+            rows: 0,
             log: None,
             last_key: Vec::new(),
             next_logged: self.database.memory.seek(start),
@@ -191,23 +266,32 @@ impl DatabaseUpdate<'_, '_> {
         }
     }
 
-    /// Puts the change in place; `ranges` are all ranges, in order. When it returns, the change is on the
+    /// Puts the change in place; `ranges` are all ranges, in any order. When it returns, the change is on the
     /// medium, and the database has the new rows.
     ///
     /// # Errors
-    /// [`LevelDbError::File`] if the disk fails. The database is then as it was, or, if only the last sync
-    /// failed, as it is after the change.
-    pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), LevelDbError> {
+    /// [`LevelDbError::Order`] if two ranges overlap; [`LevelDbError::File`] if the disk fails. The database
+    /// is then as it was, or, if only the last sync failed, as it is after the change.
+    pub fn commit(mut self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), LevelDbError> {
         let mut new = Vec::new();
-        for ChangedRange { tables, log } in ranges {
+        for ChangedRange { tables, log, .. } in ranges {
             new.extend(tables);
             if let Some(log) = log {
                 return self.write_log(log);
             }
         }
+        new.sort_by(|a, b| a.first().cmp(b.first()));
+        let number = new.iter().map(|table| table.number + 1).max().unwrap_or(0).max(*self.next.get_mut());
+        for (left, right) in new.iter().zip(new.iter().skip(1)) {
+            if left.last() >= right.first() {
+                let [before, after] = [left.last(), right.first()].map(|key| key.to_lower_hex_string());
+                let path = self.database.dir.join(manifest_name(number));
+                return Err(LevelDbError::Order { path, before, after });
+            }
+        }
         let mut levels = self.database.manifest.levels.clone();
         match self.merged {
-            None if new.is_empty() => return Ok(()),
+            None if new.is_empty() && !self.database.is_new => return Ok(()),
             None => add_tables(&mut levels, new),
             Some(level) => {
                 levels.iter_mut().take(level + 1).for_each(Vec::clear);
@@ -216,7 +300,7 @@ impl DatabaseUpdate<'_, '_> {
                 }
             }
         }
-        self.put_in_place(levels)
+        self.put_in_place(levels, number)
     }
 
     /// Puts the change in place as a log.
@@ -241,13 +325,13 @@ impl DatabaseUpdate<'_, '_> {
         Ok(())
     }
 
-    /// Puts a MANIFEST with these levels in place.
-    fn put_in_place(mut self, levels: [Vec<TableMeta>; LEVELS]) -> Result<(), LevelDbError> {
-        let Database { disk, dir, .. } = &*self.database;
-        let number = *self.next.get_mut();
+    /// Writes the MANIFEST with this number and these levels, and then lets `CURRENT` name it: after a crash,
+    /// the database is the old one or the new one.
+    fn put_in_place(mut self, levels: [Vec<TableMeta>; LEVELS], number: u64) -> Result<(), LevelDbError> {
+        let Database { disk, dir, is_new, .. } = &*self.database;
         let new = Manifest {
             number,
-            log_number: number,
+            log_number: if *is_new { 0 } else { number },
             previous_log: 0,
             next_file: number + 1,
             last_sequence: self.sequence,
@@ -256,11 +340,21 @@ impl DatabaseUpdate<'_, '_> {
         // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
         // live.
         self.first = number;
-        put_in_place(*disk, dir, &new, number)?;
+        if *is_new {
+            write_synced(*disk, &dir.join("LOCK"), &[])?;
+        }
+        let name = manifest_name(number);
+        write_synced(*disk, &dir.join(&name), &manifest::encode(&new))?;
+        disk.sync_dir(dir).during("sync", dir)?;
+        let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
+        AtomicFile::write(*disk, temporary, &current, format!("{name}\n").as_bytes())?;
+
         self.database.manifest = new;
         (self.database.memory, self.database.log_count) = (MemTable::default(), 0);
-        self.database.close_tables();
-        self.remove_obsolete(number);
+        if !mem::take(&mut self.database.is_new) {
+            self.database.close_tables();
+            self.remove_obsolete(number);
+        }
         Ok(())
     }
 
@@ -299,6 +393,7 @@ impl RangeUpdate<'_> {
     /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
     /// fails.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
+        self.rows += 1;
         let Some(log) = &mut self.log else { return self.set_in_table(key, value) };
         if !log.is_empty() && self.last_key.as_slice() >= key {
             let [before, after] = [&self.last_key, key].map(|key| key.to_lower_hex_string());
@@ -355,18 +450,29 @@ impl RangeUpdate<'_> {
         self.finish().map(Some)
     }
 
-    /// Completes the range. When it returns, its tables, if it has any, are on the medium.
+    /// Number of rows that were set or deleted.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Completes the range, which may be empty. When it returns, its tables are on the medium.
     ///
     /// # Errors
     /// [`LevelDbError::File`] if the disk fails.
-    pub fn finish(mut self) -> Result<ChangedRange, LevelDbError> {
-        if self.log.is_some() {
-            return Ok(ChangedRange { tables: Vec::new(), log: self.log });
+    pub fn finish(self) -> Result<ChangedRange, LevelDbError> {
+        self.complete()?.sync()
+    }
+
+    /// Completes the range without syncing its tables, so that the caller can sync them on another thread.
+    ///
+    /// # Errors
+    /// [`LevelDbError::File`] if the disk fails.
+    pub fn complete(mut self) -> Result<UnsyncedRange, LevelDbError> {
+        if self.log.is_none() {
+            self.add_logged(self.end.clone().as_deref())?;
+            self.close()?;
         }
-        self.add_logged(self.end.clone().as_deref())?;
-        self.close()?;
-        let live = mem::take(&mut self.complete).into_iter().map(UnsyncedTable::sync);
-        Ok(ChangedRange { tables: live.collect::<Result<_, LevelDbError>>()?, log: None })
+        Ok(UnsyncedRange { tables: self.complete, log: self.log, rows: self.rows })
     }
 
     /// Adds the rows of the logs below `end`, and passes over the one of `end`: it is replaced, or that of
@@ -388,11 +494,12 @@ impl RangeUpdate<'_> {
         let table = match &mut self.open {
             Some(table) => table,
             none => {
-                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                // The numbers do not end.
+                let number = self.numbers.next().unwrap_or(u64::MAX);
                 none.insert(TableWriter::create(self.database.disk, &self.database.dir, number)?)
             }
         };
-        table.add_internal(key, trailer, value)?;
+        table.add(key, trailer, value)?;
         if table.size() >= TABLE_ROWS_LEN {
             self.close()?;
         }
@@ -405,7 +512,7 @@ impl RangeUpdate<'_> {
     }
 }
 
-/// Adds tables that do not overlap each other and are newer than all others.
+/// Adds tables in the order of their keys, which do not overlap each other and are newer than all others.
 fn add_tables(levels: &mut [Vec<TableMeta>; LEVELS], new: Vec<TableMeta>) {
     let (Some(first), Some(last)) = (new.first(), new.last()) else { return };
     let overlaps = |table: &TableMeta| table.first() <= last.last() && table.last() >= first.first();

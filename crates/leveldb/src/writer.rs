@@ -1,25 +1,15 @@
-//! Writes a database in one pass from rows in key order: tables in which each row is written once, then a
-//! MANIFEST. Bitcoin Core opens it like one that LevelDB wrote (blocks of 4 KiB, restarts every 16 rows,
-//! filters of 10 bits, no compression, tables of 32 MiB: Core's settings).
-//!
-//! All tables are in level 6, which has no limit, so LevelDB starts no compaction when it opens the database.
-//! All rows have sequence number 1. There is no log; LevelDB begins one.
-//!
-//! A crash at any point leaves a directory without `CURRENT`, which is not a database, or the complete
-//! database: files are synced before the directory, and the directory before the rename to `CURRENT`.
+//! Writes tables from rows in key order, each row once. Bitcoin Core opens them like those that LevelDB wrote
+//! (blocks of 4 KiB, restarts every 16 rows, filters of 10 bits, no compression: Core's settings).
 
 use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 
-use super::coding::{VALUE, put_varint};
+use super::coding::put_varint;
 use super::filter::{self, FilterWriter};
-use super::manifest::{self, Manifest, TableMeta, manifest_name, numbered};
+use super::manifest::{TableMeta, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
 use super::{LevelDbError, coding};
-use vfs::{AtomicFile, Disk, During as _, WriteFile, write_synced};
-
-/// Bytes at which a caller should finish a table and begin the next one: Core's `DBWRAPPER_MAX_FILE_SIZE`.
-pub const TARGET_TABLE_SIZE: u64 = 32 << 20;
+use vfs::{Disk, During as _, WriteFile};
 
 /// Bytes of a data block, including restarts, at which it is complete (LevelDB `Options::block_size`).
 const BLOCK_SIZE: usize = 4096;
@@ -28,13 +18,8 @@ const RESTART_INTERVAL: usize = 16;
 /// Bytes written to the file at once.
 const WRITE_SIZE: usize = 1 << 20;
 
-/// Sequence number of all rows.
-const SEQUENCE: u64 = 1;
-const ROW_TRAILER: u64 = SEQUENCE << 8 | VALUE as u64;
-
 /// A complete table whose bytes may not be on the medium yet.
-#[must_use = "a table must be synced before a MANIFEST names it"]
-pub struct UnsyncedTable {
+pub(super) struct UnsyncedTable {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     meta: TableMeta,
@@ -42,17 +27,14 @@ pub struct UnsyncedTable {
 
 impl UnsyncedTable {
     /// Returns when the table is on the medium.
-    ///
-    /// # Errors
-    /// [`LevelDbError::File`] if the disk fails.
-    pub fn sync(mut self) -> Result<TableMeta, LevelDbError> {
+    pub(super) fn sync(mut self) -> Result<TableMeta, LevelDbError> {
         self.file.sync().during("sync", &self.path)?;
         Ok(self.meta)
     }
 }
 
 /// Returns the path of table `number` in the database `dir`.
-pub fn table_path(dir: &Path, number: u64) -> PathBuf {
+pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
     numbered(dir, number, "ldb")
 }
 
@@ -120,7 +102,7 @@ fn seal(out: &mut Vec<u8>, start: usize) {
 }
 
 /// Writes one table. Threads can write tables of one database in parallel, each with its own number.
-pub struct TableWriter {
+pub(super) struct TableWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     number: u64,
@@ -142,11 +124,9 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Creates the file of table `number` (at least 1) in the directory `dir`, which must exist.
-    ///
-    /// # Errors
-    /// [`LevelDbError::File`], also if the file exists.
-    pub fn create(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Self, LevelDbError> {
+    /// Creates the file of table `number` (at least 1) in the directory `dir`, which must exist. It is an
+    /// error if the file exists.
+    pub(super) fn create(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Self, LevelDbError> {
         let path = table_path(dir, number);
         let file = disk.create(&path).during_creation(&path)?;
         Ok(Self {
@@ -166,22 +146,13 @@ impl TableWriter {
         })
     }
 
-    /// Appends a row. Keys must ascend; key and value must be shorter than 4 GiB.
+    /// Appends a row with this trailer, which can be that of a deletion. Keys must ascend; key and value must
+    /// be shorter than 4 GiB.
     ///
     /// # Errors
     /// [`LevelDbError::Order`] if `key` is not above the one before; [`LevelDbError::File`] if the disk
     /// fails.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LevelDbError> {
-        self.add_internal(key, ROW_TRAILER, value)
-    }
-
-    /// Appends a row with this trailer, which can be that of a deletion.
-    pub(super) fn add_internal(
-        &mut self,
-        key: &[u8],
-        trailer: u64,
-        value: &[u8],
-    ) -> Result<(), LevelDbError> {
+    pub(super) fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<(), LevelDbError> {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.key.extend_from_slice(&trailer.to_le_bytes());
@@ -214,29 +185,15 @@ impl TableWriter {
     }
 
     /// Length of the file so far in bytes, without filter and index (about 4 % more).
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.written + self.out.len() as u64
     }
 
-    /// Completes the table and syncs its file. The file's name is durable after [`write_database`].
-    ///
-    /// # Errors
-    /// [`LevelDbError::File`] if the disk fails.
+    /// Completes the table without syncing it.
     ///
     /// # Panics
     /// If the table has no row: LevelDB has no empty tables.
-    pub fn finish(self) -> Result<TableMeta, LevelDbError> {
-        self.complete()?.sync()
-    }
-
-    /// Completes the table without syncing it, so that the caller can sync it on another thread.
-    ///
-    /// # Errors
-    /// The same errors as [`TableWriter::finish`].
-    ///
-    /// # Panics
-    /// In the same case as [`TableWriter::finish`].
-    pub fn complete(mut self) -> Result<UnsyncedTable, LevelDbError> {
+    pub(super) fn complete(mut self) -> Result<UnsyncedTable, LevelDbError> {
         assert!(!self.smallest.is_empty(), "a table has a row");
         if self.pending.is_none() {
             self.finish_data_block()?;
@@ -343,57 +300,4 @@ fn incremented(user: &[u8], at: usize, byte: u8) -> Vec<u8> {
     key.push(byte + 1);
     key.extend_from_slice(&coding::MAX_TRAILER.to_le_bytes());
     key
-}
-
-/// Completes the database in `dir` from the finished tables there, which may be in any order and must not
-/// overlap: writes `LOCK`, the MANIFEST and `CURRENT`, and syncs all. The caller syncs the directory's own
-/// name.
-///
-/// # Errors
-/// [`LevelDbError::Order`] if two tables overlap; [`LevelDbError::File`] if the disk fails or `dir` contains
-/// a database.
-pub fn write_database(disk: &dyn Disk, dir: &Path, tables: &[TableMeta]) -> Result<(), LevelDbError> {
-    let number = 1 + tables.iter().map(|table| table.number).max().unwrap_or(0);
-    let manifest = make_manifest(tables, number, &dir.join(manifest_name(number)))?;
-    write_synced(disk, &dir.join("LOCK"), &[])?;
-    put_in_place(disk, dir, &manifest, number)
-}
-
-/// Writes the MANIFEST with this number, and then lets `CURRENT` name it: after a crash, the database is the
-/// old one or the new one. The tables must be on the medium.
-pub(super) fn put_in_place(
-    disk: &dyn Disk,
-    dir: &Path,
-    manifest: &Manifest,
-    number: u64,
-) -> Result<(), LevelDbError> {
-    let name = manifest_name(number);
-    write_synced(disk, &dir.join(&name), &manifest::encode(manifest))?;
-    disk.sync_dir(dir).during("sync", dir)?;
-
-    let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
-    let mut file = AtomicFile::create(disk, temporary, &current)?;
-    file.write_all(format!("{name}\n").as_bytes())?;
-    Ok(file.commit()?)
-}
-
-fn make_manifest(tables: &[TableMeta], number: u64, path: &Path) -> Result<Manifest, LevelDbError> {
-    let mut sorted: Vec<_> = tables.iter().collect();
-    sorted.sort_by_key(|table| table.first());
-    for (left, right) in sorted.iter().zip(sorted.iter().skip(1)) {
-        if left.last() >= right.first() {
-            let [before, after] = [left.last(), right.first()].map(|key| key.to_lower_hex_string());
-            return Err(LevelDbError::Order { path: path.into(), before, after });
-        }
-    }
-    let mut manifest = Manifest {
-        log_number: 0,
-        previous_log: 0,
-        next_file: number + 1,
-        last_sequence: SEQUENCE,
-        ..Default::default()
-    };
-    let [.., deepest] = &mut manifest.levels;
-    *deepest = sorted.into_iter().cloned().collect();
-    Ok(manifest)
 }

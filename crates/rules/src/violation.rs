@@ -91,7 +91,28 @@ pub struct RuleInfo {
     pub tests: Tests,
 }
 
+/// Begins the description of a rule. It needs [`RuleInfo::must`] and [`RuleInfo::tests`] too, or the tests of
+/// the table fail.
+pub(crate) const fn rule(
+    id: &'static str,
+    source: RuleSource,
+    core: &'static str,
+    class: ViolationClass,
+) -> RuleInfo {
+    RuleInfo { id, must: "", source, core, class, tests: Tests::Mutations("", "") }
+}
+
 impl RuleInfo {
+    /// Sets the requirement.
+    pub(crate) const fn must(self, must: &'static str) -> Self {
+        Self { must, ..self }
+    }
+
+    /// Sets the tests of the boundary.
+    pub(crate) const fn tests(self, tests: Tests) -> Self {
+        Self { tests, ..self }
+    }
+
     /// Makes the row of a rule that applies to the blocks for which `active` is true.
     pub const fn checked<F: Copy>(self, active: fn(&ChainParams, Height) -> bool, check: F) -> Rule<F> {
         Rule { info: self, active, check }

@@ -11,6 +11,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, chunk_len},
+    chainstate::ChainstateReader,
     datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
@@ -19,8 +20,27 @@ use std::{
     fs::OpenOptions,
     path::{Path, PathBuf},
 };
-use vfs::RealDisk;
-use wire::{BlockHash, FileNo, Height, Network};
+use vfs::{Disk, RealDisk};
+use wire::{BlockHash, Coin, FileNo, Height, Network, OutPoint};
+
+/// Writes a chainstate of these coins, in the order of keys, into `dir`, obfuscated with `key`.
+///
+/// # Errors
+/// Any I/O error; coins that are not in order.
+pub fn write_chainstate<'c>(
+    disk: &dyn Disk,
+    dir: &Path,
+    key: [u8; 8],
+    best_block: BlockHash,
+    coins: impl IntoIterator<Item = (OutPoint, Coin<'c>)>,
+) -> Result<(), DiskError> {
+    let mut chainstate = ChainstateReader::create(disk, dir, Obfuscation::from_key(key))?;
+    let update = chainstate.update(best_block)?;
+    let mut range = update.numbered_range(0, 1);
+    coins.into_iter().try_for_each(|(outpoint, coin)| range.set(&outpoint, Some(&coin)))?;
+    let range = range.finish()?;
+    update.commit([range])
+}
 
 /// The layout of the files.
 #[derive(Clone, Debug)]

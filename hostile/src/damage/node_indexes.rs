@@ -7,11 +7,10 @@ use super::{
 };
 use crate::scene::Scene;
 use disk::node_indexes::IndexKind;
-use leveldb::{Database, TableWriter, write_database};
+use leveldb::{Database, write_database};
 use std::{
     fs,
     path::{Path, PathBuf},
-    slice,
 };
 use testkit::corrupt::flip_bit;
 use vfs::RealDisk;
@@ -66,9 +65,7 @@ pub fn node_index_row(scene: &mut Scene<'_>) -> Description {
         }
         fs::remove_dir_all(dir)?;
         fs::create_dir_all(dir)?;
-        let mut table = TableWriter::create(&RealDisk, dir, 1)?;
-        rows.iter().try_for_each(|(key, value)| table.add(key, value))?;
-        write_database(&RealDisk, dir, slice::from_ref(&table.finish()?))?;
+        write_database(&RealDisk, dir, rows)?;
         Ok(Some(description))
     })
 }

@@ -2,8 +2,8 @@
 //! million rows, so only those of files are kept in memory.
 
 use super::{BLOCK, BlockIndex, FILE, FileInfo, IndexEntry, IndexRows, LAST_FILE, PRUNED, REINDEXING};
-use crate::{error::DiskError, table_run::TableRun, xor::OBFUSCATION_ROW};
-use leveldb::write_database;
+use crate::{error::DiskError, xor::OBFUSCATION_ROW};
+use leveldb::{Database, write_database};
 use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
 use wire::FileNo;
@@ -34,20 +34,14 @@ const AFTER_FILES: &[u8] = &[FILE + 1];
 /// In the same cases as [`IndexEntry::encode`].
 pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Result<(), DiskError> {
     disk.create_dir_all(dir).during_creation(dir)?;
-    let mut rows = TableRun::new(disk, dir, 1, 1);
-    for (key, is_set) in [(PRUNED, index.pruned), (REINDEXING, index.reindexing)] {
-        if is_set {
-            rows.add(key, b"1")?;
-        }
-    }
+    let flags = [(PRUNED, index.pruned), (REINDEXING, index.reindexing)];
+    let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| (key.to_vec(), b"1".to_vec()));
     let mut entries: Vec<&IndexEntry> = index.entries.iter().collect();
     entries.sort_unstable_by_key(|entry| entry.hash);
     let files: Rows = (0..).map(FileNo).zip(&index.files).map(|(number, info)| info.row(number)).collect();
-    for (key, value) in entries.into_iter().map(IndexEntry::row).chain(files) {
-        rows.add(&key, &value)?;
-    }
-    rows.add(LAST_FILE, &index.last_file.0.to_le_bytes())?;
-    Ok(write_database(disk, dir, &rows.finish()?)?)
+    let last_file = (LAST_FILE.to_vec(), index.last_file.0.to_le_bytes().to_vec());
+    let entries = entries.into_iter().map(IndexEntry::row);
+    Ok(write_database(disk, dir, flags.chain(entries).chain(files).chain([last_file]))?)
 }
 
 /// Writes a changed copy of the block index in `from` into `to`, which is created if it is missing and must
@@ -96,8 +90,10 @@ pub fn extend_block_index(
 ) -> Result<(), DiskError> {
     let old = IndexRows::open(disk, from)?;
     disk.create_dir_all(to).during_creation(to)?;
-    let mut rows = TableRun::new(disk, to, 1, 1);
-    let add = |rows: &mut TableRun<'_>, (key, value): (Vec<u8>, Vec<u8>)| rows.add(&key, &value);
+    let mut new = Database::new(disk, to);
+    let update = new.update()?;
+    let mut rows = update.range(&[], None);
+    let mut add = |key: &[u8], value: &[u8]| rows.set(key, Some(value)).map_err(DiskError::from);
     let mut has_entries = false;
     let mut added = added.peekable();
     let mut lacks_flag = pruned == PrunedFlag::Set;
@@ -106,19 +102,20 @@ pub fn extend_block_index(
             return Ok(());
         }
         if key >= PRUNED && std::mem::take(&mut lacks_flag) {
-            rows.add(PRUNED, b"1")?;
+            add(PRUNED, b"1")?;
         }
         if pruned != PrunedFlag::Keep && key == PRUNED {
             return Ok(());
         }
         if key.first() != Some(&BLOCK) {
-            return Ok(rows.add(key, value)?);
+            return add(key, value);
         }
         has_entries = true;
         let Some(before) = IndexEntry::of_row(from, key, value)? else { return Ok(()) };
         while let Some(entry) = added.next_if(|entry| entry.hash <= before.hash) {
             if entry.hash != before.hash {
-                add(&mut rows, entry.row())?;
+                let (key, value) = entry.row();
+                add(&key, &value)?;
             }
         }
         let mut entry = before;
@@ -127,18 +124,19 @@ pub fn extend_block_index(
             let flaw = format!("the header of block {} cannot change", before.hash);
             return Err(DiskError::CallerError { dir: to.to_owned(), flaw });
         }
-        Ok(if entry == before { rows.add(key, value) } else { add(&mut rows, entry.row()) }?)
+        if entry == before { add(key, value) } else { add(key, &entry.row().1) }
     })?;
     if lacks_flag {
-        rows.add(PRUNED, b"1")?;
+        add(PRUNED, b"1")?;
     }
     let (file_rows, new_last_file) = changed_files(&old, to, has_entries, files)?;
-    added.map(|entry| entry.row()).chain(file_rows).try_for_each(|row| add(&mut rows, row))?;
+    added.map(|entry| entry.row()).chain(file_rows).try_for_each(|(key, value)| add(&key, &value))?;
     old.each(AFTER_FILES, None, |key, value| match new_last_file {
-        Some(number) if key == LAST_FILE => Ok(rows.add(key, &number.0.to_le_bytes())?),
-        _ => Ok(rows.add(key, value)?),
+        Some(number) if key == LAST_FILE => add(key, &number.0.to_le_bytes()),
+        _ => add(key, value),
     })?;
-    Ok(write_database(disk, to, &rows.finish()?)?)
+    let rows = rows.finish()?;
+    Ok(update.commit([rows])?)
 }
 
 /// Rows by their keys.

@@ -1,7 +1,7 @@
 //! What is read of indexes, row by row in the forms that Core's releases write, and how one is set aside.
 
 use super::*;
-use leveldb::{TableWriter, write_database};
+use leveldb::write_database;
 use std::{fs, os::unix::fs::PermissionsExt as _};
 use tempfile::TempDir;
 use vfs::RealDisk;
@@ -18,9 +18,7 @@ fn read(name: &str, database: &str, rows: &[(&[u8], &[u8])]) -> IndexContents {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(INDEXES_DIR).join(name).join(database);
     fs::create_dir_all(&path).unwrap();
-    let mut table = TableWriter::create(&RealDisk, &path, 5).unwrap();
-    rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
-    write_database(&RealDisk, &path, &[table.finish().unwrap()]).unwrap();
+    write_database(&RealDisk, &path, rows.iter().copied()).unwrap();
     let found = NodeIndex::find(&RealDisk, dir.path()).unwrap();
     assert_eq!(found.len(), 1);
     found[0].read(&RealDisk).unwrap()

@@ -4,7 +4,7 @@
 use digest::obfuscation::Obfuscation;
 use leveldb::Database;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
-use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
+use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::datadir::Datadir;
 use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, rewrite_block_index, write_block_index};
 use peregrine_disk::lock::{DatadirLock, LockMode};
@@ -51,18 +51,19 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
     let reader = ChainstateReader::open(&RealDisk, from).unwrap();
     let key = Obfuscation::from_key([1, 2, 3, 4, 5, 6, 7, 8]);
-    let writer = ChainstateWriter::create(&RealDisk, to, key, ranges).unwrap();
+    let mut new = ChainstateReader::create(&RealDisk, to, key).unwrap();
+    let update = new.update(reader.best_block()).unwrap();
     let bound = |range: u32| [(range * 256 / ranges) as u8];
     let tables: Vec<_> = std::thread::scope(|scope| {
-        let (reader, writer) = (&reader, &writer);
+        let (reader, update) = (&reader, &update);
         let write = |range| {
             move || {
                 let end = (range + 1 < ranges).then(|| bound(range + 1));
                 let mut coins =
                     reader.coins_between(&bound(range), end.as_ref().map(|end| &end[..])).unwrap();
-                let mut out = writer.range(range);
+                let mut out = update.numbered_range(range, ranges);
                 while let Some((outpoint, coin)) = coins.advance().unwrap() {
-                    out.add(&outpoint, &coin).unwrap();
+                    out.set(&outpoint, Some(&coin)).unwrap();
                 }
                 out.finish().unwrap()
             }
@@ -70,7 +71,7 @@ fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
         let threads: Vec<_> = (0..ranges).map(|range| scope.spawn(write(range))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    writer.finish(reader.best_block(), tables).unwrap();
+    update.commit(tables).unwrap();
 }
 
 /// The chainstate and its copy have the hashes that Core reports.

@@ -4,7 +4,7 @@
 
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::DiskError;
-use peregrine_disk::chainstate::{ChainstateReader, ChainstateWriter};
+use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef};
 use peregrine_disk::index::{
     BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, rewrite_block_index, write_block_index,
@@ -63,16 +63,17 @@ fn a_failed_write_leaves_a_complete_chainstate_or_none() {
     let coin = Coin { code: 9, out: &[1, 7, 0x51] };
     check_database(
         |disk, dir| {
-            let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key([7; 8]), 2)?;
+            let mut new = ChainstateReader::create(disk, dir, Obfuscation::from_key([7; 8]))?;
+            let update = new.update(BlockHash([3; 32]))?;
             let mut tables = Vec::new();
             for index in 0..2 {
-                let mut range = writer.range(index);
+                let mut range = update.numbered_range(index, 2);
                 for byte in 0..100 {
-                    range.add(&outpoint(byte + 100 * index as u8), &coin)?;
+                    range.set(&outpoint(byte + 100 * index as u8), Some(&coin))?;
                 }
                 tables.push(range.finish()?);
             }
-            writer.finish(BlockHash([3; 32]), tables)
+            update.commit(tables)
         },
         |dir| {
             let Ok(reader) = ChainstateReader::open(&RealDisk, dir) else { return false };

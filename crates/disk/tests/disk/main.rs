@@ -8,3 +8,4 @@ mod index_memory;
 mod made_undo;
 mod snapshot;
 mod utxo_tree;
+mod written_bytes;

@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use super::LOG_BYTES;
 use crate::{
-    Database, DatabaseUpdate, LevelDbError, RangeUpdate, TableWriter, manifest, table_path,
+    Database, DatabaseUpdate, LevelDbError, RangeUpdate, manifest,
     tests::{collect, mix, options},
-    write_database,
+    writer::table_path,
 };
 use vfs::{Disk as _, RealDisk};
 
@@ -64,12 +64,15 @@ fn next(state: &mut u64, end: u64) -> u64 {
 
 /// A database in one table of level 6, as this crate writes it.
 fn new_database(dir: &Path, model: &mut Model) {
-    let mut table = TableWriter::create(&RealDisk, dir, 7).unwrap();
+    let mut database = Database::new(&RealDisk, dir);
+    let update = database.update().unwrap();
+    let mut table = update.numbered_range(7, 1);
     for number in (0..KEYS).step_by(2) {
         model.insert(key(number), vec![1; number as usize]);
     }
-    model.iter().for_each(|(key, value)| table.add(key, value).unwrap());
-    write_database(&RealDisk, dir, &[table.finish().unwrap()]).unwrap();
+    model.iter().for_each(|(key, value)| table.set(key, Some(value)).unwrap());
+    let table = table.finish().unwrap();
+    update.commit([table]).unwrap();
 }
 
 /// Returns the ranges of an update, of which all but the first begin at `splits`.

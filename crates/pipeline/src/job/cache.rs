@@ -30,10 +30,7 @@ use api::{
 };
 use coins::CoinsCache;
 use digest::obfuscation::Obfuscation;
-use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter},
-    utxo_stats::UtxoCounts,
-};
+use disk::{chainstate::ChainstateReader, utxo_stats::UtxoCounts};
 use std::{ops::Range, path::Path, sync::atomic::Ordering};
 use wire::{BlockHash, Height};
 
@@ -125,8 +122,9 @@ impl Job<'_> {
     ) -> Result<(UtxoCounts, MatchStats), Error> {
         self.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
-        let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), 0)?;
-        writer.finish(BlockHash::default(), [])?;
+        ChainstateReader::create(disk, dir, Obfuscation::from_key(key))?
+            .update(BlockHash::default())?
+            .commit([])?;
         let mut committed = Connected { counts: Counts::default(), coins: UtxoCounts::ZERO };
         let mut passed = 0;
         let mut each = |block: &ConnectedBlock| {

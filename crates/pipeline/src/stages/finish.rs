@@ -15,7 +15,7 @@ use api::{
 use chain::{blocks::chain::Chain, commit::Destination};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter, RangeTables, RangeWriter, UnsyncedRange},
+    chainstate::{ChainstateReader, ChangedRange, CoinRange, UnsyncedRange},
     utxo_stats::{CoinCounter, ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
@@ -78,37 +78,42 @@ pub fn write_chainstate(
     let range_bytes = range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
     let count = coins.count();
     let ranges = coins.into_ranges(range_bytes);
-    let writer = ChainstateWriter::create(disk, dir, Obfuscation::from_key(key), ranges.count())?;
-    let begin = |index| TableSink { tables: writer.range(index), counter: CoinCounter::default() };
+    let range_count = ranges.count();
+    let mut chainstate = ChainstateReader::create(disk, dir, Obfuscation::from_key(key))?;
+    let update = chainstate.update(best_block)?;
+    let begin = |index| {
+        let coins = update.numbered_range(index, range_count);
+        TableSink { coins, counter: CoinCounter::default() }
+    };
     let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
     for (range, part) in ranges.consume(threads, begin)? {
         counts.merge(part);
         tables.push(range);
     }
     debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
-    writer.finish(best_block, tables)?;
+    update.commit(tables)?;
     Ok(counts)
 }
 
 /// Writes and counts the coins of one range.
-struct TableSink<'d> {
-    tables: RangeWriter<'d>,
+struct TableSink<'u> {
+    coins: CoinRange<'u>,
     counter: CoinCounter,
 }
 
 impl RangeSink for TableSink<'_> {
     type Unsynced = (UnsyncedRange, UtxoCounts);
-    type Done = (RangeTables, UtxoCounts);
+    type Done = (ChangedRange, UtxoCounts);
 
     fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
-        self.tables.add(outpoint, coin)?;
+        self.coins.set(outpoint, Some(coin))?;
         self.counter.add(outpoint, coin).map_err(|flaw| {
             Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
         })
     }
 
     fn complete(self) -> Result<Self::Unsynced, Error> {
-        Ok((self.tables.complete()?, self.counter.counts()))
+        Ok((self.coins.complete()?, self.counter.counts()))
     }
 
     fn sync((tables, counts): Self::Unsynced) -> Result<Self::Done, Error> {

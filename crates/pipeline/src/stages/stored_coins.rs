@@ -4,7 +4,7 @@ use api::error::Error;
 use chain::threads::for_all;
 use coins::{Changes, CoinSource, CoinsCache, OwnedCoin};
 use disk::{DiskError, chainstate::ChainstateReader};
-use wire::OutPoint;
+use wire::{OutPoint, coin::COIN_KEY_PREFIX};
 
 /// The coins of a chainstate, with changes that are not written yet.
 pub type TipCoins<'d> = CoinsCache<StoredCoins<'d>>;
@@ -34,15 +34,15 @@ pub fn flush(coins: &mut TipCoins<'_>, threads: usize, stay_bytes: usize) -> Res
         let count = threads.min(changes.len() / RANGE_CHANGES).max(1);
         let border = |range: usize| changes.len() * range / count;
         let first = |range: usize| changes.outpoint(border(range)).filter(|_| (1..count).contains(&range));
-        let mut ranges = for_all(threads, 0..count, |range| {
+        let ranges = for_all(threads, 0..count, |range| {
             let (start, end) = (first(range), first(range + 1));
-            let rows = changes.range(border(range)..border(range + 1));
-            Ok((range, update.write_range(start.as_ref(), end.as_ref(), rows)?))
-        })?
-        .into_iter()
-        .collect::<Result<Vec<_>, DiskError>>()?;
-        ranges.sort_unstable_by_key(|(range, _)| *range);
-        Ok(update.commit(ranges.into_iter().map(|(_, tables)| tables))?)
+            let mut rows = update.range(start.as_ref(), end.as_ref())?;
+            for (outpoint, coin) in changes.range(border(range)..border(range + 1)) {
+                rows.set(&outpoint, coin.as_ref())?;
+            }
+            rows.finish()
+        })?;
+        Ok(update.commit(ranges.into_iter().collect::<Result<Vec<_>, DiskError>>()?)?)
     })
 }
 
@@ -56,13 +56,19 @@ pub fn merge(
     should_stop: impl Fn() -> bool + Sync,
 ) -> Result<(), Error> {
     let Some(merge) = chainstate.begin_merge()? else { return Ok(()) };
-    let first = |range: usize| (1..threads).contains(&range).then(|| (256 * range / threads) as u8);
-    let mut ranges = for_all(threads, 0..threads, |range| {
-        Ok((range, merge.merge_range(first(range), first(range + 1), &should_stop)?))
-    })?
-    .into_iter()
-    .collect::<Result<Vec<_>, DiskError>>()?;
-    ranges.sort_unstable_by_key(|(range, _)| *range);
-    let tables: Option<Vec<_>> = ranges.into_iter().map(|(_, tables)| tables).collect();
-    tables.map_or(Ok(()), |tables| Ok(merge.commit(tables)?))
+    // All other rows are in the first range.
+    let first = |range: usize| match range {
+        0 => Vec::new(),
+        _ => vec![COIN_KEY_PREFIX, (256 * range / threads) as u8],
+    };
+    let merge_range = |range: usize| {
+        let end = (range + 1 < threads).then(|| first(range + 1));
+        merge.range(&first(range), end.as_deref()).merge(&should_stop)
+    };
+    let merged = for_all(threads, 0..threads, merge_range)?;
+    match merged.into_iter().collect::<Result<Option<Vec<_>>, _>>()? {
+        Some(ranges) => Ok(merge.commit(ranges)?),
+        // Some ranges were stopped.
+        None => Ok(()),
+    }
 }

@@ -1,10 +1,13 @@
 //! Seeds of the fuzz targets: parts of a small generated chain, and of databases and files made from it.
 
 use super::{reseal, runs::NETWORK};
-use crate::{Chain, ChainSpec, GeneratedBlock, corrupt::snapshot, datadir::Layout};
-use digest::{obfuscation::Obfuscation, siphash::SipKey};
+use crate::{
+    Chain, ChainSpec, GeneratedBlock,
+    corrupt::snapshot,
+    datadir::{Layout, write_chainstate},
+};
+use digest::siphash::SipKey;
 use disk::{
-    chainstate::ChainstateWriter,
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
     datadir::Datadir,
     delta::{CheckedRange, Delta, DeltaShard},
@@ -189,10 +192,9 @@ pub fn index_rows() -> Vec<Vec<u8>> {
 /// A chainstate as Peregrine writes it.
 static DATABASE: LazyLock<Vec<File>> = LazyLock::new(|| {
     files(|dir| {
-        let writer = ChainstateWriter::create(&RealDisk, dir, Obfuscation::from_key([3; 8]), 1)?;
-        let mut rows = writer.range(0);
-        coins(400).iter().try_for_each(|coin| rows.add(&coin.outpoint, &coin.coin()))?;
-        writer.finish(CHAIN.tip().hash, [rows.finish()?])
+        let (coins, best_block) = (coins(400), CHAIN.tip().hash);
+        let coins = coins.iter().map(|coin| (coin.outpoint, coin.coin()));
+        write_chainstate(&RealDisk, dir, [3; 8], best_block, coins)
     })
 });
 

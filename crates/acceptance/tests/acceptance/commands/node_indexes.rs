@@ -8,7 +8,7 @@ use acceptance::prelude::*;
 use acceptance::{BUSY, matrix::Matrix, shell::Shell};
 use disk::node_indexes::{INDEXES_DIR, NodeIndex};
 use engine::reindex::SetAsideIndexes;
-use leveldb::{Database, TableWriter, write_database};
+use leveldb::{Database, write_database};
 use std::slice;
 use wire::read::write_var_int;
 
@@ -97,9 +97,7 @@ impl Row {
         let covered = entries.iter().filter(|entry| entry.data_pos.is_some() && entry.height.0 <= self.best);
         let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = covered.map(self.row).collect();
         rows.insert(self.best_key.to_vec(), [&70016_i32.to_le_bytes()[..], &[1], &best].concat());
-        let mut table = TableWriter::create(&RealDisk, &dir, 5).unwrap();
-        rows.iter().for_each(|(key, value)| table.add(key, value).unwrap());
-        write_database(&RealDisk, &dir, &[table.finish().unwrap()]).unwrap();
+        write_database(&RealDisk, &dir, &rows).unwrap();
     }
 
     /// Asserts that each row of a block of the block index that has this block's place has its bytes there.

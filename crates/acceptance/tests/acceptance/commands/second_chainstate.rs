@@ -9,8 +9,7 @@ use acceptance::{
     matrix::{Matrix, refuses},
     shell::{Done, Shell},
 };
-use digest::obfuscation::Obfuscation;
-use disk::chainstate::ChainstateWriter;
+use testkit::datadir;
 
 const TIP: u32 = 140;
 /// Height of the snapshot's block.
@@ -56,10 +55,7 @@ fn second_dir(case: &Case) -> PathBuf {
 fn write_chainstate(dir: &Path, best: BlockHash) {
     let _ = fs::remove_dir_all(dir);
     fs::create_dir(dir).unwrap();
-    let disk = FaultDisk::healthy();
-    let writer = ChainstateWriter::create(&disk, dir, Obfuscation::from_key([5; 8]), 1).unwrap();
-    let none = writer.range(0).finish().unwrap();
-    writer.finish(best, [none]).unwrap();
+    datadir::write_chainstate(&FaultDisk::healthy(), dir, [5; 8], best, []).unwrap();
 }
 
 /// Makes a second chainstate.

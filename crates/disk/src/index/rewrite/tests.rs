@@ -37,9 +37,7 @@ fn rows(dir: &Path) -> Rows {
 
 fn write_rows(dir: &Path, rows: &Rows) {
     RealDisk.create_dir_all(dir).unwrap();
-    let mut run = TableRun::new(&RealDisk, dir, 1, 1);
-    rows.iter().for_each(|(key, value)| run.add(key, value).unwrap());
-    write_database(&RealDisk, dir, &run.finish().unwrap()).unwrap();
+    write_database(&RealDisk, dir, rows).unwrap();
 }
 
 /// Paths of an index and of its copy.

@@ -35,7 +35,7 @@ use chain::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChainstateWriter, read_best_block},
+    chainstate::{ChainstateReader, read_best_block},
     datadir::{Datadir, SNAPSHOT_BASE},
     index::{BlockStatus, IndexEntry, rewrite_block_index},
     snapshot::{SnapshotMetadata, SnapshotReader},
@@ -265,8 +265,9 @@ impl Load<'_> {
         let pinned = self.pinned;
         let meter = CoinMeter::new(self.sink, reader.metadata().coins);
         let key = Obfuscation::from_key(machine::random()?);
-        let writer = ChainstateWriter::create(self.disk, dir, key, 1)?;
-        let (mut range, mut coins) = (writer.range(0), 0u64);
+        let mut chainstate = ChainstateReader::create(self.disk, dir, key)?;
+        let update = chainstate.update(pinned.block_hash)?;
+        let (mut range, mut coins) = (update.numbered_range(0, 1), 0u64);
         while let Some((outpoint, coin)) = reader.advance()? {
             if coin.height() > pinned.height {
                 let (created, height) = (coin.height(), pinned.height);
@@ -274,7 +275,7 @@ impl Load<'_> {
                     format!("coin {outpoint} of height {created} is above the snapshot's height {height}");
                 return Err(Error::damaged(detail).in_file(path, None));
             }
-            range.add(&outpoint, &coin)?;
+            range.set(&outpoint, Some(&coin))?;
             coins += 1;
             if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
                 meter.add(INTERRUPT_CHECK_INTERVAL);
@@ -283,7 +284,8 @@ impl Load<'_> {
                 }
             }
         }
-        writer.finish(pinned.block_hash, [range.finish()?])?;
+        let range = range.finish()?;
+        update.commit([range])?;
         Ok(coins)
     }
 

@@ -13,7 +13,7 @@ use bench::{
 };
 use disk::{
     DiskError, blk,
-    chainstate::{ChainstateReader, ChainstateWriter},
+    chainstate::ChainstateReader,
     datadir::FileKind,
     undo::{UndoArena, UndoView, write_record, write_undo},
 };
@@ -74,8 +74,9 @@ impl Lab<'_> {
 
     /// Opens a new chainstate.
     fn new_chainstate(&self, dir: &Path) -> Result<ChainstateReader<'static>, Error> {
-        let writer = ChainstateWriter::create(&RealDisk, dir, self.obfuscation, 0)?;
-        writer.finish(BlockHash::default(), [])?;
+        ChainstateReader::create(&RealDisk, dir, self.obfuscation)?
+            .update(BlockHash::default())?
+            .commit([])?;
         Ok(ChainstateReader::open(&RealDisk, dir)?)
     }
 }
@@ -264,8 +265,8 @@ pub fn write_coins<const FLUSHES: usize>(lab: &Lab<'_>, watch: &mut Stopwatch) -
         flushes.iter().try_for_each(|flush| {
             write_changes(&mut chainstate, flush.iter().copied())?;
             let Some(merge) = chainstate.begin_merge()? else { return Ok(()) };
-            let merged = merge.merge_range(None, None, || false)?;
-            merge.commit(merged)
+            let merged = merge.range(&[], None).merge(|| false)?;
+            Ok(merge.commit(merged)?)
         })
     })?;
     Ok(outcome(work::utxo_hash(work::read_chainstate(&chainstate)), lab.spent.len()))
@@ -276,8 +277,12 @@ fn write_changes<'c>(
     coins: impl Iterator<Item = &'c (OutPoint, Coin<'c>)>,
 ) -> Result<(), DiskError> {
     let update = chainstate.update(BlockHash::default())?;
-    let written = update.write_range(None, None, coins.map(|(outpoint, coin)| (*outpoint, Some(*coin))))?;
-    update.commit([written])
+    let mut rows = update.range(None, None)?;
+    for (outpoint, coin) in coins {
+        rows.set(outpoint, Some(coin))?;
+    }
+    let rows = rows.finish()?;
+    update.commit([rows])
 }
 
 /// Writes as many coins as the last flush has to a new chainstate and syncs it; with `READ_BACK` it is also
@@ -291,12 +296,14 @@ pub fn flush_last<const READ_BACK: bool>(lab: &Lab<'_>, watch: &mut Stopwatch) -
         OutPoint { txid: Txid(txid), vout: at as u32 & 1 }
     };
     let hashed = watch.time(|| {
-        let writer = ChainstateWriter::create(&RealDisk, &dir, lab.obfuscation, 1)?;
-        let mut rows = writer.range(0);
-        (0..lab.coins)
-            .try_for_each(|at| rows.add(&outpoint(at), &Coin { code: 1 << 20, out: &FLUSHED_OUT }))?;
-        let rows = rows.finish()?;
-        writer.finish(BlockHash::default(), [rows])?;
+        let coins = (0..lab.coins).map(|at| (outpoint(at), Coin { code: 1 << 20, out: &FLUSHED_OUT }));
+        testkit::datadir::write_chainstate(
+            &RealDisk,
+            &dir,
+            lab.obfuscation.key(),
+            BlockHash::default(),
+            coins,
+        )?;
         Ok::<_, Error>(
             READ_BACK.then(|| work::utxo_hash(work::read_chainstate(&work::open_chainstate(&dir)))),
         )
