@@ -221,7 +221,8 @@ impl Making<'_> {
             rows.give(&plan.chain, range, self.job.sort_bytes(), sink)?;
             let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / ranges as f64;
             let blocks = plan.chain.block_count() as f64 * share;
-            pipeline::job::progress(watch.sink, plan, blocks as u32);
+            let blocks_total = plan.chain.block_count() as u32;
+            pipeline::stages::walk::progress(watch.sink, blocks as u32, blocks_total, plan.block_bytes);
             new.finish()
         };
         for range in for_all(self.job.budget.threads, 0..ranges, write)? {

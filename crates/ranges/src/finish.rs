@@ -29,7 +29,7 @@ use disk::{delta::CheckedRange, utxo_stats::UtxoStats};
 use pipeline::{
     job,
     stages::{
-        coin_sink::{CoinSink as _, Coins},
+        coin_sink::Coins,
         finish::{self, Finish},
         unspent::Unspent,
         work_dir::{WorkDir, temp_dir},
@@ -155,7 +155,7 @@ pub fn finish_ranges(
     let chain = plan.chain();
     let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
     let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
-    let mut finish = Finish {
+    let finish = Finish {
         disk,
         target: &target,
         chain: &chain,
@@ -166,7 +166,7 @@ pub fn finish_ranges(
     };
     let built = need
         .check(disk, target.building(), target.building(), target.building())
-        .and_then(|()| build(plan, &deltas, &mut finish, sink));
+        .and_then(|()| build(plan, &deltas, &finish, sink));
     let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
@@ -199,7 +199,7 @@ struct Built {
 fn build(
     plan: &RangePlan,
     deltas: &[NamedDelta],
-    finish: &mut Finish<'_, '_>,
+    finish: &Finish<'_, '_>,
     sink: &Warnings<'_>,
 ) -> Result<Built, Error> {
     let params = ChainParams::of(plan.network());
@@ -211,7 +211,7 @@ fn build(
         }
     }
     let coins = Coins::new(Unspent::of_runs(runs), sink, finish.interrupt);
-    let written = finish.consume(coins).map_err(|error| error.without_fallback())?;
+    let written = finish.write(coins).map_err(|error| error.without_fallback())?;
     let total_amount = finish::check_supply(params, finish.chain, &written, 0).ok_or_else(|| {
         let detail = "the coins amount to more than all subsidies: a delta is false";
         Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])

@@ -439,8 +439,9 @@ impl Examination<'_> {
         let may_lack_blocks = index.pruned || has_snapshot;
         let best = chainstate.best_block;
         let mut found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
+        let [blocks, undo] = &mut found.files;
         if !is_held {
-            survey::count_unknown(files, &index.files, index.pruned, &mut found.block_files);
+            survey::count_unknown(files, &index.files, index.pruned, blocks);
         }
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
@@ -451,37 +452,27 @@ impl Examination<'_> {
         let first = if index.pruned { first_stored } else { Height(0) };
         let lacks_undo = |&number: &u32| tree.data_pos(number).is_some() && tree.undo_pos(number).is_none();
         let last_without = branch.iter().rposition(lacks_undo).unwrap_or_default();
-        if index.pruned && found.undo_files.lost == 0 && last_without + KEPT_UNDO < branch.len() {
+        if index.pruned && undo.lost == 0 && last_without + KEPT_UNDO < branch.len() {
             // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
-            (found.undo_files.unrecorded, found.undo_files.first) = (0, None);
+            (undo.unrecorded, undo.first) = (0, None);
         }
         let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
-        let is_known = found.block_files.lacking() + found.undo_files.lacking() > 0;
+        let is_known = blocks.lacking() + undo.lacking() > 0;
         // `deep` reads them all, and finds out too which lie elsewhere, unless the node is pruned.
         let last_blocks = match is_held || is_known || self.options.deep && !index.pruned {
             true => None,
             false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.interrupt)?,
         };
         let index = IndexState {
-            state: DatabaseState::Sound,
-            blocks: found.blocks,
-            headers: found.headers,
-            header_height: found.header_height,
-            stored_height: found.stored_height,
             is_pruned: index.pruned,
             first_stored,
             marked_invalid,
             left_at: left_at(files.params, &tree, &branch, marked_invalid),
             departed: index.departed,
+            ..found.index
         };
-        Ok(Compared {
-            index,
-            files: [found.block_files, found.undo_files],
-            scripts: Some(found.scripts),
-            unchecked: found.unchecked,
-            indexes,
-            last_blocks,
-        })
+        let (scripts, unchecked) = (Some(found.scripts), found.unchecked);
+        Ok(Compared { index, files: found.files, scripts, unchecked, indexes, last_blocks })
     }
 
     /// Why bitcoind does not start with the chainstate of the snapshot.

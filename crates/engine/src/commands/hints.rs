@@ -19,8 +19,8 @@ use api::{
 };
 use chain::session::Session;
 use disk::{
-    chainstate::{ChainstateReader, CoinCursor},
-    snapshot::SnapshotReader,
+    chainstate::ChainstateReader,
+    snapshot::{SnapshotMetadata, SnapshotReader},
 };
 use pipeline::{
     job::{
@@ -30,14 +30,17 @@ use pipeline::{
         read_only_job::{require_absent, with_read_only_job},
         unspent_outputs::CoinsByBlock,
     },
-    stages::read::read_block,
+    stages::{
+        coin_reader::{CoinReader, other_network},
+        read::{BlockBuffers, BlockReader},
+    },
 };
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::Disk;
-use wire::{BlockArena, BlockHash, Coin, Height, OutPoint, script::is_unspendable};
+use wire::{BlockHash, Height, script::is_unspendable};
 
 /// A hint file: what is in it, and its digests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,76 +134,60 @@ pub fn make_from_coins(
     if let CoinSource::Snapshot(file) = source {
         let reader = SnapshotReader::open(disk, file)?;
         if reader.metadata().magic != options.params.magic {
-            let (snapshot, datadir) = (reader.metadata().network(), options.params.network);
-            let detail = format!("the snapshot is for the network {snapshot}, the datadir for {datadir}");
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(file, None));
+            return Err(other_network(reader.metadata(), options.params).in_file(file, None));
         }
     }
     // No undo data is used, and none is made.
     let whole = &ChainOptions { stop_at_height: None, undo: UndoPolicy::Make, ..options.clone() };
     with_read_only_job(disk, whole, None, Watch { sink, interrupt }, |job, _| {
-        let write = |file: &Path, coins: CoinReader<'_>| {
-            write_hints_of(job, (file, coins), options.stop_at_height, format.numbering(), |height, hash| {
-                Ok(HintWriter::create(disk, path, format, Some(options.params.network), height, Some(hash))?)
-            })
+        let write = |file: &Path, block, metadata, coins: &mut dyn CoinReader| {
+            let end = end_of(job, (file, block, metadata), options.stop_at_height)?;
+            let network = Some(options.params.network);
+            let create = || Ok(HintWriter::create(disk, path, format, network, end, Some(block))?);
+            write_hints_of(job, (file, coins), end, format.numbering(), create)
         };
         match source {
-            CoinSource::Snapshot(file) => write(file, CoinReader::snapshot(disk, file)?),
+            CoinSource::Snapshot(file) => {
+                let mut reader = SnapshotReader::open(disk, file)?;
+                let metadata = *reader.metadata();
+                write(file, metadata.base_block, Some(metadata), &mut reader)
+            }
             CoinSource::Chainstate => {
                 let chainstate = ChainstateReader::open(disk, &job.files.datadir.chainstate_dir())?;
-                let coins = CoinReader::Chainstate(chainstate.coins()?, chainstate.best_block());
-                write(chainstate.dir(), coins)
+                write(chainstate.dir(), chainstate.best_block(), None, &mut chainstate.coins()?)
             }
         }
     })
 }
 
-/// Coins in key order, and the block that they belong to.
-enum CoinReader<'a> {
-    Snapshot(SnapshotReader),
-    Chainstate(CoinCursor<'a>, BlockHash),
-}
-
-impl CoinReader<'_> {
-    fn snapshot(disk: &dyn Disk, file: &Path) -> Result<Self, Error> {
-        Ok(Self::Snapshot(SnapshotReader::open(disk, file)?))
-    }
-
-    fn block(&self) -> BlockHash {
-        match self {
-            Self::Snapshot(reader) => reader.metadata().base_block,
-            Self::Chainstate(_, block) => *block,
-        }
-    }
-
-    fn advance(&mut self) -> Result<Option<(OutPoint, Coin<'_>)>, Error> {
-        Ok(match self {
-            Self::Snapshot(reader) => reader.advance()?,
-            Self::Chainstate(cursor, _) => cursor.advance()?,
-        })
+/// Returns the height of the block that the coins in a file belong to; `metadata` are those of a snapshot.
+fn end_of(
+    job: &Job<'_>,
+    (file, block, metadata): (&Path, BlockHash, Option<SnapshotMetadata>),
+    wanted: Option<Height>,
+) -> Result<Height, Error> {
+    let chain = &job.plan.chain;
+    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(file, None);
+    let end = (0..=chain.tip_height().0).map(Height).find(|&height| chain.block(height).hash == block);
+    let end = end.ok_or_else(|| {
+        usage(format!("its coins are those of block {block}, which is not in the most-work chain on disk"))
+    })?;
+    metadata.map_or(Ok(()), |metadata| metadata.check_height(file, end))?;
+    match wanted.filter(|&wanted| wanted != end) {
+        Some(wanted) => Err(usage(format!("its coins are those of height {end}, not {wanted}"))),
+        None => Ok(end),
     }
 }
 
-/// Writes the hints that coins on disk amount to; `file` is named in errors.
+/// Writes the hints that coins on disk amount to, which are those after the block at height `end`; `file` is
+/// named in errors.
 fn write_hints_of<'d>(
     job: &Job<'_>,
-    (file, mut coins): (&Path, CoinReader<'_>),
-    wanted: Option<Height>,
+    (file, coins): (&Path, &mut dyn CoinReader),
+    end: Height,
     numbering: Numbering,
-    create: impl FnOnce(Height, BlockHash) -> Result<HintWriter<'d>, Error>,
+    create: impl FnOnce() -> Result<HintWriter<'d>, Error>,
 ) -> Result<HintInfo, Error> {
-    let (chain, hash) = (&job.plan.chain, coins.block());
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(file, None);
-    let end = (0..=chain.tip_height().0).map(Height).find(|&height| chain.block(height).hash == hash);
-    let end = end.ok_or_else(|| {
-        usage(format!("its coins are those of block {hash}, which is not in the most-work chain on disk"))
-    })?;
-    if let CoinReader::Snapshot(reader) = &coins {
-        reader.metadata().check_height(file, end)?;
-    }
-    if let Some(wanted) = wanted.filter(|&wanted| wanted != end) {
-        return Err(usage(format!("its coins are those of height {end}, not {wanted}")));
-    }
     let mut by_block = CoinsByBlock::new(job, end)?;
     let other_blocks = |mut error: Error| {
         if error.kind == ErrorKind::Damaged && error.file.is_none() {
@@ -212,9 +199,8 @@ fn write_hints_of<'d>(
     while let Some((outpoint, coin)) = coins.advance()? {
         by_block.add(&outpoint, &coin).map_err(other_blocks)?;
     }
-    drop(coins);
     job.sink.event(Event::Started(Stage::Finish));
-    let mut writer = create(end, hash)?;
+    let mut writer = create()?;
     by_block
         .for_each_block(job, numbering, true, &mut |_, outputs, unspent| {
             Ok(writer.push_block(Some(outputs), unspent)?)
@@ -311,13 +297,13 @@ fn convert_plain(
     check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
     let hash = Some(chain.tip().hash);
     let mut writer = HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
-    let mut arena = BlockArena::default();
+    let (blocks, mut buffers) = (BlockReader::new(chain, files), BlockBuffers::default());
     while let Some(height) = reader.next_block(&mut unspent)? {
         if watch.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let raw = read_block(chain, files, height, false)?;
-        let block = raw.parse(&mut arena)?;
+        let located = blocks.read(height, false, &mut buffers)?;
+        let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
         let spendable =
             || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
         renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {

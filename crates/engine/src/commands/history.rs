@@ -22,17 +22,17 @@ use api::{
 };
 use chain::{
     blocks::{chain::Chain, files::Files},
-    plan::{existing_state::ExistingState, planner::Plan},
+    plan::planner::Plan,
     session::Session,
     threads::for_all,
 };
 use digest::muhash::MuHash3072;
 use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
 use pipeline::{
-    job::{self, read_only_job::read_live},
+    job::{self, read_only_job::plan_for_reading},
     stages::{
-        block_parts::{BlockConsumer, BlockData, BlockParts, HashAt, PartConsumer},
-        history::{HistoryAdder, HistoryBuckets, HistoryTotals, MAX_PREFIX_DIGITS},
+        block_parts::{BlockParts, HashAt},
+        history::{HistoryBuckets, HistoryTotals, MAX_PREFIX_DIGITS},
         work_dir::WorkDir,
     },
 };
@@ -144,9 +144,7 @@ pub fn read<C: HistoryConsumer>(
     let watch = Watch { sink, interrupt };
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
-    let best = if options.chain.live { None } else { ExistingState::read(files, false)?.best_block };
-    let read = || job::plan_to_best_block(files, &options.chain, best, watch);
-    let plan = &read_live(&options.chain, read)?;
+    let plan = &plan_for_reading(files, &options.chain, watch)?;
     let to = job::last_block(&options.chain, plan, Height(0), options.chain.stop_at_height)?;
     // The chain's blocks have about the same size, or the first ones are smaller.
     let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * (u64::from(to.0) + 1);
@@ -157,7 +155,7 @@ pub fn read<C: HistoryConsumer>(
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
     let work = &WorkDir::for_result(disk, &options.chain, None);
     let history = History { plan, files, work, memory: Memory::of(options), range, watch };
-    let done = history.run(block_bytes, best, &consumer).map_err(|error| work.explain(error));
+    let done = history.run(block_bytes, &consumer).map_err(|error| work.explain(error));
     let removed = work.remove();
     // If both failed, the first error is the one to report.
     let report = done.and_then(|report| removed.map(|()| report))?;
@@ -232,12 +230,7 @@ struct History<'a> {
 }
 
 impl History<'_> {
-    fn run(
-        &self,
-        block_bytes: u64,
-        best: Option<BlockHash>,
-        consumer: &impl HistoryConsumer,
-    ) -> Result<HistoryReport, Error> {
+    fn run(&self, block_bytes: u64, consumer: &impl HistoryConsumer) -> Result<HistoryReport, Error> {
         self.check_space(block_bytes)?;
         let (blocks, memory) = (self.plan.chain.block_count(), &self.memory);
         let key = machine::random_key()?;
@@ -254,13 +247,13 @@ impl History<'_> {
             part_blocks: PART_BLOCKS,
             threads: memory.readers,
         };
-        parts.read(&Adders(buckets), self.watch)?;
+        parts.read(buckets, self.watch)?;
         self.watch.sink.event(Event::Started(Stage::Export));
         let totals = self.take(buckets, consumer)?;
         buckets.remove_file()?;
         let HistoryTotals { rows, scripts, coins, amount: total_amount, muhash } = totals;
         let muhash = muhash.finalize();
-        let is_chainstate = best == Some(self.range.last);
+        let is_chainstate = self.plan.best_block.is_some_and(|best| best.known.hash == self.range.last);
         if is_chainstate {
             self.compare(buckets, &muhash)?;
         }
@@ -358,26 +351,5 @@ fn with_block(error: Error, chain: &Chain) -> Error {
             error.at_block(height, hash)
         }
         _ => error,
-    }
-}
-
-/// Adds the movements of blocks to the buckets.
-struct Adders<'b>(&'b HistoryBuckets<'b>);
-
-impl BlockConsumer for Adders<'_> {
-    fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        Ok(Some(Box::new(Adder(self.0.adder()))))
-    }
-}
-
-struct Adder<'b>(HistoryAdder<'b>);
-
-impl PartConsumer for Adder<'_> {
-    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
-        self.0.block(block)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        self.0.flush()
     }
 }

@@ -206,11 +206,11 @@ fn match_spends<'a>(
 fn write_joined<'a>(
     job: &Job<'a>,
     clock: &mut Clock,
-    finish: &mut Finish<'_, '_>,
+    finish: &Finish<'_, '_>,
 ) -> Result<(UtxoCounts, MatchStats, Option<&'a HintOptions>), Error> {
     let (matched, hints) = match_spends(job, clock)?;
     job.sink.event(Event::Started(Stage::Finish));
-    let (written, stats) = job.for_each_coin(matched, clock, finish)?;
+    let (written, stats) = job.for_each_coin(matched, clock, |coins| finish.write(coins))?;
     clock.lap(Stage::Finish);
     let hints = hints.filter(|_| stats.used_hints);
     Ok((written, stats, hints))
@@ -432,7 +432,7 @@ impl Rebuild<'_> {
     /// Writes the coins that are left of all blocks, and proves what was written.
     fn write_and_prove<'a>(&self, job: &Job<'a>, clock: &mut Clock) -> Result<Proven<'a>, Error> {
         let Self { options, sink, .. } = *self;
-        let finish = &mut Finish {
+        let finish = &Finish {
             disk: job.work.disk(),
             target: self.target,
             chain: &job.plan.chain,

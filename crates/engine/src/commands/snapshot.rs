@@ -37,7 +37,8 @@ use pipeline::{
     },
     stages::{
         coin_hash::CoinHash,
-        coin_sink::{CoinSink, Coins},
+        coin_reader::{each_coin, other_network},
+        coin_sink::Coins,
         finish::read_back,
         method::{HintMatching, Method},
         unspent::ForEachError,
@@ -104,7 +105,7 @@ pub fn make(
     with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
-        let (report, _) = job.for_each_coin(matched, clock, &mut SnapshotSink { job, path })?;
+        let (report, _) = job.for_each_coin(matched, clock, |coins| write_coins(job, path, coins))?;
         Ok(report)
     })
 }
@@ -137,13 +138,8 @@ pub fn make_of_chainstate(
     stats.check_pinned()?;
     let magic = ChainParams::of(network).magic;
     let mut writer = SnapshotWriter::create(disk, path, magic, hash, stats.txouts)?;
-    let mut cursor = chainstate.reader.coins()?;
-    while let Some((outpoint, coin)) = cursor.advance()? {
-        writer.add(&outpoint, &coin)?;
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
-    }
+    let (mut cursor, watch) = (reader.coins()?, Watch { sink: &|_: Event| {}, interrupt });
+    each_coin(&mut cursor, stats.txouts, watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
     let bytes = writer.finish()?;
     let UtxoStatsReport { txouts: coins, hash_serialized_3, pinned, .. } = stats;
     let is_pinned = pinned == Some(true);
@@ -151,30 +147,20 @@ pub fn make_of_chainstate(
 }
 
 /// Writes the coins of a job as a snapshot at `path`. On a mismatch, nothing is left there.
-struct SnapshotSink<'a> {
-    job: &'a Job<'a>,
-    path: &'a Path,
-}
-
-impl CoinSink for SnapshotSink<'_> {
-    type Output = SnapshotReport;
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<SnapshotReport, ForEachError> {
-        let Self { job, path } = self;
-        let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
-        let count = coins.count();
-        let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.params.magic, hash, count)?;
-        let mut hashing = CoinHash::new();
-        coins.in_sequence(|outpoint, coin| {
-            writer.add(outpoint, coin)?;
-            hashing.add(outpoint, coin)
-        })?;
-        let hash_serialized_3 = hashing.finish();
-        let is_pinned = job::check_pinned_hash(job.files.params, height, &hash, &hash_serialized_3)?;
-        let bytes = writer.finish()?;
-        let network = job.options.params.network;
-        Ok(SnapshotReport { network, height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
-    }
+fn write_coins(job: &Job<'_>, path: &Path, coins: Coins<'_>) -> Result<SnapshotReport, ForEachError> {
+    let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
+    let count = coins.count();
+    let mut writer = SnapshotWriter::create(job.work.disk(), path, job.files.params.magic, hash, count)?;
+    let mut hashing = CoinHash::new();
+    coins.in_sequence(|outpoint, coin| {
+        writer.add(outpoint, coin)?;
+        hashing.add(outpoint, coin)
+    })?;
+    let hash_serialized_3 = hashing.finish();
+    let is_pinned = job::check_pinned_hash(job.files.params, height, &hash, &hash_serialized_3)?;
+    let bytes = writer.finish()?;
+    let network = job.options.params.network;
+    Ok(SnapshotReport { network, height, hash, coins: count, bytes, hash_serialized_3, is_pinned })
 }
 
 /// Reads the metadata of a snapshot.
@@ -210,15 +196,13 @@ pub fn verify(
         None => None,
     };
     let mut hashing = CoinHash::new();
-    while let Some((outpoint, coin)) = reader.advance()? {
-        hashing.add(&outpoint, &coin)?;
+    let watch = Watch { sink: &|_: Event| {}, interrupt };
+    each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
         if let Some(sum) = &mut sum {
-            sum.subtract(&outpoint, Some(coin));
+            sum.subtract(outpoint, Some(*coin));
         }
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
-    }
+        hashing.add(outpoint, coin)
+    })?;
     let hash_serialized_3 = hashing.finish();
     let params = ChainParams::of(metadata.network());
     Ok(SnapshotVerdict {
@@ -240,8 +224,7 @@ fn aggregate_from_blocks(
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.magic != options.params.magic {
-        let (snapshot, datadir) = (metadata.network(), options.params.network);
-        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
+        return Err(other_network(metadata, options.params));
     }
     let datadir = Datadir::open(disk, &options.location())?;
     let find = || Ok(find_height(disk, &datadir.index_dir(), &metadata.base_block)?);
@@ -262,28 +245,16 @@ fn aggregate_from_blocks(
             |job, clock| Job { method: &hinted_spent, ..*job }.sum(clock),
             |job, clock| {
                 let matched = job.match_spends(clock)?;
-                let mut sink = CoinSum { aggregate: &aggregate, interrupt };
-                Ok(job.for_each_coin(matched, clock, &mut sink)?.0)
+                let (sum, _) = job.for_each_coin(matched, clock, |coins| {
+                    let mut sum = aggregate.sum();
+                    coins.in_sequence(|outpoint, coin| {
+                        sum.add(outpoint, Some(*coin));
+                        if interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+                    })?;
+                    Ok(sum)
+                })?;
+                Ok(sum)
             },
         )
     })
-}
-
-/// Sums up the coins after the last block.
-struct CoinSum<'a> {
-    aggregate: &'a Aggregate,
-    interrupt: &'a AtomicBool,
-}
-
-impl CoinSink for CoinSum<'_> {
-    type Output = Sum;
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<Sum, ForEachError> {
-        let mut sum = self.aggregate.sum();
-        coins.in_sequence(|outpoint, coin| {
-            sum.add(outpoint, Some(*coin));
-            if self.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
-        })?;
-        Ok(sum)
-    }
 }

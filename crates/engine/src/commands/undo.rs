@@ -36,12 +36,10 @@ use pipeline::{
         undo_files::{NewUndo, UndoFiles},
     },
     stages::{
-        coin_sink::{CoinSink, Coins},
         make_undo::UndoSink as _,
         method::Method,
         read::BlockReader,
-        undo_survey::{UndoSurvey, WalkBuffers, by_file},
-        unspent::ForEachError,
+        undo_survey::{UndoSurvey, by_file},
         walk::BlockWalk,
         work_dir::{WorkDir, temp_dir},
     },
@@ -110,13 +108,12 @@ pub fn check(
     let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
     clock.lap(Stage::Plan);
     let threads = MemoryBudget::after_plan(options, plan.chain.block_count()).threads;
-    let progress = |blocks: u32| job::progress(sink, plan, blocks);
-    let walk = &BlockWalk { chain: &plan.chain, files, threads, progress: &progress, interrupt };
-    let reader = &BlockReader::new(&plan.chain, files);
+    let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
+    let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
     sink.event(Event::Started(Stage::Check));
-    let survey = UndoSurvey::of_records(walk, reader)?;
-    walk.each(0..plan.chain.block_count() as u32, WalkBuffers::default, |buffers, height| {
-        survey.check_block(walk, reader, buffers, height, |_| Ok(()))
+    let survey = UndoSurvey::of_records(walk)?;
+    walk.each(0..plan.chain.block_count() as u32, |buffers, (), height| {
+        survey.check_block(&walk.reader, buffers, height, |_, _| Ok(()))
     })?;
     let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
     let (elapsed, notes) = (clock.started.elapsed(), sink.take());
@@ -222,29 +219,17 @@ fn make_in_place(
 
 /// Makes the undo data of a job, in the files of `undo_files`.
 fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
-    let progress = |blocks: u32| job::progress(job.sink, job.plan, blocks);
-    let (chain, files, interrupt) = (&job.plan.chain, job.files, job.interrupt);
-    let walk = &BlockWalk { chain, files, threads: job.threads(), progress: &progress, interrupt };
+    let walk = &job.walk();
     job.sink.event(Event::Started(Stage::Check));
-    let survey = &UndoSurvey::of_records(walk, &BlockReader::new(chain, files))?;
+    let survey = &UndoSurvey::of_records(walk)?;
     if job.make_missing_undo(walk, survey, clock)? == FewBlocks::Made {
         return Ok(());
     }
     undo_files.start_over()?;
     job.work.remove()?;
     let matched = job.match_spends(clock)?;
-    job.for_each_coin(matched, clock, &mut WalkedCoins).map(drop)
-}
-
-/// Walks over the coins: only the last merge shows whether each spend has a coin.
-struct WalkedCoins;
-
-impl CoinSink for WalkedCoins {
-    type Output = ();
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<(), ForEachError> {
-        coins.in_sequence(|_, _| Ok(()))
-    }
+    // Only the last merge shows whether each spend has a coin.
+    job.for_each_coin(matched, clock, |coins| coins.in_sequence(|_, _| Ok(()))).map(drop)
 }
 
 /// Puts undo data and a new block index in place. Returns the paths of the old databases, if they are kept.

@@ -24,7 +24,7 @@ use pipeline::{
     job::{
         self, ChainRequest,
         clock::Clock,
-        in_order::{CacheMemory, InOrder, Step},
+        in_order::{BlockSink, CacheMemory, InOrder},
         memory::MemoryBudget,
         tip::Tip,
         two_chainstates,
@@ -32,7 +32,8 @@ use pipeline::{
     stages::{
         read::BlockReader,
         scripts::Scripts,
-        window::{BlockResult, Window},
+        stored_coins::TipCoins,
+        window::{BlockResult, ConnectedBlock, Window},
     },
 };
 use std::{
@@ -242,17 +243,20 @@ impl<'a> Update<'a> {
         report.threads = budget.threads;
         let memory = CacheMemory::of(budget);
         coins.keep_open(memory.tables);
-        let mut tip = Tip::open(files, coins, &plan.index_files)?;
-        let mut work = Uncommitted::default();
+        let tip = Tip::open(files, coins, &plan.index_files)?;
+        let mut uncommitted =
+            Uncommitted { update: self, tip, memory, disconnected: 0, counts: Counts::default(), report };
         let BestBlock { known, fork, .. } = self.before;
         if fork < known.height {
-            let old = tip.branch(&plan.chain, fork, known.hash, known.height)?;
+            let old = uncommitted.tip.branch(&plan.chain, fork, known.hash, known.height)?;
             for height in (fork.0 + 1..=known.height.0).rev().map(Height) {
-                self.check_interrupt(report)?;
-                tip.disconnect(&old, height)?;
-                work.disconnected += 1;
-                if tip.coins.bytes() > memory.coins {
-                    work.commit(&mut tip, memory, report)?;
+                if self.interrupt.load(Ordering::Relaxed) {
+                    return Err(uncommitted.interrupted());
+                }
+                uncommitted.tip.disconnect(&old, height)?;
+                uncommitted.disconnected += 1;
+                if uncommitted.tip.coins.bytes() > memory.coins {
+                    uncommitted.commit(false)?;
                 }
             }
         }
@@ -266,43 +270,23 @@ impl<'a> Update<'a> {
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let heights = fork.0 + 1..chain.block_count() as u32;
-        let mut blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.sink);
-        loop {
-            self.check_interrupt(report)?;
-            match blocks.step(&mut tip.coins).map_err(|error| self.explain(error, plan))? {
-                Step::Connected(connected, counts) => {
-                    self.count(connected.len());
-                    connected.iter().try_for_each(|block| tip.record(block))?;
-                    work.counts += counts;
+        let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.sink);
+        let suspect =
+            blocks.connect_to(&mut uncommitted, memory, self.interrupt).map_err(|error| {
+                match error.kind {
+                    ErrorKind::Interrupted => uncommitted.interrupted(),
+                    _ => self.explain(error, plan),
                 }
-                Step::Suspect(heights) => {
-                    self.count(heights.len());
-                    return Ok(Some(heights));
-                }
-                Step::Done => break,
-            }
-            if tip.coins.bytes() > memory.coins {
-                work.commit(&mut tip, memory, report)?;
-            }
+            })?;
+        match &suspect {
+            Some(heights) => self.count(heights.len()),
+            None => plan.index_files = uncommitted.tip.infos().to_vec(),
         }
-        work.commit(&mut tip, memory, report)?;
-        plan.index_files = tip.infos().to_vec();
-        Ok(None)
+        Ok(suspect)
     }
 
     fn count(&self, blocks: usize) {
         self.options.hooks.blocks_checked.fetch_add(blocks as u64, Ordering::Relaxed);
-    }
-
-    fn check_interrupt(&self, report: &UpdateReport) -> Result<(), Error> {
-        if !self.interrupt.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        if report.commits == 0 {
-            return Err(Error::interrupted());
-        }
-        let detail = "interrupted; the chainstate has the blocks of the last commit";
-        Err(Error::new(ErrorKind::Interrupted, detail))
     }
 
     /// Adds to the error for an invalid block how to connect those below it. What is invalid as its mark says
@@ -321,25 +305,45 @@ impl<'a> Update<'a> {
     }
 }
 
-/// What was done since the last commit.
-#[derive(Default)]
-struct Uncommitted {
+/// The end of the chain, and what was done since the last commit.
+struct Uncommitted<'u, 'a> {
+    update: &'u Update<'a>,
+    tip: Tip<'a>,
+    memory: CacheMemory,
     disconnected: u32,
     counts: Counts,
+    report: &'u mut UpdateReport,
 }
 
-impl Uncommitted {
+impl Uncommitted<'_, '_> {
+    /// The error for an interrupt.
+    fn interrupted(&self) -> Error {
+        if self.report.commits == 0 {
+            return Error::interrupted();
+        }
+        let detail = "interrupted; the chainstate has the blocks of the last commit";
+        Error::new(ErrorKind::Interrupted, detail)
+    }
+}
+
+impl<'a> BlockSink<'a> for Uncommitted<'_, 'a> {
+    fn coins(&mut self) -> &mut TipCoins<'a> {
+        &mut self.tip.coins
+    }
+
+    fn connected(&mut self, blocks: &[ConnectedBlock], counts: Counts) -> Result<(), Error> {
+        self.update.count(blocks.len());
+        self.counts += counts;
+        blocks.iter().try_for_each(|block| self.tip.record(block))
+    }
+
     /// Commits, if there is something to commit, and adds it to the report.
-    fn commit(
-        &mut self,
-        tip: &mut Tip<'_>,
-        memory: CacheMemory,
-        report: &mut UpdateReport,
-    ) -> Result<(), Error> {
+    fn commit(&mut self, _: bool) -> Result<(), Error> {
         if self.disconnected == 0 && self.counts.blocks == 0 {
             return Ok(());
         }
-        report.undo_written += tip.commit(report.threads, memory.staying)?;
+        let report = &mut *self.report;
+        report.undo_written += self.tip.commit(report.threads, self.memory.staying)?;
         report.commits += 1;
         report.disconnected += mem::take(&mut self.disconnected);
         report.counts += mem::take(&mut self.counts);

@@ -25,10 +25,7 @@ use disk::{
 };
 use pipeline::{
     job::{self, ChainRequest, MatchStats, read_only_job::on_files},
-    stages::{
-        coin_sink::{CoinSink, Coins},
-        unspent::ForEachError,
-    },
+    stages::{coin_sink::Coins, unspent::ForEachError},
 };
 use std::{
     cmp::Ordering,
@@ -163,9 +160,8 @@ pub fn verify(
         }
         let matched = job.match_spends(clock)?;
         sink.event(Event::Started(Stage::Match));
-        let mut comparer = ChainstateComparer { chainstate: chainstate.as_ref(), interrupt };
-        let ((txouts, comparison), MatchStats { counts, .. }) =
-            job.for_each_coin(matched, clock, &mut comparer)?;
+        let compare = |coins: Coins<'_>| compare(coins, chainstate.as_ref(), interrupt);
+        let ((txouts, comparison), MatchStats { counts, .. }) = job.for_each_coin(matched, clock, compare)?;
         Ok(VerifyReport {
             network: options.params.network,
             height,
@@ -190,53 +186,47 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     })
 }
 
-/// Compares the coins with a chainstate, in key order; only walks them if there is no chainstate.
-struct ChainstateComparer<'a> {
-    chainstate: Option<&'a ChainstateReader<'a>>,
-    interrupt: &'a AtomicBool,
-}
-
-impl CoinSink for ChainstateComparer<'_> {
-    /// Number of coins, and how the chainstate differs.
-    type Output = (u64, Comparison);
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError> {
-        let Self { chainstate, interrupt } = *self;
-        let (count, mut comparison) = (coins.count(), Comparison::default());
-        let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
-        let mut next = || match &mut cursor {
-            _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
-            Some(cursor) => next_coin(cursor),
-            None => Ok(None),
-        };
-        let mut stored = next()?;
-        coins.in_sequence(|outpoint, coin| {
-            if chainstate.is_none() {
-                return next().map(drop);
-            }
-            while let Some((extra, _, _)) = &stored
-                && chainstate_key_order(extra, outpoint) == Ordering::Less
-            {
-                comparison.add(Difference::Extra(*extra));
-                stored = next()?;
-            }
-            match &stored {
-                Some((same, code, out)) if same == outpoint => {
-                    if (Coin { code: *code, out }) != *coin {
-                        comparison.add(Difference::Differs(*outpoint));
-                    }
-                    stored = next()?;
-                }
-                _ => comparison.add(Difference::Missing(*outpoint)),
-            }
-            Ok(())
-        })?;
-        while let Some((extra, _, _)) = stored {
-            comparison.add(Difference::Extra(extra));
+/// Compares the coins with a chainstate, in key order; only walks them if there is no chainstate. Returns the
+/// number of coins too.
+fn compare(
+    coins: Coins<'_>,
+    chainstate: Option<&ChainstateReader<'_>>,
+    interrupt: &AtomicBool,
+) -> Result<(u64, Comparison), ForEachError> {
+    let (count, mut comparison) = (coins.count(), Comparison::default());
+    let mut cursor = chainstate.map(ChainstateReader::coins).transpose()?;
+    let mut next = || match &mut cursor {
+        _ if interrupt.load(atomic::Ordering::Relaxed) => Err(Error::interrupted()),
+        Some(cursor) => next_coin(cursor),
+        None => Ok(None),
+    };
+    let mut stored = next()?;
+    coins.in_sequence(|outpoint, coin| {
+        if chainstate.is_none() {
+            return next().map(drop);
+        }
+        while let Some((extra, _, _)) = &stored
+            && chainstate_key_order(extra, outpoint) == Ordering::Less
+        {
+            comparison.add(Difference::Extra(*extra));
             stored = next()?;
         }
-        Ok((count, comparison))
+        match &stored {
+            Some((same, code, out)) if same == outpoint => {
+                if (Coin { code: *code, out }) != *coin {
+                    comparison.add(Difference::Differs(*outpoint));
+                }
+                stored = next()?;
+            }
+            _ => comparison.add(Difference::Missing(*outpoint)),
+        }
+        Ok(())
+    })?;
+    while let Some((extra, _, _)) = stored {
+        comparison.add(Difference::Extra(extra));
+        stored = next()?;
     }
+    Ok((count, comparison))
 }
 
 impl Comparison {

@@ -8,14 +8,14 @@ use crate::{
     job::{
         Job, MatchStats, check_pinned_hash,
         clock::Clock,
-        in_order::{CacheMemory, InOrder, Step},
+        in_order::{BlockSink, CacheMemory, InOrder},
     },
     stages::{
         finish::read_back,
         make_undo::{PlacedUndo, UndoSink},
         read::BlockReader,
-        stored_coins::{StoredCoins, flush, merge},
-        window::{BlockResult, ConnectedBlock, Window},
+        stored_coins::{StoredCoins, TipCoins, flush, merge},
+        window::{BlockResult, BufferPool, ConnectedBlock, Window},
     },
 };
 use api::{
@@ -154,10 +154,7 @@ impl Job<'_> {
         }
         connect_to(self.plan.chain.block_count() as u32)?;
         clock.lap(Stage::Connect);
-        let (matching, counts) = (Matching::Cache, committed.counts);
-        let (used_hints, resumed, burned, spilled, ages) = Default::default();
-        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
-        Ok((committed.coins, stats))
+        Ok((committed.coins, MatchStats::in_order(committed.counts, Matching::Cache)))
     }
 
     /// Connects the blocks above those that are committed and below the height `end`, and commits them.
@@ -172,58 +169,83 @@ impl Job<'_> {
         let memory = CacheMemory::of(self.budget);
         chainstate.keep_open(memory.tables);
         let best_block = chainstate.best_block();
-        let mut coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);
-        let window = Window {
-            chain: &self.plan.chain,
-            reader: &BlockReader::new(&self.plan.chain, self.files),
-            params: self.files.params,
-            scripts: self.scripts(),
-            threads: self.threads(),
-            buffers: memory.buffers(),
-            result,
-        };
-        let (mut done, next) = (*committed, committed.counts.blocks as u32);
-        let mut blocks = InOrder::new(window, self.plan, next..end, exactly, self.sink);
-        loop {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
-            let (connected, counts) = match blocks.step(&mut coins)? {
-                Step::Connected(connected, counts) => (connected, counts),
-                Step::Suspect(heights) => return Ok(Some(heights)),
-                Step::Done => break,
-            };
-            done.counts += counts;
-            for block in &connected {
-                done.coins.merge(block.created);
-                done.coins = done.coins.without(&block.spent);
-                each(block)?;
-            }
-            if coins.bytes() > memory.coins {
-                flush(&mut coins, self.threads(), memory.staying)?;
-                merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
-                *committed = done;
-            }
-        }
-        flush(&mut coins, self.threads(), 0)?;
-        if (end as usize) < self.plan.chain.block_count() {
-            merge(coins.source_mut(), self.threads(), || self.interrupt.load(Ordering::Relaxed))?;
-        }
-        *committed = done;
-        Ok(None)
+        let coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);
+        let reader = &BlockReader::new(&self.plan.chain, self.files);
+        let window = self.window(reader, memory.buffers(), result);
+        let (done, next) = (*committed, committed.counts.blocks as u32);
+        let has_more = (end as usize) < self.plan.chain.block_count();
+        let mut cache = Cache { job: self, coins, memory, done, committed, has_more, each };
+        let blocks = InOrder::new(window, self.plan, next..end, exactly, self.sink);
+        blocks.connect_to(&mut cache, memory, self.interrupt)
+    }
+
+    /// What connects blocks of the chain.
+    pub fn window<'w>(
+        &'w self,
+        reader: &'w BlockReader<'w>,
+        buffers: BufferPool,
+        result: BlockResult<'w>,
+    ) -> Window<'w> {
+        let (chain, params, scripts) = (&self.plan.chain, self.files.params, self.scripts());
+        Window { chain, reader, params, scripts, threads: self.threads(), buffers, result }
     }
 
     /// Makes the undo data of a block, unless the undo file has it. If undo data is not made, it is an error
     /// that the file has other undo data.
-    fn record_undo(&self, block: &ConnectedBlock) -> Result<(), Error> {
+    pub fn record_undo(&self, block: &ConnectedBlock) -> Result<(), Error> {
         let &ConnectedBlock { height, ref prev, ref undo, is_undo_stored, .. } = block;
+        let chain = &self.plan.chain;
         // The genesis block has no undo data.
         if is_undo_stored || height == Height(0) {
             return Ok(());
         }
-        let Some(sink) = self.undo_sink else { return Err(self.false_undo(height, undo)) };
-        let file = self.files.block(&self.plan.chain, height).file;
+        let Some(sink) = self.undo_sink else {
+            // A rebuild without undo data has none to compare.
+            let is_compared = !self.method.makes_undo() && chain.block(height).undo_pos.is_some();
+            return if is_compared { Err(self.false_undo(height, undo)) } else { Ok(()) };
+        };
+        let file = self.files.block(chain, height).file;
         let pos = sink.reserve(height, file, undo.len())?;
         sink.write(&PlacedUndo { height, file, pos, prev, data: undo }, &mut Vec::new())
+    }
+}
+
+/// The coins of a new chainstate.
+struct Cache<'c, 'd> {
+    job: &'c Job<'c>,
+    coins: TipCoins<'d>,
+    memory: CacheMemory,
+    /// The blocks that are connected.
+    done: Connected,
+    /// Those whose changes are written.
+    committed: &'c mut Connected,
+    /// Whether more blocks are connected later.
+    has_more: bool,
+    each: &'c mut EachBlock<'c>,
+}
+
+impl<'d> BlockSink<'d> for Cache<'_, 'd> {
+    fn coins(&mut self) -> &mut TipCoins<'d> {
+        &mut self.coins
+    }
+
+    fn connected(&mut self, blocks: &[ConnectedBlock], counts: Counts) -> Result<(), Error> {
+        self.done.counts += counts;
+        for block in blocks {
+            self.done.coins.merge(block.created);
+            self.done.coins = self.done.coins.without(&block.spent);
+            (self.each)(block)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, is_last: bool) -> Result<(), Error> {
+        let (threads, interrupt) = (self.job.threads(), self.job.interrupt);
+        flush(&mut self.coins, threads, if is_last { 0 } else { self.memory.staying })?;
+        if !is_last || self.has_more {
+            merge(self.coins.source_mut(), threads, || interrupt.load(Ordering::Relaxed))?;
+        }
+        *self.committed = self.done;
+        Ok(())
     }
 }

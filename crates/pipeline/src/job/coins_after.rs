@@ -3,9 +3,7 @@
 use crate::{
     job::{Job, cache::Stops, read_only_job::with_read_only_job},
     stages::{
-        coin_sink::{CoinSink, Coins},
         finish::write_chainstate,
-        unspent::ForEachError,
         window::{BlockResult, ConnectedBlock},
     },
 };
@@ -16,7 +14,7 @@ use api::{
     options::{ChainOptions, UndoPolicy},
     stage::Stage,
 };
-use disk::{replace::remove_database, utxo_stats::UtxoCounts};
+use disk::replace::remove_database;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -91,7 +89,15 @@ pub fn with_coins_after(
             let matched = job.match_spends(clock)?;
             let transactions = matched.stats.counts.transactions;
             job.sink.event(Event::Started(Stage::Finish));
-            job.for_each_coin(matched, clock, &mut TemporaryChainstate(job))?;
+            job.for_each_coin(matched, clock, |coins| {
+                if coins.is_again() {
+                    remove_database(disk, dir)?;
+                }
+                job.work.take()?;
+                let (tip, range_bytes) = (job.plan.chain.tip().hash, job.options.hooks.range_bytes);
+                // No one else reads it: it needs no key.
+                write_chainstate(disk, dir, [0; 8], tip, coins, range_bytes, job.threads())
+            })?;
             return give(job.plan.chain.tip_height(), transactions);
         }
         job.check_work_need(need.with_cache())?;
@@ -101,24 +107,4 @@ pub fn with_coins_after(
         job.connect_each(dir, [0; 8], clock, BlockResult::Nothing, each, Some(stops))?;
         Ok(())
     })
-}
-
-/// Writes the coins of a job to the chainstate in its work directory.
-struct TemporaryChainstate<'a>(&'a Job<'a>);
-
-impl CoinSink for TemporaryChainstate<'_> {
-    type Output = UtxoCounts;
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
-        let Self(job) = *self;
-        job.work.take()?;
-        let (dir, tip) = (job.work.chainstate(), job.plan.chain.tip().hash);
-        let range_bytes = job.options.hooks.range_bytes;
-        // No one else reads it: it needs no key.
-        write_chainstate(job.work.disk(), &dir, [0; 8], tip, coins, range_bytes, job.threads())
-    }
-
-    fn start_over(&mut self) -> Result<(), Error> {
-        Ok(remove_database(self.0.work.disk(), &self.0.work.chainstate())?)
-    }
 }

@@ -5,24 +5,19 @@ use crate::{
     job::{memory::MemoryBudget, now},
     stages::{
         read::BlockReader,
-        undo_survey::{UndoState, UndoSurvey, WalkBuffers},
+        undo_survey::{UndoState, UndoSurvey},
         walk::BlockWalk,
     },
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Progress, Watch},
+    event::{Event, Watch},
     options::ChainOptions,
     stage::Stage,
     subject::Subject,
 };
 use chain::{
-    blocks::{
-        block_hashes::BlockHashes,
-        chain::Chain,
-        damage::KnownDamage,
-        files::{Files, LocatedBlock},
-    },
+    blocks::{chain::Chain, damage::KnownDamage, files::Files},
     blocks_elsewhere::count_elsewhere,
     plan::planner::{StaleBlock, all_stored},
 };
@@ -49,20 +44,17 @@ impl BlockSurvey {
     /// # Errors
     /// Any I/O error that is not about one block; [`ErrorKind::Interrupted`].
     pub fn read(walk: &BlockWalk<'_>) -> Result<Self, Error> {
-        let (chain, files) = (walk.chain, walk.files);
-        let reader = &BlockReader::new(chain, files);
-        let undo = UndoSurvey::of_records(walk, reader)?;
+        let (reader, chain) = (&walk.reader, walk.reader.chain);
+        let undo = UndoSurvey::of_records(walk)?;
         let flawed = Mutex::new(Vec::new());
-        let begin = || (WalkBuffers::default(), BlockHashes::default());
-        walk.each(0..chain.block_count() as u32, begin, |(buffers, hashes), height| {
+        walk.each(0..chain.block_count() as u32, |buffers, (), height| {
             if chain.block(height).data_pos == ByteOffset(0) {
                 return Ok(());
             }
-            let block = LocatedBlock { chain, files, height };
-            let checked = undo.check_block(walk, reader, buffers, height, |view| {
+            let checked = undo.check_block(reader, buffers, height, |view, hashes| {
                 let broken =
                     |violation| Error::violation(&violation).at_block(height, chain.block(height).hash);
-                block.check_view(view, &[], hashes)?.map(drop).map_err(broken)
+                reader.located(height).check_view(view, &[], hashes)?.map(drop).map_err(broken)
             });
             match checked {
                 Err(error) if is_about_block(&error) => {
@@ -72,7 +64,7 @@ impl BlockSurvey {
                 checked => checked,
             }
         })?;
-        if walk.interrupt.load(Ordering::Relaxed) {
+        if walk.watch.interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
         let mut flawed = flawed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -99,15 +91,9 @@ pub fn find_damage(
     let scan = options.scan;
     let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
     let threads = MemoryBudget::after_plan(options, chain.block_count()).threads;
-    let bytes_total = chain.file_bytes();
-    let blocks_total = chain.block_count() as u32;
-    let progress = |blocks: u32| {
-        let blocks = blocks.min(blocks_total);
-        let bytes = bytes_total / u64::from(blocks_total) * u64::from(blocks);
-        sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
-    };
     sink.event(Event::Started(Stage::Check));
-    let walk = &BlockWalk { chain, files, threads, progress: &progress, interrupt };
+    let (reader, bytes_total) = (BlockReader::new(chain, files), chain.file_bytes());
+    let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
     let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
     // A block that breaks a rule is for a rebuild to report.
     let flawed = flawed.into_iter().filter(|(_, error)| error.kind != ErrorKind::Consensus);

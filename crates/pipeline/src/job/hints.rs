@@ -8,7 +8,7 @@ use crate::{
     },
     stages::{
         method::{HintMatching, Method, UndoUse},
-        read::read_block,
+        read::{BlockBuffers, BlockReader},
         work_dir::WorkDir,
     },
 };
@@ -34,7 +34,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::Disk;
-use wire::{BlockArena, BlockHash, Height, Network, OutPoint};
+use wire::{BlockHash, Height, Network, OutPoint};
 
 /// Result of `check_hints`.
 #[derive(Clone, Debug)]
@@ -131,13 +131,15 @@ fn spent_by(
     heights: RangeInclusive<u32>,
     interrupt: &AtomicBool,
 ) -> Result<HashSet<OutPoint>, Error> {
-    let (mut spent, mut arena) = (HashSet::new(), BlockArena::default());
+    let (mut spent, mut buffers) = (HashSet::new(), BlockBuffers::default());
+    let reader = BlockReader::new(chain, files);
     for height in heights.map(Height) {
         if interrupt.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let raw = read_block(chain, files, height, false)?;
-        let inputs = raw.parse(&mut arena)?.txs().skip(1).flat_map(|tx| tx.inputs());
+        let located = reader.read(height, false, &mut buffers)?;
+        let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
+        let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
         spent.extend(inputs.map(|input| input.prevout()));
     }
     spent.shrink_to_fit();
@@ -166,7 +168,7 @@ pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlo
     let matching = Job { method: &Method::of(job.options.undo), ..*job };
     let matched = matching.match_spends(clock)?;
     let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
-    matching.for_each_coin(matched, clock, &mut coins)?;
+    matching.for_each_coin(matched, clock, |all| coins.add_all(all))?;
     job.sink.event(Event::Started(Stage::Finish));
     Ok(coins)
 }

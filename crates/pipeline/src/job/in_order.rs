@@ -5,7 +5,7 @@ use crate::{
     job::memory::MemoryBudget,
     stages::{
         stored_coins::TipCoins,
-        window::{BufferPool, CheckedWindow, ConnectedBlock, ConnectedWindow, Window},
+        window::{BufferPool, CheckedWindow, ConnectedBlock, ConnectedWindow, Window, cache_error},
     },
 };
 use api::{
@@ -14,7 +14,11 @@ use api::{
     event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
 };
 use chain::plan::planner::Plan;
-use std::{ops::Range, time::Instant};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 use wire::Height;
 
 /// How the memory for coins is divided: five eighths for those that are kept, an eighth for a sorted list of
@@ -44,15 +48,15 @@ impl CacheMemory {
     }
 }
 
-/// What a step has done.
-pub enum Step {
-    /// It connected these blocks, which had these contents.
-    Connected(Vec<ConnectedBlock>, Counts),
-    /// Something is wrong with a block at these heights, or with a file. The coins are between two blocks:
-    /// the caller begins again at the last commit, and connects these blocks one by one.
-    Suspect(Range<u32>),
-    /// All blocks are connected.
-    Done,
+/// Coins to which blocks are connected in order, and what else changes with them.
+pub trait BlockSink<'d> {
+    fn coins(&mut self) -> &mut TipCoins<'d>;
+
+    /// Takes blocks that were connected to the coins, and had these contents.
+    fn connected(&mut self, blocks: &[ConnectedBlock], counts: Counts) -> Result<(), Error>;
+
+    /// Writes all changes; `is_last` if no more blocks follow.
+    fn commit(&mut self, is_last: bool) -> Result<(), Error>;
 }
 
 /// A window that was checked, at most up to the end of these heights; `None` if anything is wrong with it.
@@ -83,31 +87,54 @@ impl<'a> InOrder<'a> {
         Self { window, ahead: None, next, end, exactly, meter: Meter::new(plan, next..end, sink) }
     }
 
-    /// Connects the next window, or the next block.
+    /// Connects all blocks. Commits whenever the coins have used up their `memory`, and at the end. Returns
+    /// the heights of a window in which something is wrong with a block, or with a file: the coins are then
+    /// between two blocks, and the caller begins again at the last commit, and connects these blocks one by
+    /// one.
     ///
     /// # Errors
-    /// The first violation, if the block is connected by itself; damage to the chainstate; any I/O error.
-    pub fn step(&mut self, coins: &mut TipCoins<'_>) -> Result<Step, Error> {
-        if self.next >= self.end {
-            return Ok(Step::Done);
-        }
-        if self.is_single(self.next) {
-            let (block, counts) = self.window.connect_exactly(coins, Height(self.next))?;
-            return Ok(self.connected(vec![block], counts));
-        }
-        let Ahead(heights, window) = match self.ahead.take() {
-            Some(ahead) => ahead,
-            None => Ahead(self.next..self.next, Some(CheckedWindow::default())),
-        };
-        let Some(window) = window else { return Ok(Step::Suspect(heights)) };
-        let following = self.heights_from(self.next + window.block_count());
-        match self.window.connect(coins, window, following.clone())? {
-            Some(ConnectedWindow { blocks, counts, next }) => {
-                self.ahead = (!following.is_empty()).then_some(Ahead(following, next));
-                Ok(self.connected(blocks, counts))
+    /// The first violation, if its block is connected by itself; damage to the chainstate; any I/O error;
+    /// errors of `to`; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
+    pub fn connect_to<'d>(
+        mut self,
+        to: &mut impl BlockSink<'d>,
+        memory: CacheMemory,
+        interrupt: &AtomicBool,
+    ) -> Result<Option<Range<u32>>, Error> {
+        loop {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
             }
-            None => Ok(Step::Suspect(heights)),
+            if self.next >= self.end {
+                break;
+            }
+            let (blocks, counts) = if self.is_single(self.next) {
+                let height = Height(self.next);
+                let (block, counts) = self.window.connect_exactly(to.coins(), height, cache_error)?;
+                (vec![block], counts)
+            } else {
+                let Ahead(heights, window) = match self.ahead.take() {
+                    Some(ahead) => ahead,
+                    None => Ahead(self.next..self.next, Some(CheckedWindow::default())),
+                };
+                let Some(window) = window else { return Ok(Some(heights)) };
+                let following = self.heights_from(self.next + window.block_count());
+                let connected = self.window.connect(to.coins(), window, following.clone())?;
+                let Some(ConnectedWindow { blocks, counts, next }) = connected else {
+                    return Ok(Some(heights));
+                };
+                self.ahead = (!following.is_empty()).then_some(Ahead(following, next));
+                (blocks, counts)
+            };
+            self.next += blocks.len() as u32;
+            self.meter.show(self.next, &counts);
+            to.connected(&blocks, counts)?;
+            if to.coins().bytes() > memory.coins {
+                to.commit(false)?;
+            }
         }
+        to.commit(true)?;
+        Ok(None)
     }
 
     /// Whether the block is connected by itself. The coin of the genesis block is not in the UTXO set.
@@ -126,16 +153,10 @@ impl<'a> InOrder<'a> {
         };
         start..end.max(start)
     }
-
-    fn connected(&mut self, blocks: Vec<ConnectedBlock>, counts: Counts) -> Step {
-        self.next += blocks.len() as u32;
-        self.meter.show(self.next, &counts);
-        Step::Connected(blocks, counts)
-    }
 }
 
-/// Sends progress events.
-struct Meter<'a> {
+/// Sends progress events of blocks that are connected in order.
+pub struct Meter<'a> {
     sink: &'a dyn EventSink,
     heights: Range<u32>,
     bytes: u64,
@@ -145,13 +166,13 @@ struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     /// `heights` are those of the blocks that are connected.
-    fn new(plan: &Plan, heights: Range<u32>, sink: &'a dyn EventSink) -> Self {
+    pub fn new(plan: &Plan, heights: Range<u32>, sink: &'a dyn EventSink) -> Self {
         let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * heights.len() as u64;
         Self { sink, heights, bytes: 0, bytes_total, last: Instant::now() }
     }
 
     /// Counts blocks that were connected; `next` is the height of the next one.
-    fn show(&mut self, next: u32, counts: &Counts) {
+    pub fn show(&mut self, next: u32, counts: &Counts) {
         self.bytes += counts.block_bytes;
         if self.last.elapsed() < PROGRESS_INTERVAL {
             return;

@@ -12,13 +12,12 @@ use crate::{
     stages::{
         block_fault::LocatedFault,
         check::Outcome,
-        coin_sink::{CoinSink, Coins},
+        coin_sink::Coins,
         deliveries::Deliveries,
         make_undo::UndoSink,
         method::Method,
         partial_state::{MatchState, PartialState},
         scripts::{ScriptQueue, Scripts},
-        sequential::{self, SequentialUndo},
         spill::{Spill, SpillFile},
         unspent::{ForEachError, Unspent},
     },
@@ -26,13 +25,11 @@ use crate::{
 use api::{
     block_observer::ObservedChain,
     error::{Error, ErrorKind},
-    event::{Event, PROGRESS_INTERVAL, Progress},
+    event::{Event, Progress},
     machine::random_key,
     note::Note,
     options::Matching,
     remedy::Remedy,
-    report::SpillVolume,
-    stage::Stage,
     subject::Subject,
 };
 use chain::threads::spawn;
@@ -364,40 +361,6 @@ impl Job<'_> {
         Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
-    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is
-    /// valid.
-    ///
-    /// It is the second opinion for tests and comparisons. Otherwise, it is needed only if coinbase txids
-    /// repeat, which is possible only before BIP-0034.
-    ///
-    /// # Errors
-    /// The first violation, damage, or [`ErrorKind::Interrupted`].
-    pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
-        let chain = &self.plan.chain;
-        self.sink.event(Event::Started(Stage::Sequential));
-        let mut last_progress = Instant::now();
-        let scripts = self.scripts();
-        let undo = if self.method.makes_undo() {
-            SequentialUndo::Make(self.undo_sink)
-        } else {
-            SequentialUndo::Compare
-        };
-        let (coins, counts) =
-            sequential::validate(chain, self.files, scripts, undo, self.interrupt, |counts| {
-                if last_progress.elapsed() >= PROGRESS_INTERVAL {
-                    last_progress = Instant::now();
-                    self.progress(counts.blocks as u32, counts.block_bytes);
-                }
-            })
-            .map_err(|error| self.mark_contested(error))?;
-        clock.lap(Stage::Sequential);
-        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
-        let (matching, spilled) = (Matching::Sequential, SpillVolume::default());
-        let (used_hints, resumed, burned, ages) = Default::default();
-        let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
-        Ok(MatchedCoins { unspent, stats })
-    }
-
     /// Marks the error as contested if it is about a block that may never have been connected.
     pub fn mark_contested(&self, error: Error) -> Error {
         let plan = self.plan;
@@ -419,38 +382,35 @@ impl Job<'_> {
             bytes_total: self.plan.block_bytes.max(bytes),
         }));
     }
-}
 
-impl Job<'_> {
-    /// Gives the coins to `sink`, and returns what it has made of them.
+    /// Gives the coins to `consume`, and returns what it has made of them.
     ///
     /// If entries were spilled, parallel matching is done, but only the last merge, which is this walk, can
-    /// find that a spend has no coin. Then the sink starts over, and consumes the coins of a check without
-    /// undo data.
+    /// find that a spend has no coin, which may show only after other coins were consumed. Then `consume` is
+    /// called once more, with the coins of a check without undo data ([`Coins::is_again`]).
     ///
     /// # Errors
-    /// The errors of the sink, and those of [`Job::match_spends`].
-    pub fn for_each_coin<S: CoinSink>(
+    /// The errors of `consume`, and those of [`Job::match_spends`].
+    pub fn for_each_coin<T>(
         &self,
         matched: MatchedCoins,
         clock: &mut Clock,
-        sink: &mut S,
-    ) -> Result<(S::Output, MatchStats), Error> {
-        let consume = |matched: MatchedCoins, sink: &mut S| {
-            sink.consume(Coins::new(matched.unspent, self.sink, self.interrupt))
-                .map(|output| (output, matched.stats))
-        };
-        match consume(matched, sink) {
-            Ok(done) => return Ok(done),
+        mut consume: impl FnMut(Coins<'_>) -> Result<T, ForEachError>,
+    ) -> Result<(T, MatchStats), Error> {
+        let coins = |unspent| Coins::new(unspent, self.sink, self.interrupt);
+        match consume(coins(matched.unspent)) {
+            Ok(made) => return Ok((made, matched.stats)),
             Err(ForEachError::Error(error)) => return Err(error),
-            Err(ForEachError::Mismatch) => sink.start_over()?,
+            Err(ForEachError::Mismatch) => {}
         }
         let matched = self.check_without_undo(clock)?;
-        consume(matched, sink).map_err(|error| match error {
-            ForEachError::Error(error) => error,
-            ForEachError::Mismatch => {
-                Error::new(ErrorKind::Internal, "a check without undo data left spends among the coins")
+        match consume(coins(matched.unspent).again()) {
+            Ok(made) => Ok((made, matched.stats)),
+            Err(ForEachError::Error(error)) => Err(error),
+            Err(ForEachError::Mismatch) => {
+                let detail = "a check without undo data left spends among the coins";
+                Err(Error::new(ErrorKind::Internal, detail))
             }
-        })
+        }
     }
 }

@@ -11,24 +11,20 @@ use crate::{
         connect::for_each_created,
         deliveries::Deliveries,
         partial_state::RoutedBlock,
-        read::BlockReader,
+        read::{BlockBuffers, BlockReader},
         scripts::ScriptQueue,
-        undo_survey::{UndoState, UndoSurvey, WalkBuffers},
+        undo_survey::{UndoState, UndoSurvey},
         walk::BlockWalk,
     },
 };
 use api::{error::Error, stage::Stage};
-use chain::blocks::{block_hashes::BlockHashes, files::LocatedBlock};
 use coins::{Delivery, Spender};
-use disk::block_files::RecordBuffer;
 use std::{
     collections::{HashMap, HashSet},
     convert::Infallible,
     sync::atomic::{AtomicBool, Ordering},
 };
-use wire::{
-    BlockArena, BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable,
-};
+use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
 /// Bytes of memory that a wanted coin takes, at most.
 const WANTED_BYTES: usize = 96;
@@ -106,12 +102,11 @@ impl Job<'_> {
         clock: &mut Clock,
     ) -> Result<FewBlocks, Error> {
         let chain = &self.plan.chain;
-        let reader = &BlockReader::new(chain, self.files);
         let mut known = self.flawed(survey);
         loop {
             let MemoryBudget { part_block_bytes, join_bytes, .. } = self.budget;
             let deliveries = Deliveries::new(self.work, chain, part_block_bytes, join_bytes / SHARE);
-            let Some(mut spending) = self.spending_blocks(reader, &known)? else {
+            let Some(mut spending) = self.spending_blocks(&walk.reader, &known)? else {
                 return Ok(FewBlocks::NotMade);
             };
             deliveries.add(&mut spending.deliveries)?;
@@ -119,7 +114,7 @@ impl Job<'_> {
             if wanted.has_double_spend() {
                 return Ok(FewBlocks::NotMade);
             }
-            let is_consistent = self.find_coins(walk, (survey, reader), &known, &wanted, &deliveries)?;
+            let is_consistent = self.find_coins(walk, survey, &known, &wanted, &deliveries)?;
             let flawed = self.flawed(survey);
             if flawed.len() > known.len() {
                 // The shape of other undo data is not that of its block.
@@ -156,18 +151,14 @@ impl Job<'_> {
         reader: &BlockReader<'_>,
         heights: &[Height],
     ) -> Result<Option<SpendingBlocks>, Error> {
-        let chain = &self.plan.chain;
-        let (mut record, mut arena) = (RecordBuffer::default(), BlockArena::default());
-        let (mut hashes, mut spending) = (BlockHashes::default(), SpendingBlocks::default());
+        let (mut buffers, mut spending) = (BlockBuffers::default(), SpendingBlocks::default());
         for &height in heights {
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
-            let located = LocatedBlock { chain, files: self.files, height };
-            reader
-                .read_block(height, &mut record)
-                .map_err(|error| error.at_block(height, chain.block(height).hash))?;
-            let (block, Ok(sums)) = located.check(record.bytes(), &mut arena, &mut hashes)? else {
+            let located = reader.read(height, false, &mut buffers)?;
+            let BlockBuffers { block: record, arena, hashes, .. } = &mut buffers;
+            let (block, Ok(sums)) = located.check(record.bytes(), arena, hashes)? else {
                 return Ok(None);
             };
             let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
@@ -186,17 +177,16 @@ impl Job<'_> {
     fn find_coins(
         &self,
         walk: &BlockWalk<'_>,
-        (survey, reader): (&UndoSurvey, &BlockReader<'_>),
+        survey: &UndoSurvey,
         spending: &[Height],
         wanted: &WantedCoins,
         deliveries: &Deliveries<'_>,
     ) -> Result<bool, Error> {
         let is_consistent = AtomicBool::new(true);
         let end = spending.last().copied().unwrap_or_default();
-        let count = walk.chain.block_count() as u32;
-        let begin = || (WalkBuffers::default(), BlockHashes::default(), Vec::new());
-        walk.each(0..count, begin, |(buffers, hashes, encoded), height| {
-            survey.check_block(walk, reader, buffers, height, |block| {
+        let count = walk.reader.chain.block_count() as u32;
+        walk.each(0..count, |buffers, encoded, height| {
+            survey.check_block(&walk.reader, buffers, height, |block, hashes| {
                 if height >= end || height.0 == 0 {
                     return Ok(());
                 }

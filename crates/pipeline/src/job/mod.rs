@@ -30,14 +30,14 @@ pub use chain::plan::chain_request::ChainRequest;
 use crate::{
     job::{clock::Clock, memory::MemoryBudget},
     stages::{
-        awaited_source::AwaitedSource,
         block_fault::BlockFaults,
-        block_source::BlockSource,
+        block_source::{BlockSource, UndoReading},
         completed_blocks::CompletedBlocks,
         make_undo::UndoSink,
         method::Method,
-        read::{FileSource, UndoReading},
+        read::BlockReader,
         unspent::Unspent,
+        walk::BlockWalk,
         work_dir::WorkDir,
     },
 };
@@ -45,7 +45,7 @@ use api::{
     counts::Counts,
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Progress, Watch},
+    event::{Event, EventSink, Watch},
     hex_reversed,
     note::{Note, Warning},
     options::{AssumeValid, ChainOptions, HintOptions, Matching, ResumeOptions, UndoPolicy},
@@ -116,6 +116,14 @@ pub struct MatchStats {
     /// Ages of the coins that were spent, in the blocks that this run has checked; not counted if blocks are
     /// connected in order.
     pub ages: SpendAges,
+}
+
+impl MatchStats {
+    /// Those of blocks that were connected in order.
+    pub fn in_order(counts: Counts, matching: Matching) -> Self {
+        let (used_hints, resumed, burned, spilled, ages) = Default::default();
+        Self { counts, matching, used_hints, resumed, burned, spilled, ages }
+    }
 }
 
 /// Chooses the chain to rebuild.
@@ -267,14 +275,6 @@ pub struct Job<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-/// Sends a progress event of a pass over all blocks of a plan.
-pub fn progress(sink: &dyn EventSink, plan: &Plan, blocks: u32) {
-    let blocks_total = plan.chain.block_count() as u32;
-    let blocks = blocks.min(blocks_total);
-    let bytes = plan.block_bytes / u64::from(blocks_total) * u64::from(blocks);
-    sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total: plan.block_bytes }));
-}
-
 impl<'a> Job<'a> {
     /// A job that saves no checkpoints, and only checks the undo data that it makes.
     pub fn new(
@@ -319,6 +319,13 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// A walk over the blocks of the chain in the block files.
+    pub fn walk(&self) -> BlockWalk<'_> {
+        let (reader, bytes_total) = (BlockReader::new(&self.plan.chain, self.files), self.plan.block_bytes);
+        let watch = Watch { sink: self.sink, interrupt: self.interrupt };
+        BlockWalk { reader, threads: self.threads(), bytes_total, watch }
+    }
+
     /// The blocks of the chain except the `completed` ones, and their undo data. Damage is recorded in
     /// `faults`.
     pub fn source<'s>(
@@ -326,13 +333,8 @@ impl Job<'_> {
         faults: &'s BlockFaults,
         completed: &'s CompletedBlocks,
         undo: UndoReading,
-    ) -> Box<dyn BlockSource + 's> {
-        let chain = &self.plan.chain;
-        let stored = FileSource::new(chain, self.files, faults, completed, undo, self.threads());
-        match self.files.awaited {
-            Some(awaited) => Box::new(AwaitedSource::new(chain, awaited, stored)),
-            None => Box::new(stored),
-        }
+    ) -> BlockSource<'s> {
+        BlockSource::new(&self.plan.chain, self.files, faults, completed, undo, self.threads())
     }
 
     /// Whether the undo data of all blocks is expected to be on disk and is to be used.

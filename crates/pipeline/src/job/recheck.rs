@@ -8,140 +8,88 @@
 use crate::{
     job::Job,
     stages::{
-        block_fault::{BlockFaults, LocatedFault},
-        block_source::{Block, BlockSource, Stop},
         check::claims_of,
         completed_blocks::CompletedBlocks,
         method::UndoUse,
         partial_state::PartialState,
-        read::{FileSource, UndoReading},
+        read::{BlockBuffers, BlockReader, split_checksum},
     },
 };
-use api::{error::Error, event::Event, note::Note, remedy::Remedy};
-use chain::{
-    blocks::{
-        block_check::{BlockFlaw, ExpectedBlock},
-        block_hashes::BlockHashes,
-        damage::Damage,
-    },
-    threads::on_all,
+use api::{
+    error::{Error, ErrorKind},
+    event::Event,
+    note::Note,
+    remedy::Remedy,
 };
-use disk::undo::{CHECKSUM_LEN, UndoArena};
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
-use wire::{BlockArena, FileNo, Height};
+use chain::blocks::damage::Damage;
+use std::collections::HashSet;
+use wire::{FileNo, Height};
 
 /// Reads the completed blocks of these files, and checks that each is unchanged, with its undo data unless
 /// that was made.
 ///
 /// # Errors
-/// Damage, with the first changed block; any I/O error; [`api::error::ErrorKind::Interrupted`].
+/// Damage, with the first changed block; any I/O error; [`ErrorKind::Interrupted`].
 pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Result<(), Error> {
-    let (chain, completed) = (&job.plan.chain, &partial.completed);
-    let made = partial.made.iter().map(|&(height, _)| height).collect();
-    let mut skipped = CompletedBlocks::none(chain.block_count());
-    (0..=chain.tip_height().0).map(Height).filter(|&height| !chain.was_stored(height)).for_each(|height| {
-        skipped.add(height);
-    });
-    let mut count = 0;
-    for (file, heights) in chain.by_file() {
-        let is_changed = changed.contains(&file);
-        for &height in heights {
-            if is_changed && completed.has(height) {
-                count += 1;
-            } else {
-                skipped.add(height);
-            }
-        }
+    let chain = &job.plan.chain;
+    let made: HashSet<Height> = partial.made.iter().map(|&(height, _)| height).collect();
+    let mut blocks = CompletedBlocks::none(chain.block_count());
+    for (_, heights) in chain.by_file().filter(|(file, _)| changed.contains(file)) {
+        heights
+            .iter()
+            .filter(|height| partial.completed.has(**height))
+            .for_each(|&height| blocks.add(height));
     }
-    if count == 0 {
+    if blocks.count() == 0 {
         return Ok(());
     }
-    let files = changed.len();
-    job.sink.event(Event::Note(Note::FilesChanged { files, blocks: count }));
-    let faults = BlockFaults::default();
-    let source =
-        FileSource::new(chain, job.files, &faults, &skipped, UndoReading::of(job.method), job.threads());
-    let (bytes, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-    let recheck = Recheck { job, made, faults: &faults, source: &source, bytes, failed };
-    let tick = || job.progress(0, recheck.bytes.load(Ordering::Relaxed));
-    let done = on_all(job.threads(), "recheck", &recheck.failed, || recheck.work(), tick);
-    done.into_iter().collect::<Result<(), _>>()?;
-    drop(source);
-    if job.interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
-    match faults.into_lowest() {
-        Some((_, LocatedFault::Error(mut error))) => {
-            error.detail = format!("the file has changed since an interrupted run read it: {}", error.detail);
-            Err(error)
+    job.sink.event(Event::Note(Note::FilesChanged { files: changed.len(), blocks: blocks.count() as usize }));
+    let walk = job.walk();
+    walk.each(chain.heights(), |buffers, (), height| {
+        if !blocks.has(height) {
+            return Ok(());
         }
-        _ => Ok(()),
-    }
-}
-
-/// What all threads share.
-struct Recheck<'a> {
-    job: &'a Job<'a>,
-    /// Blocks whose undo data was made.
-    made: HashSet<Height>,
-    faults: &'a BlockFaults,
-    source: &'a dyn BlockSource,
-    /// Bytes of blocks read.
-    bytes: AtomicU64,
-    /// Whether a thread could not be started.
-    failed: AtomicBool,
-}
-
-impl Recheck<'_> {
-    fn work(&self) -> Result<(), Error> {
-        let (mut block, mut buffers) = (Block::default(), Buffers::default());
-        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        let stop = |_| if is_set(self.job.interrupt) || is_set(&self.failed) { Stop::Now } else { Stop::Not };
-        while self.source.read(&mut block, &stop)? {
-            if let Err(damage) = self.check_unchanged(&block, &mut buffers) {
-                let error = self.source.damaged(block.height, &damage);
-                // Such undo data is made by a job that starts over.
-                let is_made = matches!(damage, Damage::Undo(_))
-                    && self.job.method.undo_use(block.height) == UndoUse::IfSound;
-                let error = error.with_remedies(is_made.then_some(Remedy::StartOver));
-                self.faults.record(block.height, LocatedFault::Error(error));
+        check_unchanged(job, &walk.reader, buffers, height, made.contains(&height)).map_err(|mut error| {
+            if error.kind == ErrorKind::Damaged {
+                error.detail =
+                    format!("the file has changed since an interrupted run read it: {}", error.detail);
             }
-            self.bytes.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
-        }
-        Ok(())
-    }
+            error
+        })
+    })
+}
 
-    fn check_unchanged(&self, read: &Block, buffers: &mut Buffers) -> Result<(), Damage> {
-        let (job, height) = (self.job, read.height);
-        let expected = ExpectedBlock::at(&job.plan.chain, job.files.params, height);
-        let Buffers { arena, undo_arena, hashes } = buffers;
-        let block = arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
-        let undo = read.undo.bytes();
-        let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
-        // Violations do not matter here: the block was completed.
-        if let Err(BlockFlaw::Damaged(damage)) = expected.check(&block, undo_data, hashes) {
-            return Err(damage);
-        }
-        let is_used = match job.method.undo_use(height) {
+/// Checks that a block is the one that was completed, and its undo data sound, unless that `is_made`.
+fn check_unchanged(
+    job: &Job<'_>,
+    reader: &BlockReader<'_>,
+    buffers: &mut BlockBuffers,
+    height: Height,
+    is_made: bool,
+) -> Result<(), Error> {
+    let undo_use = job.method.undo_use(height);
+    let is_used = height > Height(0)
+        && match undo_use {
             UndoUse::Required => true,
-            UndoUse::IfSound => !self.made.contains(&height),
+            UndoUse::IfSound => !is_made,
             UndoUse::NotNeeded | UndoUse::Made => false,
         };
-        if height > Height(0) && is_used {
-            claims_of(&block, undo_data, checksum, undo_arena, &hashes.undo_checksum)
-                .map_err(Damage::Undo)?;
+    let located = reader.read(height, false, buffers)?;
+    if is_used && let Err(error) = reader.read_undo(height, &mut buffers.undo) {
+        if error.kind != ErrorKind::Damaged || undo_use == UndoUse::Required {
+            return Err(error.at_block(height, job.plan.chain.block(height).hash));
         }
-        Ok(())
+        buffers.undo.clear();
     }
-}
-
-/// Buffers that are reused.
-#[derive(Default)]
-struct Buffers {
-    arena: BlockArena,
-    undo_arena: UndoArena,
-    hashes: BlockHashes,
+    let BlockBuffers { block, undo, arena, undo_arena, hashes } = buffers;
+    let block = &located.parse(block.bytes(), arena)?;
+    let (undo_data, checksum) = split_checksum(undo.bytes());
+    // Violations do not matter here: the block was completed.
+    let _ = located.check_view(block, undo_data, hashes)?;
+    if is_used && let Err(defect) = claims_of(block, undo_data, checksum, undo_arena, &hashes.undo_checksum) {
+        // Such undo data is made by a job that starts over.
+        let remedy = (undo_use == UndoUse::IfSound).then_some(Remedy::StartOver);
+        return Err(located.damaged(&Damage::Undo(defect)).with_remedies(remedy));
+    }
+    Ok(())
 }

@@ -8,11 +8,10 @@ use crate::{
     job::{Job, worker_pool::State},
     stages::{
         block_fault::{BlockFaults, LocatedFault},
-        completed_blocks::CompletedBlocks,
         deliveries::Deliveries,
         make_undo::{MadeUndoData, UndoMaker},
         partial_state::RoutedBlock,
-        read::{BlockReader, FileSource, UndoReading},
+        read::BlockReader,
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -90,13 +89,8 @@ impl Job<'_> {
         scripts: Option<&ScriptQueue<'_>>,
     ) -> Result<(MadeUndoData, Option<(Height, LocatedFault)>), Error> {
         let (chain, faults) = (&self.plan.chain, BlockFaults::default());
-        let none = CompletedBlocks::none(chain.block_count());
-        let undo = UndoReading { from: Height(0), skips_damaged: true };
         let maker = UndoMaker {
-            chain,
             reader: &BlockReader::new(chain, self.files),
-            source: &FileSource::new(chain, self.files, &faults, &none, undo, self.threads()),
-            params: self.files.params,
             deliveries,
             scripts,
             observer: self.options.observer.as_deref().filter(|observer| observer.needs_coins()),
@@ -112,7 +106,7 @@ impl Job<'_> {
             self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
         };
         let made = maker.make(blocks, self.threads(), &progress)?;
-        deliveries.remove_file()?;
+        deliveries.parts.remove_file()?;
         Ok((made, faults.into_lowest()))
     }
 }

@@ -8,13 +8,12 @@
 
 use crate::stages::{
     connect::{ConnectContext, DisconnectError, DisconnectResult, disconnect_block},
-    read::read_block,
+    read::{BlockBuffers, BlockReader, split_checksum},
     stored_coins::{StoredCoins, TipCoins, flush},
     window::{ConnectedBlock, cache_error},
 };
 use api::{error::Error, machine::random_key, remedy::Remedy, subject::Subject};
 use chain::blocks::{
-    block_hashes::BlockHashes,
     chain::{BlockPosition, Chain},
     damage::{Damage, UndoDefect},
     files::Files,
@@ -24,10 +23,10 @@ use disk::{
     block_files::{AppendOptions, BlockAppender, BlockFiles},
     chainstate::ChainstateReader,
     index::{FileInfo, IndexEntry, IndexRows},
-    undo::{CHECKSUM_LEN, UndoArena, UndoView},
+    undo::UndoView,
 };
 use std::{collections::BTreeSet, mem, num::NonZeroU32};
-use wire::{BlockArena, BlockHash, FileNo, Height};
+use wire::{BlockHash, FileNo, Height};
 
 /// Coins, undo data and block index, with changes that are not committed yet.
 pub struct Tip<'a> {
@@ -103,20 +102,20 @@ impl<'a> Tip<'a> {
     /// # Errors
     /// Damage to the block or its undo data; coins that are not those after the block; any I/O error.
     pub fn disconnect(&mut self, chain: &Chain, height: Height) -> Result<(), Error> {
-        let raw = read_block(chain, self.files, height, true)?;
-        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-        let block = raw.parse(&mut arena)?;
-        let (undo, checksum) = raw.undo.split_at(raw.undo.len().saturating_sub(CHECKSUM_LEN));
+        let mut buffers = BlockBuffers::default();
+        let located = BlockReader::new(chain, self.files).read(height, true, &mut buffers)?;
+        let BlockBuffers { block, undo, arena, undo_arena, hashes } = &mut buffers;
+        let block = located.parse(block.bytes(), arena)?;
+        let (undo, checksum) = split_checksum(undo.bytes());
         hashes.of_block(&block, undo);
         let hash = chain.block(height).hash;
-        raw.located.check_hash(hashes.block)?;
-        let damaged = |defect| raw.located.damaged(&Damage::Undo(defect));
+        located.check_hash(hashes.block)?;
+        let damaged = |defect| located.damaged(&Damage::Undo(defect));
         if checksum != hashes.undo_checksum {
             return Err(damaged(UndoDefect::Checksum));
         }
-        let mut undo_arena = UndoArena::default();
         let undo =
-            UndoView::parse(undo, &mut undo_arena).map_err(|error| damaged(UndoDefect::Malformed(error)))?;
+            UndoView::parse(undo, undo_arena).map_err(|error| damaged(UndoDefect::Malformed(error)))?;
         let context = ConnectContext {
             params: self.files.params,
             height,

@@ -7,31 +7,24 @@ use crate::{
     job::{Job, memory::MemoryBudget},
     stages::{
         coin_hash::CoinHasher,
-        coin_sink::{CoinSink, Coins},
+        coin_sink::Coins,
         parts::{PART_BLOCK_BYTES, Parts},
-        read::BlockReader,
+        read::{BlockBuffers, BlockReader},
+        turns::Turns,
         unspent::ForEachError,
     },
 };
 use api::{error::Error, machine};
-use chain::{
-    blocks::{
-        block_hashes::BlockHashes,
-        files::{Files, LocatedBlock},
-    },
-    threads::spawn,
-};
-use crossbeam::channel::{Receiver, bounded};
-use disk::block_files::RecordBuffer;
+use chain::threads::{each_number, lock};
 use hints::Numbering;
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
 };
-use wire::{BlockArena, BlockView, Coin, Height, OutPoint, coin::compress_output, script::is_unspendable};
+use wire::{BlockView, Coin, Height, OutPoint, coin::compress_output, script::is_unspendable};
 
 /// Callback for each block from height 1 on: height, number of outputs, and indices of the unspent ones.
-pub type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + 'a;
+pub type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + Send + 'a;
 
 /// Minimum of the memory for what is divided by block, in bytes.
 const MIN_MEMORY_BYTES: usize = 64 << 10;
@@ -89,6 +82,17 @@ impl<'a> CoinsByBlock<'a> {
         self.parts.add(self.parts.part_of(height), &bytes)
     }
 
+    /// Adds all coins.
+    ///
+    /// # Errors
+    /// [`ForEachError`]; those of [`CoinsByBlock::add`].
+    pub fn add_all(&mut self, coins: Coins<'_>) -> Result<(), ForEachError> {
+        if coins.is_again() {
+            self.parts.clear()?;
+        }
+        coins.in_sequence(|outpoint, coin| self.add(outpoint, coin))
+    }
+
     /// Looks up the coins in their blocks, and calls `each` for each block from height 1 to the last one.
     /// `checks_blocks` is whether blocks are compared with their headers, because nothing else has done it.
     ///
@@ -102,66 +106,29 @@ impl<'a> CoinsByBlock<'a> {
         checks_blocks: bool,
         each: &mut ForEachBlock<'_>,
     ) -> Result<(), Error> {
-        let count = self.parts.part_of(self.end) + 1;
-        let threads = job.threads().min(count);
-        let reader = &BlockReader::new(&job.plan.chain, job.files);
-        let finder = || OutputFinder {
+        let count = self.parts.part_of(self.end) as u32 + 1;
+        let finder = OutputFinder {
             job,
             coins: &self,
-            reader,
-            hasher: self.hasher.clone(),
+            reader: &BlockReader::new(&job.plan.chain, job.files),
             counts_unspendable: numbering == Numbering::AllOutputs,
             checks_blocks,
-            arena: BlockArena::default(),
-            block: RecordBuffer::default(),
-            hashes: BlockHashes::default(),
-            out: Vec::new(),
         };
-        thread::scope(|scope| {
-            // Worker n takes the parts n, n + threads, ..., and is at most one part ahead.
-            let (mut workers, mut found): (Vec<_>, Vec<Receiver<_>>) = Default::default();
-            let mut consume = || -> Result<(), Error> {
-                for first in 0..threads {
-                    let (send, receive) = bounded(1);
-                    let mut finder = finder();
-                    workers.push(spawn(scope, "worker", move || {
-                        for part in (first..count).step_by(threads) {
-                            let found = finder.find(part);
-                            let failed = found.is_err();
-                            if send.send(found).is_err() || failed {
-                                return;
-                            }
-                        }
-                    })?);
-                    found.push(receive);
-                }
-                for part in 0..count {
-                    for block in found[part % threads].recv().map_err(|_| Error::panicked())?? {
-                        let BlockOutputs { height, outputs, unspent } = block;
-                        each(height, outputs, &unspent)?;
-                    }
-                }
-                Ok(())
-            };
-            let consumed = consume();
-            // Workers that still run fail to send, and end.
-            found.clear();
-            let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).count() > 0;
-            if panicked { Err(Error::panicked()) } else { consumed }
+        let (turns, each) = (Turns::new(0), Mutex::new(each));
+        let begin = || (BlockBuffers::default(), self.hasher.clone());
+        // Each thread is at most one part ahead.
+        each_number(job.threads().min(count as usize), count, begin, |(buffers, hasher), part| {
+            let turn = turns.of(part..=part);
+            let found = finder.find(part as usize, buffers, hasher)?;
+            turn.wait()?;
+            let mut each = lock(&each);
+            for BlockOutputs { height, outputs, unspent } in found {
+                each(height, outputs, &unspent)?;
+            }
+            turn.end();
+            Ok(())
         })?;
         self.parts.remove_file()
-    }
-}
-
-impl CoinSink for CoinsByBlock<'_> {
-    type Output = ();
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<(), ForEachError> {
-        coins.in_sequence(|outpoint, coin| self.add(outpoint, coin))
-    }
-
-    fn start_over(&mut self) -> Result<(), Error> {
-        self.parts.clear()
     }
 }
 
@@ -173,23 +140,23 @@ struct BlockOutputs {
     unspent: Vec<u32>,
 }
 
-/// Finds coins among the outputs of their blocks, on one thread.
+/// Finds coins among the outputs of their blocks.
 struct OutputFinder<'a> {
     job: &'a Job<'a>,
     coins: &'a CoinsByBlock<'a>,
     reader: &'a BlockReader<'a>,
-    hasher: CoinHasher,
     counts_unspendable: bool,
     checks_blocks: bool,
-    arena: BlockArena,
-    block: RecordBuffer,
-    hashes: BlockHashes,
-    out: Vec<u8>,
 }
 
 impl OutputFinder<'_> {
     /// Finds the coins of the blocks of a part.
-    fn find(&mut self, part: usize) -> Result<Vec<BlockOutputs>, Error> {
+    fn find(
+        &self,
+        part: usize,
+        buffers: &mut BlockBuffers,
+        hasher: &mut CoinHasher,
+    ) -> Result<Vec<BlockOutputs>, Error> {
         let parts = &self.coins.parts;
         let mut coins: Vec<(u32, u128)> = parts
             .take(part)?
@@ -211,17 +178,21 @@ impl OutputFinder<'_> {
             }
             let first = coins.partition_point(|coin| coin.0 < height);
             let len = coins[first..].partition_point(|coin| coin.0 == height);
-            found.push(self.find_in_block(Height(height), &coins[first..first + len])?);
+            let coins = &coins[first..first + len];
+            found.push(self.find_in_block(Height(height), coins, buffers, hasher)?);
         }
         Ok(found)
     }
 
-    fn find_in_block(&mut self, height: Height, coins: &[(u32, u128)]) -> Result<BlockOutputs, Error> {
-        let Self { job, reader, hasher, arena, block, hashes, out, .. } = self;
-        let (chain, files): (_, &Files<'_>) = (&job.plan.chain, job.files);
-        let hash = chain.block(height).hash;
-        reader.read_block(height, block).map_err(|error| error.at_block(height, hash))?;
-        let located = LocatedBlock { chain, files, height };
+    fn find_in_block(
+        &self,
+        height: Height,
+        coins: &[(u32, u128)],
+        buffers: &mut BlockBuffers,
+        hasher: &mut CoinHasher,
+    ) -> Result<BlockOutputs, Error> {
+        let located = self.reader.read(height, false, buffers)?;
+        let BlockBuffers { block, arena, hashes, .. } = buffers;
         let block = &if self.checks_blocks {
             located.check(block.bytes(), arena, hashes)?.0
         } else {
@@ -230,14 +201,15 @@ impl OutputFinder<'_> {
             located.check_hash(hashes.block)?;
             block
         };
+        let mut out = Vec::new();
         let (mut outputs, mut unspent) = (0, Vec::new());
         for_each_output(block, |tx, vout, output| {
             let is_spendable = !is_unspendable(output.script_pubkey());
             if is_spendable && !coins.is_empty() {
                 out.clear();
-                compress_output(out, output.value(), output.script_pubkey());
+                compress_output(&mut out, output.value(), output.script_pubkey());
                 let outpoint = OutPoint { txid: hashes.txids[tx], vout };
-                let coin = Coin { code: Coin::code_of(height, tx == 0), out };
+                let coin = Coin { code: Coin::code_of(height, tx == 0), out: &out };
                 if coins.binary_search(&(height.0, hasher.hash(&outpoint, &coin))).is_ok() {
                     unspent.push(outputs);
                 }
@@ -249,7 +221,7 @@ impl OutputFinder<'_> {
         }
         let missing = coins.len() - unspent.len();
         let detail = format!("{missing} coins of this height are not outputs of this block, or occur twice");
-        Err(Error::damaged(detail).at_block(height, hash))
+        Err(Error::damaged(detail).at_block(height, self.job.plan.chain.block(height).hash))
     }
 }
 

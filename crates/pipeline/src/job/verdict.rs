@@ -12,48 +12,48 @@
 
 use crate::{
     job::{
-        Job, MatchedCoins,
+        Job, MatchStats, MatchedCoins,
         clock::Clock,
+        in_order::Meter,
         matching::{Attempt, Unproven},
     },
     stages::{
         block_fault::BlockFaults,
+        block_source::UndoReading,
         check::claims_of,
         coin_sink::Coins,
         completed_blocks::CompletedBlocks,
         conflicts::first_conflict,
         make_undo::{PlacedUndo, UndoSink},
         method::Method,
-        read::{BlockReader, UndoReading, read_block},
-        sequential::{SequentialUndo, SequentialValidator, different_undo},
+        read::{BlockBuffers, BlockReader, split_checksum},
         unspent::{ForEachError, Unspent},
+        window::{BlockResult, BufferPool},
     },
 };
 use api::{
+    counts::Counts,
     error::{Error, ErrorKind},
     event::Event,
     machine::random_key,
     note::Note,
+    options::Matching,
     remedy::Remedy,
     stage::Stage,
 };
 use chain::blocks::{
     awaited::AwaitedBlocks,
-    block_hashes::BlockHashes,
     chain::Chain,
     damage::{Damage, UndoDefect},
-    files::LocatedBlock,
 };
 use coins::{FoundCoins, MemoryCoins, NoCoins};
-use disk::{
-    block_files::RecordBuffer,
-    undo::{CHECKSUM_LEN, UndoArena},
-};
+use disk::undo::{UndoArena, UndoView};
 use std::{
     collections::HashSet,
-    sync::{Mutex, PoisonError},
+    ops::Range,
+    sync::{Mutex, PoisonError, atomic::Ordering},
 };
-use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Height, OutPoint};
+use wire::{BlockHash, Height, OutPoint};
 
 /// Keeps the undo data of the lowest block whose undo file has other undo data.
 struct FirstDifference<'a> {
@@ -62,20 +62,6 @@ struct FirstDifference<'a> {
 }
 
 impl UndoSink for FirstDifference<'_> {
-    fn start_over(&self) -> Result<(), Error> {
-        *self.lowest.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        Ok(())
-    }
-
-    fn resume(&self, _: &Chain, _: &[(Height, u32)]) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn reserve(&self, _: Height, _: FileNo, _: usize) -> Result<ByteOffset, Error> {
-        // It is not written anywhere.
-        Ok(ByteOffset(0))
-    }
-
     fn write(&self, undo: &PlacedUndo<'_>, _: &mut Vec<u8>) -> Result<(), Error> {
         let mut lowest = self.lowest.lock().unwrap_or_else(PoisonError::into_inner);
         // A rebuild without undo data has none to compare.
@@ -83,10 +69,6 @@ impl UndoSink for FirstDifference<'_> {
         if is_used && lowest.as_ref().is_none_or(|(lowest, _)| undo.height < *lowest) {
             *lowest = Some((undo.height, undo.data.to_vec()));
         }
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -184,10 +166,9 @@ impl Job<'_> {
                 },
             };
             let coins = self.coins_for(candidate, unspent)?;
-            return Ok(self.first_violation(candidate, coins, SequentialUndo::Make(None)));
+            return Ok(self.first_violation(candidate, coins, false));
         }
-        let coins = MemoryCoins::new(NoCoins, BlockHash::default(), random_key()?);
-        Ok(self.first_violation(candidate, coins, SequentialUndo::Make(None)))
+        Ok(self.first_violation(candidate, no_coins(BlockHash::default())?, false))
     }
 
     /// Returns the height of a block that is invalid, unless a lower one is; `None` if that can be found out
@@ -205,22 +186,22 @@ impl Job<'_> {
         (0..first.0).for_each(|height| matched.add(Height(height)));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
         let source = self.source(&faults, &matched, undo);
-        first_conflict(&*source, &outpoints, first > Height(0), self.threads(), self.interrupt)
+        first_conflict(&source, &outpoints, first > Height(0), self.threads(), self.interrupt)
     }
 
     /// Returns those of the coins after the block before `height` that matter for that block.
     fn coins_for(&self, height: Height, unspent: Unspent) -> Result<MemoryCoins, Error> {
-        let raw = read_block(&self.plan.chain, self.files, height, false)?;
-        let mut arena = BlockArena::default();
-        let block = raw.parse(&mut arena)?;
+        let mut buffers = BlockBuffers::default();
+        let located = BlockReader::new(&self.plan.chain, self.files).read(height, false, &mut buffers)?;
+        let BlockBuffers { block, arena, hashes, .. } = &mut buffers;
+        let block = located.parse(block.bytes(), arena)?;
         let mut wanted = HashSet::new();
-        let mut hashes = BlockHashes::default();
-        hashes.of_block(&block, &[]);
+        hashes.without_wtxids(&block, &[]);
         for (tx, &txid) in block.txs().zip(&hashes.txids) {
             wanted.extend(tx.inputs().map(|input| input.prevout()));
             wanted.extend((0..tx.output_count() as u32).map(|vout| OutPoint { txid, vout }));
         }
-        let mut coins = MemoryCoins::new(NoCoins, block.header().prev, random_key()?);
+        let mut coins = no_coins(block.header().prev)?;
         let (hasher, mut found) = (coins.hasher(), FoundCoins::default());
         let done = Coins::new(unspent, self.sink, self.interrupt).in_sequence(|outpoint, coin| {
             if wanted.contains(outpoint) {
@@ -237,9 +218,7 @@ impl Job<'_> {
     /// first violation; or what is wrong with that undo data, if it claims other coins of the block itself
     /// than the block creates.
     pub fn violation_by_claims(&self, height: Height) -> Error {
-        let found = self
-            .claimed_coins(height)
-            .map(|coins| self.first_violation(height, coins, SequentialUndo::Compare));
+        let found = self.claimed_coins(height).map(|coins| self.first_violation(height, coins, true));
         let mut error = found.unwrap_or_else(|error| error);
         if error.kind == ErrorKind::Consensus {
             error.detail += " (if the coins in its undo data are the right ones)";
@@ -250,17 +229,17 @@ impl Job<'_> {
 
     /// Returns the coins that the undo data of a block claims, except those that the block itself creates.
     fn claimed_coins(&self, height: Height) -> Result<MemoryCoins, Error> {
-        let raw = read_block(&self.plan.chain, self.files, height, true)?;
-        let damaged = |defect| raw.located.damaged(&Damage::Undo(defect));
-        let (mut arena, mut undo_arena, mut hashes) = <(BlockArena, UndoArena, BlockHashes)>::default();
-        let block = raw.parse(&mut arena)?;
-        let (data, checksum) = raw.undo.split_at(raw.undo.len().saturating_sub(CHECKSUM_LEN));
-        hashes.of_block(&block, data);
-        let mut coins = MemoryCoins::new(NoCoins, block.header().prev, random_key()?);
+        let mut buffers = BlockBuffers::default();
+        let located = BlockReader::new(&self.plan.chain, self.files).read(height, true, &mut buffers)?;
+        let BlockBuffers { block, undo, arena, undo_arena, hashes } = &mut buffers;
+        let block = located.parse(block.bytes(), arena)?;
+        let (data, checksum) = split_checksum(undo.bytes());
+        hashes.without_wtxids(&block, data);
+        let mut coins = no_coins(block.header().prev)?;
         let mut found = FoundCoins::default();
         if height.0 > 0 {
-            let claims = claims_of(&block, data, checksum, &mut undo_arena, &hashes.undo_checksum);
-            let claims = claims.map_err(damaged)?;
+            let claims = claims_of(&block, data, checksum, undo_arena, &hashes.undo_checksum);
+            let claims = claims.map_err(|defect| located.damaged(&Damage::Undo(defect)))?;
             let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
             for (input, claim) in inputs.zip(&claims) {
                 if claim.height() < height {
@@ -273,42 +252,102 @@ impl Job<'_> {
         Ok(coins)
     }
 
-    /// Connects a block that is invalid to the coins before it, and returns its first violation.
-    fn first_violation(&self, height: Height, coins: MemoryCoins, undo: SequentialUndo<'_>) -> Error {
+    /// Validates the chain in order, with all coins in memory. Returns coins only if the whole chain is
+    /// valid.
+    ///
+    /// It is the second opinion for tests and comparisons. Otherwise, it is needed only if coinbase txids
+    /// repeat, which is possible only before BIP-0034.
+    ///
+    /// # Errors
+    /// The first violation, damage, or [`ErrorKind::Interrupted`].
+    pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        let mut coins = no_coins(BlockHash::default())?;
+        let counts = self.connect_exactly(0..self.plan.chain.block_count() as u32, &mut coins, true)?;
+        clock.lap(Stage::Sequential);
+        let unspent = Unspent::new(coins.into_survivors(), Vec::new());
+        Ok(MatchedCoins { unspent, stats: MatchStats::in_order(counts, Matching::Sequential) })
+    }
+
+    /// Connects a block that is invalid to the coins before it, and returns its first violation. If
+    /// `with_undo`, it must also have spent the coins in its undo data.
+    fn first_violation(&self, height: Height, mut coins: MemoryCoins, with_undo: bool) -> Error {
+        let Err(error) = self.connect_exactly(height.0..height.0 + 1, &mut coins, with_undo) else {
+            let detail = "this block was found invalid by one check and valid by another; check the \
+                          memory, or report this bug";
+            let hash = self.plan.chain.block(height).hash;
+            return Error::new(ErrorKind::Internal, detail).at_block(height, hash);
+        };
+        error
+    }
+
+    /// Connects blocks one by one to coins in memory, as Bitcoin Core does; `with_undo`: also records or
+    /// compares their undo data.
+    fn connect_exactly(
+        &self,
+        heights: Range<u32>,
+        coins: &mut MemoryCoins,
+        with_undo: bool,
+    ) -> Result<Counts, Error> {
         self.sink.event(Event::Started(Stage::Sequential));
-        let (chain, params) = (&self.plan.chain, self.files.params);
-        let mut validator = SequentialValidator::new(chain, params, self.scripts(), undo, coins);
-        let with_undo = matches!(undo, SequentialUndo::Compare);
-        let connected = read_block(&self.plan.chain, self.files, height, with_undo)
-            .and_then(|raw| validator.connect(&raw, &mut BlockArena::default(), height));
-        match connected {
-            Err(error) => self.mark_contested(error),
-            Ok(()) => {
-                let detail = "this block was found invalid by one check and valid by another; check the \
-                              memory, or report this bug";
-                Error::new(ErrorKind::Internal, detail).at_block(height, self.plan.chain.block(height).hash)
+        let (chain, mut counts) = (&self.plan.chain, Counts::default());
+        let mut meter = Meter::new(self.plan, heights.clone(), self.sink);
+        let reader = &BlockReader::new(chain, self.files);
+        let result = if with_undo { BlockResult::Undo } else { BlockResult::Nothing };
+        // The buffers of one block are reused, however large it is.
+        let window = self.window(reader, BufferPool::new(usize::MAX), result);
+        for height in heights.map(Height) {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
             }
+            let connected = window.connect_exactly(coins, height, |error| {
+                // No valid block creates a coin that exists, but undo data may claim such a coin.
+                Error::damaged(error.to_string()).at_block(height, chain.block(height).hash)
+            });
+            let (block, new) = connected.map_err(|error| self.mark_contested(error))?;
+            if with_undo {
+                self.record_undo(&block)?;
+            }
+            counts += new;
+            meter.show(height.0 + 1, &new);
         }
+        Ok(counts)
     }
 
     /// The error for a block of a valid chain whose undo file has other undo data.
     pub fn false_undo(&self, height: Height, undo: &[u8]) -> Error {
-        let (chain, files) = (&self.plan.chain, self.files);
-        let located = LocatedBlock { chain, files, height };
-        let mut existing = RecordBuffer::default();
-        if let Err(error) = BlockReader::new(chain, files).read_undo(height, &mut existing) {
-            return error.at_block(height, chain.block(height).hash);
-        }
-        let Some(defect) = different_undo(existing.bytes(), undo) else {
-            // Only the checksum differs.
-            return located.damaged(&Damage::Undo(UndoDefect::Checksum));
+        let mut buffers = BlockBuffers::default();
+        let read = BlockReader::new(&self.plan.chain, self.files).read(height, true, &mut buffers);
+        let located = match read {
+            Ok(located) => located,
+            Err(error) => return error,
         };
-        let tx = if let UndoDefect::Claims(tx) = defect { Some(tx) } else { None };
-        let txid = tx.zip(read_block(chain, files, height, false).ok()).and_then(|(tx, raw)| {
-            let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-            hashes.of_block(&raw.parse(&mut arena).ok()?, &[]);
-            hashes.txids.get(tx).copied()
-        });
+        let BlockBuffers { block, undo: existing, arena, hashes, .. } = &mut buffers;
+        let (existing, _) = split_checksum(existing.bytes());
+        // If nothing else does, the checksum differs.
+        let defect = different_undo(existing, undo).unwrap_or(UndoDefect::Checksum);
+        let block = located.parse(block.bytes(), arena).ok();
+        block.iter().for_each(|block| hashes.without_wtxids(block, &[]));
+        let txid = if let UndoDefect::Claims(tx) = defect { hashes.txids.get(tx).copied() } else { None };
         located.damaged(&Damage::Undo(defect)).in_tx(txid)
     }
+}
+
+/// A cache without coins, to which the blocks above `best_block` can be connected.
+fn no_coins(best_block: BlockHash) -> Result<MemoryCoins, Error> {
+    Ok(MemoryCoins::new(NoCoins, best_block, random_key()?))
+}
+
+/// Returns how undo data differs from that of its block; `None` if it does not.
+fn different_undo(found: &[u8], undo: &[u8]) -> Option<UndoDefect> {
+    let (mut arena, mut own_arena) = (UndoArena::default(), UndoArena::default());
+    let found = match UndoView::parse(found, &mut arena) {
+        Ok(found) => found,
+        Err(error) => return Some(UndoDefect::Malformed(error)),
+    };
+    let own = UndoView::parse(undo, &mut own_arena).ok()?;
+    if found.tx_count() != own.tx_count() {
+        return Some(UndoDefect::TxCount { found: found.tx_count(), expected: own.tx_count() });
+    }
+    let different = found.txs().zip(own.txs()).position(|(found, own)| !found.eq(own));
+    different.map(|index| UndoDefect::Claims(index + 1))
 }

@@ -4,11 +4,10 @@ use crate::{
     job::{Job, checkpoint::Identity},
     stages::{
         block_fault::{BlockFaults, LocatedFault},
-        block_source::Stop,
+        block_source::{Stop, UndoReading},
         check::{self, Outcome, Shared},
         deliveries::Deliveries,
         make_undo::UndoSink,
-        read::UndoReading,
         scripts::ScriptQueue,
         spill::Spill,
     },
@@ -192,8 +191,8 @@ impl WorkerPool<'_> {
             scripts: self.queue,
             observer: self.job.options.observer.as_deref(),
             chain,
-            source: &*source,
-            params: self.job.files.params,
+            files: self.job.files,
+            source: &source,
             method: self.job.method,
             join: self.join,
             spill: self.spill,
@@ -217,7 +216,7 @@ impl WorkerPool<'_> {
             let claims = self.job.files.awaited.and_then(AwaitedBlocks::claims);
             let claimed = claims.map_or(0, PeerClaims::read_bytes);
             let temporary = |all: &Deliveries<'_>| {
-                claimed + all.bytes() + self.spill.volume().bytes.saturating_sub(table_bytes)
+                claimed + all.parts.bytes() + self.spill.volume().bytes.saturating_sub(table_bytes)
             };
             self.deliveries.is_some_and(|all| is_epoch_complete(temporary(all), table_bytes, memory))
         };

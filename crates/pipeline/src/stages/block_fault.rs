@@ -1,11 +1,10 @@
 //! Why a block was not accepted, and the lowest block that was not.
 //!
-//! A [`BlockFault`] is about the block itself, wherever it comes from. The block's source knows what the
-//! fault means there ([`LocatedFault`]). Parallel matching ends with the fault of the lowest block that has
-//! one.
+//! A [`BlockFault`] is about the block itself, a [`LocatedFault`] names its place. Parallel matching ends
+//! with the fault of the lowest block that has one.
 
 use api::error::Error;
-use chain::blocks::{block_check::BlockFlaw, damage::Damage};
+use chain::blocks::{block_check::BlockFlaw, damage::Damage, files::LocatedBlock};
 use coins::hinted::HintFlaw;
 use std::sync::{
     Mutex,
@@ -26,6 +25,18 @@ pub enum BlockFault {
     Suspect,
 }
 
+impl BlockFault {
+    /// Returns what the fault means for this block.
+    pub fn of(self, located: LocatedBlock<'_>) -> LocatedFault {
+        match self {
+            Self::Damaged(damage) => LocatedFault::Error(located.damaged(&damage)),
+            Self::Hints(flaw) => LocatedFault::Hints(flaw),
+            Self::Failed(error) => LocatedFault::Error(error),
+            Self::Suspect => LocatedFault::Suspect,
+        }
+    }
+}
+
 impl From<Damage> for BlockFault {
     fn from(damage: Damage) -> Self {
         Self::Damaged(damage)
@@ -41,7 +52,7 @@ impl From<BlockFlaw> for BlockFault {
     }
 }
 
-/// What a fault means where the block comes from.
+/// What a fault means for the block that has it.
 #[derive(Debug)]
 pub enum LocatedFault {
     /// The block cannot be checked as long as this is wrong.

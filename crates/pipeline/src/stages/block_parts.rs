@@ -4,32 +4,31 @@
 //! Each block is checked as far as that is possible by itself, and its undo data by its checksum. That the
 //! coins in it are the right ones is not checked.
 
-use crate::stages::{check::claims_of, read::BlockReader};
+use crate::stages::{
+    check::claims_of,
+    read::{BlockBuffers, BlockReader, split_checksum},
+    walk::progress,
+};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Progress, Watch},
+    event::Watch,
     subject::Subject,
 };
 use chain::{
     blocks::{
-        block_hashes::BlockHashes,
         damage::{Damage, UndoDefect},
         files::Files,
     },
     plan::planner::Plan,
     threads::each_number,
 };
-use disk::{
-    block_files::RecordBuffer,
-    datadir::FileKind,
-    undo::{CHECKSUM_LEN, UndoArena},
-};
+use disk::{block_files::RecordBuffer, datadir::FileKind};
 use rules::{ChainParams, SpentCoin};
 use std::{
     ops::RangeInclusive,
     sync::atomic::{AtomicU32, Ordering},
 };
-use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
+use wire::{BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
 
 /// Number of blocks after which progress is reported.
 const PROGRESS_BLOCKS: u32 = 32;
@@ -146,7 +145,7 @@ impl BlockParts<'_> {
         let shared = &Shared { parts: self, reader, watch, done: AtomicU32::new(0) };
         let (start, end) = (*self.heights.start(), *self.heights.end());
         let [first_part, last_part] = [start, end].map(|height| height / self.part_blocks);
-        each_number(self.threads, last_part - first_part + 1, Buffers::default, |buffers, number| {
+        each_number(self.threads, last_part - first_part + 1, BlockBuffers::default, |buffers, number| {
             let first = (first_part + number).saturating_mul(self.part_blocks);
             let last = first.saturating_add(self.part_blocks - 1);
             shared.read_part(first.max(start)..=last.min(end), consumer, buffers)
@@ -163,22 +162,12 @@ struct Shared<'a> {
     done: AtomicU32,
 }
 
-/// The buffers of a worker.
-#[derive(Default)]
-struct Buffers {
-    block: RecordBuffer,
-    undo: RecordBuffer,
-    arena: BlockArena,
-    undo_arena: UndoArena,
-    hashes: BlockHashes,
-}
-
 impl Shared<'_> {
     fn read_part(
         &self,
         heights: RangeInclusive<u32>,
         consumer: &impl BlockConsumer,
-        buffers: &mut Buffers,
+        buffers: &mut BlockBuffers,
     ) -> Result<(), Error> {
         let Some(mut part) = consumer.begin_part(heights.clone())? else {
             self.done.fetch_add(heights.count() as u32, Ordering::Relaxed);
@@ -201,21 +190,18 @@ impl Shared<'_> {
     fn read(
         &self,
         height: Height,
-        buffers: &mut Buffers,
+        buffers: &mut BlockBuffers,
         each: impl FnOnce(&BlockData<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (chain, located) = (&self.parts.plan.chain, self.reader.located(height));
-        let position = chain.block(height);
-        let Buffers { block, undo, arena, undo_arena, hashes } = buffers;
-        self.reader.read_block(height, block).map_err(|error| error.at_block(height, position.hash))?;
-        undo.clear();
+        let chain = &self.parts.plan.chain;
+        let located = self.reader.read(height, false, buffers)?;
+        let BlockBuffers { block, undo, arena, undo_arena, hashes } = buffers;
         let with_coins = self.parts.with_coins && height.0 > 0;
         if with_coins {
             self.read_undo(height, undo)?;
         }
         let block = &located.parse(block.bytes(), arena)?;
-        let undo = undo.bytes();
-        let (undo_data, checksum) = undo.split_at(undo.len().saturating_sub(CHECKSUM_LEN));
+        let (undo_data, checksum) = split_checksum(undo.bytes());
         let is_known = !self.parts.with_witnesses && located.has_txids_of(block, undo_data, hashes);
         if !is_known {
             let checked = located.check_view(block, undo_data, hashes)?;
@@ -234,7 +220,7 @@ impl Shared<'_> {
         each(&BlockData {
             params: self.parts.files.params,
             height,
-            hash: position.hash,
+            hash: chain.block(height).hash,
             median_time: chain.median_times().get(height.0 as usize).copied().unwrap_or_default(),
             median_times: chain.median_times(),
             block,
@@ -262,10 +248,8 @@ impl Shared<'_> {
 
     fn progress(&self, blocks: u32) {
         let plan = self.parts.plan;
-        let (of_chain, blocks_total) =
-            (plan.chain.block_count() as u64, self.parts.heights.clone().count() as u32);
-        let bytes = |blocks: u32| plan.block_bytes / of_chain * u64::from(blocks);
-        let (bytes, bytes_total) = (bytes(blocks), bytes(blocks_total));
-        self.watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+        let blocks_total = self.parts.heights.clone().count() as u32;
+        let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * u64::from(blocks_total);
+        progress(self.watch.sink, blocks, blocks_total, bytes_total);
     }
 }

@@ -12,6 +12,7 @@ use crate::stages::{
     deliveries::Deliveries,
     method::{Method, UndoUse},
     partial_state::{PartialState, RoutedBlock, StateConflict},
+    read::split_checksum,
     scripts::ScriptQueue,
     spill::Spill,
 };
@@ -26,9 +27,9 @@ use chain::blocks::{
     block_hashes::BlockHashes,
     chain::Chain,
     damage::{Damage, UndoDefect},
+    files::{Files, LocatedBlock},
 };
-use coins::Join;
-use coins::SipKey;
+use coins::{Join, SipKey};
 use disk::undo::{CHECKSUM_LEN, UndoArena, UndoView};
 use rules::{BlockSpendContext, ChainParams, SpentCoin, check_block_spends};
 use std::{
@@ -40,10 +41,10 @@ use wire::{BlockArena, BlockView, Coin, Height, Txid};
 /// What all workers share.
 pub struct Shared<'a> {
     pub chain: &'a Chain,
-    /// Where its blocks come from.
-    pub source: &'a dyn BlockSource,
-    /// The network's rules.
-    pub params: &'static ChainParams,
+    /// The block files.
+    pub files: &'a Files<'a>,
+    /// Where the blocks come from.
+    pub source: &'a BlockSource<'a>,
     /// How effects are applied.
     pub method: &'a Method,
     /// Where effects are matched.
@@ -174,7 +175,8 @@ impl Worker<'_> {
             Ok(()) => self.outcome.partial.completed.add(block.height),
             Err(fault) => {
                 let height = block.height;
-                shared.faults.record(height, shared.source.located(height, fault));
+                let Shared { chain, files, .. } = *shared;
+                shared.faults.record(height, fault.of(LocatedBlock { chain, files, height }));
             }
         }
         if let Some(scripts) = shared.scripts {
@@ -192,11 +194,10 @@ impl Worker<'_> {
     }
 
     fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
-        let Shared { chain, params, .. } = *self.shared;
+        let Shared { chain, files: &Files { params, .. }, .. } = *self.shared;
         let height = read.height;
-        let (block_bytes, undo_bytes) = (read.block.bytes(), read.undo.bytes());
-        let block = self.arena.parse_first(block_bytes).map_err(Damage::Block)?;
-        let (undo_data, checksum) = undo_bytes.split_at(undo_bytes.len().saturating_sub(CHECKSUM_LEN));
+        let block = self.arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
+        let (undo_data, checksum) = split_checksum(read.undo.bytes());
         let claimed = read.claims.as_deref();
 
         let legacy_sigops = match read.facts.take() {
@@ -334,7 +335,7 @@ fn apply(
     claims: Option<&[Coin<'_>]>,
 ) -> Result<(), BlockFault> {
     let matching = Instant::now();
-    if is_overwritten(shared.params, shared.chain, height) {
+    if is_overwritten(shared.files.params, shared.chain, height) {
         // The coinbase is the only transaction of these blocks, so nothing else is left out.
         return match block.tx_count() {
             1 => applier.apply_overwritten(height),

@@ -1,8 +1,8 @@
-//! Consumers of the coins after the last block, in the order of the chainstate's keys.
+//! The coins after the last block, in the order of the chainstate's keys.
 //!
-//! A [`CoinSink`] walks the coins in one sequence, or by ranges on several threads, each of which a
-//! [`RangeSink`] consumes. [`Job::for_each_coin`](crate::job::Job::for_each_coin) gives it the coins and, if
-//! parallel matching proves too little, gives it them anew.
+//! [`Job::for_each_coin`](crate::job::Job::for_each_coin) gives them to a consumer and, if parallel matching
+//! proves too little, gives it them anew. The consumer walks them in one sequence, or by ranges on several
+//! threads, each of which a [`RangeSink`] consumes.
 
 use crate::stages::unspent::{ForEachError, Range, Unspent};
 use api::{
@@ -24,24 +24,6 @@ use wire::{Coin, OutPoint};
 /// Number of coins of a range between two checks for an interrupt.
 pub const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
-/// Consumes the coins after the last block.
-pub trait CoinSink {
-    /// What the sink makes of all coins.
-    type Output;
-
-    /// Consumes all coins.
-    ///
-    /// # Errors
-    /// [`ForEachError::Mismatch`] if a spend has no coin, which may show only after other coins were
-    /// consumed; an error of the sink; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
-    fn consume(&mut self, coins: Coins<'_>) -> Result<Self::Output, ForEachError>;
-
-    /// Discards what the sink has made until a mismatch; all coins follow once more.
-    fn start_over(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
 /// Consumes the coins of one range, on one thread.
 pub trait RangeSink {
     /// A complete range that is not yet on the medium.
@@ -62,6 +44,7 @@ pub trait RangeSink {
 /// The coins after the last block, to be walked once.
 pub struct Coins<'a> {
     unspent: Unspent,
+    is_again: bool,
     sink: &'a dyn EventSink,
     interrupt: &'a AtomicBool,
 }
@@ -70,7 +53,17 @@ impl<'a> Coins<'a> {
     /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
     /// receives.
     pub fn new(unspent: Unspent, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
-        Self { unspent, sink, interrupt }
+        Self { unspent, is_again: false, sink, interrupt }
+    }
+
+    /// The same, for a consumer that must discard what it has made of others.
+    pub fn again(self) -> Self {
+        Self { is_again: true, ..self }
+    }
+
+    /// Whether coins were consumed before until a mismatch: what was made of them is to be discarded.
+    pub const fn is_again(&self) -> bool {
+        self.is_again
     }
 
     /// Number of coins, if each spend has a coin.
@@ -308,34 +301,11 @@ mod tests {
         }
     }
 
-    /// Collects coins, but claims that the walk has ended with a mismatch until it has started over.
-    #[derive(Default)]
-    struct Doubting {
-        mismatched: Rows,
-        started_over: u32,
-    }
-
-    impl CoinSink for Doubting {
-        type Output = Rows;
-
-        fn consume(&mut self, coins: Coins<'_>) -> Result<Rows, ForEachError> {
-            let rows = in_sequence(coins.unspent)?;
-            if self.started_over > 0 {
-                return Ok(rows);
-            }
-            self.mismatched = rows;
-            Err(ForEachError::Mismatch)
-        }
-
-        fn start_over(&mut self) -> Result<(), Error> {
-            self.started_over += 1;
-            Ok(())
-        }
-    }
-
-    /// Matches the spends of a generated chain and gives the coins to `sink`. Returns too whether the chain
-    /// was checked again without undo data.
-    fn match_and_consume(sink: &mut Doubting) -> (Result<(Rows, MatchStats), Error>, bool) {
+    /// Matches the spends of a generated chain and gives the coins to `consume`. Returns too whether the
+    /// chain was checked again without undo data.
+    fn match_and_consume(
+        mut consume: impl FnMut(Coins<'_>) -> Result<Rows, ForEachError>,
+    ) -> (Result<(Rows, MatchStats), Error>, bool) {
         let (dir, checked_again) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let chain = Chain::generate(&ChainSpec { blocks: Some(120), ..ChainSpec::new(3, 50_000) });
         chain.write_datadir(dir.path(), &Layout::new(7)).unwrap();
@@ -349,18 +319,28 @@ mod tests {
         let watch = Watch { sink: &watch, interrupt: &interrupt };
         let result = with_read_only_job(&disk, &options, None, watch, |job, clock| {
             let matched = job.match_spends(clock)?;
-            job.for_each_coin(matched, clock, sink)
+            job.for_each_coin(matched, clock, &mut consume)
         });
         (result, checked_again.into_inner())
     }
 
     #[test]
     fn after_a_mismatch_the_coins_come_from_a_check_without_undo_data() {
-        let mut sink = Doubting::default();
-        let (result, is_checked_again) = match_and_consume(&mut sink);
+        let (mut mismatched, mut calls) = (Rows::new(), 0);
+        let (result, is_checked_again) = match_and_consume(|coins| {
+            assert_eq!(coins.is_again(), calls > 0);
+            calls += 1;
+            let is_again = coins.is_again();
+            let rows = in_sequence(coins.unspent)?;
+            if is_again {
+                return Ok(rows);
+            }
+            mismatched = rows;
+            Err(ForEachError::Mismatch)
+        });
         let (rows, stats) = result.unwrap();
-        assert!(is_checked_again && sink.started_over == 1);
+        assert!(is_checked_again && calls == 2);
         assert_eq!(stats.matching, Matching::Parallel);
-        assert!(!rows.is_empty() && rows == sink.mismatched, "the chain is valid");
+        assert!(!rows.is_empty() && rows == mismatched, "the chain is valid");
     }
 }

@@ -31,7 +31,7 @@ type Changes = HashMap<OutPoint, Vec<(Place, Change)>>;
 /// it while it does; `None` if no block does. The source delivers all blocks, or if `begins_late`, those
 /// above a block up to which there is no conflict: then the block is invalid unless a lower one is.
 pub fn first_conflict(
-    source: &dyn BlockSource,
+    source: &BlockSource<'_>,
     outpoints: &HashSet<OutPoint>,
     begins_late: bool,
     threads: usize,

@@ -4,11 +4,12 @@ use crate::stages::{parts::Parts, work_dir::WorkDir};
 use api::error::Error;
 use chain::blocks::chain::Chain;
 use coins::{Delivery, Spender};
-use std::ops::Range;
 use wire::Height;
 
 /// Deliveries to the blocks of a chain, encoded ([`Delivery::split_first`]).
-pub struct Deliveries<'a>(Parts<'a>);
+pub struct Deliveries<'a> {
+    pub parts: Parts<'a>,
+}
 
 /// The deliveries of one part, in order of their spenders.
 pub struct SortedDeliveries {
@@ -20,21 +21,7 @@ pub struct SortedDeliveries {
 impl<'a> Deliveries<'a> {
     /// No deliveries yet. See [`Parts::new`] for the limits.
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
-        Self(Parts::new(work, chain, part_block_bytes, memory_limit))
-    }
-
-    /// Bytes of the deliveries that have not been taken.
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-
-    pub fn part_count(&self) -> usize {
-        self.0.count()
-    }
-
-    /// Returns the heights of the blocks of a part.
-    pub fn heights(&self, part: usize) -> Range<u32> {
-        self.0.heights(part)
+        Self { parts: Parts::new(work, chain, part_block_bytes, memory_limit) }
     }
 
     /// Adds all deliveries in `encoded`, and clears it.
@@ -42,8 +29,8 @@ impl<'a> Deliveries<'a> {
         let mut rest = encoded.as_slice();
         while let Some((first, after)) = Delivery::split_first(rest) {
             // Most deliveries of a worker are for one block, so for one part.
-            let part = self.0.part_of(first.spender.height());
-            let heights = self.heights(part);
+            let part = self.parts.part_of(first.spender.height());
+            let heights = self.parts.heights(part);
             let mut end = after;
             while let Some((next, after)) = Delivery::split_first(end)
                 && heights.contains(&next.spender.height().0)
@@ -51,7 +38,7 @@ impl<'a> Deliveries<'a> {
                 end = after;
             }
             let (of_part, others) = rest.split_at(rest.len() - end.len());
-            self.0.add(part, of_part)?;
+            self.parts.add(part, of_part)?;
             rest = others;
         }
         encoded.clear();
@@ -60,12 +47,7 @@ impl<'a> Deliveries<'a> {
 
     /// Takes all deliveries of a part.
     pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
-        Ok(SortedDeliveries::new(self.0.take(part)?))
-    }
-
-    /// Removes the temporary file, after all deliveries have been taken.
-    pub fn remove_file(&self) -> Result<(), Error> {
-        self.0.remove_file()
+        Ok(SortedDeliveries::new(self.parts.take(part)?))
     }
 }
 
@@ -97,7 +79,7 @@ mod tests {
     use super::*;
     use chain::blocks::chain::ChainBlock;
     use coins::{Join, SipKey};
-    use std::thread;
+    use std::{ops::Range, thread};
     use testkit::fault::FaultDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};
 
@@ -141,20 +123,20 @@ mod tests {
                     });
                 }
             });
-            assert!(deliveries.part_count() > 5);
+            assert!(deliveries.parts.count() > 5);
             assert_eq!(work.exists().unwrap(), memory_limit < 1 << 30, "{memory_limit}");
             let mut heights = 0;
-            for part in 0..deliveries.part_count() {
+            for part in 0..deliveries.parts.count() {
                 let sorted = deliveries.take(part).unwrap();
-                for height in deliveries.heights(part) {
+                for height in deliveries.parts.heights(part) {
                     let inputs: Vec<_> =
                         sorted.of_block(Height(height)).map(|delivery| delivery.spender.input()).collect();
                     assert_eq!(inputs, (0..40).collect::<Vec<_>>(), "{height}");
                     heights += 1;
                 }
             }
-            assert_eq!((heights, deliveries.bytes()), (100, 0));
-            deliveries.remove_file().unwrap();
+            assert_eq!((heights, deliveries.parts.bytes()), (100, 0));
+            deliveries.parts.remove_file().unwrap();
             work.remove().unwrap();
             assert!(!work.exists().unwrap());
         }

@@ -5,7 +5,7 @@
 //! tables depend only on the coins and the obfuscation key.
 
 use crate::stages::{
-    coin_sink::{CoinSink, Coins, RangeSink},
+    coin_sink::{Coins, RangeSink},
     unspent::ForEachError,
 };
 use api::{
@@ -49,19 +49,6 @@ pub struct Finish<'a, 'd> {
     pub threads: usize,
     /// Set by the caller to stop the job.
     pub interrupt: &'a AtomicBool,
-}
-
-impl CoinSink for Finish<'_, '_> {
-    type Output = UtxoCounts;
-
-    fn consume(&mut self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
-        let (dir, tip) = (self.target.building(), self.chain.tip().hash);
-        write_chainstate(self.disk, dir, self.key, tip, coins, self.range_bytes, self.threads)
-    }
-
-    fn start_over(&mut self) -> Result<(), Error> {
-        self.target.start_over()
-    }
 }
 
 /// Writes coins as a new chainstate in the directory `dir`, obfuscated with `key` and with this best block,
@@ -122,6 +109,18 @@ impl RangeSink for TableSink<'_> {
 }
 
 impl Finish<'_, '_> {
+    /// Writes the coins, and returns what was written.
+    ///
+    /// # Errors
+    /// [`ForEachError`]
+    pub fn write(&self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
+        if coins.is_again() {
+            self.target.start_over()?;
+        }
+        let (dir, tip) = (self.target.building(), self.chain.tip().hash);
+        write_chainstate(self.disk, dir, self.key, tip, coins, self.range_bytes, self.threads)
+    }
+
     /// Reads the chainstate back, compares it with what was written, and returns its hash, with MuHash if
     /// `muhash`. If coins were written, but no transactions counted, the number of these is not compared.
     ///

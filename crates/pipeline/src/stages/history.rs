@@ -17,7 +17,11 @@
 //! | txid 32 | amount 8 | id of the coin 8 | length of the script 2 | script, of an output   (little-endian)
 //! ```
 
-use crate::stages::{block_parts::BlockData, parts::Parts, work_dir::WorkDir};
+use crate::stages::{
+    block_parts::{BlockConsumer, BlockData, PartConsumer},
+    parts::Parts,
+    work_dir::WorkDir,
+};
 use api::{
     error::{Error, ErrorKind},
     hex_reversed,
@@ -224,12 +228,6 @@ impl<'a> HistoryBuckets<'a> {
         self.outputs.load(Ordering::Relaxed)
     }
 
-    /// What adds the movements of blocks, for one thread.
-    pub fn adder(&self) -> HistoryAdder<'_> {
-        let pending = vec![Vec::new(); self.count()];
-        HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script: Vec::new() }
-    }
-
     /// The bucket of a script with this hash, if it is wanted.
     fn bucket_of(&self, script_hash: &[u8; 32]) -> Option<usize> {
         let [first, second, ..] = *script_hash;
@@ -399,8 +397,15 @@ impl Run {
     }
 }
 
+impl BlockConsumer for HistoryBuckets<'_> {
+    fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        let (pending, script) = (vec![Vec::new(); self.count()], Vec::new());
+        Ok(Some(Box::new(HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script })))
+    }
+}
+
 /// Adds the movements of blocks to the buckets.
-pub struct HistoryAdder<'b> {
+struct HistoryAdder<'b> {
     buckets: &'b HistoryBuckets<'b>,
     /// By bucket.
     pending: Vec<Vec<u8>>,
@@ -409,12 +414,12 @@ pub struct HistoryAdder<'b> {
     script: Vec<u8>,
 }
 
-impl HistoryAdder<'_> {
+impl PartConsumer for HistoryAdder<'_> {
     /// Adds the movements of a block, which has the coins that it spends.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Damaged`] if undo data has a malformed coin; any I/O error.
-    pub fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
+    fn block(&mut self, data: &BlockData<'_>) -> Result<(), Error> {
         let height = data.height.0;
         if let Some(time) = self.buckets.times.get(height as usize) {
             time.store(data.block.header().time.0, Ordering::Relaxed);
@@ -453,6 +458,12 @@ impl HistoryAdder<'_> {
         Ok(())
     }
 
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        self.flush()
+    }
+}
+
+impl HistoryAdder<'_> {
     fn coin_id(&self, outpoint: &OutPoint, code: u32) -> u64 {
         let mut bytes = [0; 40];
         let (txid, numbers) = bytes.split_at_mut(32);
@@ -473,7 +484,7 @@ impl HistoryAdder<'_> {
     }
 
     /// Adds what has been collected to the buckets.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), Error> {
         for (bucket, pending) in self.pending.iter_mut().enumerate().filter(|(_, it)| !it.is_empty()) {
             self.buckets.parts.add(bucket, pending)?;
             pending.clear();

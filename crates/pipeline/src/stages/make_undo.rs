@@ -10,12 +10,12 @@
 
 use crate::stages::{
     block_fault::{BlockFault, BlockFaults},
-    block_source::BlockSource,
     check::SpendCheck,
     deliveries::{Deliveries, SortedDeliveries},
     partial_state::RoutedBlock,
     read::BlockReader,
     scripts::ScriptQueue,
+    turns::Turns,
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock},
@@ -34,15 +34,10 @@ use chain::{
 use coins::Delivery;
 use disk::{
     block_files::RecordBuffer,
-    undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
+    undo::{UndoArena, UndoView},
 };
-use rules::ChainParams;
 use std::{
-    cell::Cell,
-    sync::{
-        Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
@@ -60,44 +55,46 @@ pub struct PlacedUndo<'a> {
     pub data: &'a [u8],
 }
 
-/// Where undo data that was made goes.
+/// Where undo data that was made goes. What a sink that keeps none has no use for does nothing by default.
 pub trait UndoSink: Sync {
     /// Forgets all undo data, so that it is made again.
-    fn start_over(&self) -> Result<(), Error>;
+    fn start_over(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Continues after an interrupt, at which undo data of these lengths had been made and synced. Returns
     /// false if it was put in place or given up since then, so that the job must start over.
     ///
     /// # Errors
     /// Any I/O error; an error if that undo data is damaged.
-    fn resume(&self, chain: &Chain, made: &[(Height, u32)]) -> Result<bool, Error>;
+    fn resume(&self, _: &Chain, _: &[(Height, u32)]) -> Result<bool, Error> {
+        Ok(true)
+    }
 
     /// Forgets the undo data of blocks in files that were deleted.
-    fn forget(&self, chain: &Chain, files: &[FileNo]) -> Result<(), Error> {
-        let _ = (chain, files);
+    fn forget(&self, _: &Chain, _: &[FileNo]) -> Result<(), Error> {
         Ok(())
     }
 
     /// Assigns the next position in a file to undo data of `len` bytes, of the block at `height`. Calls have
     /// ascending heights.
-    fn reserve(&self, height: Height, file: FileNo, len: usize) -> Result<ByteOffset, Error>;
+    fn reserve(&self, _height: Height, _file: FileNo, _len: usize) -> Result<ByteOffset, Error> {
+        Ok(ByteOffset(0))
+    }
 
     /// Writes undo data at the position that was assigned to it. `buffer` is reused.
     fn write(&self, undo: &PlacedUndo<'_>, buffer: &mut Vec<u8>) -> Result<(), Error>;
 
     /// Returns when all that was written is on the medium.
-    fn sync(&self) -> Result<(), Error>;
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// What all workers share.
 pub struct UndoMaker<'a> {
-    pub chain: &'a Chain,
-    /// Reads its blocks.
+    /// Reads the blocks of the chain.
     pub reader: &'a BlockReader<'a>,
-    /// Knows what damage to a block means.
-    pub source: &'a dyn BlockSource,
-    /// The network's rules.
-    pub params: &'static ChainParams,
     /// What was delivered to the blocks.
     pub deliveries: &'a Deliveries<'a>,
     /// The queue of scripts, if scripts are run.
@@ -139,13 +136,6 @@ struct NewUndo {
     undo: Vec<u8>,
 }
 
-/// Which part may assign positions.
-#[derive(Default)]
-struct Turns {
-    next: Mutex<usize>,
-    changed: Condvar,
-}
-
 impl UndoMaker<'_> {
     /// Makes the undo data of `blocks`, which are in order of height, with `threads` threads. Faults of
     /// blocks are recorded. From time to time, calls `progress` with the number of blocks that are done, and
@@ -157,36 +147,36 @@ impl UndoMaker<'_> {
         progress: &dyn Fn(u32, u64),
     ) -> Result<MadeUndoData, Error> {
         // Parts that have such blocks, with these blocks.
-        let parts: Vec<(usize, &[RoutedBlock])> = (0..self.deliveries.part_count())
+        let parts: Vec<(usize, &[RoutedBlock])> = (0..self.deliveries.parts.count())
             .map(|part| {
-                let heights = self.deliveries.heights(part);
+                let heights = self.deliveries.parts.heights(part);
                 let begin = blocks.partition_point(|block| block.height.0 < heights.start);
                 let end = blocks.partition_point(|block| block.height.0 < heights.end);
                 (part, &blocks[begin..end])
             })
             .filter(|(_, blocks)| !blocks.is_empty())
             .collect();
-        let (next, turns, failed) = (AtomicUsize::new(0), Turns::default(), AtomicBool::new(false));
+        let (next, turns, failed) = (AtomicU32::new(0), Turns::new(0), AtomicBool::new(false));
         let done = Done::default();
         let work = || {
             let mut worker = Worker::new(self, &done);
             let mut work = || -> Result<(), Error> {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(part, blocks)) = parts.get(at) else { return Ok(()) };
+                    let Some(&(part, blocks)) = parts.get(at as usize) else { return Ok(()) };
+                    // Positions are assigned in the order of the parts.
+                    let turn = turns.of(at..=at);
                     worker.make_part(part, blocks, &failed)?;
-                    if !turns.wait_for(at, &failed) {
+                    if turn.wait().is_err() {
+                        // A lower part has failed, whose error counts.
                         return Ok(());
                     }
-                    let positions = worker.reserve();
-                    turns.pass(at);
-                    worker.write(positions?)?;
+                    let positions = worker.reserve()?;
+                    turn.end();
+                    worker.write(positions)?;
                 }
             };
-            // The others must not wait for the turn of a worker that has failed or panicked.
-            let stop_others = FailUnlessDone { failed: &failed, is_done: Cell::new(false) };
-            work()?;
-            stop_others.is_done.set(true);
+            work().inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             Ok(worker.finish(&failed))
         };
         let tick = || progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
@@ -199,40 +189,6 @@ impl UndoMaker<'_> {
             all.ages += outcome.ages;
         }
         Ok(all)
-    }
-}
-
-impl Turns {
-    /// Waits until all parts before this one have assigned their positions. Returns false if a worker has
-    /// failed.
-    fn wait_for(&self, part: usize, failed: &AtomicBool) -> bool {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        while *next < part && !failed.load(Ordering::Relaxed) {
-            // With a timeout, because a failure is not signalled.
-            let waited = self.changed.wait_timeout(next, Duration::from_millis(50));
-            next = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        !failed.load(Ordering::Relaxed)
-    }
-
-    /// Lets the part after this one assign its positions.
-    fn pass(&self, part: usize) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = part + 1;
-        self.changed.notify_all();
-    }
-}
-
-/// Sets a flag when it is dropped before the work is done.
-struct FailUnlessDone<'a> {
-    failed: &'a AtomicBool,
-    is_done: Cell<bool>,
-}
-
-impl Drop for FailUnlessDone<'_> {
-    fn drop(&mut self) {
-        if !self.is_done.get() {
-            self.failed.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -277,10 +233,15 @@ impl<'a> Worker<'a> {
             self.progress.blocks.fetch_add(1, Ordering::Relaxed);
             self.progress.bytes.fetch_add(self.block.bytes().len() as u64, Ordering::Relaxed);
             match self.make_block(block, &deliveries) {
-                Ok(new) if shared.sink.is_some() && !self.is_there(&new)? => self.new.push(new),
-                Ok(_) => {}
+                Ok(new) => {
+                    let NewUndo { height, prev, undo } = &new;
+                    let sink = shared.sink.is_some();
+                    if sink && !shared.reader.has_undo(*height, prev, undo, &mut self.existing)? {
+                        self.new.push(new);
+                    }
+                }
                 Err(fault) => {
-                    shared.faults.record(block.height, shared.source.located(block.height, fault));
+                    shared.faults.record(block.height, fault.of(shared.reader.located(block.height)));
                 }
             }
             if let Some(scripts) = shared.scripts {
@@ -303,7 +264,7 @@ impl<'a> Worker<'a> {
             let detail = "the spent coins that a peer has sent are gone; please report this bug";
             return Err(Error::new(ErrorKind::Internal, detail));
         };
-        self.new.push(NewUndo { height, prev: self.shared.chain.block(Height(below)).hash, undo });
+        self.new.push(NewUndo { height, prev: self.shared.reader.chain.block(Height(below)).hash, undo });
         Ok(())
     }
 
@@ -314,6 +275,7 @@ impl<'a> Worker<'a> {
         deliveries: &SortedDeliveries,
     ) -> Result<NewUndo, BlockFault> {
         let Self { shared, arena, undo_arena, block, hashes, done, .. } = self;
+        let (chain, params) = (shared.reader.chain, shared.reader.files.params);
         let height = routed.height;
         if block.crc32c() != routed.checksum {
             return Err(Damage::Changed.into());
@@ -322,13 +284,7 @@ impl<'a> Worker<'a> {
         let undo = undo_of(block, deliveries.of_block(height)).ok_or(BlockFault::Suspect)?;
         let malformed = |error| Damage::Undo(UndoDefect::Malformed(error));
         let claims: Vec<Coin<'_>> = UndoView::parse(&undo, undo_arena).map_err(malformed)?.coins().collect();
-        let spends = SpendCheck {
-            params: shared.params,
-            chain: shared.chain,
-            height,
-            block,
-            legacy_sigops: routed.legacy_sigops,
-        };
+        let spends = SpendCheck { params, chain, height, block, legacy_sigops: routed.legacy_sigops };
         spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
         done.ages.add(height, &claims);
         if let Some(observer) = shared.observer {
@@ -341,18 +297,6 @@ impl<'a> Worker<'a> {
             claims.compare(height, &undo);
         }
         Ok(NewUndo { height, prev: block.header().prev, undo })
-    }
-
-    /// Whether the undo file has the same undo data already, at the position that the index gives.
-    fn is_there(&mut self, new: &NewUndo) -> Result<bool, Error> {
-        match self.shared.reader.read_undo(new.height, &mut self.existing) {
-            Ok(()) => {}
-            Err(error) if error.kind == api::error::ErrorKind::Damaged => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        let bytes = self.existing.bytes();
-        let (undo, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_LEN));
-        Ok(undo == new.undo && sum == checksum(&new.prev, undo))
     }
 
     /// Assigns positions to the undo data of the current part.

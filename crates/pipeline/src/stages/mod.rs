@@ -17,12 +17,12 @@
 //! it is.
 
 pub mod apply;
-pub mod awaited_source;
 pub mod block_fault;
 pub mod block_parts;
 pub mod block_source;
 pub mod check;
 pub mod coin_hash;
+pub mod coin_reader;
 pub mod coin_sink;
 pub mod completed_blocks;
 pub mod conflicts;
@@ -36,7 +36,6 @@ pub mod partial_state;
 pub mod parts;
 pub mod read;
 pub mod scripts;
-pub mod sequential;
 pub mod spending_inputs;
 pub mod spill;
 pub mod stats_change;

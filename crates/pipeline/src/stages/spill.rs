@@ -6,7 +6,7 @@
 
 use crate::stages::{deliveries::Deliveries, work_dir::WorkDir};
 use api::{error::Error, report::SpillVolume};
-use chain::threads::{join_all, lock, spawn};
+use chain::threads::{for_all, lock};
 use coins::{
     Entry, Join, Merge, SHARDS,
     merge::{EntrySource, MergeError, ShardSource},
@@ -226,20 +226,13 @@ impl<'a> Spill<'a> {
     /// them in the join. No worker may be running.
     pub fn copy(&self, join: &Join, threads: usize) -> Result<Vec<SpillFile>, Error> {
         let part = SHARDS.div_ceil(threads);
-        std::thread::scope(|scope| {
-            let parts: Vec<_> = (0..SHARDS)
-                .step_by(part)
-                .map(|start| {
-                    spawn(scope, "save", move || {
-                        self.write_run(0, |writer| {
-                            (start..SHARDS.min(start + part))
-                                .try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))
-                        })
-                    })
-                })
-                .collect();
-            join_all(parts).into_iter().map(|part| part?).collect()
-        })
+        let copied = for_all(threads, (0..SHARDS).step_by(part), |start| {
+            let mut shards = start..SHARDS.min(start + part);
+            self.write_run(0, |writer| {
+                shards.try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))
+            })
+        })?;
+        copied.into_iter().collect()
     }
 
     /// Returns all runs, for a checkpoint, and the number of the next one. Their files stay until
@@ -417,25 +410,16 @@ impl<'a> Spill<'a> {
         let inputs = self.runs().list.clone();
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
         let part = SHARDS.div_ceil(threads);
-        let merged: Vec<_> = std::thread::scope(|scope| {
-            let parts: Vec<_> = (0..SHARDS)
-                .step_by(part)
-                .map(|start| {
-                    let (readers, shards) = (&readers, start..SHARDS.min(start + part));
-                    spawn(scope, "match", move || {
-                        let taken = shards.clone().map(|shard| join.take_oldest(shard, 1.0)).collect();
-                        let mut sources = vec![MergeInput::Memory(ShardSource::new(taken))];
-                        sources
-                            .extend(readers.iter().map(|reader| MergeInput::of_run(reader, shards.clone())));
-                        self.write_merged(level, sources, false, interrupt)
-                    })
-                })
-                .collect();
-            join_all(parts)
-        });
+        let merged = for_all(threads, (0..SHARDS).step_by(part), |start| {
+            let shards = start..SHARDS.min(start + part);
+            let taken = shards.clone().map(|shard| join.take_oldest(shard, 1.0)).collect();
+            let mut sources = vec![MergeInput::Memory(ShardSource::new(taken))];
+            sources.extend(readers.iter().map(|reader| MergeInput::of_run(reader, shards.clone())));
+            self.write_merged(level, sources, false, interrupt)
+        })?;
         let mut runs = Vec::new();
         for part in merged {
-            let (run, is_complete) = part??;
+            let (run, is_complete) = part?;
             if !is_complete {
                 return if self.has_mismatch() { Ok(()) } else { Err(Error::interrupted()) };
             }

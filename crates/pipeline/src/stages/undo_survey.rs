@@ -4,18 +4,18 @@
 //! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
 //! coins is kept, then the blocks, with whose numbers these must agree.
 
-use crate::stages::{read::BlockReader, walk::BlockWalk};
+use crate::stages::{
+    read::{BlockBuffers, BlockReader, split_checksum},
+    walk::BlockWalk,
+};
 use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
 use api::json::{FlawName, JsonSchema, RevName, Serialize};
-use chain::blocks::{chain::Chain, files::LocatedBlock};
+use chain::blocks::{block_hashes::BlockHashes, chain::Chain};
 use digest::siphash::siphash24;
-use disk::{
-    block_files::RecordBuffer,
-    undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum},
-};
+use disk::undo::{UndoView, checksum};
 use std::sync::atomic::{AtomicU64, Ordering};
-use wire::{BlockArena, BlockHash, BlockView, FileNo, Height};
+use wire::{BlockHash, BlockView, FileNo, Height};
 
 /// Maximum number of blocks of a file that are named; all are counted.
 const MAX_NAMED_BLOCKS: usize = 5;
@@ -97,28 +97,18 @@ pub struct UndoSurvey {
 const MISSING: u64 = 0;
 const DAMAGED: u64 = 1;
 
-/// The buffers of one thread.
-#[derive(Default)]
-pub struct WalkBuffers {
-    /// The record that was read last.
-    pub record: RecordBuffer,
-    arena: BlockArena,
-    undo_arena: UndoArena,
-    counts: Vec<u8>,
-}
-
 impl UndoSurvey {
     /// Reads all records of undo data.
-    pub fn of_records(walk: &BlockWalk<'_>, reader: &BlockReader<'_>) -> Result<Self, Error> {
-        let count = walk.chain.block_count();
-        let states: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(MISSING)).collect();
+    pub fn of_records(walk: &BlockWalk<'_>) -> Result<Self, Error> {
+        let chain = walk.reader.chain;
+        let states: Vec<AtomicU64> = (0..chain.block_count()).map(|_| AtomicU64::new(MISSING)).collect();
         // The genesis block has no undo data.
-        walk.each(1..count as u32, WalkBuffers::default, |buffers, height| {
-            if walk.chain.block(height).undo_pos.is_none() {
+        walk.each(1..states.len() as u32, |buffers, (), height| {
+            if chain.block(height).undo_pos.is_none() {
                 return Ok(());
             }
-            let prev = walk.chain.block(Height(height.0 - 1)).hash;
-            let shape = match reader.read_undo(height, &mut buffers.record) {
+            let prev = chain.block(Height(height.0 - 1)).hash;
+            let shape = match walk.reader.read_undo(height, &mut buffers.undo) {
                 Ok(()) => shape_of_undo(&prev, buffers),
                 Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => None,
                 Err(error) => return Err(error),
@@ -141,49 +131,44 @@ impl UndoSurvey {
     }
 
     /// Reads the block at `height`, checks that it is that block, and compares it with the shape of its undo
-    /// data. Calls `use_block` with the block.
+    /// data. Calls `use_block` with the block, and with hashes to be computed.
     ///
     /// # Errors
     /// Damage to the block; any I/O error; errors of `use_block`.
     pub fn check_block(
         &self,
-        walk: &BlockWalk<'_>,
         reader: &BlockReader<'_>,
-        buffers: &mut WalkBuffers,
+        buffers: &mut BlockBuffers,
         height: Height,
-        use_block: impl FnOnce(&BlockView<'_>) -> Result<(), Error>,
+        use_block: impl FnOnce(&BlockView<'_>, &mut BlockHashes) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let WalkBuffers { record, arena, counts, .. } = buffers;
-        let hash = walk.chain.block(height).hash;
-        reader.read_block(height, record).map_err(|error| error.at_block(height, hash))?;
-        let located = LocatedBlock { chain: walk.chain, files: walk.files, height };
-        let block = &located.parse(record.bytes(), arena)?;
+        let located = reader.read(height, false, buffers)?;
+        let BlockBuffers { block, arena, hashes, .. } = buffers;
+        let block = &located.parse(block.bytes(), arena)?;
         located.check_hash(block.header().hash())?;
         if let Some(state) = self.states.get(height.0 as usize).filter(|_| height.0 > 0) {
-            let shape = shape_of(counts, block.txs().skip(1).map(|tx| tx.input_count()));
+            let shape = shape_of(block.txs().skip(1).map(|tx| tx.input_count()));
             let recorded = state.load(Ordering::Relaxed);
             if recorded > DAMAGED && recorded != shape {
                 state.store(DAMAGED, Ordering::Relaxed);
             }
         }
-        use_block(block)
+        use_block(block, hashes)
     }
 }
 
 /// Returns the shape of the undo data that was read; `None` if it is damaged.
-fn shape_of_undo(prev: &BlockHash, buffers: &mut WalkBuffers) -> Option<u64> {
-    let bytes = buffers.record.bytes();
-    let (undo, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_LEN));
-    if sum != checksum(prev, undo) {
+fn shape_of_undo(prev: &BlockHash, buffers: &mut BlockBuffers) -> Option<u64> {
+    let (undo, sum) = split_checksum(buffers.undo.bytes());
+    if *sum != checksum(prev, undo) {
         return None;
     }
     let view = UndoView::parse(undo, &mut buffers.undo_arena).ok()?;
-    Some(shape_of(&mut buffers.counts, view.txs().map(|coins| coins.len())))
+    Some(shape_of(view.txs().map(|coins| coins.len())))
 }
 
 /// Returns a hash, above [`DAMAGED`], of the number of inputs or coins of each transaction.
-fn shape_of(bytes: &mut Vec<u8>, counts: impl Iterator<Item = usize>) -> u64 {
-    bytes.clear();
-    counts.for_each(|count| bytes.extend_from_slice(&(count as u32).to_le_bytes()));
-    siphash24(1, 2, bytes) | (DAMAGED + 1)
+fn shape_of(counts: impl Iterator<Item = usize>) -> u64 {
+    let bytes: Vec<u8> = counts.flat_map(|count| (count as u32).to_le_bytes()).collect();
+    siphash24(1, 2, &bytes) | (DAMAGED + 1)
 }

@@ -1,54 +1,59 @@
 //! A walk over the blocks of a chain on several threads.
 
-use api::error::Error;
-use chain::{
-    blocks::{chain::Chain, files::Files},
-    threads::each_number,
+use crate::stages::read::{BlockBuffers, BlockReader};
+use api::{
+    error::Error,
+    event::{Event, EventSink, Progress, Watch},
 };
+use chain::threads::each_number;
 use std::{
     ops::Range,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
 };
 use wire::Height;
 
 /// Number of blocks that a thread takes at once.
 const BATCH_BLOCKS: u32 = 32;
 
+/// Sends a progress event of a pass over some blocks, which have about this many bytes.
+pub fn progress(sink: &dyn EventSink, blocks: u32, blocks_total: u32, bytes_total: u64) {
+    let blocks = blocks.min(blocks_total);
+    let bytes = bytes_total / u64::from(blocks_total) * u64::from(blocks);
+    sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+}
+
 /// Walks over blocks on several threads.
-#[derive(Clone, Copy)]
 pub struct BlockWalk<'a> {
-    pub chain: &'a Chain,
-    pub files: &'a Files<'a>,
+    pub reader: BlockReader<'a>,
     pub threads: usize,
-    /// Called now and then with the number of blocks done.
-    pub progress: &'a (dyn Fn(u32) + Sync),
-    /// Set by the caller to stop.
-    pub interrupt: &'a AtomicBool,
+    /// Bytes of all blocks of the chain, about, for progress.
+    pub bytes_total: u64,
+    pub watch: Watch<'a>,
 }
 
 impl BlockWalk<'_> {
-    /// Calls `each` with all `heights` and what `begin` makes for each thread. Returns the error of the
-    /// lowest block that has one.
+    /// Calls `each` with all `heights`, and with the buffers and the state of its thread, which begins
+    /// with the default. Returns the error of the lowest block that has one.
     ///
     /// # Errors
     /// That error; [`ErrorKind::Interrupted`](api::error::ErrorKind::Interrupted).
-    pub fn each<S>(
+    pub fn each<S: Default>(
         &self,
         heights: Range<u32>,
-        begin: impl Fn() -> S + Sync,
-        each: impl Fn(&mut S, Height) -> Result<(), Error> + Sync,
+        each: impl Fn(&mut BlockBuffers, &mut S, Height) -> Result<(), Error> + Sync,
     ) -> Result<(), Error> {
-        let done = AtomicU32::new(0);
+        let (done, blocks_total) = (AtomicU32::new(0), self.reader.chain.block_count() as u32);
         let batches = (heights.len() as u32).div_ceil(BATCH_BLOCKS);
-        each_number(self.threads, batches, begin, |state, batch| {
+        each_number(self.threads, batches, Default::default, |(buffers, state), batch| {
             let first = heights.start + batch * BATCH_BLOCKS;
             for height in first..heights.end.min(first.saturating_add(BATCH_BLOCKS)) {
-                if self.interrupt.load(Ordering::Relaxed) {
+                if self.watch.interrupt.load(Ordering::Relaxed) {
                     return Err(Error::interrupted());
                 }
-                each(state, Height(height))?;
+                each(buffers, state, Height(height))?;
             }
-            (self.progress)(done.fetch_add(BATCH_BLOCKS, Ordering::Relaxed));
+            let done = done.fetch_add(BATCH_BLOCKS, Ordering::Relaxed);
+            progress(self.watch.sink, done, blocks_total, self.bytes_total);
             Ok(())
         })
     }

@@ -16,9 +16,8 @@
 use crate::stages::{
     block_fault::BlockFaults,
     connect::{ConnectContext, ConnectError, connect_block, for_each_created},
-    read::BlockReader,
+    read::{BlockBuffers, BlockReader},
     scripts::{ScriptQueue, Scripts},
-    sequential::{bip34_ancestor, has_undo},
     stats_change::{Cancelled, StatsChange},
     stored_coins::TipCoins,
 };
@@ -27,7 +26,10 @@ use chain::{
     blocks::{block_hashes::BlockHashes, chain::Chain},
     threads::{for_all, for_all_beside, lock},
 };
-use coins::{CacheError, CoinList, FoundCoins, HashedOutPoint, Moves, OutPointHasher, OwnedCoin};
+use coins::{
+    CacheError, CoinList, CoinSource, CoinsCache, FoundCoins, HashedOutPoint, Moves, OutPointHasher,
+    OwnedCoin,
+};
 use disk::{
     DiskError,
     block_files::RecordBuffer,
@@ -42,7 +44,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
-use wire::{BlockArena, BlockHash, BlockView, Coin, Header, Height, OutPoint, Txid, Wtxid};
+use wire::{BlockHash, BlockView, Coin, Header, Height, OutPoint, Txid, Wtxid};
 
 /// Maximum number of blocks in a window.
 const WINDOW_BLOCKS: usize = 32;
@@ -82,14 +84,6 @@ pub struct BufferPool {
     /// Bytes of blocks after which a window is complete.
     window_bytes: usize,
     free: Mutex<Vec<BlockBuffers>>,
-}
-
-/// The buffers of one block, which are reused.
-#[derive(Default)]
-struct BlockBuffers {
-    record: RecordBuffer,
-    arena: BlockArena,
-    hashes: BlockHashes,
 }
 
 /// A block that obeys all rules that need no coins.
@@ -210,14 +204,16 @@ impl Window<'_> {
         Ok(connected.map(|blocks| ConnectedWindow { blocks, counts, next }))
     }
 
-    /// Connects one block. The result is the same as that of [`Window::connect`], but later.
+    /// Connects one block. The result is the same as that of [`Window::connect`], but later. `coins_error`
+    /// makes the error for a coin that cannot be looked up or added.
     ///
     /// # Errors
     /// The first violation; damage; any I/O error. `coins` is then between two blocks.
-    pub fn connect_exactly(
+    pub fn connect_exactly<S: CoinSource>(
         &self,
-        coins: &mut TipCoins<'_>,
+        coins: &mut CoinsCache<S>,
         height: Height,
+        coins_error: impl FnOnce(CacheError<S::Error>) -> Error,
     ) -> Result<(ConnectedBlock, Counts), Error> {
         let block = self.check(height, coins.hasher())?;
         let context = ConnectContext {
@@ -227,35 +223,42 @@ impl Window<'_> {
             block: &block.view(),
             txids: &block.buffers.hashes.txids,
             mtp_by_height: self.chain.median_times(),
-            bip34_ancestor: bip34_ancestor(self.params, self.chain, height),
+            bip34_ancestor: self.bip34_ancestor(height),
         };
         let scripts = self.scripts.as_ref().filter(|scripts| scripts.are_run_at(height));
         let undo = connect_block(coins, &context, scripts).map_err(|error| match error {
             ConnectError::Violation(violation) => {
                 self.reader.located(height).verdict(&violation, &block.buffers.hashes.txids)
             }
-            ConnectError::Coins(error) => cache_error(error),
+            ConnectError::Coins(error) => coins_error(error),
         })?;
         let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
         let spent: Vec<Coin<'_>> = undo.iter().flatten().map(OwnedCoin::as_coin).collect();
-        Ok((self.connected(&block, &spent, &decoded(&spent), &Cancelled::default())?, counts))
+        let connected = self.connected(&block, &spent, &decoded(&spent), &Cancelled::default())?;
+        self.buffers.give(block.buffers);
+        Ok((connected, counts))
+    }
+
+    /// Returns the hash of a block's ancestor at the height of BIP-0034.
+    fn bip34_ancestor(&self, height: Height) -> Option<BlockHash> {
+        let bip34_height = self.params.bip34_height;
+        (bip34_height < height).then(|| self.chain.block(bip34_height).hash)
     }
 
     /// Reads a block, and checks all rules that need no coins.
     fn check(&self, height: Height, hasher: OutPointHasher) -> Result<CheckedBlock, Error> {
         let hash = self.chain.block(height).hash;
-        let located = self.reader.located(height);
         let mut buffers = self.buffers.take();
-        let BlockBuffers { record, arena, hashes } = &mut buffers;
-        self.reader.read_block(height, record).map_err(|error| error.at_block(height, hash))?;
+        let located = self.reader.read(height, false, &mut buffers)?;
+        let BlockBuffers { block: record, arena, hashes, .. } = &mut buffers;
         let (block, checked) = located.check(record.bytes(), arena, hashes)?;
         if let Some(scripts) = &self.scripts {
             let solution = scripts.check_solution(&block, height, &hashes.txids);
             solution.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         }
         let sums = checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
-        let ancestor = bip34_ancestor(self.params, self.chain, height);
+        let ancestor = self.bip34_ancestor(height);
         let creates_only_new = bip30_enforced(self.params, height, &hash, ancestor.as_ref());
         let replaces = is_bip30_exempt(self.params, height, &hash);
         let mut moves = Moves::with_capacity(hasher, block.input_count(), block.output_count());
@@ -387,47 +390,44 @@ impl Window<'_> {
     ) -> Result<ConnectedBlock, Error> {
         let view = block.view();
         let &CheckedBlock { height, hash, created_counts: created, .. } = block;
-        let prev = block.header.prev;
-        if let BlockResult::Stats(_) = self.result {
-            let txids = &block.buffers.hashes.txids;
-            let stats = StatsChange::of(self.params, height, &hash, &view, txids, spent, cancelled);
-            let (undo, spent, stats) = (Vec::new(), stats.spent, Some(Box::new(stats)));
-            return Ok(ConnectedBlock {
-                height,
-                hash,
-                prev,
-                undo,
-                is_undo_stored: false,
-                stats,
-                created,
-                spent,
-            });
-        }
-        let (mut undo, mut is_undo_stored) = (Vec::new(), false);
-        if let BlockResult::Undo = self.result {
-            let mut rest = spent;
-            let by_tx = view.txs().skip(1).map(|tx| {
-                let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
-                rest = others;
-                own.iter().copied()
-            });
-            undo = write_undo(by_tx);
-            is_undo_stored = has_undo(self.reader, height, &prev, &undo)?;
+        let (prev, stats, spent_counts) = (block.header.prev, None, UtxoCounts::ZERO);
+        let (undo, is_undo_stored) = (Vec::new(), false);
+        let mut connected =
+            ConnectedBlock { height, hash, prev, undo, is_undo_stored, stats, created, spent: spent_counts };
+        match self.result {
+            BlockResult::Nothing => {}
+            BlockResult::Undo => {
+                let mut rest = spent;
+                let by_tx = view.txs().skip(1).map(|tx| {
+                    let (own, others) = rest.split_at_checked(tx.input_count()).unwrap_or_default();
+                    rest = others;
+                    own.iter().copied()
+                });
+                connected.undo = write_undo(by_tx);
+                let stored = &mut RecordBuffer::default();
+                connected.is_undo_stored = self.reader.has_undo(height, &prev, &connected.undo, stored)?;
+            }
+            BlockResult::Stats(_) => {
+                let txids = &block.buffers.hashes.txids;
+                let stats = StatsChange::of(self.params, height, &hash, &view, txids, spent, cancelled);
+                (connected.spent, connected.stats) = (stats.spent, Some(Box::new(stats)));
+                return Ok(connected);
+            }
         }
         let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
         let mut counter = CoinCounter::default();
         for ((outpoint, coin), decoded) in prevouts.zip(spent).zip(decoded) {
             counter.add_parsed(&outpoint, coin, decoded.amount, decoded.script.script_len());
         }
-        let (stats, spent) = (None, counter.counts());
-        Ok(ConnectedBlock { height, hash, prev, undo, is_undo_stored, stats, created, spent })
+        connected.spent = counter.counts();
+        Ok(connected)
     }
 }
 
 impl CheckedBlock {
     fn view(&self) -> BlockView<'_> {
-        let BlockBuffers { record, arena, .. } = &self.buffers;
-        arena.view(self.header, record.bytes().get(..self.len).unwrap_or_default())
+        let BlockBuffers { block, arena, .. } = &self.buffers;
+        arena.view(self.header, block.bytes().get(..self.len).unwrap_or_default())
     }
 
     fn memory_bytes(&self) -> usize {
@@ -439,7 +439,7 @@ impl BlockBuffers {
     fn memory_bytes(&self) -> usize {
         let BlockHashes { txids, wtxids, .. } = &self.hashes;
         let hashes = txids.capacity() * size_of::<Txid>() + wtxids.capacity() * size_of::<Wtxid>();
-        self.record.memory_bytes() + self.arena.memory_bytes() + hashes
+        self.block.memory_bytes() + self.arena.memory_bytes() + hashes
     }
 }
 

@@ -23,6 +23,7 @@ use pipeline::{
     },
     stages::{
         finish,
+        read::BlockReader,
         undo_survey::{UndoFileCheck, by_file},
         walk::BlockWalk,
     },
@@ -118,8 +119,8 @@ fn read_blocks(
             planned => (planned?, None),
         };
         let threads = MemoryBudget::after_plan(&options.chain, plan.chain.block_count()).threads;
-        let progress = |blocks: u32| job::progress(sink, &plan, blocks);
-        let walk = &BlockWalk { chain: &plan.chain, files, threads, progress: &progress, interrupt };
+        let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
+        let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
         sink.event(Event::Started(Stage::Check));
         let survey = BlockSurvey::read(walk)?;
         Ok::<_, Error>((plan.chain, survey, refusal))

@@ -4,7 +4,10 @@
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
-use api::error::{Error, ErrorKind};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Watch},
+};
 use chain::{
     blocks::{
         chain::{BlockPosition, Chain},
@@ -18,7 +21,7 @@ use disk::{
 };
 use pipeline::{
     job::{damage_survey::BlockSurvey, now},
-    stages::{undo_survey::UndoState, walk::BlockWalk},
+    stages::{read::BlockReader, undo_survey::UndoState, walk::BlockWalk},
 };
 use std::{
     num::NonZeroU32,
@@ -97,7 +100,8 @@ pub fn check_last_blocks(
     let positions = branch.iter().enumerate().map(position).collect();
     let hashes = branch.iter().map(|&number| tree.hash(number)).collect();
     let chain = &Chain::from_parts(hashes, positions, vec![BlockTime(0); branch.len()]);
-    let walk = BlockWalk { chain, files, threads: 1, progress: &|_| {}, interrupt };
+    let (reader, watch) = (BlockReader::new(chain, files), Watch { sink: &|_: Event| {}, interrupt });
+    let walk = BlockWalk { reader, threads: 1, bytes_total: 0, watch };
     let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
     // Of a block that breaks a rule, a rebuild reports; median times are not known here.
     let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);

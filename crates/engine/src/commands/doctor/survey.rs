@@ -2,7 +2,7 @@
 
 use super::{
     advise::ScanPrecondition,
-    diagnosis::{ChainstatePosition, FilesState, ScriptWork},
+    diagnosis::{ChainstatePosition, DatabaseState, FilesState, IndexState, ScriptWork},
 };
 use api::error::Error;
 use chain::{
@@ -105,18 +105,10 @@ pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, sta
 
 /// What the block index amounts to, compared with files and chainstate.
 pub struct Survey {
-    /// Number of blocks that the index places in files.
-    pub blocks: u32,
-    /// Number of headers.
-    pub headers: u32,
-    /// Height of the most-work header.
-    pub header_height: Height,
-    /// Height up to which blocks are stored.
-    pub stored_height: Height,
-    /// The block files.
-    pub block_files: FilesState,
-    /// The undo files.
-    pub undo_files: FilesState,
+    /// The index, as far as its entries are concerned.
+    pub index: IndexState,
+    /// The block files and the undo files.
+    pub files: [FilesState; 2],
     /// Height of the chainstate's best block.
     pub best_height: Option<Height>,
     /// Its position.
@@ -234,6 +226,19 @@ fn script_work(tree: &Tree<'_>, branch: &[u32], above: Option<Height>, blk: &Len
     ScriptWork { above, blocks, bytes }
 }
 
+/// The position of the chainstate's best block, which is `best` if it is known, relative to blocks that are
+/// stored up to this height.
+fn position(best: Option<BestBlock>, stored: Height) -> ChainstatePosition {
+    let Some(BestBlock { known, fork, .. }) = best else { return ChainstatePosition::NotInIndex };
+    if fork.0 < known.height.0 {
+        ChainstatePosition::OnBranch { fork, stored }
+    } else if stored.0 <= known.height.0 {
+        ChainstatePosition::AtTip
+    } else {
+        ChainstatePosition::Behind(stored.0 - known.height.0)
+    }
+}
+
 /// Compares the tree of a block index with the files and the chainstate's best block. In a pruned datadir,
 /// and below a snapshot, blocks that the index does not place are not missing.
 pub fn survey(
@@ -284,22 +289,20 @@ pub fn survey(
     let above = branch.iter().skip(connected.0 as usize + 1).take_while(|number| is_stored(number)).count();
     let stored_height = Height(connected.0 + above as u32);
     let best_height = best.map(|best| best.known.height);
-    let position = best_block.map(|_| match best.map(|BestBlock { known, fork, .. }| (known.height, fork)) {
-        None => ChainstatePosition::NotInIndex,
-        Some((best, fork)) if fork < best => ChainstatePosition::OnBranch { fork, stored: stored_height },
-        Some((best, _)) if stored_height <= best => ChainstatePosition::AtTip,
-        Some((best, _)) => ChainstatePosition::Behind(stored_height.0 - best.0),
-    });
+    let position = best_block.map(|_| position(best, stored_height));
     let above = branch.iter().rposition(|&number| Some(tree.hash(number)) == assumed);
     let above = above.map(|height| Height(height as u32));
     let checked_to = tree.checked_to(&branch).filter(|&height| Some(height) > above);
-    Survey {
+    let index = IndexState {
         blocks: stored.count() as u32,
         headers: linked.len() as u32,
         header_height: Height(branch.len().saturating_sub(1) as u32),
         stored_height,
-        block_files: block_files.finish(),
-        undo_files: undo_files.finish(),
+        ..IndexState::unknown(DatabaseState::Sound)
+    };
+    Survey {
+        index,
+        files: [block_files.finish(), undo_files.finish()],
         best_height,
         position,
         scripts: script_work(tree, &branch, above, &lengths.blk),

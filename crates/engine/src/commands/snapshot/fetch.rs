@@ -11,7 +11,7 @@ use super::source::{SnapshotSource, Source};
 use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
-    event::{CoinMeter, Event, Watch},
+    event::{Event, Watch},
     hex_reversed,
     note::Note,
     remedy::Remedy,
@@ -23,7 +23,10 @@ use disk::{
     snapshot::{SNAPSHOT_MAGIC, SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_tree::UtxoTree,
 };
-use pipeline::{job::read_only_job::require_absent, stages::coin_hash::CoinHash};
+use pipeline::{
+    job::read_only_job::require_absent,
+    stages::{coin_hash::CoinHash, coin_reader::each_coin},
+};
 use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
     iter::once,
@@ -45,8 +48,6 @@ const SUFFIX: &str = ".peregrine-fetch";
 const MAX_FETCHERS: usize = 4;
 /// Interval between two notes about the chunks.
 const NOTE_INTERVAL: Duration = Duration::from_secs(10);
-/// Number of coins between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
 /// Options of [`crate::snapshot::fetch()`].
 #[derive(Clone, Debug)]
@@ -420,7 +421,8 @@ impl Fetch<'_> {
     fn prove(&self, disk: &dyn Disk) -> Result<FetchedSnapshotReport, Error> {
         let Self { options, tree, temporary, watch, .. } = self;
         watch.sink.event(Event::Started(Stage::Prove));
-        let mut reader = SnapshotReader::open(disk, temporary).map_err(|error| self.no_snapshot(error))?;
+        let mut reader =
+            SnapshotReader::open(disk, temporary).map_err(|error| self.no_snapshot(error.into()))?;
         let metadata = *reader.metadata();
         let pinned = self.check_block(&metadata)?;
         // Core's form has another length, and all that follows is at other offsets.
@@ -429,19 +431,15 @@ impl Fetch<'_> {
             Some(_) => Some(SnapshotWriter::create(disk, &options.output, metadata.magic, block, count)?),
             None => None,
         };
-        let (mut hash, mut coins) = (CoinHash::new(), 0u64);
-        let meter = CoinMeter::new(watch.sink, count);
-        while let Some((outpoint, coin)) = reader.advance().map_err(|error| self.no_snapshot(error))? {
-            hash.add(&outpoint, &coin)?;
-            writer.as_mut().map_or(Ok(()), |writer| writer.add(&outpoint, &coin))?;
-            coins += 1;
-            if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
-                meter.add(INTERRUPT_CHECK_INTERVAL);
-            }
-            if watch.interrupt.load(Ordering::Relaxed) {
-                return Err(self.with_what_is_kept(Error::interrupted()));
-            }
-        }
+        let mut hash = CoinHash::new();
+        let read = each_coin(&mut reader, count, *watch, |outpoint, coin| {
+            hash.add(outpoint, coin)?;
+            Ok(writer.as_mut().map_or(Ok(()), |writer| writer.add(outpoint, coin))?)
+        });
+        let coins = read.map_err(|error| match error.kind {
+            ErrorKind::Interrupted => self.with_what_is_kept(error),
+            _ => self.no_snapshot(error),
+        })?;
         let hash_serialized_3 = hash.finish();
         if let Some(pinned) = pinned.filter(|pinned| pinned.hash_serialized_3 != hash_serialized_3) {
             let found = hex_reversed(&hash_serialized_3);
@@ -517,8 +515,7 @@ impl Fetch<'_> {
     }
 
     /// Says of damage to the joined chunks that it is that of the sources.
-    fn no_snapshot(&self, error: DiskError) -> Error {
-        let mut error = Error::from(error);
+    fn no_snapshot(&self, mut error: Error) -> Error {
         if error.kind == ErrorKind::Damaged {
             error.detail = format!("the chunks are those of their tree, but no snapshot: {}", error.detail);
             error.file = Some(self.tree_source().into());

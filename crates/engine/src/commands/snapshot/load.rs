@@ -15,7 +15,7 @@
 
 use api::{
     error::{Error, ErrorKind},
-    event::{CoinMeter, Event, EventSink, Warnings},
+    event::{Event, EventSink, Warnings, Watch},
     hex_reversed, machine,
     note::Warning,
     options::{ChainOptions, ReindexOptions, UndoPolicy},
@@ -40,7 +40,13 @@ use disk::{
     index::{BlockStatus, IndexEntry, rewrite_block_index},
     snapshot::{SnapshotMetadata, SnapshotReader},
 };
-use pipeline::{job::clock::Clock, stages::finish::read_back};
+use pipeline::{
+    job::clock::Clock,
+    stages::{
+        coin_reader::{each_coin, other_network},
+        finish::read_back,
+    },
+};
 use rules::params::PinnedUtxoSet;
 use std::{
     path::{Path, PathBuf},
@@ -49,9 +55,6 @@ use std::{
 };
 use vfs::{Disk, During as _, write_synced};
 use wire::{BlockHash, Height, Network};
-
-/// Number of coins between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
 /// Result of [`crate::snapshot::load()`].
 #[derive(Clone, Debug)]
@@ -138,8 +141,7 @@ fn pinned(
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(path, None);
     let params = options.params;
     if metadata.magic != params.magic {
-        let (snapshot, datadir) = (metadata.network(), params.network);
-        return Err(usage(format!("the snapshot is for the network {snapshot}, the datadir for {datadir}")));
+        return Err(other_network(metadata, params).in_file(path, None));
     }
     params.pinned_utxo_set(&metadata.base_block).ok_or_else(|| {
         let heights: Vec<String> = params.assume_utxo.iter().map(|set| set.height.to_string()).collect();
@@ -263,27 +265,20 @@ impl Load<'_> {
     /// Writes the coins of the snapshot into a new chainstate in `dir`.
     fn write_coins(&self, mut reader: SnapshotReader, path: &Path, dir: &Path) -> Result<u64, Error> {
         let pinned = self.pinned;
-        let meter = CoinMeter::new(self.sink, reader.metadata().coins);
         let key = Obfuscation::from_key(machine::random()?);
         let mut chainstate = ChainstateReader::create(self.disk, dir, key)?;
         let update = chainstate.update(pinned.block_hash)?;
-        let (mut range, mut coins) = (update.numbered_range(0, 1), 0u64);
-        while let Some((outpoint, coin)) = reader.advance()? {
+        let (mut range, coins_total) = (update.numbered_range(0, 1), reader.metadata().coins);
+        let watch = Watch { sink: self.sink, interrupt: self.interrupt };
+        let coins = each_coin(&mut reader, coins_total, watch, |outpoint, coin| {
             if coin.height() > pinned.height {
                 let (created, height) = (coin.height(), pinned.height);
                 let detail =
                     format!("coin {outpoint} of height {created} is above the snapshot's height {height}");
                 return Err(Error::damaged(detail).in_file(path, None));
             }
-            range.set(&outpoint, Some(&coin))?;
-            coins += 1;
-            if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
-                meter.add(INTERRUPT_CHECK_INTERVAL);
-                if self.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
-            }
-        }
+            Ok(range.set(outpoint, Some(coin))?)
+        })?;
         let range = range.finish()?;
         update.commit([range])?;
         Ok(coins)

@@ -5,7 +5,7 @@
 use api::json::{HashText, JsonSchema, PathText, Serialize, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
-    event::{CoinMeter, Event, EventSink, Watch},
+    event::{Event, EventSink, Watch},
     hex_reversed,
     options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
@@ -22,23 +22,20 @@ use pipeline::{
         coins_after::{AfterBlock, with_coins_after},
         read_only_job::with_read_only_job,
     },
-    stages::{coin_hash::CoinHash, finish::read_back},
+    stages::{coin_hash::CoinHash, coin_reader::each_coin, finish::read_back},
 };
 use rules::ChainParams;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
 };
 use vfs::{Disk, During as _, unfinished};
-use wire::{BlockHash, Coin, Height, Network, OutPoint};
+use wire::{BlockHash, Height, Network};
 
 /// Number of blocks by which a scheduled height is below the tip.
 const BURIAL: u32 = 2016;
 /// Number of blocks between two scheduled heights.
 const INTERVAL: u32 = 7 * 2016;
-/// Number of coins between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 14;
 
 /// A snapshot that was cut into chunks.
 #[derive(Clone, Debug)]
@@ -211,12 +208,9 @@ fn share_chainstate(
         coins: stats.counts.txouts,
     };
     let watch = Watch { sink: job.sink, interrupt: job.interrupt };
-    let target = (output, Some(height));
-    let mut cut = Cut::begin(disk, metadata, target, job.options.hooks.chunk_len, watch)?;
-    let mut coins = reader.coins()?;
-    while let Some((outpoint, coin)) = coins.advance()? {
-        cut.add(&outpoint, &coin)?;
-    }
+    let mut cut = Cut::begin(disk, metadata, (output, Some(height)), job.options.hooks.chunk_len)?;
+    let (mut coins, total) = (reader.coins()?, metadata.coins);
+    each_coin(&mut coins, total, watch, |outpoint, coin| Ok(cut.writer.add(outpoint, coin)?))?;
     let report = SharedSnapshotReport {
         network: params.network,
         chain_transactions: Some(transactions),
@@ -249,12 +243,12 @@ pub fn share_file(
     let output = &*unfinished::target(disk, output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let target = (output, pinned.or(metadata.base_height));
-    let mut cut = Cut::begin(disk, metadata, target, chunk_len, watch)?;
+    let mut cut = Cut::begin(disk, metadata, target, chunk_len)?;
     let mut hash = CoinHash::new();
-    while let Some((outpoint, coin)) = reader.advance()? {
-        hash.add(&outpoint, &coin)?;
-        cut.add(&outpoint, &coin)?;
-    }
+    each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
+        hash.add(outpoint, coin)?;
+        Ok(cut.writer.add(outpoint, coin)?)
+    })?;
     let hash_serialized_3 = hash.finish();
     if params.has_pinned_hash(&metadata.base_block, &hash_serialized_3) == Some(false) {
         let detail = "Bitcoin Core's source has another hash for the coins of this block; the snapshot is \
@@ -271,9 +265,6 @@ struct Cut<'a> {
     metadata: SnapshotMetadata,
     height: Option<Height>,
     folder: PathBuf,
-    meter: CoinMeter<'a>,
-    watch: Watch<'a>,
-    coins: u64,
 }
 
 impl<'a> Cut<'a> {
@@ -282,7 +273,6 @@ impl<'a> Cut<'a> {
         metadata: SnapshotMetadata,
         (output, height): (&Path, Option<Height>),
         chunk_len: u64,
-        watch: Watch<'a>,
     ) -> Result<Self, Error> {
         let hash = metadata.base_block;
         let folder = output.join(height.map_or(hash.to_string(), |height| format!("{height}-{hash}")));
@@ -292,17 +282,7 @@ impl<'a> Cut<'a> {
         }
         let writer = ChunkWriter::create(disk, &folder, chunk_len)?;
         let writer = SnapshotWriter::begin(writer, &folder, metadata);
-        let meter = CoinMeter::new(watch.sink, metadata.coins);
-        Ok(Self { writer, metadata, height, folder, meter, watch, coins: 0 })
-    }
-
-    fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
-        self.writer.add(outpoint, coin)?;
-        self.coins += 1;
-        if self.coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
-            self.meter.add(INTERRUPT_CHECK_INTERVAL);
-        }
-        if self.watch.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+        Ok(Self { writer, metadata, height, folder })
     }
 
     /// Returns what is known before the last chunk is written.

@@ -24,7 +24,7 @@ use pipeline::{
         coins_after::{AfterBlock, with_coins_after},
         stored_chainstate::StoredChainstate,
     },
-    stages::finish::read_elements,
+    stages::{coin_reader::other_network, finish::read_elements},
 };
 use rules::{ChainParams, median_times};
 use std::{
@@ -38,7 +38,7 @@ use std::{
     thread,
 };
 use vfs::Disk;
-use wire::{BlockHash, BlockTime, Height, Network, Reader, UtxoElement};
+use wire::{BlockHash, BlockTime, Height, Reader, UtxoElement};
 
 /// Coins on disk.
 #[derive(Clone, Debug)]
@@ -109,7 +109,11 @@ pub fn read(
             let reader = SnapshotReader::open(disk, file)?;
             let metadata = *reader.metadata();
             let (network, block) = (metadata.network(), metadata.base_block);
-            let index_dir = index_dir_of(disk, network, datadir.as_ref())?;
+            let index_dir = datadir.as_ref().map(|options| match options.params.network == network {
+                true => Ok(Datadir::of(disk, &options.location())?.index_dir()),
+                false => Err(other_network(&metadata, options.params)),
+            });
+            let index_dir = index_dir.transpose()?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
             // The coins are what was asked for: without an index, only the height is unknown.
             let found = || known(find_height(disk, index_dir.as_deref()?, &block), sink);
@@ -221,21 +225,6 @@ fn coins_of(
     let stats = read_elements(&reader, None, true, job.threads(), each_of, watch)?;
     UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
-}
-
-/// Returns where the block index of a datadir is.
-fn index_dir_of(
-    disk: &dyn Disk,
-    network: Network,
-    datadir: Option<&ChainOptions>,
-) -> Result<Option<PathBuf>, Error> {
-    let Some(options) = datadir else { return Ok(None) };
-    let wanted = options.params.network;
-    if network != wanted {
-        let text = format!("the snapshot is for the network {network}, the datadir for {wanted}");
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    Ok(Some(Datadir::of(disk, &options.location())?.index_dir()))
 }
 
 /// What the thread that reads a snapshot sends.
