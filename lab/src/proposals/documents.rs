@@ -96,8 +96,7 @@ impl Recorded {
             *page += "\n**No run is recorded yet**: all rows below are to be recorded.\n";
             return;
         }
-        let _ =
-            writeln!(page, "\nThe numbers are those of [this run](../bench/runs/{}/summary).\n", self.name);
+        let _ = writeln!(page, "\nThe numbers are those of [this run](../lab/runs/{}/summary).\n", self.name);
         *page += "| | |\n| --- | --- |\n";
         for fact in &self.facts {
             let (name, fact) = fact.split_once(' ').unwrap_or((fact, ""));

@@ -154,8 +154,8 @@ fn a_recorded_run_becomes_a_page() {
 /// The page is printed from the newest recorded run; without one it says what is to be recorded.
 #[test]
 fn the_page_of_the_documents_is_printed_by_this_program() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let runs = fs::read_dir(root.join("bench/runs")).unwrap().map(|entry| entry.unwrap().path());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let runs = fs::read_dir(root.join("lab/runs")).unwrap().map(|entry| entry.unwrap().path());
     let is_recorded = |path: &PathBuf| path.to_string_lossy().ends_with("-proposals");
     let newest = runs.filter(is_recorded).max();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));

@@ -1,5 +1,5 @@
 //! The regression guard's work: one step of a rebuild on a small generated chain, whose instructions
-//! `bench/guard/run` counts.
+//! `lab/bench/guard/run` counts.
 //!
 //! `guard STEP` prepares the inputs of the step and calls [`measured`] once; callgrind counts only the
 //! instructions in that call. `guard` alone lists the steps. Each prints its result to stdout, so that the
