@@ -1,6 +1,6 @@
 //! Under which circumstances something was measured: machine, load, commit.
 
-use crate::rows::OutputArgs;
+use crate::runs::OutputArgs;
 use cli::{run_log::Machine, version::commit_or_version};
 use engine::{Error, ErrorKind};
 use serde::Serialize;

@@ -6,16 +6,13 @@
 
 mod circumstances;
 mod compare;
-mod hyperfine;
 mod measure;
-mod page;
 mod place;
 mod plot;
 mod proposals;
-mod rows;
+mod runs;
 mod statistics;
 mod sync;
-mod table;
 mod text;
 
 use clap::{Parser, Subcommand};

@@ -5,7 +5,6 @@
 use clap::Args;
 use engine::{Error, ErrorKind, Network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use serde::Serialize;
 use serde_json::Value;
 use std::{
     fs::{self, File},
@@ -47,41 +46,6 @@ pub struct Measured {
 pub struct DiskBytes {
     pub read: u64,
     pub written: u64,
-}
-
-/// The processor time and the memory that a run took, as its row has them.
-#[derive(Serialize, Clone, Debug)]
-pub struct Consumption {
-    user_s: f64,
-    system_s: f64,
-    peak_rss_kib: u64,
-}
-
-impl Consumption {
-    pub fn of(measured: &Measured) -> Self {
-        Self {
-            user_s: measured.user.as_secs_f64(),
-            system_s: measured.system.as_secs_f64(),
-            peak_rss_kib: measured.peak_rss_bytes >> 10,
-        }
-    }
-
-    pub fn cpu_s(&self) -> f64 {
-        self.user_s + self.system_s
-    }
-
-    pub fn peak_rss_mib(&self) -> f64 {
-        self.peak_rss_kib as f64 / 1024.0
-    }
-
-    /// Returns its columns of CSV.
-    pub fn csv(&self) -> String {
-        format!("{:.3},{:.3},{}", self.user_s, self.system_s, self.peak_rss_kib)
-    }
-
-    pub fn text(&self) -> String {
-        format!("{:.2} s of CPU, {} MiB", self.cpu_s(), self.peak_rss_kib >> 10)
-    }
 }
 
 /// The program that is measured.

@@ -117,17 +117,6 @@ impl Copy {
     }
 }
 
-/// Copies all files below a folder to a new folder, but no lock files.
-pub fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir(to)?;
-    for path in files(from)? {
-        let to = to.join(path.strip_prefix(from).map_err(io::Error::other)?);
-        fs::create_dir_all(to.parent().unwrap_or(Path::new("")))?;
-        fs::copy(path, to)?;
-    }
-    Ok(())
-}
-
 /// Copies the `blocks` folder of a datadir, with the datadir locked, into another datadir.
 pub fn copy_blocks(from: &Path, folder: &Path, datadir: &Path) -> Result<Copy, Error> {
     let blocks = from.join(folder);

@@ -1,6 +1,7 @@
 //! Medians, spreads, and a ratio with its interval. No mean: one slow run on a shared machine would move it.
 
 use serde::Serialize;
+use std::fmt;
 
 /// Number of bootstrap resamples. More would move the interval's ends by less than the noise of a run.
 const RESAMPLES: usize = 10_000;
@@ -40,6 +41,13 @@ pub struct Ratio {
     pub high: f64,
 }
 
+/// `2.72 (2.50 to 2.90)`.
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ({:.2} to {:.2})", self.ratio, self.low, self.high)
+    }
+}
+
 impl Ratio {
     /// median(`above`) / median(`below`). Each group is resampled by itself, with replacement.
     pub fn of(above: &[f64], below: &[f64]) -> Option<Self> {
@@ -77,11 +85,11 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough to draw indices.
-pub struct SplitMix(pub u64);
+struct SplitMix(u64);
 
 impl SplitMix {
     /// Returns the next number; all are equally likely.
-    pub fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

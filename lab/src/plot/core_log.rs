@@ -1,8 +1,9 @@
 //! Lines of Bitcoin Core's `debug.log`: its tip, its settings, and what its databases do
 //! (`-debug=coindb,leveldb,bench`). The texts are those of Bitcoin Core 0.17 to 31.
 
-use super::{log::Thinned, series::Point};
+use super::log::{Point, Thinned};
 use crate::text::{self, data, duration, number};
+use std::time::UNIX_EPOCH;
 
 /// Arguments of a command that are kept.
 const MOST_ARGUMENTS: usize = 50;
@@ -169,20 +170,8 @@ pub fn tip_point(text: &str) -> Option<Point> {
 
 /// Parses `2026-01-02T03:04:05Z`, with or without a fraction, to seconds since 1970.
 pub fn unix_time(stamp: &str) -> Option<f64> {
-    let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.splitn(3, ':');
-    let (hours, minutes): (u32, u32) = (time.next()?.parse().ok()?, time.next()?.parse().ok()?);
-    let seconds: f64 = time.next()?.parse().ok()?;
-    let fits = (1970..3000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !fits || hours > 23 || minutes > 59 || !(0.0..61.0).contains(&seconds) {
-        return None;
-    }
-    // Days from 1970 in years that begin in March, so that the leap day is the last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    Some(days as f64 * 86_400.0 + f64::from(hours * 3600 + minutes * 60) + seconds)
+    let time = humantime::parse_rfc3339(stamp).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
 #[cfg(test)]

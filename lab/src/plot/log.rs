@@ -1,14 +1,13 @@
 //! Reads logs: Peregrine's run logs and Bitcoin Core's `debug.log`. Logs are hostile: long lines are
 //! counted and skipped, and the number of points that are kept does not depend on the length of the log.
 
-use super::{
-    core_log::{Activity, Settings, message, tip_point, unix_time},
-    series::{About, Point, Series, Writer},
-};
+use super::core_log::{Activity, Settings, message, tip_point, unix_time};
 use crate::text::{cut, memory, without_paths};
-use cli::{run_log::Line, shell::command_line};
-use engine::open_regular;
-use serde_json::Value;
+use cli::{
+    run_log::{Line, Run},
+    shell::command_line,
+};
+use engine::{Stage, open_regular};
 use std::{
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -27,6 +26,112 @@ const MOST_STAGES: usize = 100;
 /// Characters of a description that are kept.
 const MOST_TEXT: usize = 2000;
 
+/// A ratio of shorter times is noise.
+const LEAST_SECONDS: f64 = 0.001;
+
+/// The progress of a run at one time.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Point {
+    /// Time since the start of the run.
+    pub seconds: f64,
+    pub height: u32,
+    /// Bytes of blocks done; only in Peregrine's logs.
+    pub bytes: Option<u64>,
+    /// Transactions in the chain so far; only in Core's logs.
+    pub transactions: Option<u64>,
+    /// Size of the coins cache; only in Core's logs.
+    pub cache_bytes: Option<u64>,
+    pub cache_coins: Option<u64>,
+    /// Resident memory; only in Peregrine's logs.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What a log says of its run, as far as it does. Unknown texts are empty.
+#[derive(Default, Debug)]
+pub struct Series {
+    pub name: String,
+    pub is_core: bool,
+    /// Times and heights ascend.
+    pub points: Vec<Point>,
+    /// When the run ended, if the log contains it; work may continue after the last block.
+    pub end: Option<f64>,
+    /// When each stage began; only in Peregrine's logs.
+    pub stages: Vec<(f64, String)>,
+    /// Only in Core's logs.
+    pub activity: Activity,
+    /// Name and version of the program.
+    pub program: String,
+    /// The command as one would type it, without paths.
+    pub command: String,
+    pub machine: String,
+    /// Threads, memory, which scripts were run.
+    pub settings: String,
+    /// Hash of the last block.
+    pub tip: Option<String>,
+    /// `hash_serialized_3` of the result.
+    pub utxo_hash: Option<String>,
+    pub exit_code: Option<u8>,
+    /// Number of lines that could not be parsed.
+    pub bad_lines: u64,
+}
+
+impl Series {
+    /// Returns the height of the last block.
+    pub fn height(&self) -> u32 {
+        self.points.last().map_or(0, |point| point.height)
+    }
+
+    /// Returns the time of the whole run.
+    pub fn seconds(&self) -> f64 {
+        self.end.unwrap_or_else(|| self.points.last().map_or(0.0, |point| point.seconds))
+    }
+
+    /// Returns the value at a height, interpolated linearly; `None` outside the points.
+    pub fn at_height(&self, height: u32, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
+        let after = self.points.partition_point(|point| point.height < height);
+        let above = self.points.get(after)?;
+        if above.height == height {
+            return of(above);
+        }
+        let below = self.points.get(after.checked_sub(1)?)?;
+        let share = f64::from(height - below.height) / f64::from(above.height - below.height);
+        let (low, high) = of(below).zip(of(above))?;
+        Some(low + (high - low) * share)
+    }
+
+    /// Returns how many times as fast as `base` this run reached a height.
+    pub fn faster_than(&self, base: &Self, height: u32) -> Option<f64> {
+        let [base, own] = [base, self].map(|run| run.at_height(height, |point| Some(point.seconds)));
+        let (base, own) = base.zip(own)?;
+        (own >= LEAST_SECONDS && base >= LEAST_SECONDS).then(|| base / own)
+    }
+
+    /// Returns the seconds that the run spent in each stage, with names for readers who do not know the
+    /// program.
+    pub fn spent(&self) -> Vec<(&str, f64)> {
+        let mut spent: Vec<(&str, f64)> = Vec::new();
+        let ends = self.stages.iter().skip(1).map(|(begin, _)| *begin).chain([self.seconds()]);
+        for ((begin, stage), end) in self.stages.iter().zip(ends) {
+            let name = match Stage::ALL.into_iter().find(|known| known.name() == stage) {
+                Some(Stage::Plan) => "choose the chain",
+                Some(Stage::Check) => "check blocks",
+                Some(Stage::Undo) => "make undo data",
+                Some(Stage::Sequential) => "validate in order",
+                Some(Stage::Finish) => "write the chainstate",
+                Some(Stage::Prove) => "read it back",
+                Some(Stage::Commit) => "put it in place",
+                _ => stage,
+            };
+            let seconds = (end - begin).max(0.0);
+            match spent.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += seconds,
+                None => spent.push((name, seconds)),
+            }
+        }
+        spent
+    }
+}
+
 /// Reads a log.
 pub fn read(path: &Path, name: String) -> io::Result<Series> {
     read_lines(BufReader::with_capacity(1 << 20, open_regular(path)?), name)
@@ -42,17 +147,17 @@ fn read_lines(mut reader: impl BufRead, name: String) -> io::Result<Series> {
         }
         if line.len() as u64 == MOST_LINE && !line.ends_with(b"\n") {
             reader.skip_until(b'\n')?;
-            log.bad_lines += 1;
+            log.found.bad_lines += 1;
             continue;
         }
         log.line(String::from_utf8_lossy(&line).trim());
     }
     log.describe_core();
-    let Reading { points, last, writer, end, stages, activity, about, bad_lines, .. } = log;
-    let mut points = points.kept;
-    points.extend(last.filter(|last| points.last() != Some(last)));
-    let end = end.filter(|end| *end >= 0.0).or_else(|| points.last().map(|point| point.seconds));
-    Ok(Series { name, writer, points, end, stages, activity, about, bad_lines, timing: None })
+    let Reading { points, last, mut found, .. } = log;
+    found.points = points.kept;
+    found.points.extend(last.filter(|last| found.points.last() != Some(last)));
+    found.end = found.end.filter(|end| *end >= 0.0);
+    Ok(Series { name, ..found })
 }
 
 /// An even sample of points.
@@ -82,18 +187,21 @@ impl<T> Thinned<T> {
     }
 }
 
+/// The program that wrote a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Writer {
+    Peregrine,
+    Core,
+}
+
 #[derive(Default)]
 struct Reading {
+    found: Series,
     points: Thinned<Point>,
     last: Option<Point>,
     writer: Option<Writer>,
-    end: Option<f64>,
-    stages: Vec<(f64, String)>,
-    activity: Activity,
-    about: About,
     /// Core: what the node said when it was started.
     settings: Settings,
-    bad_lines: u64,
     /// Core: the time that counts as 0, in seconds since 1970.
     zero: Option<f64>,
     /// Core: the time of the previous line.
@@ -109,16 +217,17 @@ impl Reading {
         } else if self.writer != Some(Writer::Peregrine) {
             self.cores(line);
         } else if !line.is_empty() {
-            self.bad_lines += 1;
+            self.found.bad_lines += 1;
         }
     }
 
     fn ours(&mut self, line: &str) {
         match serde_json::from_str(line) {
-            Ok(Line::Start { .. }) => {
-                *self = Self { bad_lines: self.bad_lines, ..Self::default() };
-                self.writer = Some(Writer::Peregrine);
-                self.about = About::start(&serde_json::from_str(line).unwrap_or_default());
+            Ok(Line::Start { version, run }) => {
+                let bad_lines = self.found.bad_lines;
+                *self = Self { writer: Some(Writer::Peregrine), ..Self::default() };
+                self.found = Series { bad_lines, ..Series::default() };
+                self.start(&version, run.as_deref());
             }
             Ok(Line::Progress { seconds, blocks, bytes, memory_bytes, .. }) => {
                 self.writer = Some(Writer::Peregrine);
@@ -128,24 +237,40 @@ impl Reading {
                 self.point(Point { bytes, memory_bytes, ..point });
             }
             Ok(Line::Stage { seconds, stage }) => {
-                if seconds.is_finite() && seconds >= 0.0 && self.stages.len() < MOST_STAGES {
-                    self.stages.push((seconds, stage));
+                if seconds.is_finite() && seconds >= 0.0 && self.found.stages.len() < MOST_STAGES {
+                    self.found.stages.push((seconds, cut(&stage, MOST_TEXT)));
                 }
             }
-            Ok(Line::Plan { hash, .. }) => self.about.tip = Some(hash),
-            Ok(Line::End { seconds, .. }) if seconds.is_finite() && seconds >= 0.0 => {
-                self.end = Some(seconds);
-                self.about.end(&serde_json::from_str(line).unwrap_or_default());
+            Ok(Line::Plan { hash, .. }) => self.found.tip = Some(cut(&hash, 64)),
+            Ok(Line::End { seconds, exit_code, hash_serialized_3 })
+                if seconds.is_finite() && seconds >= 0.0 =>
+            {
+                self.found.end = Some(seconds);
+                self.found.exit_code = exit_code;
+                self.found.utxo_hash = hash_serialized_3.map(|hash| cut(&hash, 64));
             }
-            Ok(Line::End { .. }) => self.bad_lines += 1,
+            Ok(Line::End { .. }) => self.found.bad_lines += 1,
             Ok(_) => {}
             // Events of a later version.
             Err(_) if line.starts_with("{\"event\":") && line.ends_with('}') => {
                 let known = ["start", "progress", "end"].map(|name| format!("{{\"event\":\"{name}\""));
-                self.bad_lines += u64::from(known.iter().any(|start| line.starts_with(start)));
+                self.found.bad_lines += u64::from(known.iter().any(|start| line.starts_with(start)));
             }
-            Err(_) => self.bad_lines += 1,
+            Err(_) => self.found.bad_lines += 1,
         }
+    }
+
+    /// Takes what the first line of Peregrine's log says. Logs of older versions have only `version`.
+    fn start(&mut self, version: &str, run: Option<&Run>) {
+        let commit = run.and_then(|run| run.commit.as_ref());
+        let commit = commit.map(|commit| format!(" ({})", commit.chars().take(10).collect::<String>()));
+        self.found.program = cut(&format!("Peregrine {version}{}", commit.unwrap_or_default()), MOST_TEXT);
+        let Some(Run { arguments, machine, threads, memory_bytes, assumevalid, .. }) = run else { return };
+        let limit = memory(*memory_bytes as f64);
+        let settings = format!("{threads} threads, {limit} memory limit, assumevalid {assumevalid}");
+        self.found.settings = cut(&settings, MOST_TEXT);
+        self.found.command = shown(arguments.clone());
+        self.found.machine = cut(&machine.to_string(), MOST_TEXT);
     }
 
     /// Parses a line of Core's log. If the node was restarted, the pause does not count; if it started over,
@@ -162,22 +287,22 @@ impl Reading {
                 (Some(time), Some(point)) => {
                     self.tip(time, point);
                     if self.last.is_some_and(|last| last.height == point.height) {
-                        self.about.tip = tip.split(' ').next().map(|hash| cut(hash, 64));
+                        self.found.tip = tip.split(' ').next().map(|hash| cut(hash, 64));
                     }
                 }
-                _ => self.bad_lines += 1,
+                _ => self.found.bad_lines += 1,
             }
         } else if let Some((_, settings)) = &mut self.started {
             settings.line(message);
         } else if let Some((time, zero)) = time.zip(self.zero) {
             // What databases do before the first block belongs to the start.
-            self.activity.line(time - zero, message);
+            self.found.activity.line(time - zero, message);
         }
         // A node that was only started and stopped again adds nothing to the run.
         // Bitcoin Core up to version 29 wrote a colon.
         let is_end = ["Shutdown done", "Shutdown: done"].contains(&message);
         if is_end && self.started.is_none() {
-            self.end = time.zip(self.zero).map(|(time, zero)| time - zero);
+            self.found.end = time.zip(self.zero).map(|(time, zero)| time - zero);
         }
         self.before = time.or(self.before);
     }
@@ -189,9 +314,10 @@ impl Reading {
                 let pause = started - self.before_start(started);
                 self.zero = self.zero.map(|zero| zero + pause.max(0.0));
             } else {
-                let (bad_lines, settings) = (self.bad_lines, std::mem::take(&mut self.settings));
+                let (bad_lines, settings) = (self.found.bad_lines, std::mem::take(&mut self.settings));
                 let (writer, zero) = (self.writer, Some(started));
-                *self = Self { bad_lines, settings, writer, zero, ..Self::default() };
+                let found = Series { bad_lines, ..Series::default() };
+                *self = Self { found, settings, writer, zero, ..Self::default() };
             }
         }
         let zero = *self.zero.get_or_insert(self.before.unwrap_or(time).min(time));
@@ -205,10 +331,11 @@ impl Reading {
         }
         let Settings { program, mut arguments, dbcache, assumevalid } = std::mem::take(&mut self.settings);
         let dbcache = dbcache.map(|mebibytes| format!("dbcache {mebibytes}"));
-        self.about.program = Some(program).filter(|program| !program.is_empty());
+        self.found.is_core = true;
+        self.found.program = program;
         arguments.insert(0, "bitcoind".to_owned());
-        self.about.command = (arguments.len() > 1).then(|| shown(arguments));
-        self.about.settings = [dbcache, assumevalid].into_iter().flatten().collect();
+        self.found.command = if arguments.len() > 1 { shown(arguments) } else { String::new() };
+        self.found.settings = [dbcache, assumevalid].into_iter().flatten().collect::<Vec<_>>().join(", ");
     }
 
     /// The time of the last line before the node was restarted.
@@ -220,7 +347,7 @@ impl Reading {
         let Point { seconds, height, .. } = point;
         let before = self.last.map_or((0.0, 0), |last| (last.seconds, last.height));
         if !seconds.is_finite() || seconds < before.0 || height > MOST_HEIGHT {
-            self.bad_lines += 1;
+            self.found.bad_lines += 1;
         } else if height > before.1 || self.last.is_none() {
             // A tip that is not higher is a reorganisation: the line continues above it.
             self.points.push(point);
@@ -232,44 +359,6 @@ impl Reading {
 /// Returns a command as it is shown to others.
 fn shown(words: Vec<String>) -> String {
     cut(&command_line(without_paths(words).into_iter()), MOST_TEXT)
-}
-
-impl About {
-    /// Takes what the first line of Peregrine's log says. Logs of older versions have only `version`.
-    fn start(line: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(|text| cut(text, MOST_TEXT));
-        let memory = |value: &Value| value.as_u64().map(|bytes| memory(bytes as f64));
-        let commit = text(&line["commit"]).map(|commit| commit.chars().take(10).collect::<String>());
-        let commit = commit.map_or(String::new(), |commit| format!(" ({commit})"));
-        let words = line["arguments"].as_array().map(|words| words.iter().filter_map(text).collect());
-        let machine = &line["machine"];
-        let parts = [
-            text(&machine["cpu"]),
-            machine["cores"].as_u64().map(|cores| format!("{cores} cores")),
-            memory(&machine["memory_bytes"]),
-            text(&machine["kernel"]),
-            text(&machine["filesystem"]),
-        ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let settings = [
-            line["threads"].as_u64().map(|threads| format!("{threads} threads")),
-            memory(&line["memory_bytes"]).map(|memory| format!("{memory} memory limit")),
-            text(&line["assumevalid"]).map(|block| format!("assumevalid {block}")),
-        ];
-        Self {
-            program: text(&line["version"]).map(|version| format!("Peregrine {version}{commit}")),
-            command: words.map(shown),
-            machine: Some(parts.join(", ")).filter(|machine| !machine.is_empty()),
-            settings: settings.into_iter().flatten().collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Takes what the last line of Peregrine's log says.
-    fn end(&mut self, line: &Value) {
-        self.utxo_hash = line["hash_serialized_3"].as_str().map(|hash| cut(hash, 64));
-        self.exit_code = line["exit_code"].as_i64();
-    }
 }
 
 #[cfg(test)]
@@ -295,7 +384,7 @@ mod tests {
             + &tip("2026-01-01T00:00:04.500000Z", 7)
             + "2026-01-01T00:00:06Z Shutdown done\n";
         let log = series(&text);
-        assert_eq!((log.writer, log.bad_lines, log.points.len()), (Some(Writer::Core), 1, 2));
+        assert_eq!((log.is_core, log.bad_lines, log.points.len()), (true, 1, 2));
         assert_eq!(log.end, Some(6.0));
         let Point { seconds, height, cache_bytes, cache_coins, transactions, .. } = log.points[1];
         assert_eq!((seconds, height, transactions), (4.5, 7, Some(7)));
@@ -310,7 +399,7 @@ mod tests {
             assert_eq!(log.end, Some(754.0), "{end}");
         }
         let log = series(&(start + "2026-01-01T00:12:34Z not Shutdown: done\n"));
-        assert_eq!(log.end, Some(4.0));
+        assert_eq!((log.end, log.seconds()), (None, 4.0));
     }
 
     #[test]
@@ -344,7 +433,7 @@ mod tests {
             + &progress(2.0, 9)
             + "{\"event\":\"end\",\"seconds\":2.5}\n";
         let log = series(&text);
-        assert_eq!((log.writer, log.bad_lines, log.end), (Some(Writer::Peregrine), 2, Some(2.5)));
+        assert_eq!((log.is_core, log.bad_lines, log.end), (false, 2, Some(2.5)));
         let heights: Vec<_> = log.points.iter().map(|point| (point.height, point.bytes)).collect();
         assert_eq!(heights, [(2, Some(300)), (8, Some(900))]);
     }
@@ -362,6 +451,6 @@ mod tests {
         let log = series(&long);
         assert_eq!((log.bad_lines, log.points.len()), (1, 1));
         let log = series("\u{0}\u{fffd}nonsense\n\n{}\n{\"event\":\"progress\"}");
-        assert_eq!((log.points.len(), log.writer), (0, None));
+        assert_eq!(log.points.len(), 0);
     }
 }

@@ -5,7 +5,10 @@ use crate::{
     measure::{ProgramArgs, add_datadir},
     place::{copy_blocks, environment, files},
 };
-use bench::StoredBlock;
+use bench::{
+    StoredBlock,
+    steps::{Place, Records},
+};
 use clap::Args as ClapArgs;
 use cli::{
     exit::Exit,
@@ -13,7 +16,6 @@ use cli::{
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
-    block_files::{BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
     index::{IndexEntry, read_block_index},
     undo::{CHECKSUM_LEN, UndoArena, UndoView},
@@ -39,6 +41,9 @@ const EMPTY_TAIL: u32 = 2_100;
 /// The key of the copy, if the chain has none.
 const KEY: [u8; 8] = [0x5c, 0x3a, 0x91, 0xe7, 0x0d, 0xb2, 0x46, 0x8f];
 
+/// The hints of engines that the command line has added.
+pub const ENGINE_HINTS: &str = "engine-hints";
+
 /// The chain on disk.
 pub struct Chain {
     pub network: Network,
@@ -57,14 +62,6 @@ pub struct Extent {
     pub hash: BlockHash,
     /// Bytes of all blocks.
     pub bytes: usize,
-}
-
-/// Where a block is stored.
-#[derive(Clone, Copy)]
-pub struct Place {
-    pub file: FileNo,
-    pub block: ByteOffset,
-    pub prev: BlockHash,
 }
 
 impl Chain {
@@ -89,7 +86,7 @@ impl Chain {
 
     /// Copies the blocks of a datadir into a folder, and obfuscates them if they are not.
     pub fn copy(datadir: &Path, network: Network, folder: PathBuf) -> Result<Self, Error> {
-        let blocks = Path::new(network.subdirectory().unwrap_or("")).join("blocks");
+        let blocks = blocks_folder(network);
         copy_blocks(datadir, &blocks, &folder)?;
         let blocks = folder.join(blocks);
         if read_block_obfuscation(&RealDisk, &blocks)?.is_zero() {
@@ -146,6 +143,11 @@ impl Chain {
         command
     }
 
+    /// Returns the folder of the blocks in the datadir.
+    pub fn blocks(&self) -> PathBuf {
+        blocks_folder(self.network)
+    }
+
     /// Makes what commands need: `hints`, a `snapshot`, a `chainstate`.
     pub fn make(&self, what: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
         print_message(&format!("making the {what}"));
@@ -156,6 +158,16 @@ impl Chain {
             "hints" => &["hints", "make", "--output", &file, "--height", &height],
             _ => &[what, "make", "--output", &file],
         };
+        self.run(program, words, args)
+    }
+
+    /// Makes the hints of engines in a format.
+    pub fn convert_hints(&self, format: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
+        let output = format!("{{{ENGINE_HINTS}}}");
+        self.run(program, &["hints", "convert", "{hints}", "--output", &output, "--format", format], args)
+    }
+
+    fn run(&self, program: &Path, words: &[&str], args: &ProgramArgs) -> Result<(), Error> {
         let output = self.command(program, words, args).output();
         let output = output.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
         if !output.status.success() {
@@ -177,7 +189,7 @@ impl Chain {
         let (mut bytes, mut last) = (0, None);
         for entry in self.entries(&datadir)?.into_iter().filter(|entry| entry.height.0 > 0) {
             let (file, position) = stored(&entry)?;
-            bytes += records.read(FileKind::Blk, file, position)?.len();
+            bytes += records.read::<Error>(FileKind::Blk, file, position)?.len();
             last = Some(entry);
         }
         let last = last.ok_or_else(|| failed("there is no block above the genesis block"))?;
@@ -203,11 +215,11 @@ impl Chain {
             };
             let (file, block) = stored(&entry)?;
             let undo = entry.undo_pos.filter(|_| entry.height.0 > 0);
-            let bytes = records.read(FileKind::Blk, file, block)?.to_vec();
+            let bytes = records.read::<Error>(FileKind::Blk, file, block)?.to_vec();
             let parsed = arena.parse(&bytes).map(drop);
             parsed.map_err(|flaw| malformed(FileKind::Blk, file, block, flaw.to_string()))?;
             let undo_data = match undo {
-                Some(position) => records.read(FileKind::Rev, file, position)?,
+                Some(position) => records.read::<Error>(FileKind::Rev, file, position)?,
                 None => &[],
             };
             let undo_len = undo_data.len().saturating_sub(CHECKSUM_LEN);
@@ -245,30 +257,6 @@ impl Chain {
     }
 }
 
-/// Block and undo files, each opened once.
-pub struct Records {
-    files: BlockFiles<'static>,
-    open: HashMap<(bool, FileNo), RecordFile>,
-    buffer: RecordBuffer,
-}
-
-impl Records {
-    pub fn new(datadir: &Datadir, obfuscation: Obfuscation) -> Self {
-        let files = BlockFiles::new(&RealDisk, datadir, obfuscation);
-        Self { files, open: HashMap::new(), buffer: RecordBuffer::default() }
-    }
-
-    /// Reads the record at a position: a block, or undo data and its checksum.
-    pub fn read(&mut self, kind: FileKind, file: FileNo, position: ByteOffset) -> Result<&[u8], Error> {
-        let key = (kind == FileKind::Rev, file);
-        if !self.open.contains_key(&key) {
-            self.open.insert(key, self.files.open(kind, file)?);
-        }
-        self.open[&key].read(position, &mut self.buffer)?;
-        Ok(self.buffer.bytes())
-    }
-}
-
 /// The chain that [`Chain::generate`] asks for.
 #[derive(ClapArgs, Debug)]
 pub struct GenerateArgs {
@@ -290,6 +278,10 @@ pub fn generate_chain(args: &GenerateArgs) -> Done {
     });
     let totals = written.map_err(|error| failed(error.to_string()))?;
     Ok((format!("{} {}", totals.height - EMPTY_TAIL, totals.before_tail), Exit::Done))
+}
+
+fn blocks_folder(network: Network) -> PathBuf {
+    Path::new(network.subdirectory().unwrap_or("")).join("blocks")
 }
 
 /// Returns where a block is stored.

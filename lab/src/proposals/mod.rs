@@ -3,21 +3,21 @@
 //! the columns.
 
 mod chain;
-mod core_bench;
-mod documents;
 mod list;
-mod node;
-mod proposal;
-mod report;
-mod steps;
+mod page;
+mod rows;
 
 use crate::{
     circumstances::Circumstances,
-    measure::{Measured, ProgramArgs, measure},
-    place::{Scratch, environment},
-    rows::{OutputArgs, Rows},
+    compare::{Against, quoted, shell},
+    measure::{Measured, ProgramArgs, measure, utxo_hash},
+    place::{Copy, Scratch, copy_blocks, environment},
+    runs::{OutputArgs, Rows},
 };
-use bench::Inputs;
+use bench::{
+    Inputs,
+    steps::{Lab, Outcome, Stopwatch, packed_len},
+};
 use chain::{Chain, Extent, failed};
 pub use chain::{GenerateArgs, generate_chain};
 use clap::Args as ClapArgs;
@@ -26,25 +26,25 @@ use cli::{
     run_log::create_new,
     stop,
 };
-pub use documents::{DocumentsArgs, run as print_documents};
-use engine::{Error, ErrorKind, Network, Stage};
-use liblzma::read::XzEncoder;
-use node::Node;
+use engine::{Error, Network, Stage};
+use list::{ENGINES, Measure, Proposal, Variant};
+use page::{About, BENCH_BITCOIN, CoreBench, Report};
+pub use page::{DocumentsArgs, run as print_documents};
 use parse_size::parse_size;
-use proposal::{CoreCommand, Measure, Outcome, Proposal, Run, Step, Stopwatch, Variant, Work};
-use report::{Report, Row};
-use serde_json::Value;
+use rows::{COLUMNS, row, summary};
+use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
     num::NonZeroU32,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
     sync::atomic::{AtomicBool, Ordering},
     thread::available_parallelism,
     time::Duration,
 };
-use steps::Lab;
+use testkit::node::{Node, PATIENCE, Started};
 
 /// The generated chain whose scripts are run has this share of the bytes: a run takes longer there.
 const SIGNED_SHARE: u64 = 8;
@@ -78,7 +78,7 @@ pub struct ProposalsArgs {
 
     /// Measure only the proposals of these names [default: all]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    #[arg(value_parser = list::all().map(|proposal| proposal.name).collect::<Vec<_>>())]
+    #[arg(value_parser = list::all().iter().map(|proposal| proposal.name.as_str()).collect::<Vec<_>>())]
     pub only: Vec<String>,
 
     /// Number of coins of the last flush
@@ -100,9 +100,19 @@ pub struct ProposalsArgs {
     #[arg(long, value_name = "FILE")]
     pub bench_bitcoin: Option<PathBuf>,
 
-    /// Measure commands of this bitcoind too; bitcoin-cli must be beside it
+    /// Measure commands of this bitcoind too
     #[arg(long, value_name = "FILE")]
     pub bitcoind: Option<PathBuf>,
+
+    /// Measure this shell command too, as a way to rebuild the whole chain, such as a bitcoind or the prototype
+    /// of SwiftSync; can be given repeatedly. {datadir} becomes a copy of the datadir, {height} the height of
+    /// its last block, and {hints} a file of hints, in the format of --engine-hints
+    #[arg(long, value_name = "[NAME=]COMMAND")]
+    pub engine: Vec<Against>,
+
+    /// The format of {hints} in the commands of --engine
+    #[arg(long, value_name = "FORMAT", default_value = "thestack")]
+    pub engine_hints: String,
 
     /// Record the run in this new folder: raw.csv, summary and, if given, bench_bitcoin.json
     #[arg(long, value_name = "DIR", conflicts_with = "csv")]
@@ -116,16 +126,15 @@ pub struct ProposalsArgs {
 pub fn run(args: &ProposalsArgs) -> Done {
     let interrupt = interrupt(args.output.json)?;
     stop::at_stage(Stage::Read);
-    let core = args.bench_bitcoin.as_deref().map_or(Ok(Vec::new()), core_bench::read)?;
+    let core = args.bench_bitcoin.as_deref().map_or(Ok(Vec::new()), CoreBench::read)?;
     let circumstances = Circumstances::begin(&args.output)?;
     let record = args.record.as_deref().map(Record::create).transpose()?;
     let csv = args.record.as_ref().map_or_else(|| args.output.csv.clone(), |dir| Some(dir.join("raw.csv")));
-    let mut rows = Rows::new(&OutputArgs { csv, ..args.output.clone() })?;
+    let mut rows = Rows::new(&OutputArgs { csv, ..args.output.clone() }, &COLUMNS)?;
     let program = args.program.find()?;
     let scratch = Scratch::new(&args.output.work_dir)?;
-    let wanted =
-        |proposal: &&Proposal| args.only.is_empty() || args.only.iter().any(|it| it == proposal.name);
-    let proposals: Vec<&Proposal> = list::all().filter(wanted).collect();
+    let wanted = |proposal: &&Proposal| args.only.is_empty() || args.only.contains(&proposal.name);
+    let proposals: Vec<&Proposal> = list::all().iter().filter(wanted).collect();
     let folder = scratch.0.join("chain");
     let chain = match &args.datadir {
         Some(datadir) => Chain::copy(datadir, args.chain, folder)?,
@@ -133,11 +142,12 @@ pub fn run(args: &ProposalsArgs) -> Done {
     };
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let extent = chain.extent()?;
-    let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt };
+    let engines = args.engine.iter().cloned().map(Variant::engine).collect();
+    let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt, engines };
     // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
     let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;
-    let about = report::About { skipped, ..report::About::new(args, &chain, &extent, circumstances) };
+    let about = About::new(args, &chain, &extent, circumstances, skipped);
     let report = Report::new(about, &proposals, core, rows.finish()?);
     if let Some(record) = record {
         record.finish(&report, args.bench_bitcoin.as_deref())?;
@@ -159,7 +169,7 @@ impl Record {
 
     fn finish(mut self, report: &Report, bench_bitcoin: Option<&Path>) -> Result<(), Error> {
         let written = writeln!(self.summary, "{}", report.text());
-        let copy = |from| fs::copy(from, self.dir.join(documents::BENCH_BITCOIN)).map(drop);
+        let copy = |from| fs::copy(from, self.dir.join(BENCH_BITCOIN)).map(drop);
         let done = written.and_then(|()| bench_bitcoin.map_or(Ok(()), copy));
         done.map_err(|error| environment("write into", &self.dir, error))
     }
@@ -171,32 +181,59 @@ struct Laboratory<'a> {
     program: &'a Path,
     scratch: &'a Path,
     interrupt: &'a AtomicBool,
+    /// What the command line has added to the row of whole rebuilds.
+    engines: Vec<Variant>,
 }
 
 impl Laboratory<'_> {
-    /// Measures the wanted variants of all proposals in turns. Every second round goes backwards, so that no
-    /// variant always has the same place.
+    /// Measures the wanted variants of all proposals in turns, and once more those whose runs differ much.
     fn in_turns(
         &self,
         proposals: &[&'static Proposal],
         is_wanted: impl Fn(&Variant) -> bool,
-        rows: &mut Rows<Row>,
-        mut measure: impl FnMut(&Work) -> Result<(Measured, Outcome), Error>,
+        rows: &mut Rows,
+        mut measure: impl FnMut(&Variant) -> Result<(Measured, Outcome), Error>,
     ) -> Result<(), Error> {
-        for run in 1..=self.args.runs.get() {
+        let runs = self.args.runs.get();
+        self.rounds(1..=runs, proposals, &is_wanted, rows, &mut measure)?;
+        let is_unclear = |proposal: &&&'static Proposal| {
+            proposal.variants.iter().any(&is_wanted)
+                && summary(proposal, rows.rows()).is_some_and(|summary| summary.is_unclear())
+        };
+        let again: Vec<_> = proposals.iter().filter(is_unclear).copied().collect();
+        if !again.is_empty() {
+            let names: Vec<&str> = again.iter().map(|proposal| proposal.name.as_str()).collect();
+            print_message(&format!(
+                "the runs differ much, so these are measured again: {}",
+                names.join(", ")
+            ));
+        }
+        self.rounds(runs + 1..=2 * runs, &again, &is_wanted, rows, &mut measure)
+    }
+
+    /// Measures these runs of the wanted variants. Every second round goes backwards, so that no variant always
+    /// has the same place.
+    fn rounds(
+        &self,
+        runs: RangeInclusive<u32>,
+        proposals: &[&'static Proposal],
+        is_wanted: &impl Fn(&Variant) -> bool,
+        rows: &mut Rows,
+        measure: &mut impl FnMut(&Variant) -> Result<(Measured, Outcome), Error>,
+    ) -> Result<(), Error> {
+        for run in runs {
             for proposal in proposals.iter().filter(|proposal| proposal.measure != Measure::Size || run == 1)
             {
-                let mut variants: Vec<_> =
-                    proposal.variants.iter().filter(|variant| is_wanted(variant)).collect();
+                let added = self.engines.iter().filter(|_| proposal.name == ENGINES);
+                let all = proposal.variants.iter().chain(added);
+                let mut variants: Vec<_> = all.filter(|variant| is_wanted(variant)).collect();
                 if run % 2 == 0 {
                     variants.reverse();
                 }
                 for variant in variants {
-                    let (measured, outcome) = measure(&variant.work)?;
-                    if self.interrupt.load(Ordering::Relaxed) {
-                        return Err(Error::interrupted());
-                    }
-                    let row = Row::new(proposal, variant, run, &measured, outcome);
+                    let (measured, outcome) = measure(variant)?;
+                    self.interrupted()?;
+                    let row = row(proposal, variant, run, &measured, outcome);
                     rows.add(row, self.args.runs, &measured)?;
                 }
             }
@@ -204,25 +241,25 @@ impl Laboratory<'_> {
         Ok(())
     }
 
-    /// Measures all runs of the program. Returns which of them are left out, and why.
+    fn interrupted(&self) -> Result<(), Error> {
+        if self.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Measures all runs of the program and of others. Returns which of them are left out, and why.
     fn measure_runs(
         &self,
         proposals: &[&'static Proposal],
         chain: &Chain,
         extent: &Extent,
-        rows: &mut Rows<Row>,
+        rows: &mut Rows,
     ) -> Result<Vec<String>, Error> {
-        let runs = proposals
-            .iter()
-            .flat_map(|proposal| proposal.variants)
-            .filter_map(|variant| if let Work::Run(run) = &variant.work { Some(*run) } else { None });
-        let runs: Vec<Run> = runs.collect();
+        let variants = || proposals.iter().flat_map(|proposal| &proposal.variants);
         let mut skipped = Vec::new();
         let cores = available_parallelism().map_or(1, usize::from);
-        if runs.iter().any(|run| run.threads() > Some(cores)) {
+        if variants().any(|variant| variant.threads() > Some(cores)) {
             skipped.push(format!("runs with more than {cores} threads: this machine has as many cores"));
         }
-        let has_scripts = runs.iter().any(|run| run.runs_scripts);
+        let has_scripts = variants().any(|variant| variant.runs_scripts);
         let can_run_scripts = has_scripts && self.can_run_scripts()?;
         if has_scripts && !can_run_scripts {
             skipped.push("runs of all scripts: this program contains no code for them".to_owned());
@@ -230,35 +267,40 @@ impl Laboratory<'_> {
         // The generated chain has no signatures.
         let is_unsigned = can_run_scripts && self.args.datadir.is_none();
         let signed = is_unsigned.then(|| self.signed_chain()).transpose()?;
-        let needs = |what: &str| {
-            let mut runs = runs.iter().filter(|run| signed.is_none() || !run.runs_scripts);
-            let file = format!("{{{what}}}");
-            runs.any(|run| run.words().any(|word| word == file || word == format!("--{what}")))
-        };
+        let words = variants().filter(|variant| signed.is_none() || !variant.runs_scripts);
+        let words: Vec<&str> = words.filter_map(Variant::words).flatten().collect();
+        let needs = |names: &[&str]| words.iter().any(|word| names.contains(word));
         // `utxo stats` reads the chainstate without saying so.
-        if needs("chainstate") || runs.iter().any(|run| run.command.starts_with(&["utxo"])) {
+        if needs(&["--chainstate", "utxo"]) {
             chain.make("chainstate", self.program, &self.args.program)?;
         }
-        for what in ["hints", "snapshot"].into_iter().filter(|what| needs(what)) {
-            chain.make(what, self.program, &self.args.program)?;
+        let engines = self.engines.iter().filter(|_| proposals.iter().any(|it| it.name == ENGINES));
+        let commands: Vec<&str> = engines.filter_map(|engine| engine.command.as_deref()).collect();
+        let has_hints = commands.iter().any(|line| line.contains("{hints}"));
+        for (what, word) in [("hints", "{hints}"), ("snapshot", "{snapshot}")] {
+            if needs(&[word]) || what == "hints" && has_hints {
+                chain.make(what, self.program, &self.args.program)?;
+            }
         }
-        let is_core = |variant: &&Variant| matches!(variant.work, Work::Core(_));
-        if self.args.bitcoind.is_none() && proposals.iter().any(|it| it.variants.iter().any(|v| is_core(&v)))
-        {
+        if has_hints {
+            chain.convert_hints(&self.args.engine_hints, self.program, &self.args.program)?;
+        }
+        let copy = || copy_blocks(&chain.folder, &chain.blocks(), &self.scratch.join("engine"));
+        let mut copy = (!commands.is_empty()).then(copy).transpose()?;
+        if self.args.bitcoind.is_none() && variants().any(|variant| variant.core.is_some()) {
             skipped.push("commands of bitcoind: --bitcoind names none".to_owned());
         }
-        let is_wanted = |variant: &Variant| match &variant.work {
-            Work::Step(_) => false,
-            Work::Core(_) => self.args.bitcoind.is_some(),
-            Work::Run(run) => {
-                run.threads().is_none_or(|threads| threads <= cores) && (!run.runs_scripts || can_run_scripts)
-            }
+        let is_wanted = |variant: &Variant| {
+            let fits = variant.threads().is_none_or(|threads| threads <= cores);
+            let is_run = variant.run.is_some() && fits && (!variant.runs_scripts || can_run_scripts);
+            let is_core = variant.core.is_some() && self.args.bitcoind.is_some();
+            is_run || is_core || variant.command.is_some()
         };
-        self.in_turns(proposals, is_wanted, rows, |work| match (work, &signed) {
-            (Work::Run(run), Some((chain, extent))) if run.runs_scripts => self.run(run, chain, extent.bytes),
-            (Work::Run(run), _) => self.run(run, chain, extent.bytes),
-            (Work::Core(command), _) => self.ask_core(command, chain, extent.bytes),
-            (Work::Step(_), _) => Err(failed("a step is no run")),
+        self.in_turns(proposals, is_wanted, rows, |variant| match (&signed, &mut copy) {
+            (_, Some(copy)) if variant.command.is_some() => self.run_engine(variant, chain, extent, copy),
+            _ if variant.core.is_some() => self.ask_core(variant, chain, extent.bytes),
+            (Some((chain, extent)), _) if variant.runs_scripts => self.run(variant, chain, extent.bytes),
+            _ => self.run(variant, chain, extent.bytes),
         })?;
         Ok(skipped)
     }
@@ -285,39 +327,68 @@ impl Laboratory<'_> {
     }
 
     /// Measures a run of the program on a chain with `bytes` bytes of blocks.
-    fn run(&self, run: &Run, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
+    fn run(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
         let output = empty_output(chain)?;
-        let words: Vec<_> = run.words().collect();
-        let program = if run.runs_scripts { self.script_program() } else { self.program };
-        let mut command = chain.command(program, &words, &self.args.program);
-        let measured = measure(&mut command, self.scratch, self.interrupt)
-            .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))?;
-        let answer = answer(&measured, run.answer)?;
-        let size = size(&output, run.is_packed).map_err(|error| environment("read", &output, error))?;
+        let words = variant.words().unwrap_or_default();
+        let program = if variant.runs_scripts { self.script_program() } else { self.program };
+        let measured = self.measured(&mut chain.command(program, &words, &self.args.program))?;
+        let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
+        let answer = match &report[&variant.answer] {
+            Value::Null if measured.status.success() => {
+                return Err(failed(format!("a run did not report {}", variant.answer)));
+            }
+            answer => in_words(answer),
+        };
+        let size = size(&output, variant.is_packed).map_err(|error| environment("read", &output, error))?;
         Ok((measured, Outcome { answer, count: bytes, size }))
     }
 
-    /// Measures a command to a `bitcoind` that has started on the chain.
-    fn ask_core(
+    fn measured(&self, command: &mut Command) -> Result<Measured, Error> {
+        measure(command, self.scratch, self.interrupt)
+            .map_err(|error| failed(format!("cannot run a program: {error}")))
+    }
+
+    /// Measures a command of the command line on a copy of the blocks.
+    fn run_engine(
         &self,
-        command: &CoreCommand,
+        variant: &Variant,
         chain: &Chain,
-        bytes: usize,
+        extent: &Extent,
+        copy: &mut Copy,
     ) -> Result<(Measured, Outcome), Error> {
+        let folder = self.scratch.join("engine");
+        copy.restore().map_err(|error| environment("put right the copy in", &folder, error))?;
+        let line = variant.command.as_deref().unwrap_or_default();
+        let line = line.replace("{height}", &extent.height.to_string());
+        let line = line.replace("{hints}", &quoted(&chain.file(chain::ENGINE_HINTS)));
+        let measured = self.measured(&mut shell(&line.replace("{datadir}", &quoted(&folder))))?;
+        let hash = utxo_hash(self.program, chain.network, &folder);
+        let answer = hash.map_err(|error| environment("look at", &folder, error))?.unwrap_or_default();
+        Ok((measured, Outcome { answer, count: extent.bytes, size: None }))
+    }
+
+    /// Measures a call of a `bitcoind` that has started on the chain.
+    fn ask_core(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
         let output = empty_output(chain)?;
-        let bitcoind = self.args.bitcoind.as_deref().unwrap_or(Path::new("bitcoind"));
-        let node = Node::start(bitcoind, chain)?;
-        let mut asked = node.command();
-        for word in command.words {
-            asked.arg(if *word == "{output}" { output.as_os_str() } else { word.as_ref() });
+        let cannot = |error: Box<dyn std::error::Error + Send + Sync>| failed(format!("bitcoind: {error}"));
+        let mut command = Command::new(self.args.bitcoind.as_deref().unwrap_or(Path::new("bitcoind")));
+        command.arg(format!("-datadir={}", chain.folder.display()));
+        command.arg(format!("-chain={}", chain.network.name()));
+        command.args(["-listen=0", "-connect=0", "-dnsseed=0", "-nodebuglogfile"]);
+        command.args(["-persistmempool=0", "-checkblocks=1", "-checklevel=0"]);
+        let mut node = Node::run(command, PATIENCE).map_err(cannot)?;
+        if let Started::No(words) = node.wait() {
+            return Err(failed(format!("bitcoind does not start: {words}")));
         }
-        let measured = measure(&mut asked, self.scratch, self.interrupt).map_err(|error| {
-            Error::new(ErrorKind::Environment, format!("cannot run bitcoin-cli: {error}"))
-        })?;
-        node.stop()?;
-        let answer = answer(&measured, command.answer)?;
+        let mut words = variant.core.iter().flat_map(|words| words.split(' '));
+        let method = words.next().unwrap_or_default();
+        let words = words.map(|word| if word == "{output}" { json!(output) } else { json!(word) });
+        let (params, mut watch) = (Value::Array(words.collect()), Stopwatch::default());
+        let report = watch.time(|| node.call(method, params)).map_err(cannot)?;
+        node.stop().map_err(cannot)?;
         let size = size(&output, false).map_err(|error| environment("read", &output, error))?;
-        Ok((measured, Outcome { answer, count: bytes, size }))
+        let outcome = Outcome { answer: in_words(&report[&variant.answer]), count: bytes, size };
+        Ok((in_this_process(&watch), outcome))
     }
 
     /// Measures all steps in this process, each once before it counts: the first call pays for new memory.
@@ -325,33 +396,32 @@ impl Laboratory<'_> {
         &self,
         proposals: &[&'static Proposal],
         chain: &Chain,
-        rows: &mut Rows<Row>,
+        rows: &mut Rows,
     ) -> Result<(), Error> {
-        let variants = proposals.iter().flat_map(|proposal| proposal.variants);
-        let steps: Vec<Step> = variants.filter_map(|variant| variant.work.step()).collect();
-        if steps.is_empty() {
+        let steps =
+            |proposal: &&'static Proposal| proposal.variants.iter().filter_map(|it| it.step.as_deref());
+        if proposals.iter().all(|proposal| steps(proposal).next().is_none()) {
             return Ok(());
         }
         let (stored, places) = chain.load()?;
         let inputs = Inputs::new(stored);
         let mut arenas = inputs.arenas();
         let blocks = inputs.blocks(&mut arenas);
-        let lab = Lab::new(chain, &blocks, &places, self.scratch, self.args.coins)?;
-        let timed = proposals.iter().filter(|proposal| proposal.measure != Measure::Size);
-        let timed = timed.flat_map(|proposal| proposal.variants).filter_map(|variant| variant.work.step());
+        let lab = Lab::new(chain.datadir(), &blocks, &places, self.scratch.to_owned(), self.args.coins)?;
         print_message("calling each step once");
-        for step in timed {
-            step(&lab, &mut Stopwatch::default())?;
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+        for step in proposals.iter().filter(|proposal| proposal.measure != Measure::Size).flat_map(steps) {
+            lab.step(step, &mut Stopwatch::default()).map_err(step_failed)?;
+            self.interrupted()?;
         }
         self.in_turns(
             proposals,
-            |variant| variant.work.is_step(),
+            |variant| variant.step.is_some(),
             rows,
-            |work| {
-                work.step().map_or_else(|| Err(failed("a run is no step")), |step| measured_step(step, &lab))
+            |variant| {
+                let mut watch = Stopwatch::default();
+                let outcome = lab.step(variant.step.as_deref().unwrap_or_default(), &mut watch);
+                let outcome = outcome.map_err(step_failed)?;
+                Ok((in_this_process(&watch), outcome))
             },
         )
     }
@@ -367,14 +437,9 @@ fn empty_output(chain: &Chain) -> Result<PathBuf, Error> {
     }
 }
 
-/// Returns a field of what a process has printed.
-fn answer(measured: &Measured, field: &str) -> Result<String, Error> {
-    let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
-    match &report[field] {
-        Value::String(text) => Ok(text.clone()),
-        Value::Null if measured.status.success() => Err(failed(format!("a run did not report {field}"))),
-        other => Ok(other.to_string()),
-    }
+/// Returns a field of a report as text.
+fn in_words(answer: &Value) -> String {
+    answer.as_str().map_or_else(|| answer.to_string(), str::to_owned)
 }
 
 /// Returns the bytes of a file, if it is one; with `is_packed` after `xz -9`.
@@ -386,16 +451,13 @@ fn size(path: &Path, is_packed: bool) -> io::Result<Option<u64>> {
     }
 }
 
-/// Returns the number of bytes after `xz -9`.
-fn packed_len(bytes: impl io::Read) -> io::Result<u64> {
-    io::copy(&mut XzEncoder::new(bytes, 9), &mut io::sink())
+fn step_failed(error: io::Error) -> Error {
+    failed(format!("a step failed: {error}"))
 }
 
-/// Measures a step.
-fn measured_step(step: Step, lab: &Lab<'_>) -> Result<(Measured, Outcome), Error> {
-    let mut watch = Stopwatch::default();
-    let outcome = step(lab, &mut watch)?;
-    let measured = Measured {
+/// Returns the account of work that was done in this process.
+fn in_this_process(watch: &Stopwatch) -> Measured {
+    Measured {
         wall: watch.wall,
         user: watch.processor,
         system: Duration::ZERO,
@@ -404,6 +466,5 @@ fn measured_step(step: Step, lab: &Lab<'_>) -> Result<(Measured, Outcome), Error
         status: ExitStatus::default(),
         output: String::new(),
         messages: String::new(),
-    };
-    Ok((measured, outcome))
+    }
 }

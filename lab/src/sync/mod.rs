@@ -1,21 +1,19 @@
 //! `peregrine-bench sync`: downloads by Peregrine and by `bitcoind` from the same real nodes behind emulated
 //! links, in turns. `docs/benchmarks.md` explains the columns.
 //!
-//! All that it makes on the machine (namespaces, devices, control groups, processes) ends with it.
+//! All that it makes on the machine (namespaces, devices, processes) ends with it.
 
 mod delay_line;
-mod limits;
 mod link;
 mod namespace;
-mod report;
 mod served;
 mod tunnel;
 
 use crate::{
     circumstances::Circumstances,
     measure::{Measured, ProgramArgs, add_datadir, measure, utxo_hash},
-    place::{self, Scratch, environment},
-    rows::{OutputArgs, Rows},
+    place::{Scratch, environment},
+    runs::{COMMON, Column, OURS, OutputArgs, Report, Rows, Run, WALL, shown},
 };
 use clap::Args as ClapArgs;
 use cli::{
@@ -23,14 +21,12 @@ use cli::{
     stop,
 };
 use engine::{Error, ErrorKind, Network, Stage};
-use limits::{Groups, Limits};
 use link::LinkSpec;
 use namespace::{Namespace, Received};
-use report::{Report, Row, Traffic};
-use serde_json::Value;
-use served::{PORT, Peers, Served, option};
+use serde_json::{Value, json};
+use served::{PORT, Served, peer, wait_for_all};
 use std::{
-    fs, io,
+    cmp, fs, io,
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
@@ -41,12 +37,52 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tunnel::{Devices, Tunnels};
+use testkit::node::Node;
+use tunnel::{Link, Tunnels};
 
+/// The name of bitcoind's runs.
+const BITCOIND: &str = "bitcoind";
 /// Maximum number of links: each has a network of its own.
 const LINKS: usize = 200;
-/// Folder of the datadir with which each run starts.
-const START: &str = "start";
+/// The columns of the CSV.
+const COLUMNS: &[&str] = &[
+    "program",
+    "commit",
+    "threads",
+    "run",
+    "wall_s",
+    "download_s",
+    "after_s",
+    "user_s",
+    "system_s",
+    "peak_rss_kib",
+    "bytes",
+    "received_bytes",
+    "received_packets",
+    "twice_bytes",
+    "link_share",
+    "utxo_hash",
+    "read_bytes",
+    "written_bytes",
+    "exit",
+];
+/// Quantities of downloads. Beyond blocks is what came besides them, without the headers of packets.
+const DOWNLOADS: [Column; 7] = [
+    ("download_s", "to the last byte, s", |run| run.number("download_s")),
+    ("after_s", "after it, s", |run| run.number("after_s")),
+    ("mb_per_second", "blocks, MB/s", |run| {
+        Some(run.number("bytes")? / 1e6 / run.number("download_s")?.max(1e-3))
+    }),
+    ("link_share_percent", "part of the links, %", |run| Some(run.number("link_share")? * 100.0)),
+    ("received_mb", "received, MB", |run| Some(run.number("received_bytes")? / 1e6)),
+    ("beyond_percent", "beyond blocks, %", |run| {
+        let headers = run.number("received_packets")? * PACKET_HEADERS;
+        Some(((run.number("received_bytes")? - headers) / run.number("bytes")? - 1.0) * 100.0)
+    }),
+    ("twice_mb", "blocks twice, MB", |run| Some(run.number("twice_bytes")? / 1e6)),
+];
+/// Bytes of the headers of IPv4 and TCP (with time stamps) in each packet.
+const PACKET_HEADERS: f64 = 52.0;
 /// How often the counters of received bytes are read.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// More bytes between two samples than pings and the like are part of the download.
@@ -62,19 +98,14 @@ pub struct SyncArgs {
     #[arg(long, default_value_t = Network::Main)]
     pub chain: Network,
 
-    /// Bitcoin Core's bitcoind, which serves; bitcoin-cli must be beside it
+    /// Bitcoin Core's bitcoind, which serves
     #[arg(long, value_name = "FILE")]
     pub bitcoind: PathBuf,
 
     /// Peers, each behind a link of its own: COUNTxRATE/RTT, bits per second and time there and back,
-    /// such as 4x100M/30ms; then, if wanted, /loss=PERCENT%, /queue=TIME and /stall=BYTES (after which
-    /// nothing comes). 1xstall, 1xloopback. Can be given repeatedly
+    /// such as 4x100M/30ms, or 1xloopback. Can be given repeatedly
     #[arg(long = "link", value_name = "LINK", required = true)]
     pub links: Vec<LinkSpec>,
-
-    /// Rate of the line that all links share, in bits per second [default: unlimited]
-    #[arg(long, value_name = "RATE", value_parser = link::rate)]
-    pub access: Option<u64>,
 
     /// Runs of each program, in turns
     #[arg(long, value_name = "N", default_value = "3")]
@@ -100,15 +131,6 @@ pub struct SyncArgs {
     #[arg(long, value_name = "HASH")]
     pub assumevalid: Option<String>,
 
-    /// Let each run start with a datadir that has the blocks up to this height, and their chainstate: in a
-    /// generated chain the first hundred are tiny, and then blocks are full at once
-    #[arg(long, value_name = "HEIGHT")]
-    pub from_height: Option<u32>,
-
-    /// Give the measured program only a part of this machine: pi4, pi5, or cpu=N,memory=BYTES,disk=BYTES
-    #[arg(long, value_name = "LIMITS")]
-    pub limits: Option<Limits>,
-
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -127,22 +149,52 @@ pub fn run(args: &SyncArgs) -> Done {
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
     let circumstances = Circumstances::begin(&args.output)?;
-    let rows = Rows::new(&args.output)?;
+    let rows = Rows::new(&args.output, COLUMNS)?;
     let mut bench = Bench::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
-        bench.once(run, Program::Peregrine)?;
+        bench.once(run, OURS)?;
         if args.against {
-            bench.once(run, Program::Bitcoind)?;
+            bench.once(run, BITCOIND)?;
         }
     }
-    args.output.done(&Report::new(args, circumstances, bench.rows.finish()?), Report::text)
+    args.output.done(&report(args, circumstances, bench.rows.finish()?), Report::text)
 }
 
-/// A program that is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Program {
-    Peregrine,
-    Bitcoind,
+/// Summarises the runs of both programs.
+fn report(args: &SyncArgs, circumstances: Circumstances, rows: Vec<Run>) -> Report {
+    let (datadir, chain, runs) = (shown(&args.datadir), args.chain.name(), args.runs);
+    let links: Vec<&str> = args.links.iter().map(|link| link.text.as_str()).collect();
+    let all = links.join(" ");
+    let rate = links_rate(args).map(|rate| format!(", {:.1} MB/s in all", rate as f64 / 1e6));
+    let rate = rate.unwrap_or_default();
+    let title = format!("downloads of {datadir} ({chain}) over {all}{rate}, {runs} runs");
+    let head = json!({
+        "datadir": datadir, "chain": chain, "links": links, "links_bytes_per_second": links_rate(args),
+        "runs": runs, "args": args.program.args, "against_args": args.against_args,
+    });
+    let more = |_: &str, own: &[&Run]| {
+        let megabytes = link_mb(args, own);
+        let line = |(link, mb): (&&str, &f64)| format!("  over {link:<30} {mb:>10.1} MB\n");
+        let lines = links.iter().zip(&megabytes).map(line).collect();
+        (json!({ "link_mb": megabytes }), lines)
+    };
+    let columns = [&[WALL][..], &DOWNLOADS, &COMMON].concat();
+    Report::new(title, head, circumstances, &columns, rows, more, "")
+}
+
+/// Returns what came over the links of each `--link`, in megabytes, in the median run by time.
+fn link_mb(args: &SyncArgs, rows: &[&Run]) -> Vec<f64> {
+    let mut rows = rows.to_vec();
+    rows.sort_by(|a, b| a.number("wall_s").partial_cmp(&b.number("wall_s")).unwrap_or(cmp::Ordering::Equal));
+    let Some(row) = rows.get(rows.len() / 2) else { return Vec::new() };
+    let mut bytes = row.list("link_bytes").into_iter();
+    args.links.iter().map(|link| bytes.by_ref().take(link.count).sum::<f64>() / 1e6).collect()
+}
+
+/// Returns the sum of the rates of all links in bytes per second; `None` if there is no limit.
+fn links_rate(args: &SyncArgs) -> Option<u64> {
+    let rate = |link: &LinkSpec| Some(link.shape?.bytes_per_second * link.count as u64);
+    args.links.iter().map(rate).sum()
 }
 
 /// The network between the measured program and its peers.
@@ -174,16 +226,16 @@ impl Links {
             // differently.
             let network = 11 + at + usize::from(11 + at >= 127);
             let [near, far] = [1, 2].map(|host| format!("{network}.7.0.{host}"));
-            let (devices, [client_device, peer_device]) = Devices::new(at)?;
+            let (link, [client_device, peer_device]) = Link::new(at, shape)?;
             let namespace = Namespace::new()?;
             client.take(&client_device, &near, &far)?;
             namespace.take(&peer_device, &far, &near)?;
             addresses.push(far);
             interfaces.push(client_device);
             peers.push(Some(namespace));
-            tunnels.push((devices, shape));
+            tunnels.push(link);
         }
-        let _tunnels = Tunnels::new(tunnels, args.access)?;
+        let _tunnels = Tunnels::new(tunnels)?;
         Ok(Self { client, addresses, interfaces, peers, _tunnels })
     }
 
@@ -203,6 +255,19 @@ impl Links {
         };
         Ok(counters.iter().fold(Received::default(), add))
     }
+
+    /// Records when bytes last came, until the run is over.
+    fn sample(&self, mut known: u64, is_over: &AtomicBool, last_byte: &Mutex<Duration>) {
+        let started = Instant::now();
+        while !is_over.load(Ordering::Acquire) {
+            let bytes = self.received_in_all().map_or(known, |all| all.bytes);
+            if bytes >= known + DOWNLOADING {
+                *last_byte.lock().unwrap_or_else(PoisonError::into_inner) = started.elapsed();
+            }
+            known = bytes;
+            thread::park_timeout(SAMPLE_EVERY);
+        }
+    }
 }
 
 /// What came over the links during a run.
@@ -220,17 +285,17 @@ struct Bench<'a> {
     interrupt: &'a AtomicBool,
     peregrine: PathBuf,
     bitcoind: PathBuf,
-    rows: Rows<Row>,
+    rows: Rows,
     height: u64,
     // Dropped in this order: nodes, network, and the folder in which all of it is.
-    _peers: Peers,
+    _peers: Vec<Node>,
     links: Links,
     scratch: Scratch,
 }
 
 impl<'a> Bench<'a> {
     /// Makes the network, and starts the peers.
-    fn new(args: &'a SyncArgs, rows: Rows<Row>, stop: &'a AtomicBool) -> Result<Self, Error> {
+    fn new(args: &'a SyncArgs, rows: Rows, stop: &'a AtomicBool) -> Result<Self, Error> {
         let peregrine = args.program.find()?;
         let missing = |error: io::Error| {
             let detail = format!("there is no bitcoind at {}: {error}", args.bitcoind.display());
@@ -241,47 +306,24 @@ impl<'a> Bench<'a> {
         let scratch = Scratch::new(&args.output.work_dir)?;
         let served = Served::new(args, &bitcoind, &scratch.0.join("served"), stop)?;
         print_message(&format!("starting {} peers", links.addresses.len()));
-        let mut peers = Peers::default();
+        let mut peers = Vec::new();
         for (at, (address, namespace)) in links.addresses.iter().zip(&links.peers).enumerate() {
             interrupted(stop)?;
             let namespace = namespace.as_ref().unwrap_or(&links.client);
-            peers.add(args, &served, namespace, address, &scratch.0.join(format!("peer{at}")))?;
+            peers.push(peer(args, &served, namespace, address, &scratch.0.join(format!("peer{at}")))?);
         }
-        peers.wait(stop)?;
+        wait_for_all(&mut peers, stop)?;
         let height = served.height;
-        let bench =
-            Self { args, interrupt: stop, peregrine, bitcoind, rows, height, _peers: peers, links, scratch };
-        bench.make_start()?;
-        Ok(bench)
-    }
-
-    /// Makes the datadir with which each run starts.
-    fn make_start(&self) -> Result<(), Error> {
-        let datadir = self.scratch.0.join(START);
-        fs::create_dir(&datadir).map_err(|error| environment("make", &datadir, error))?;
-        let Some(height) = self.args.from_height else { return Ok(()) };
-        let mut command = self.links.client.command(&self.peregrine);
-        self.add_sync(&mut command, &datadir);
-        command.args(["--stop-at-height", &height.to_string()]);
-        let measured = measure(&mut command, &self.scratch.0, self.interrupt);
-        let measured = measured.map_err(|error| failed("run a program", error))?;
-        interrupted(self.interrupt)?;
-        if !measured.status.success() {
-            let detail =
-                format!("the first blocks cannot be downloaded; peregrine said:\n{}", measured.messages);
-            return Err(Error::new(ErrorKind::Environment, detail.trim_end()));
-        }
-        Ok(())
+        Ok(Self { args, interrupt: stop, peregrine, bitcoind, rows, height, _peers: peers, links, scratch })
     }
 
     /// Measures one run of one program, and compares its UTXO set.
-    fn once(&mut self, run: u32, program: Program) -> Result<(), Error> {
+    fn once(&mut self, run: u32, program: &str) -> Result<(), Error> {
         let datadir = self.scratch.0.join("datadir");
         if datadir.exists() {
             fs::remove_dir_all(&datadir).map_err(|error| environment("empty", &datadir, error))?;
         }
-        place::copy_files(&self.scratch.0.join(START), &datadir)
-            .map_err(|error| environment("make", &datadir, error))?;
+        fs::create_dir(&datadir).map_err(|error| environment("make", &datadir, error))?;
         // No run pays for what is still to be written from before.
         rustix::fs::sync();
         let (measured, download) = self.measure(program, &datadir)?;
@@ -292,30 +334,42 @@ impl<'a> Bench<'a> {
             None => utxo_hash(&self.peregrine, self.args.chain, &datadir)
                 .map_err(|error| environment("look at", &datadir, error))?,
         };
-        let block_bytes = self.rows.rows().iter().find_map(|row| row.traffic.bytes);
-        let traffic = Traffic::new(self.args, &download, &answer, block_bytes);
-        let row = Row::new(program, run, &measured, download, &answer, traffic, hash);
+        // The size of the chain, which an earlier run may have reported.
+        let known = || self.rows.rows().iter().find_map(|row| row.number("bytes"));
+        let bytes = answer["bytes_downloaded"].as_u64().or_else(|| known().map(|bytes| bytes as u64));
+        let (Received { bytes: received, packets }, last) = (download.received, download.last_byte);
+        let share = |bytes: u64| {
+            let seconds = last.as_secs_f64().max(1e-3);
+            Some(bytes as f64 / seconds / links_rate(self.args)? as f64)
+        };
+        let more = json!({
+            "threads": answer["rebuild"]["threads"],
+            "download_s": last.as_secs_f64(),
+            "after_s": measured.wall.saturating_sub(last).as_secs_f64(),
+            "bytes": bytes,
+            "received_bytes": received,
+            "received_packets": packets,
+            "twice_bytes": answer["bytes_downloaded_twice"],
+            "link_share": bytes.and_then(share),
+            "link_bytes": download.by_link,
+        });
+        let row = Run::new(program, run, &measured, hash, more);
         self.rows.add(row, self.args.runs, &measured)
     }
 
     /// Runs a program in the namespace of the links, and counts what comes over them.
-    fn measure(&self, program: Program, datadir: &Path) -> Result<(Measured, Download), Error> {
-        let limits = self.args.limits.clone().unwrap_or_default();
-        let groups = Groups::new(&limits, &self.scratch.0)?;
-        let mut words = groups.prefix().into_iter();
-        let first = words.next().unwrap_or_else(|| "sh".into());
-        let mut command = self.links.client.command(Path::new(&first));
-        command.args(words);
-        match program {
-            Program::Peregrine => self.add_peregrine(&mut command, datadir),
-            Program::Bitcoind => self.add_bitcoind(&mut command, datadir),
-        }
+    fn measure(&self, program: &str, datadir: &Path) -> Result<(Measured, Download), Error> {
+        let mut command = match program {
+            OURS => self.peregrine(datadir),
+            _ => self.bitcoind(datadir),
+        };
         let count = |error| failed("read the counters of the network", error);
         let (by_link, all) =
             (self.links.received().map_err(count)?, self.links.received_in_all().map_err(count)?);
         let (is_over, last_byte) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
+        let links = &self.links;
         let measured = thread::scope(|scope| {
-            let sampler = scope.spawn(|| self.sample(all.bytes, &is_over, &last_byte));
+            let sampler = scope.spawn(|| links.sample(all.bytes, &is_over, &last_byte));
             let measured = measure(&mut command, &self.scratch.0, self.interrupt);
             is_over.store(true, Ordering::Release);
             sampler.thread().unpark();
@@ -332,46 +386,31 @@ impl<'a> Bench<'a> {
         Ok((measured, download))
     }
 
-    fn add_peregrine(&self, command: &mut Command, datadir: &Path) {
-        self.add_sync(command.arg(&self.peregrine), datadir);
+    fn peregrine(&self, datadir: &Path) -> Command {
+        let mut command = self.links.client.command(&self.peregrine);
+        command.args(["sync", "--progress", "none", "--dnsseed", "0"]);
+        add_datadir(&mut command, self.args.chain, datadir);
+        for address in &self.links.addresses {
+            command.arg("--connect").arg(format!("{address}:{PORT}"));
+        }
+        command.args(self.args.assumevalid.iter().flat_map(|hash| ["--assumevalid", hash]));
         if let Some(hints) = &self.args.hints {
             command.arg("--hints").arg(hints);
         }
         command.args(self.args.program.further());
+        command
     }
 
-    /// Adds the arguments of any download by Peregrine.
-    fn add_sync(&self, command: &mut Command, datadir: &Path) {
-        command.args(["sync", "--progress", "none", "--dnsseed", "0"]);
-        add_datadir(command, self.args.chain, datadir);
-        for address in &self.links.addresses {
-            command.arg("--connect").arg(format!("{address}:{PORT}"));
-        }
-        if let Some(hash) = &self.args.assumevalid {
-            command.args(["--assumevalid", hash]);
-        }
-    }
-
-    fn add_bitcoind(&self, command: &mut Command, datadir: &Path) {
-        command.arg(&self.bitcoind).arg(format!("-chain={}", self.args.chain.name()));
-        command.arg(option("-datadir=", datadir)).arg(format!("-stopatheight={}", self.height));
+    fn bitcoind(&self, datadir: &Path) -> Command {
+        let mut command = self.links.client.command(&self.bitcoind);
+        command.arg(format!("-chain={}", self.args.chain.name()));
+        command.arg(format!("-datadir={}", datadir.display()));
+        command.arg(format!("-stopatheight={}", self.height));
         command.args(["-listen=0", "-server=0", "-dnsseed=0", "-fixedseeds=0", "-printtoconsole=0"]);
         command.args(self.links.addresses.iter().map(|address| format!("-connect={address}:{PORT}")));
         command.args(self.args.assumevalid.iter().map(|hash| format!("-assumevalid={hash}")));
         command.args(self.args.against_args.split_whitespace());
-    }
-
-    /// Records when bytes last came, until the run is over.
-    fn sample(&self, mut known: u64, is_over: &AtomicBool, last_byte: &Mutex<Duration>) {
-        let started = Instant::now();
-        while !is_over.load(Ordering::Acquire) {
-            let bytes = self.links.received_in_all().map_or(known, |all| all.bytes);
-            if bytes >= known + DOWNLOADING {
-                *last_byte.lock().unwrap_or_else(PoisonError::into_inner) = started.elapsed();
-            }
-            known = bytes;
-            thread::park_timeout(SAMPLE_EVERY);
-        }
+        command
     }
 }
 

@@ -1,28 +1,26 @@
 //! The peers: real `bitcoind`s, each on a datadir of its own, and the datadir that all of them start from.
 
-use super::{
-    SyncArgs, failed, interrupted,
-    namespace::{Namespace, Running},
-};
+use super::{SyncArgs, interrupted, namespace::Namespace};
 use crate::place::{self, copy_blocks, environment};
 use cli::output::print_message;
 use engine::{Error, ErrorKind, Network};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::atomic::AtomicBool,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
+use testkit::node::{Node, Res};
 
 /// Port on which peers listen.
 pub const PORT: u16 = 18_444;
-/// How often a peer is asked whether it is ready.
+/// How often a peer is asked whether it is ready, and for how long.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(3600);
 /// Largest age of a tip in seconds: a node answers no request for headers while its tip is older.
 const MAX_TIP_AGE: &str = "999999999";
 
@@ -42,29 +40,21 @@ impl Served {
         let blocks = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
         copy_blocks(&args.datadir, &blocks, folder)?;
         print_message("bitcoind connects the blocks that will be served");
-        let namespace = Namespace::new()?;
-        let mut command = node(&namespace, bitcoind, args, folder);
-        let log = folder.with_extension("log");
-        command.args(["-server=1", "-listen=0", "-connect=0", "-dbcache=1000"]);
-        let mut node = start(&mut command, &log)?;
-        let client =
-            Client { namespace: &namespace, program: bitcoind.with_file_name("bitcoin-cli"), args, folder };
-        loop {
-            check(&mut node, &log, stop)?;
-            thread::sleep(LOOK_EVERY);
-            let info = client.ask(&["-rpcwait", "getblockchaininfo"])?;
-            if info["blocks"].is_u64() && info["blocks"] == info["headers"] {
-                break;
+        let mut command = node(Command::new(bitcoind), args, folder);
+        command.args(["-listen=0", "-connect=0", "-dbcache=1000"]);
+        let mut node = Node::run(command, PATIENCE).map_err(|error| failed(&*error))?;
+        wait(&mut node, stop, |node| {
+            let info = node.call("getblockchaininfo", json!([])).unwrap_or(Value::Null);
+            info["blocks"].is_u64() && info["blocks"] == info["headers"]
+        })?;
+        let connected = || -> Res<u64> {
+            if args.chain == Network::Regtest {
+                node.call("generatetodescriptor", json!([1, "raw(51)"]))?;
             }
-        }
-        if args.chain == Network::Regtest {
-            client.ask(&["generatetodescriptor", "1", "raw(51)"])?;
-        }
-        let height = client.ask(&["getblockcount"])?;
-        let height =
-            height.as_u64().ok_or_else(|| Error::new(ErrorKind::Environment, "no height by bitcoind"))?;
-        client.ask(&["stop"])?;
-        node.0.wait().map_err(|error| failed("wait for bitcoind", error))?;
+            node.call("getblockcount", json!([]))?.as_u64().ok_or_else(|| "no height".into())
+        };
+        let height = connected().map_err(|error| failed(&*error))?;
+        node.stop().map_err(|error| failed(&*error))?;
         Ok(Self { folder: folder.to_owned(), bitcoind: bitcoind.to_owned(), height })
     }
 
@@ -98,104 +88,56 @@ fn numbered(path: &Path) -> Option<&str> {
     name.get(3..)?.bytes().all(|byte| byte.is_ascii_digit()).then_some(kind)
 }
 
-/// `bitcoin-cli` for a node.
-struct Client<'a> {
-    namespace: &'a Namespace,
-    program: PathBuf,
-    args: &'a SyncArgs,
-    folder: &'a Path,
-}
-
-impl Client<'_> {
-    fn ask(&self, words: &[&str]) -> Result<Value, Error> {
-        let mut command = self.namespace.command(&self.program);
-        command.arg(format!("-chain={}", self.args.chain.name()));
-        command.arg(option("-datadir=", self.folder)).args(words).stdin(Stdio::null());
-        let output = command.output().map_err(|error| failed("run bitcoin-cli", error))?;
-        if !output.status.success() {
-            let detail = format!("bitcoin-cli: {}", String::from_utf8_lossy(&output.stderr).trim());
-            return Err(Error::new(ErrorKind::Environment, detail));
-        }
-        Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
-    }
-}
-
-/// An argument with a path in it.
-pub fn option(name: &str, path: &Path) -> std::ffi::OsString {
-    let mut argument = std::ffi::OsString::from(name);
-    argument.push(path);
-    argument
-}
-
 /// `bitcoind` with the arguments that all of its runs as a peer have.
-fn node(namespace: &Namespace, bitcoind: &Path, args: &SyncArgs, folder: &Path) -> Command {
-    let mut command = namespace.command(bitcoind);
-    command.arg(format!("-chain={}", args.chain.name())).arg(option("-datadir=", folder));
+fn node(mut command: Command, args: &SyncArgs, folder: &Path) -> Command {
+    command.arg(format!("-chain={}", args.chain.name())).arg(format!("-datadir={}", folder.display()));
     command.arg(format!("-maxtipage={MAX_TIP_AGE}"));
-    command.args(["-printtoconsole=1", "-nodebuglogfile", "-dnsseed=0", "-fixedseeds=0", "-listenonion=0"]);
+    command.args(["-nodebuglogfile", "-dnsseed=0", "-fixedseeds=0", "-listenonion=0"]);
     command.args(["-persistmempool=0", "-checkblocks=1", "-checklevel=0"]);
     command.args(args.assumevalid.iter().map(|hash| format!("-assumevalid={hash}")));
     command
 }
 
-/// Starts a node, with its log in a file.
-fn start(command: &mut Command, log: &Path) -> Result<Running, Error> {
-    let file = || -> io::Result<(File, File)> {
-        let file = File::create(log)?;
-        Ok((file.try_clone()?, file))
-    };
-    let (stdout, stderr) = file().map_err(|error| environment("write", log, error))?;
-    let child = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn();
-    Ok(Running(child.map_err(|error| failed("start bitcoind", error))?))
-}
-
-/// Fails if the node has ended, or if the user wants to stop.
-fn check(node: &mut Running, log: &Path, stop: &AtomicBool) -> Result<(), Error> {
-    interrupted(stop)?;
-    if let Some(status) = node.0.try_wait().map_err(|error| failed("wait for bitcoind", error))? {
-        let text = fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let end = lines[lines.len().saturating_sub(12)..].join("\n");
-        let detail = format!("bitcoind has ended ({status}); it said:\n{end}");
-        return Err(Error::new(ErrorKind::Environment, detail));
+/// Waits until something is so. Fails if the user wants to stop, or if the node has ended.
+fn wait(node: &mut Node, stop: &AtomicBool, is_so: impl Fn(&mut Node) -> bool) -> Result<(), Error> {
+    let begun = Instant::now();
+    while !is_so(node) {
+        interrupted(stop)?;
+        let log = node.log();
+        let has_ended = log.iter().any(|line| line.contains("Error: ") || line.contains("Shutdown"));
+        if has_ended || begun.elapsed() > PATIENCE {
+            return Err(failed(&log[log.len().saturating_sub(12)..].join("\n")));
+        }
+        thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
 
-/// The nodes that serve; they are ended when this is dropped.
-#[derive(Default)]
-pub struct Peers(Vec<(Running, PathBuf)>);
+fn failed(said: &(impl ToString + ?Sized)) -> Error {
+    Error::new(ErrorKind::Environment, format!("bitcoind does not serve; it said:\n{}", said.to_string()))
+}
 
-impl Peers {
-    /// Starts a node that listens on an address.
-    pub fn add(
-        &mut self,
-        args: &SyncArgs,
-        served: &Served,
-        namespace: &Namespace,
-        address: &str,
-        folder: &Path,
-    ) -> Result<(), Error> {
-        served.copy_to(folder).map_err(|error| environment("make a peer's datadir in", folder, error))?;
-        let mut command = node(namespace, &served.bitcoind, args, folder);
-        command.args(["-server=0", "-listen=1", "-connect=0", "-discover=0", "-natpmp=0"]);
-        command.args(["-dbcache=4", "-par=1", "-maxmempool=5", "-blocksonly=1", "-maxconnections=20"]);
-        command.arg(format!("-bind={address}:{PORT}"));
-        let log = folder.with_extension("log");
-        self.0.push((start(&mut command, &log)?, log));
-        Ok(())
-    }
+/// Starts a node that listens on an address. It is ended when it is dropped.
+pub fn peer(
+    args: &SyncArgs,
+    served: &Served,
+    namespace: &Namespace,
+    address: &str,
+    folder: &Path,
+) -> Result<Node, Error> {
+    served.copy_to(folder).map_err(|error| environment("make a peer's datadir in", folder, error))?;
+    let mut command = node(namespace.command(&served.bitcoind), args, folder);
+    command.args(["-listen=1", "-connect=0", "-discover=0", "-natpmp=0"]);
+    command.args(["-dbcache=4", "-par=1", "-maxmempool=5", "-blocksonly=1", "-maxconnections=20"]);
+    command.arg(format!("-bind={address}:{PORT}"));
+    Node::run(command, PATIENCE).map_err(|error| failed(&*error))
+}
 
-    /// Waits until all of them serve.
-    pub fn wait(&mut self, stop: &AtomicBool) -> Result<(), Error> {
-        for (node, log) in &mut self.0 {
-            while !fs::read_to_string(&*log).is_ok_and(|text| text.contains("Done loading")) {
-                check(node, log, stop)?;
-                thread::sleep(LOOK_EVERY);
-            }
-        }
-        Ok(())
-    }
+/// Waits until all peers serve.
+pub fn wait_for_all(peers: &mut [Node], stop: &AtomicBool) -> Result<(), Error> {
+    peers.iter_mut().try_for_each(|peer| {
+        wait(peer, stop, |peer| peer.log().iter().any(|line| line.contains("Done loading")))
+    })
 }
 
 #[cfg(test)]

@@ -74,14 +74,7 @@ fn our_log(path: &Path, pace: f64) {
 
 /// A page with everything that a page can have.
 fn full_page(dir: &Path) -> String {
-    let (page, results) = (dir.join("page.html"), dir.join("results.json"));
-    fs::write(
-        &results,
-        r#"{"results":[{"command":"a command whose name is rather long, with --many=options","mean":4.0,
-            "stddev":1.0,"median":4.0,"min":3.0,"max":5.0,"times":[3.0,4.0,5.0]},
-            {"command":"head","mean":3.0,"stddev":null}]}"#,
-    )
-    .unwrap();
+    let page = dir.join("page.html");
     cores_log(&dir.join("debug.log"), 100);
     cores_log(&dir.join("head.log"), 97);
     our_log(&dir.join("ours.jsonl"), 3.0);
@@ -89,8 +82,7 @@ fn full_page(dir: &Path) -> String {
     let files =
         ["debug.log", "head.log", "Peregrine=ours.jsonl", "Peregrine with SwiftSync hints=hints.jsonl"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
-    let output =
-        command.current_dir(dir).args(["plot", "-o", "page.html", "results.json"]).args(files).output();
+    let output = command.current_dir(dir).args(["plot", "-o", "page.html"]).args(files).output();
     assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
     fs::read_to_string(page).unwrap()
 }

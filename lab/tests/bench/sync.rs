@@ -90,17 +90,16 @@ fn both_programs_download_the_same_chain_over_links_that_are_removed_afterwards(
     let ((dir, assumed), work) = (datadir(), TempDir::new().unwrap());
     let csv = work.path().join("raw.csv");
     let (peregrine, csv_text) = (peregrine.to_str().unwrap(), csv.to_str().unwrap());
-    let links =
-        ["--link", "2x50M/10ms", "--link", "1x10M/20ms/loss=0.5%", "--link", "1xstall", "--access", "80M"];
+    let links = ["--link", "2x30M/10ms", "--link", "1x10M/20ms", "--link", "1x10M/30ms"];
     let more = ["--peregrine", peregrine, "--runs", "1", "--against", "--json", "--csv", csv_text];
-    let more = [&links[..], &more[..], &["--assumevalid", &assumed, "--from-height", "100"]].concat();
+    let more = [&links[..], &more[..], &["--assumevalid", &assumed]].concat();
     let output = bench(dir.path(), work.path(), &bitcoind, &more).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| &row["program"]).collect::<Vec<_>>(), ["peregrine", "bitcoind"]);
     assert!(rows[0]["utxo_hash"].is_string() && rows[0]["utxo_hash"] == rows[1]["utxo_hash"], "{report}");
-    assert_eq!(report["links_bytes_per_second"], 10_000_000, "the sum is more than all links share");
+    assert_eq!(report["links_bytes_per_second"], 10_000_000);
     for row in rows {
         let number = |name: &str| row[name].as_f64().unwrap();
         assert!(number("received_bytes") >= number("bytes") && number("bytes") > 100_000.0, "{row}");
@@ -146,11 +145,10 @@ fn a_signal_removes_everything_and_a_kill_leaves_no_process() {
 #[test]
 fn nonsense_is_refused_before_anything_runs() {
     let (dir, none) = (TempDir::new().unwrap(), Path::new("no-such-bitcoind"));
-    let refused: [(&[&str], &str); 4] = [
+    let refused: [(&[&str], &str); 3] = [
         (&[], "--link"),
         (&["--link", "4x100M"], "the round trip is missing"),
         (&["--link", "201x1M/1ms"], "201 links are more than 200"),
-        (&["--link", "1xstall", "--limits", "pi9"], "pi9 is none of"),
     ];
     let check = |output: Output, said: &str| {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -160,7 +158,7 @@ fn nonsense_is_refused_before_anything_runs() {
     for (more, said) in refused {
         check(bench(dir.path(), dir.path(), none, more).output().unwrap(), said);
     }
-    let mut command = bench(dir.path(), dir.path(), none, &["--link", "1xstall"]);
+    let mut command = bench(dir.path(), dir.path(), none, &["--link", "1xloopback"]);
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }

@@ -6,8 +6,8 @@ use super::{
     distinct,
     files::{FieldReader, FieldWriter, Xor, read_whole, weight_by_fields},
     hashers::{Jumbo, OutpointHasher, Salted24, Unsalted24},
-    leveldb::{Database, LARGE_BATCH, LARGE_FILE, SMALL_BATCH},
-    tables::{CoinTable, Coins as _, KeptCoin, Narrow, Pooled, Wide},
+    leveldb::{Database, LARGE_BATCH, SMALL_BATCH},
+    tables::{CoinTable, KeptCoin, Narrow, Pooled, Wide},
 };
 use crate::Answers;
 use digest::{obfuscation::Obfuscation, sha256::sha256d_many};
@@ -24,25 +24,25 @@ use wire::{
     script::is_unspendable,
 };
 
-/// Blocks and undo data are read and written in one piece, not field by field (#31551).
-pub const WHOLE: u32 = 1;
-/// Obfuscation goes by words, not by bytes (#31144).
-pub const WORDS: u32 = 1 << 1;
-/// Coins are written in batches of 64 MiB, not of 16 MiB (#31645).
-pub const BATCHES: u32 = 1 << 2;
-/// Sizes of blocks are known from parsing, not from serialising again (#31868).
-pub const SIZES: u32 = 1 << 3;
-/// Distinct inputs are proven by sorting, not by an ordered set (#31682).
-pub const SORTED: u32 = 1 << 4;
-/// The key of SipHash-2-4 is mixed in once, not for each hash (#30442).
-pub const SALTED: u32 = 1 << 5;
-/// Outpoints are hashed by SipHash-1-3 with jumbo blocks, not by SipHash-2-4.
-pub const JUMBO: u32 = 1 << 6;
-/// Scripts of 36 bytes are inline, not of 28 (#32279).
-pub const INLINE: u32 = 1 << 7;
-/// All new ways.
-pub const ALL: u32 = (1 << 8) - 1;
+/// The names of the new ways, in the order of their bits.
+pub const WAYS: [&str; 8] = ["whole", "words", "batches", "sizes", "sorted", "salted", "jumbo", "inline"];
 
+/// Blocks and undo data are read and written in one piece, not field by field (#31551).
+const WHOLE: u32 = 1;
+/// Obfuscation goes by words, not by bytes (#31144).
+const WORDS: u32 = 1 << 1;
+/// Coins are written in batches of 64 MiB, not of 16 MiB (#31645).
+const BATCHES: u32 = 1 << 2;
+/// Sizes of blocks are known from parsing, not from serialising again (#31868).
+const SIZES: u32 = 1 << 3;
+/// Distinct inputs are proven by sorting, not by an ordered set (#31682).
+const SORTED: u32 = 1 << 4;
+/// The key of SipHash-2-4 is mixed in once, not for each hash (#30442).
+const SALTED: u32 = 1 << 5;
+/// Outpoints are hashed by SipHash-1-3 with jumbo blocks, not by SipHash-2-4.
+const JUMBO: u32 = 1 << 6;
+/// Scripts of 36 bytes are inline, not of 28 (#32279).
+const INLINE: u32 = 1 << 7;
 /// The blocks to connect, and where the results go.
 pub struct Chain<'a> {
     /// The block files.
@@ -83,7 +83,7 @@ impl Connected {
 const BLOCKS: &str = "blocks";
 const UNDO: &str = "undo";
 
-/// Connects all blocks in the given ways.
+/// Connects all blocks in these ways: the sum of the bits of [`WAYS`] that are new.
 ///
 /// # Errors
 /// If the disk fails.
@@ -181,7 +181,7 @@ impl<'a, H: OutpointHasher, C: KeptCoin> Engine<'a, H, C> {
         };
         fs::create_dir_all(chain.dir)?;
         let batch = if ways & BATCHES == 0 { SMALL_BATCH } else { LARGE_BATCH };
-        let database = Database::create(&chain.dir.join("coins"), batch, LARGE_FILE);
+        let database = Database::create(&chain.dir.join("coins"), batch);
         Ok(Self {
             chain,
             ways,

@@ -8,12 +8,10 @@ use wire::{Coin, OutPoint, coin::write_chainstate_key};
 
 /// Bytes of a batch in Bitcoin Core until #31645, and since.
 pub const SMALL_BATCH: usize = 16 << 20;
-/// The same since #31645.
+/// The same as #31645 proposed; Bitcoin Core has taken 32 MiB.
 pub const LARGE_BATCH: usize = 64 << 20;
-/// Bytes of a table file in Bitcoin Core until #30039.
-pub const SMALL_FILE: usize = 2 << 20;
-/// The same since #30039.
-pub const LARGE_FILE: usize = 32 << 20;
+/// Bytes of a table file in Bitcoin Core since #30039.
+const FILE_BYTES: usize = 32 << 20;
 
 /// A database of coins.
 pub struct Database {
@@ -28,8 +26,8 @@ impl Database {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn create(dir: &Path, batch_bytes: usize, file_bytes: usize) -> Result<Self, Status> {
-        let options = Options { max_file_size: file_bytes, ..Options::default() };
+    pub fn create(dir: &Path, batch_bytes: usize) -> Result<Self, Status> {
+        let options = Options { max_file_size: FILE_BYTES, ..Options::default() };
         let db = DB::open(dir, options)?;
         Ok(Self { db, batch_bytes, key: Vec::new(), value: Vec::new() })
     }
@@ -100,7 +98,7 @@ mod tests {
     #[test]
     fn coins_are_found_among_removed_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let mut database = Database::create(dir.path(), 1 << 10, SMALL_FILE).unwrap();
+        let mut database = Database::create(dir.path(), 1 << 10).unwrap();
         let mut coins = BTreeMap::new();
         let outpoint = |number: u32| OutPoint { txid: Txid(sha256(&number.to_le_bytes())), vout: number };
         for flush in 0..100_u32 {

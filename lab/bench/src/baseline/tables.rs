@@ -1,11 +1,11 @@
 //! Tables of coins, composed of a hash, a place for the nodes and a form of the coins, so that each can be
 //! exchanged by itself; and the connection of blocks to such a table, in order.
 
-use super::hashers::{Jumbo, OutpointHasher};
+use super::hashers::OutpointHasher;
 use crate::{Answers, Block};
 use coins::OwnedCoin;
 use hashbrown::{HashTable, hash_table::Entry};
-use std::{hint::black_box, marker::PhantomData};
+use std::marker::PhantomData;
 use wire::{
     Coin, OutPoint,
     coin::{chainstate_key_order, compress_output},
@@ -19,13 +19,6 @@ pub trait KeptCoin {
 
     /// Returns the coin.
     fn coin(&self) -> Coin<'_>;
-
-    /// Returns how many bytes the allocator gives for the coin: a multiple of 16, with the length beside it.
-    fn heap_bytes(&self) -> usize;
-}
-
-const fn allocated(bytes: usize) -> usize {
-    (bytes + 8).next_multiple_of(16)
 }
 
 /// The output is on the heap.
@@ -36,10 +29,6 @@ impl KeptCoin for OwnedCoin {
 
     fn coin(&self) -> Coin<'_> {
         self.as_coin()
-    }
-
-    fn heap_bytes(&self) -> usize {
-        allocated(self.as_coin().out.len())
     }
 }
 
@@ -84,21 +73,12 @@ impl<const SCRIPT: usize, const ROOM: usize> KeptCoin for InlineCoin<SCRIPT, ROO
         };
         Coin { code: self.code, out }
     }
-
-    fn heap_bytes(&self) -> usize {
-        match &self.out {
-            InlineOut::Inline(..) => 0,
-            InlineOut::Heap(bytes) => allocated(bytes.len()),
-        }
-    }
 }
 
 /// Where the nodes of a table are.
 pub trait Nodes: Default {
     /// The form of the coins.
     type Coin: KeptCoin;
-    /// Bytes of a node outside of the table.
-    const NODE_BYTES: usize;
     /// What the table has of a node.
     type Handle;
 
@@ -116,10 +96,6 @@ pub trait Nodes: Default {
 #[derive(Clone, Debug)]
 pub struct InTable<C>(PhantomData<C>);
 
-/// Each node is an allocation of its own, as those of C++'s `unordered_map`.
-#[derive(Clone, Debug)]
-pub struct Allocated<C>(PhantomData<C>);
-
 /// The nodes are in one pool; a place that becomes free is used again.
 #[derive(Clone, Debug)]
 pub struct Pooled<C> {
@@ -128,12 +104,6 @@ pub struct Pooled<C> {
 }
 
 impl<C> Default for InTable<C> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<C> Default for Allocated<C> {
     fn default() -> Self {
         Self(PhantomData)
     }
@@ -148,7 +118,6 @@ impl<C> Default for Pooled<C> {
 impl<C: KeptCoin> Nodes for InTable<C> {
     type Coin = C;
     type Handle = (OutPoint, C);
-    const NODE_BYTES: usize = 0;
 
     fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
         node
@@ -163,28 +132,9 @@ impl<C: KeptCoin> Nodes for InTable<C> {
     }
 }
 
-impl<C: KeptCoin> Nodes for Allocated<C> {
-    type Coin = C;
-    type Handle = Box<(OutPoint, C)>;
-    const NODE_BYTES: usize = allocated(size_of::<(OutPoint, C)>());
-
-    fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
-        Box::new(node)
-    }
-
-    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, C) {
-        handle
-    }
-
-    fn take(&mut self, handle: Self::Handle) -> (OutPoint, C) {
-        *handle
-    }
-}
-
 impl<C: KeptCoin> Nodes for Pooled<C> {
     type Coin = C;
     type Handle = u32;
-    const NODE_BYTES: usize = size_of::<Option<(OutPoint, C)>>();
 
     fn put(&mut self, node: (OutPoint, C)) -> u32 {
         if let Some(place) = self.free.pop() {
@@ -202,24 +152,6 @@ impl<C: KeptCoin> Nodes for Pooled<C> {
     fn take(&mut self, handle: u32) -> (OutPoint, C) {
         self.free.push(handle);
         self.nodes[handle as usize].take().expect("the table has only places in use")
-    }
-}
-
-/// Coins to which blocks are connected.
-pub trait Coins {
-    /// Adds a coin, or replaces it.
-    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>);
-
-    /// Removes a coin; returns whether it was there and equal to `claim`.
-    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool;
-
-    /// Returns a hash of all coins.
-    fn answer(&self) -> String;
-
-    /// Returns the bytes that all coins take in memory, without free places of the table; `None` if that is
-    /// not the question.
-    fn bytes(&self) -> Option<usize> {
-        None
     }
 }
 
@@ -255,13 +187,6 @@ impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
         handles.drain().map(|handle| nodes.take(handle))
     }
 
-    /// Returns a coin.
-    fn find(&self, outpoint: &OutPoint) -> Option<&N::Coin> {
-        let is_it = |handle: &&N::Handle| self.nodes.get(handle).0 == *outpoint;
-        let handle = self.handles.find(self.hasher.hash(outpoint), |handle| is_it(&handle))?;
-        Some(&self.nodes.get(handle).1)
-    }
-
     /// Removes a coin and returns it.
     pub fn take(&mut self, outpoint: &OutPoint) -> Option<N::Coin> {
         let Self { hasher, handles, nodes } = self;
@@ -285,16 +210,20 @@ impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
     }
 }
 
-impl<H: OutpointHasher, N: Nodes> Coins for CoinTable<H, N> {
-    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
+impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
+    /// Adds a coin, or replaces it.
+    pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
         self.add(outpoint, N::Coin::keep(coin));
     }
 
-    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
+    /// Removes a coin; returns whether it was there and equal to `claim`.
+    pub fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
         self.take(outpoint).is_some_and(|kept| kept.coin() == *claim)
     }
 
-    fn answer(&self) -> String {
+    /// Returns a hash of all coins.
+    #[must_use]
+    pub fn answer(&self) -> String {
         let mut coins: Vec<_> = self.handles.iter().map(|handle| self.nodes.get(handle)).collect();
         coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
         let (mut answers, mut bytes) = (Answers::default(), Vec::new());
@@ -306,127 +235,13 @@ impl<H: OutpointHasher, N: Nodes> Coins for CoinTable<H, N> {
         answers.add("coins", &bytes);
         answers.hash()
     }
-
-    fn bytes(&self) -> Option<usize> {
-        let each = N::NODE_BYTES + size_of::<N::Handle>();
-        let heap: usize = self.handles.iter().map(|handle| self.nodes.get(handle).1.heap_bytes()).sum();
-        Some(self.len() * each + heap)
-    }
-}
-
-/// A table in which each coin is looked up before it is added or removed, which looks it up again.
-#[derive(Default)]
-pub struct LookedUpTwice<T>(T);
-
-impl<H: OutpointHasher, N: Nodes> Coins for LookedUpTwice<CoinTable<H, N>> {
-    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
-        if black_box(self.0.find(&outpoint)).is_none() {
-            self.0.create(outpoint, coin);
-        }
-    }
-
-    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
-        black_box(self.0.find(outpoint)).is_some() && self.0.spend(outpoint, claim)
-    }
-
-    fn answer(&self) -> String {
-        self.0.answer()
-    }
-}
-
-type Plain = CoinTable<Jumbo, InTable<OwnedCoin>>;
-
-/// What becomes of a cache when it is flushed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flush {
-    /// A new table takes the place of the emptied one.
-    Frees,
-    /// It is emptied and keeps its memory.
-    Empties,
-    /// Its coins stay.
-    Keeps,
-}
-
-/// A table whose new coins are copied into another one from time to time, as a cache is flushed into a
-/// database.
-pub struct FlushedTable {
-    cache: Plain,
-    below: Plain,
-    /// Coins to be copied, and those to be removed because they were spent.
-    created: Vec<OutPoint>,
-    spent: Vec<OutPoint>,
-    most: usize,
-    flush: Flush,
-}
-
-impl FlushedTable {
-    /// Creates a table that is flushed whenever `most` coins were created.
-    #[must_use]
-    pub fn new(most: usize, flush: Flush) -> Self {
-        let (cache, below) = (Plain::default(), Plain::default());
-        Self { cache, below, created: Vec::new(), spent: Vec::new(), most, flush }
-    }
-
-    fn flush(&mut self) {
-        for outpoint in self.spent.drain(..) {
-            self.below.take(&outpoint);
-        }
-        if self.flush == Flush::Keeps {
-            for outpoint in self.created.drain(..) {
-                if let Some(coin) = self.cache.find(&outpoint) {
-                    self.below.create(outpoint, coin.as_coin());
-                }
-            }
-            return;
-        }
-        self.created.clear();
-        for (outpoint, coin) in self.cache.drain() {
-            self.below.add(outpoint, coin);
-        }
-        if self.flush == Flush::Frees {
-            self.cache = Plain::default();
-        }
-    }
-}
-
-impl Coins for FlushedTable {
-    fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
-        if self.created.len() >= self.most {
-            self.flush();
-        }
-        self.created.push(outpoint);
-        self.cache.create(outpoint, coin);
-    }
-
-    fn spend(&mut self, outpoint: &OutPoint, claim: &Coin<'_>) -> bool {
-        let cached = self.cache.take(outpoint);
-        // A coin of before the last flush is in the other table too, if it stayed.
-        if cached.is_none() || self.flush == Flush::Keeps {
-            self.spent.push(*outpoint);
-        }
-        match cached {
-            Some(kept) => kept.coin() == *claim,
-            None => self.below.find(outpoint).is_some_and(|kept| kept.coin() == *claim),
-        }
-    }
-
-    fn answer(&self) -> String {
-        let mut all = Plain::default();
-        for table in [&self.below, &self.cache] {
-            for (outpoint, kept) in &table.handles {
-                all.create(*outpoint, kept.coin());
-            }
-        }
-        self.spent.iter().for_each(|outpoint| drop(all.take(outpoint)));
-        all.answer()
-    }
 }
 
 /// Spends and creates the coins of all blocks, in order.
 ///
 /// # Panics
 /// If a coin is missing, or is not the one in the undo data.
-pub fn connect(blocks: &[Block<'_>], coins: &mut impl Coins) {
+pub fn connect<H: OutpointHasher, N: Nodes>(blocks: &[Block<'_>], coins: &mut CoinTable<H, N>) {
     let mut out = Vec::new();
     for block in blocks {
         let mut claims = block.claims.iter();

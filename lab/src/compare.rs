@@ -1,14 +1,14 @@
 //! `peregrine-bench reindex`: rebuilds by Peregrine and by another program on the same blocks, in turns,
 //! measured so that others can repeat it. `docs/benchmarks.md` explains the columns.
 
-mod report;
 mod scripts;
 
 use crate::{
     circumstances::Circumstances,
     measure::{Measured, ProgramArgs, add_datadir, measure, stored_height, utxo_hash},
     place::{self, Copy, Scratch, copy_blocks, environment},
-    rows::{OutputArgs, Rows},
+    runs::{COMMON, OURS, OutputArgs, Report, Rows, Run, WALL, shown},
+    statistics::Spread,
 };
 use clap::Args as ClapArgs;
 use cli::{
@@ -16,8 +16,7 @@ use cli::{
     stop,
 };
 use engine::{Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk, Stage};
-use report::{Report, Row};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs,
     num::NonZeroU32,
@@ -27,8 +26,26 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The name of Peregrine's own runs.
-const OURS: &str = "peregrine";
+/// The columns of the CSV: those of the recorded runs, then those that only this program measures.
+const COLUMNS: &[&str] = &[
+    "program",
+    "commit",
+    "threads",
+    "cache",
+    "run",
+    "wall_s",
+    "user_s",
+    "system_s",
+    "peak_rss_kib",
+    "blocks",
+    "bytes",
+    "utxo_hash",
+    "read_bytes",
+    "written_bytes",
+    "exit",
+    "cached_percent",
+    "scripts",
+];
 
 #[derive(ClapArgs, Debug)]
 pub struct CompareArgs {
@@ -87,21 +104,54 @@ pub fn run(args: &CompareArgs) -> Done {
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
     let circumstances = Circumstances::begin(&args.output)?;
-    let rows = Rows::new(&args.output)?;
+    let rows = Rows::new(&args.output, COLUMNS)?;
     let mut bench = Comparison::new(args, rows, &interrupt)?;
     for run in 1..=args.runs.get() {
         for program in &programs {
             bench.once(run, program)?;
         }
     }
-    args.output.done(&Report::new(args, circumstances, programs, bench.rows.finish()?), Report::text)
+    args.output.done(&report(args, circumstances, &programs, bench.rows.finish()?), Report::text)
 }
 
-/// A shell command to measure, and its name in reports.
+/// Summarises the runs of all programs.
+fn report(args: &CompareArgs, circumstances: Circumstances, programs: &[Against], rows: Vec<Run>) -> Report {
+    let (datadir, chain, cache, runs) = (shown(&args.datadir), args.chain.name(), args.cache(), args.runs);
+    let turns = if programs.len() > 1 { " of each, in turns" } else { "" };
+    let title = format!("rebuilds of {datadir} ({chain}), {cache} cache, {runs} runs{turns}");
+    let head = json!({
+        "datadir": datadir, "chain": chain, "cache": cache, "runs": runs, "args": args.program.args,
+    });
+    let all = rows.clone();
+    let kinds: Vec<&str> = rows.iter().filter_map(|run| run.text("scripts")).collect();
+    let differ = kinds.iter().any(|kind| kind != &kinds[0]);
+    let note = "\nthe programs did not check the same scripts, which may explain a difference\n";
+    let more = |name: &str, own: &[&Run]| {
+        let known = |field: &str| own.iter().find_map(|run| run.text(field)).map(str::to_owned);
+        // All programs read the same blocks, but not all of them report their size.
+        let has_size = |run: &&Run| run.answer() == own[0].answer() && run.answer().is_some();
+        let bytes = all.iter().filter(has_size).find_map(|run| run.number("bytes"));
+        let times: Vec<f64> = own.iter().filter_map(|run| run.number("wall_s")).collect();
+        let seconds = Spread::of(&times).map_or(f64::NAN, |spread| spread.median.max(1e-9));
+        let rate = bytes.map(|bytes| bytes / 1e6 / seconds);
+        let mut lines = rate.map_or(String::new(), |rate| format!("  {:<20}{rate:>10.0}\n", "blocks, MB/s"));
+        let scripts = known("scripts");
+        lines.extend(scripts.iter().map(|scripts| format!("  scripts checked     {scripts}\n")));
+        let command = programs.iter().find(|program| program.name == name);
+        let command = command.and_then(|program| program.command.clone());
+        (json!({ "command": command, "mb_per_second": rate, "scripts": scripts }), lines)
+    };
+    let columns = [&[WALL][..], &COMMON].concat();
+    let closing = if differ { note } else { "" };
+    Report::new(title, head, circumstances, &columns, rows, more, closing)
+}
+
+/// A program to measure, and its name in reports.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Against {
-    name: String,
-    command: String,
+    pub name: String,
+    /// The shell command with its placeholders; `None` for Peregrine's reindex.
+    pub command: Option<String>,
 }
 
 impl FromStr for Against {
@@ -123,30 +173,21 @@ impl FromStr for Against {
         if name == OURS {
             return Err(format!("the name {OURS} is that of this program"));
         }
-        Ok(Self { name, command: command.to_owned() })
+        Ok(Self { name, command: Some(command.to_owned()) })
     }
 }
 
 /// Returns the programs to compare, in the order of their turns.
-fn programs(args: &CompareArgs) -> Result<Vec<Program>, Error> {
-    let ours = (!args.no_peregrine).then(|| Program { name: OURS.to_owned(), command: None });
-    let others = args.against.iter().cloned();
-    let others = others.map(|Against { name, command }| Program { name, command: Some(command) });
-    let programs: Vec<_> = ours.into_iter().chain(others).collect();
-    for (at, Program { name, .. }) in programs.iter().enumerate() {
+fn programs(args: &CompareArgs) -> Result<Vec<Against>, Error> {
+    let ours = (!args.no_peregrine).then(|| Against { name: OURS.to_owned(), command: None });
+    let programs: Vec<_> = ours.into_iter().chain(args.against.iter().cloned()).collect();
+    for (at, Against { name, .. }) in programs.iter().enumerate() {
         if programs.iter().take(at).any(|other| other.name == *name) {
             let detail = format!("two commands are called {name}; name them with --against NAME=COMMAND");
             return Err(Error::new(ErrorKind::Usage, detail));
         }
     }
     Ok(programs)
-}
-
-/// One of the programs to compare.
-struct Program {
-    name: String,
-    /// The shell command with its placeholders; `None` for Peregrine's reindex.
-    command: Option<String>,
 }
 
 struct Comparison<'a> {
@@ -159,14 +200,14 @@ struct Comparison<'a> {
     /// What all programs rebuild from.
     datadir: PathBuf,
     copy: Option<Copy>,
-    rows: Rows<Row>,
+    rows: Rows,
     // Dropped last: all of the above may be in it.
     scratch: Scratch,
 }
 
 impl<'a> Comparison<'a> {
     /// Checks that there are blocks and enough disk space, and creates a scratch directory.
-    fn new(args: &'a CompareArgs, rows: Rows<Row>, interrupt: &'a AtomicBool) -> Result<Self, Error> {
+    fn new(args: &'a CompareArgs, rows: Rows, interrupt: &'a AtomicBool) -> Result<Self, Error> {
         let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
         let blocks = args.datadir.join(&folder);
         let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
@@ -189,7 +230,8 @@ impl<'a> Comparison<'a> {
             return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.output.work_dir, None));
         }
         let program = args.program.find()?;
-        let commands = args.against.iter().map(|against| &against.command).chain(&args.prepare);
+        let commands =
+            args.against.iter().filter_map(|against| against.command.as_ref()).chain(&args.prepare);
         let asks_height = commands.into_iter().any(|command| command.contains("{height}"));
         let height = asks_height.then(|| stored_height(&program, args.chain, &args.datadir)).transpose()?;
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
@@ -202,7 +244,7 @@ impl<'a> Comparison<'a> {
 
     /// Measures one run of one program: restores the copy, prepares the cache, runs the program, and compares
     /// its UTXO set.
-    fn once(&mut self, run: u32, program: &Program) -> Result<(), Error> {
+    fn once(&mut self, run: u32, program: &Against) -> Result<(), Error> {
         if let Some(copy) = &mut self.copy {
             copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
         }
@@ -230,9 +272,11 @@ impl<'a> Comparison<'a> {
             None => scripts::of_answer(&answer),
             Some(_) => scripts::of_log(&self.network_dir().join("debug.log")),
         };
-        let name = program.name.clone();
-        let row = Row::new(name, self.args.cache(), run, cached, &measured, &answer, hash);
-        let row = Row { scripts, ..row };
+        let more = json!({
+            "threads": answer["threads"], "cache": self.args.cache(), "blocks": answer["blocks"],
+            "bytes": answer["block_bytes"], "cached_percent": cached, "scripts": scripts,
+        });
+        let row = Run::new(&program.name, run, &measured, hash, more);
         self.rows.add(row, self.args.runs, &measured)
     }
 
@@ -244,9 +288,7 @@ impl<'a> Comparison<'a> {
     fn shell(&self, run: u32, line: &str) -> Command {
         let height = self.height.map_or(String::new(), |height| height.to_string());
         let line = line.replace("{height}", &height).replace("{run}", &run.to_string());
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
-        command
+        shell(&line.replace("{datadir}", &quoted(&self.datadir)))
     }
 
     /// Runs the command that prepares a run.
@@ -279,7 +321,7 @@ impl<'a> Comparison<'a> {
         Ok(cached)
     }
 
-    fn measure(&self, run: u32, program: &Program, output: &Path) -> Result<Measured, Error> {
+    fn measure(&self, run: u32, program: &Against, output: &Path) -> Result<Measured, Error> {
         let mut command = match &program.command {
             None => {
                 let mut command = Command::new(&self.program);
@@ -303,8 +345,15 @@ fn program_name(command: &str) -> String {
     if name == OURS { "against".to_owned() } else { name.to_owned() }
 }
 
+/// Returns a shell that runs a line.
+pub fn shell(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line);
+    command
+}
+
 /// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
@@ -322,14 +371,17 @@ mod tests {
     #[test]
     fn a_name_is_before_the_first_equals_sign_unless_it_is_a_variable() {
         let parsed = |text: &str| text.parse::<Against>().map(|Against { name, command }| (name, command));
-        let known = |name: &str, command: &str| Ok((name.to_owned(), command.to_owned()));
+        let known = |name: &str, command: &str| Ok((name.to_owned(), Some(command.to_owned())));
         assert_eq!(parsed("v30.0=bitcoind {datadir}"), known("v30.0", "bitcoind {datadir}"));
         assert_eq!(parsed("head=A=1 bitcoind {datadir}"), known("head", "A=1 bitcoind {datadir}"));
         for unnamed in
             ["A_B=1 bitcoind {datadir}", "bitcoind -datadir={datadir}", "bin/bitcoind -d={datadir}"]
         {
             let (name, command) = parsed(unnamed).unwrap();
-            assert!(name.starts_with("bitcoind") && command == unnamed, "{name}: {command}");
+            assert!(
+                name.starts_with("bitcoind") && command.as_deref() == Some(unnamed),
+                "{name}: {command:?}"
+            );
         }
         assert!(parsed("a=true").unwrap_err().contains("{datadir}"));
         assert!(parsed("peregrine=x {datadir}").is_err());
