@@ -114,8 +114,8 @@ impl Rows {
             && known != hash
         {
             return failed(format!(
-                "the answers differ: UTXO set {known} by {other}, {hash} by {program}; give both the same last \
-                 block"
+                "the answers differ: UTXO set {known} by {other}, {hash} by {program}; give both the same \
+                 last block"
             ));
         }
         self.rows.push(run);
@@ -133,6 +133,7 @@ fn exported(rows: &[Run]) -> Value {
         let squares: f64 = times.iter().map(|time| (time - mean(&times)).powi(2)).sum();
         let spread = Spread::of(&times);
         let of = |value: fn(Spread) -> f64| spread.map(value);
+        let memory = own.iter().map(|run| run.number("peak_rss_kib").map(|kib| kib as u64 * 1024));
         json!({
             "command": program,
             "mean": mean(&times),
@@ -143,7 +144,7 @@ fn exported(rows: &[Run]) -> Value {
             "min": of(|spread| spread.lowest),
             "max": of(|spread| spread.highest),
             "times": times,
-            "memory_usage_byte": own.iter().map(|run| run.number("peak_rss_kib").map(|kib| kib as u64 * 1024)).collect::<Vec<_>>(),
+            "memory_usage_byte": memory.collect::<Vec<_>>(),
             "exit_codes": own.iter().map(|run| run.0.get("exit")).collect::<Vec<_>>(),
             "parameters": own[0].text("proposal").map_or(json!({}), |name| json!({ "proposal": name })),
         })
@@ -374,14 +375,15 @@ impl Report {
                 let _ = writeln!(text, "  {title:<20}{:>10.2}  {middle:>21}  {all:>21}", spread.median);
             }
             let hash = utxo_hash.as_deref().unwrap_or("unknown");
-            let _ = write!(text, "{lines}  UTXO set            {hash}\n");
+            let _ = writeln!(text, "{lines}  UTXO set            {hash}");
         }
         let first = self.programs.first().map_or("", |program| &program.program);
         for Summary { program, ratio, .. } in &self.programs {
             if let Some(Ratio { ratio, low, high }) = ratio {
                 let _ = writeln!(
                     text,
-                    "\n{program} takes {ratio:.2} times as long as {first} (95 % interval {low:.2} to {high:.2})"
+                    "\n{program} takes {ratio:.2} times as long as {first} (95 % interval {low:.2} to \
+                     {high:.2})"
                 );
             }
         }

@@ -1,5 +1,5 @@
-//! Shared code of the micro benchmarks (`benches`), the regression guard (`guard`) and the proposals: the input
-//! blocks, the work, the steps of a rebuild in several ways, and a hash of the results.
+//! Shared code of the micro benchmarks (`benches`), the regression guard (`guard`) and the proposals: the
+//! input blocks, the work, the steps of a rebuild in several ways, and a hash of the results.
 //!
 //! Inputs are generated from a seed, so that anyone can repeat a measurement. Every benchmarked function adds
 //! its result to [`Answers`], whose hash is printed at the end: an optimisation must not change it.

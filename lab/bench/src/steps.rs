@@ -23,7 +23,7 @@ use disk::{
 use liblzma::read::XzEncoder;
 use rustix::time::{ClockId, clock_gettime};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fs::{self, File},
     hint::black_box,
     io,
@@ -143,7 +143,8 @@ pub struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Prepares the steps on blocks, which `places` has with the genesis block. They write into `scratch` only.
+    /// Prepares the steps on blocks, which `places` has with the genesis block. They write into `scratch`
+    /// only.
     ///
     /// # Errors
     /// If the key of the block files cannot be read.
@@ -297,11 +298,14 @@ impl<'a> Lab<'a> {
         let (xor, mut record) = (Xor { key: self.obfuscation, is_bytewise: true }, Vec::new());
         let (mut files, mut answers) = (HashMap::new(), Answers::default());
         for place in self.places {
-            if !files.contains_key(&place.file) {
-                let path = self.datadir.block_file_path(FileKind::Blk, place.file);
-                files.insert(place.file, File::open(path)?);
-            }
-            watch.time(|| read_whole(&files[&place.file], xor, place.block.0, &mut record))?;
+            let file = match files.entry(place.file) {
+                Entry::Occupied(open) => open.into_mut(),
+                Entry::Vacant(new) => {
+                    let path = self.datadir.block_file_path(FileKind::Blk, place.file);
+                    new.insert(File::open(path)?)
+                }
+            };
+            watch.time(|| read_whole(file, xor, place.block.0, &mut record))?;
             answers.add("block", &record);
         }
         Ok(outcome(answers.hash(), self.block_bytes))

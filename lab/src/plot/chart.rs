@@ -13,8 +13,8 @@ const FINE: u32 = 10;
 const COLORS: [&str; 9] = ["c0", "c1", "c2", "c3", "c4", "c5", "grid", "axis", "faint"];
 /// Shorter times, in seconds, are drawn as this.
 const LEAST_TIME: f64 = 0.001;
-/// A picture's class in the style sheet, width and height in pixels, size of text, ticks, corners of a line. A
-/// phone of 360 pixels has 288 left beside margins and a scroll bar.
+/// A picture's class in the style sheet, width and height in pixels, size of text, ticks, corners of a line.
+/// A phone of 360 pixels has 288 left beside margins and a scroll bar.
 const SIZES: [(&str, u32, u32, u32, usize, usize); 2] =
     [("wide", 760, 310, 14, 9, 600), ("narrow", 288, 240, 12, 4, 200)];
 

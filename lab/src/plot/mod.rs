@@ -85,8 +85,8 @@ pub fn run(args: &PlotArgs) -> Done {
     Ok((text, Exit::Done))
 }
 
-/// Reads the logs, which the command line names as `FILE` or `LABEL=FILE`. A file that exists is taken for one
-/// even if its path has an equals sign.
+/// Reads the logs, which the command line names as `FILE` or `LABEL=FILE`. A file that exists is taken for
+/// one even if its path has an equals sign.
 fn read(words: &[PathBuf]) -> Result<Vec<Series>, Error> {
     let (mut all, mut unlabelled) = (Vec::new(), Vec::new());
     for (at, word) in words.iter().enumerate() {
@@ -102,8 +102,8 @@ fn read(words: &[PathBuf]) -> Result<Vec<Series>, Error> {
             log::read(path, cut(&label, MOST_LABEL)).map_err(|error| environment("read", path, error))?;
         if series.points.is_empty() {
             let detail = format!(
-                "no progress in it ({} bad lines); it must be a log of reindex --log, or a debug.log of Bitcoin \
-                 Core with time stamps and UpdateTip lines",
+                "no progress in it ({} bad lines); it must be a log of reindex --log, or a debug.log of \
+                 Bitcoin Core with time stamps and UpdateTip lines",
                 series.bad_lines
             );
             return Err(Error::new(ErrorKind::Damaged, detail).in_file(path, None));
@@ -114,8 +114,8 @@ fn read(words: &[PathBuf]) -> Result<Vec<Series>, Error> {
     Ok(all)
 }
 
-/// Shortens the names of logs without a label to what distinguishes them: the last part of their paths in which
-/// they differ.
+/// Shortens the names of logs without a label to what distinguishes them: the last part of their paths in
+/// which they differ.
 fn name_after_folders(all: &mut [Series], unlabelled: &[usize]) {
     let parts = |name: &str| name.rsplit('/').map(str::to_owned).collect::<Vec<_>>();
     let names: Vec<_> = unlabelled.iter().map(|at| parts(&all[*at].name)).collect();

@@ -1,6 +1,6 @@
 //! What the page says: a headline, total times, time by height, stages, what was measured, and below them
-//! all charts and numbers. It has no script and no other file; its colours follow the reader's choice of light
-//! or dark.
+//! all charts and numbers. It has no script and no other file; its colours follow the reader's choice of
+//! light or dark.
 
 use super::{
     chart::{Chart, Curve},
@@ -55,7 +55,8 @@ pub fn page(all: &[Series], from_height: u32) -> String {
     document.into_string()
 }
 
-/// Returns a line of text, the number that matters most, and what a reader must know before comparing the runs.
+/// Returns a line of text, the number that matters most, and what a reader must know before comparing the
+/// runs.
 fn headline(all: &[Series]) -> (String, String, Vec<String>) {
     let base = &all[0];
     let failures = all.iter().filter_map(|series| {
@@ -146,7 +147,11 @@ fn stages(all: &[Series]) -> Markup {
                 h2 { "Where the time went" }
                 @for series in all.iter().filter(|series| series.stages.len() > 1) {
                     @if all.len() > 1 { h3 { (series.name) } }
-                    ul { @for (name, seconds) in series.spent() { li { (name) " " b { (duration(seconds)) } } } }
+                    ul {
+                        @for (name, seconds) in series.spent() {
+                            li { (name) " " b { (duration(seconds)) } }
+                        }
+                    }
                 }
             }
         }

@@ -104,9 +104,9 @@ pub struct ProposalsArgs {
     #[arg(long, value_name = "FILE")]
     pub bitcoind: Option<PathBuf>,
 
-    /// Measure this shell command too, as a way to rebuild the whole chain, such as a bitcoind or the prototype
-    /// of SwiftSync; can be given repeatedly. {datadir} becomes a copy of the datadir, {height} the height of
-    /// its last block, and {hints} a file of hints, in the format of --engine-hints
+    /// Measure this shell command too, as a way to rebuild the whole chain, such as a bitcoind or the
+    /// prototype of SwiftSync; can be given repeatedly. {datadir} becomes a copy of the datadir, {height} the
+    /// height of its last block, and {hints} a file of hints, in the format of --engine-hints
     #[arg(long, value_name = "[NAME=]COMMAND")]
     pub engine: Vec<Against>,
 
@@ -211,8 +211,8 @@ impl Laboratory<'_> {
         self.rounds(runs + 1..=2 * runs, &again, &is_wanted, rows, &mut measure)
     }
 
-    /// Measures these runs of the wanted variants. Every second round goes backwards, so that no variant always
-    /// has the same place.
+    /// Measures these runs of the wanted variants. Every second round goes backwards, so that no variant
+    /// always has the same place.
     fn rounds(
         &self,
         runs: RangeInclusive<u32>,

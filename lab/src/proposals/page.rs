@@ -35,25 +35,27 @@ const OPENING: &str = "# The documents' numbers beside ours
 ";
 
 const INTRODUCTION: &str = "
-Factors are how many times as fast, or as small. *Reproduced* means the same direction; *not resolved*, that two equal
-variants differ as much (the controls), or that the interval contains 1; *contradicts*, the other direction, or a size
-whose factor differs by more than a quarter; *other mechanism*, that Peregrine gains in another way.
+Factors are how many times as fast, or as small. *Reproduced* means the same direction; *not resolved*,
+that two equal variants differ as much (the controls), or that the interval contains 1; *contradicts*,
+the other direction, or a size whose factor differs by more than a quarter; *other mechanism*, that
+Peregrine gains in another way.
 
 - **Documents:** [#35215](https://github.com/bitcoin/bitcoin/pull/35215), SipHash-1-3 with jumbo blocks;
-  [#32043](https://github.com/bitcoin/bitcoin/pull/32043), which tracks proposals for initial block download (2025);
-  [#31144](https://github.com/bitcoin/bitcoin/pull/31144), obfuscation; the
-  [thread on SwiftSync](https://delvingbitcoin.org/t/swiftsync-speeding-up-ibd-with-pre-generated-hints-poc/1562) (April
-  2025). Their i9 is an i9-9900K with 64 GB and NVMe RAID, dbcache 5000 unless stated.
-- **Here:** lines without a source. A factor is the median of the ratios within each round, not the ratio of the
-  medians, with its 95 % interval. A whole run of mainnet and a single step are not set side by side. Scripts are not
-  run, so that all steps are a larger part. Rows for which no document has a number are in the run's summary.
-- **Bitcoin Core** beside them (master of 2026-08-18) has #31551, #31144, #31645, #30442, #32279, jumbo blocks and
-  prefetching; it does not have #31682 or, it seems, #31868. On regtest `bitcoind` looks up each created output (BIP
-  30), which mainnet skips from block 227,931 on; without that, it was 1.14 times as fast
-  ([run](../lab/runs/2026-11-27-2core-mixed/README.md)).
-- `peregrine-bench documents` prints this page ([benchmarks.md](benchmarks.md#what-each-proposal-gains)) from the runs
-  that `lab/runs/documents` names. If you have a different kind of machine, one command measures all of it
-  ([mainnet.md](mainnet.md#measuring-without-a-node)).
+  [#32043](https://github.com/bitcoin/bitcoin/pull/32043), which tracks proposals for initial block
+  download (2025); [#31144](https://github.com/bitcoin/bitcoin/pull/31144), obfuscation; the [thread on
+  SwiftSync](https://delvingbitcoin.org/t/swiftsync-speeding-up-ibd-with-pre-generated-hints-poc/1562)
+  (April 2025). Their i9 is an i9-9900K with 64 GB and NVMe RAID, dbcache 5000 unless stated.
+- **Here:** lines without a source. A factor is the median of the ratios within each round, not the ratio
+  of the medians, with its 95 % interval. A whole run of mainnet and a single step are not set side by
+  side. Scripts are not run, so that all steps are a larger part. Rows for which no document has a number
+  are in the run's summary.
+- **Bitcoin Core** beside them (master of 2026-08-18) has #31551, #31144, #31645, #30442, #32279, jumbo
+  blocks and prefetching; it does not have #31682 or, it seems, #31868. On regtest `bitcoind` looks up
+  each created output (BIP 30), which mainnet skips from block 227,931 on; without that, it was 1.14
+  times as fast ([run](../lab/runs/2026-11-27-2core-mixed/README.md)).
+- `peregrine-bench documents` prints this page ([benchmarks.md](benchmarks.md#what-each-proposal-gains))
+  from the runs that `lab/runs/documents` names. If you have a different kind of machine, one command
+  measures all of it ([mainnet.md](mainnet.md#measuring-without-a-node)).
 ";
 
 #[derive(ClapArgs, Debug)]
@@ -194,7 +196,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn read(dir: &PathBuf) -> Result<Self, Error> {
+    fn read(dir: &Path) -> Result<Self, Error> {
         let read = |name| {
             let path = dir.join(name);
             fs::read_to_string(&path).map_err(|error| environment("read", &path, error))
@@ -223,7 +225,7 @@ impl Recorded {
 
 /// Returns the page.
 pub fn run(args: &DocumentsArgs) -> Done {
-    let recorded = args.runs.iter().map(Recorded::read).collect::<Result<Vec<_>, _>>()?;
+    let recorded = args.runs.iter().map(|dir| Recorded::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let mut page = OPENING.to_owned();
     all().iter().for_each(|proposal| add_line(&mut page, proposal, recorded.first()));
     page += INTRODUCTION;
